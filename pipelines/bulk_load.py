@@ -19,7 +19,7 @@ import inlay
 from inlay.errors import InvalidRequest, TableExists
 from inlay.format.properties import Properties
 from inlay.spark import append
-from inlay.spark.types import arrow_for
+from inlay.spark.types import arrow_for_new
 from pipelines.job import names, parser, progress, rows_of, run, source_arguments
 
 
@@ -99,7 +99,7 @@ def _table(frame: Any, asked: argparse.Namespace) -> inlay.Table:
     try:
         return inlay.create(
             asked.table,
-            arrow_for(frame.schema),
+            arrow_for_new(frame.schema),
             primary_key=names(asked.primary_key),
             sort_by=names(asked.sort_by),
         )

@@ -11,7 +11,9 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -83,4 +85,16 @@ def read_by(
 
 def as_multiset(rows: pa.Table) -> Rows:
     """Rows as texts that are equal where the rows are, in one order."""
-    return sorted(map(str, rows.to_pylist()))
+    return sorted(str(_plain(row)) for row in rows.to_pylist())
+
+
+def _plain(value: Any) -> Any:
+    """Instants in one zone object: engines name UTC in several ways."""
+    match value:
+        case datetime() if value.tzinfo is not None:
+            return value.astimezone(UTC)
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return value

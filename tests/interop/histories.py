@@ -38,13 +38,7 @@ class History:
         self.next_id = 0
         self.names = 0
         self.log: list[str] = []
-        self.table = inlay.create(
-            f"file://{self.root}",
-            SCHEMA,
-            primary_key="id",
-            partition_by=self.random.choice(SPECS),
-            properties={"write.row_group_rows": "40", "publish.format": "v3"},
-        )
+        self.table = self.create()
         self.steps: tuple[Callable[[], Any], ...] = (
             self.append,
             self.append,
@@ -65,6 +59,15 @@ class History:
             self.restore,
             self.merge,
             self.erase,
+        )
+
+    def create(self) -> inlay.Table:
+        return inlay.create(
+            f"file://{self.root}",
+            SCHEMA,
+            primary_key="id",
+            partition_by=self.random.choice(SPECS),
+            properties={"write.row_group_rows": "40", "publish.format": "v3"},
         )
 
     def step(self) -> None:
@@ -117,7 +120,10 @@ class History:
         self.table.append(self.rows())
 
     def ingest(self) -> None:
-        """A file of another writer: with the ids of another table, or with none."""
+        self.land(self.landed())
+
+    def landed(self) -> pa.Table:
+        """Rows of another writer: with the ids of another table, or with none."""
         rows = self.rows()
         ids = list(range(1, rows.num_columns + 1))
         self.random.shuffle(ids)
@@ -127,6 +133,9 @@ class History:
                 for f, i in zip(rows.schema, ids, strict=True)
             ]
             rows = rows.cast(pa.schema(fields))
+        return rows
+
+    def land(self, rows: pa.Table) -> None:
         path = self.landing / f"{self.next_id}.parquet"
         pq.write_table(rows, path)
         keep = self.random.random() < 0.3

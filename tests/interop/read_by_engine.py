@@ -2,7 +2,7 @@
 
 `read_by_engine.py ENGINE TABLE OUT [TABLE OUT …]`: all rows of the table as one Arrow IPC file OUT; where
 the engine refuses the table, the reason as OUT with ".refused". TABLE is Iceberg's metadata file, or the
-folder of a Delta table.
+folder of a Delta table; DuckDB and pyiceberg take a condition behind it, as `FILE#CONDITION`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ def duckdb_with_iceberg(*extensions: str) -> Any:
 
 def by_duckdb(metadata: str) -> pa.Table:
     con = duckdb_with_iceberg("avro", "iceberg")
-    path = metadata.removeprefix("file://")
-    return con.execute(f"SELECT * FROM iceberg_scan('{path}')").to_arrow_table()
+    path, _, condition = metadata.removeprefix("file://").partition("#")
+    where = f" WHERE {condition}" if condition else ""
+    return con.execute(f"SELECT * FROM iceberg_scan('{path}'){where}").to_arrow_table()
 
 
 def by_pyiceberg(metadata: str) -> pa.Table:
+    from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.table import StaticTable
 
-    return StaticTable.from_metadata(metadata).scan().to_arrow()
+    path, _, condition = metadata.partition("#")
+    return StaticTable.from_metadata(path).scan(row_filter=condition or AlwaysTrue()).to_arrow()
 
 
 def by_polars(metadata: str) -> pa.Table:

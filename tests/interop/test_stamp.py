@@ -14,8 +14,8 @@ import inlay
 from inlay.errors import UnsupportedFile
 from inlay.ops.write.ingest import Ingested, Superseded
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.footer.fields import Chunk, Element, File, Group, Meta
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.fields import Chunk, Element, File, Group, KeyValue, Meta
+from inlay.parquet.footer.footer import Footer, decode_footer, trailer
 from inlay.parquet.surgery.stamp import FOREIGN_IDS, stamped
 
 NESTED = pa.schema(
@@ -116,6 +116,31 @@ def test_a_column_the_table_lacks_gets_an_id_that_no_table_gives() -> None:
     footer = stamped(decode_footer(body, file_size=len(body)), schema_from_arrow(flat))
     ids = [e.get(Element.FIELD_ID) for e in footer.tree[File.SCHEMA]]
     assert ids == [None, 1, FOREIGN_IDS]
+
+
+def pairs_of(body: bytes) -> list[bytes]:
+    tree = decode_footer(body, file_size=len(body)).tree
+    return [pair[KeyValue.KEY] for pair in tree.get(File.KEY_VALUES, ())]
+
+
+def test_schemas_among_the_key_values_go_with_their_ids() -> None:
+    """iceberg-rust, and DataFusion by it, takes the ids of the Arrow schema: columns came exchanged."""
+    flat = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.int64()))])
+    lake = Lake(flat, publish__format="v3")
+    swapped = with_ids(flat, {"a": 2, "b": 1}).with_metadata({"iceberg.schema": "{}", "other": "x"})
+    body = lake.land(pa.table({"a": [1], "b": [[2]]}, schema=swapped))
+    lake.table.ingest([body])
+    assert pairs_of(lake.only()) == [b"other"]
+    # Stamped by an earlier release: the ids of the columns were right, those of the Arrow schema were not.
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": [1], "b": [[2]]}, schema=swapped), sink)
+    schema = schema_from_arrow(flat)
+    foreign = decode_footer(sink.getvalue(), file_size=sink.tell())
+    done = stamped(foreign, schema)
+    both = {**done.tree, File.KEY_VALUES: foreign.tree[File.KEY_VALUES]}
+    half = Footer(both, foreign.start, foreign.file_size - foreign.start, foreign.leaves)
+    assert stamped(half, schema) is not half
+    assert stamped(done, schema) is done
 
 
 def test_a_file_that_has_the_ids_is_copied_as_it_is() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as f
 
 import inlay
-from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.errors import InlayError, InvalidRequest, SchemaMismatch
 from inlay.spark import InlayTable
 
 from .conftest import sorted_rows
@@ -271,3 +272,27 @@ def test_random_merges_are_those_of_sql(
                 )
         merge.execute()
         assert content(table) == by_duckdb(before, sql, s=changes), sql
+
+
+def test_an_assignment_names_a_column_as_spark_does(spark: Any, new_table: NewTable) -> None:
+    inner = {"x": 1, "b": 2}
+    table = new_table(pa.table({"id": [1], "a.b": ["-"], "b": ["-"], "x": ["-"], "s": [inner]}))
+    target = InlayTable(spark, table.uri).alias("t")
+    row = {"id": 1, "a.b": "-", "b": "-", "x": "-", "s": inner}
+    for name, column in (("a.b", "a.b"), ("t.`a.b`", "a.b"), ("`a.b`", "a.b"), ("T.B", "b")):
+        row[column] = name
+        target.update({name: f"'{name}'"})
+        assert table.refresh().scan().to_arrow().to_pylist() == [row], name
+    for name, complaint in (
+        ("s.x", r"is a part of the column 's'.*withField\('x'"),
+        ("t.s.b", "is a part of the column 's'"),
+        ("other.b", "has no column 'other.b'"),
+        ("`b", "has no column '`b'"),
+    ):
+        with pytest.raises(InlayError, match=complaint):
+            target.update({name: "'lost'"})
+    with pytest.raises(InvalidRequest, match="'b' gets two values"):
+        target.update({"b": "'1'", "t.b": "'2'"})
+    assert table.refresh().scan().to_arrow().to_pylist() == [row]
+    target.update({"s": f.col("s").withField("x", f.lit(9))})
+    assert table.refresh().scan().to_arrow().column("s").to_pylist() == [{"x": 9, "b": 2}]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.errors import UnsupportedType
-from inlay.spark import read
+from inlay.errors import TableNotFound, UnsupportedType
+from inlay.spark import append, read
 from inlay.spark.api import TIME_SETTING
 
 from .conftest import load
@@ -181,3 +182,62 @@ def test_a_filter_on_each_type_finds_its_row(either_way: Any, new_table: NewTabl
     assert found == (1,) * len(literals)
     for condition in conditions:
         assert frame.where(condition).count() == 1, condition
+
+
+FOREIGN = {
+    "interval year": ("INTERVAL '1-2' YEAR TO MONTH", "CAST(CAST(v AS INTERVAL MONTH) AS INT)"),
+    "interval day": (
+        "INTERVAL '1 2:3:4.5' DAY TO SECOND",
+        "CAST(CAST(v AS INTERVAL SECOND) AS DECIMAL(18, 6))",
+    ),
+    "interval": ("make_interval(1, 2)", "1"),
+    "variant": ("parse_json('{\"a\": 1}')", "to_json(v)"),
+    "variant in an array": ("array(parse_json('1'))", "1"),
+    "geometry": ("st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')", "st_asbinary(v)"),
+    "string collate": ("'a' COLLATE UTF8_LCASE", "collate(v, 'UTF8_BINARY')"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_column_that_a_table_would_keep_as_another_type_is_refused(
+    spark: Any, tmp_path: Path, name: str
+) -> None:
+    value, instead = FOREIGN[name]
+    uri = f"file://{tmp_path}/table"
+    frame = spark.sql(f"SELECT 1L AS id, {value} AS v")
+    for native in ("auto", "never"):
+        with pytest.raises(UnsupportedType, match=f"column 'v' is .*{name.partition(' in ')[0]}"):
+            append(frame, uri, native=native)
+    with pytest.raises(Exception, match=r"column 'v' is|type in the table schema"):
+        frame.write.format("inlay").mode("append").save(uri)
+    with pytest.raises(TableNotFound):
+        inlay.open(uri)
+    append(frame.selectExpr("id", f"{instead} AS v"), uri)
+    assert read(spark, uri).count() == 1
+
+
+def test_a_struct_takes_no_variant_and_a_text_takes_any_collation(
+    spark: Any, new_table: NewTable
+) -> None:
+    parts = pa.struct(
+        [
+            pa.field("value", pa.binary(), nullable=False),
+            pa.field("metadata", pa.binary(), nullable=False),
+        ]
+    )
+    table = new_table(pa.schema([("v", parts), ("text", pa.string())]))
+    with pytest.raises(UnsupportedType, match="'v' is variant"):
+        append(spark.sql("SELECT parse_json('1') AS v"), table.uri)
+    append(spark.sql("SELECT 'A' COLLATE UTF8_LCASE AS text"), table.uri)
+    assert read(spark, table.uri, where="text = 'a'").count() == 0
+    assert read(spark, table.uri, where="text = 'A'").count() == 1
+
+
+def test_a_table_made_of_times_of_day_is_one_that_spark_reads(spark: Any, tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/table"
+    frame = spark.sql(
+        "SELECT TIME '12:34:56.789012' AS at, array(named_struct('t', TIME '1:0')) AS l"
+    )
+    append(frame, uri)
+    [row] = read(spark, uri).collect()
+    assert (row["at"], row["l"][0]["t"]) == (time(12, 34, 56, 789012), time(1))

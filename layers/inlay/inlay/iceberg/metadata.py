@@ -76,6 +76,7 @@ class Publication:
     schemas: tuple[Mapping[str, Any], ...]
     next_row_id: int
     fingerprint: str
+    types: str  # of the columns that had other ones; files were checked against them
     leaves_of_a_group: int | None = None
 
     @property
@@ -164,6 +165,7 @@ def decode_pointer(data: bytes) -> Publication:
             schemas=tuple(metadata["schemas"]),
             next_row_id=int(metadata.get("next-row-id", 0)),
             fingerprint=properties["inlay.fingerprint"],
+            types=properties.get("inlay.types", ""),
             leaves_of_a_group=_positive(properties.get("inlay.leaves-of-a-group")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:

@@ -3,8 +3,9 @@
 Promise: a column that is translated here means the same to every reader of Iceberg: its type holds exactly
 the values of Inlay's type, and bounds and partition values are in Iceberg's single-value form (Iceberg
 specification, appendix D). A column that some engine would read wrongly is refused by name (`refusals`),
-never approximated: unsigned integers of 32 and 64 bits, decimals above 38 digits, and nanoseconds, which
-every engine tested but pyiceberg truncates silently.
+never approximated: unsigned integers of 32 and 64 bits, decimals above 38 digits, and times in other units
+than microseconds: every engine tested but pyiceberg truncates nanoseconds silently, and Iceberg Java takes
+dictionary-encoded milliseconds for microseconds (apache/iceberg, issue 17135).
 """
 
 from __future__ import annotations
@@ -18,18 +19,32 @@ from decimal import Context, Decimal
 from typing import Any
 
 from inlay.format.entry import ColumnStats
-from inlay.format.partition import Transform, decode_partition, parse_transform, result_type
+from inlay.format.partition import (
+    CALENDAR,
+    Transform,
+    decode_partition,
+    parse_transform,
+    result_type,
+)
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import PartitionSpec
 
 MAX_DECIMAL_DIGITS = 38
 # Ids of Iceberg's partition fields start here.
 FIRST_PARTITION_ID = 1000
-MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Enough digits for any decimal; the default context would round.
 _EXACT = Context(prec=100)
 _INTS = ("int8", "int16", "int32", "uint8", "uint16")
+# Metadata columns of every table ("Reserved Field IDs"): DataFusion gives the file's path for a column
+# `_file`, Iceberg Java refuses a table with such a column.
+RESERVED = frozenset(
+    (
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition"),
+        *("_row_id", "_last_updated_sequence_number"),
+        *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
+    )
+)
 
 
 # -- types ----------------------------------------------------------------------------------------
@@ -50,7 +65,7 @@ def iceberg_type(kind: Primitive) -> str | None:
             return f"decimal({kind.precision}, {kind.scale})"
         case "fixed":
             return f"fixed[{kind.precision}]"
-        case "time" | "timestamp" | "timestamptz" if kind.unit in MICROSECONDS:
+        case "time" | "timestamp" | "timestamptz" if kind.unit == "us":
             return kind.name
     return None
 
@@ -66,12 +81,16 @@ def refusals(schema: Schema, *, format_version: int) -> tuple[str, ...]:
                 f"columns {names[name.casefold()]!r} and {name!r} are the same to engines that ignore case"
             )
         names[name.casefold()] = name
+        if len(path) == 1 and name.casefold() in RESERVED:
+            found.append(f"column {name!r} has the name of a metadata column of Iceberg: rename it")
         if isinstance(field.type, Primitive) and iceberg_type(field.type) is None:
             found.append(f"column {name!r} has type {field.type}: {_why(field.type)}")
         if isinstance(field.type, Struct) and not field.type.fields:
             found.append(f"column {name!r} is a struct without fields")
         if field.default is not None and format_version < 3:
             found.append(f"column {name!r} has a default, which Iceberg supports from version 3 on")
+        if isinstance(field.default, float) and not math.isfinite(field.default):
+            found.append(f"column {name!r} has the default {field.default}, which JSON lacks")
     return tuple(found)
 
 
@@ -80,7 +99,12 @@ def _why(kind: Primitive) -> str:
         return "Iceberg has no unsigned integers, and engines would read it as signed"
     if kind.name == "decimal":
         return f"Iceberg's decimals have at most {MAX_DECIMAL_DIGITS} digits"
-    return "engines truncate nanoseconds silently"
+    if kind.unit == "ns":
+        return "engines truncate nanoseconds silently"
+    return (
+        f"Iceberg has microseconds only, and engines misread others: widen it to {kind.name}(us), and "
+        "publishing rewrites the files that are there"
+    )
 
 
 def schema_to_iceberg(schema: Schema, *, format_version: int) -> dict[str, Any]:
@@ -147,10 +171,9 @@ def json_value(kind: Primitive, value: Value) -> Any:
         case "date":
             return _date_text(_whole(value))
         case "time":
-            return _time_text(_whole(value) * MICROSECONDS[kind.unit])
+            return _time_text(_whole(value))
         case "timestamp" | "timestamptz":
-            micros = _whole(value) * MICROSECONDS[kind.unit]
-            days, rest = divmod(micros, 86_400_000_000)
+            days, rest = divmod(_whole(value), 86_400_000_000)
             zone = "+00:00" if kind.name == "timestamptz" else ""
             return f"{_date_text(days)}T{_time_text(rest)}{zone}"
     return value
@@ -189,7 +212,7 @@ def binary_value(kind: Primitive, value: Value) -> bytes:
         case "double":
             return struct.pack("<d", value)
         case "time" | "timestamp" | "timestamptz":
-            return struct.pack("<q", _whole(value) * MICROSECONDS[kind.unit])
+            return struct.pack("<q", value)
         case "decimal":
             return unscaled_bytes(kind, value)
         case "string":
@@ -262,6 +285,16 @@ class PartitionColumn:
     source_kind: Primitive
     kind: Primitive
 
+    def is_doubtful(self, written: Value | None) -> bool:
+        """Whether engines compute another partition for some value in it, and would skip its files: DuckDB
+        1.5 rounds times before 1970 up; truncating a number near the least of its type wraps around where
+        Inlay keeps the least."""
+        value = decode_partition(self.transform, self.source_kind, written)
+        if self.transform.name in CALENDAR:
+            return isinstance(value, int) and value < 0
+        wraps = self.transform.name == "truncate" and self.kind.is_integer
+        return wraps and isinstance(value, int) and value % self.transform.width != 0
+
     @property
     def avro_type(self) -> Any:
         return avro_type(self.kind, f"p{self.field_id}")
@@ -318,7 +351,8 @@ UNPARTITIONED = Spec(0)
 @dataclass(frozen=True, slots=True)
 class Specs:
     """The specs of a table, as far as Iceberg can express them with the table's current columns. A file of
-    another spec, or whose values had another meaning when it was written, is published in no partition."""
+    another spec, whose values had another meaning when it was written, or on whose partition engines do not
+    agree, is published in no partition."""
 
     by_id: Mapping[int, Spec]
     kinds: Mapping[int, Mapping[int, Primitive]]  # spec id → source → type of its values
@@ -328,9 +362,9 @@ class Specs:
         spec = self.by_id.get(spec_id)
         if spec is None or not spec.columns or len(partition) != len(spec.columns):
             return UNPARTITIONED
-        for column in spec.columns:
+        for column, value in zip(spec.columns, partition, strict=True):
             was = recorded.get(column.source)
-            if was is None or was.type != column.source_kind:
+            if was is None or was.type != column.source_kind or column.is_doubtful(value):
                 return UNPARTITIONED
         return spec
 
@@ -423,8 +457,6 @@ def avro_value(kind: Primitive, value: Value) -> Any:
     if kind.name == "decimal":
         size = _decimal_bytes(kind.precision)
         return _unscaled(kind, value).to_bytes(size, "big", signed=True)
-    if kind.name in ("time", "timestamp", "timestamptz"):
-        return _whole(value) * MICROSECONDS[kind.unit]
     return value
 
 

@@ -200,7 +200,8 @@ class InlayTable:
             schema = loaded.snapshot.schema
             tasks = self._reached(loaded, rows_of, condition, clauses)
             target = self._target(tasks, schema)
-            rows = _actions(target, rows_of.frame, condition, clauses, schema)
+            values = [_values(c, schema, rows_of.frame, self._alias) for c in clauses]
+            rows = _actions(target, rows_of.frame, condition, clauses, values, schema)
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
             result = _result(loaded.snapshot.version, parts, clauses, len(tasks))
@@ -314,6 +315,7 @@ def _actions(
     source: DataFrame | None,
     condition: Any,
     clauses: Sequence[_Clause],
+    values: Sequence[Mapping[str, Any]],
     schema: Schema,
 ) -> DataFrame:
     """The affected rows: clause, file, position, and their new values."""
@@ -346,7 +348,6 @@ def _actions(
         chosen = chosen.when(applies, f.lit(number))
     rows = rows.select("*", chosen.otherwise(f.lit(None)).cast("int").alias(_CLAUSE))
     rows = rows.where(f.col(_CLAUSE).isNotNull())
-    values = [_values(clause, schema, source) for clause in clauses]
     spark = target.sparkSession
     asked = spark_schema(schema)
     named = []
@@ -386,7 +387,9 @@ def _assigned(value: Any, kind: DataType, spark: Any) -> Any:
     return Column(jvm.classic.ExpressionUtils.column(cast))
 
 
-def _values(clause: _Clause, schema: Schema, source: DataFrame | None) -> dict[str, Any]:
+def _values(
+    clause: _Clause, schema: Schema, source: DataFrame | None, alias: str | None
+) -> dict[str, Any]:
     """The values that a clause gives to the table's columns."""
     if clause.action == "delete":
         return {}
@@ -397,16 +400,48 @@ def _values(clause: _Clause, schema: Schema, source: DataFrame | None) -> dict[s
         if not found:
             raise SchemaMismatch("the source has none of the table's columns")
         return found
-    given = {}
+    given: dict[str, Any] = {}
     for name, value in clause.values.items():
-        column = spelled(name.rpartition(".")[2], schema.names)
-        if column is None:
-            raise SchemaMismatch(
-                f"the table has no column {name[:100]!r}",
-                next_step=f"It has: {', '.join(schema.names)[:500]}",
-            )
+        column = _assigned_to(name, schema, alias)
+        if column in given:
+            raise InvalidRequest(f"the column {column[:100]!r} gets two values")
         given[column] = value
     return given
+
+
+def _assigned_to(name: str, schema: Schema, alias: str | None) -> str:
+    """The column that an assignment names: as it is, in backticks, or after the table's alias."""
+    if (column := spelled(name, schema.names)) is not None:
+        return column
+    parts = _name_parts(name)
+    if len(parts) > 1 and alias is not None and parts[0].lower() == alias.lower():
+        parts = parts[1:]
+    column = spelled(parts[0], schema.names)
+    if column is None:
+        raise SchemaMismatch(
+            f"the table has no column {name[:100]!r}",
+            next_step=f"It has: {', '.join(schema.names)[:500]}",
+        )
+    if len(parts) > 1:
+        raise InvalidRequest(
+            f"{name[:100]!r} is a part of the column {column[:100]!r}, and columns are set as a whole",
+            next_step=f"Set {column!r} to f.col({quoted(column)!r}).withField({parts[1]!r}, …)",
+        )
+    return column
+
+
+def _name_parts(name: str) -> list[str]:
+    """`t.a` and ``t.`a.b` `` in their parts, in Spark's notation; a name that is none is one part."""
+    from pyspark import SparkContext
+    from pyspark.errors import AnalysisException
+
+    jvm: Any = SparkContext._jvm
+    attribute = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
+    try:
+        parts = attribute.parseAttributeName(name)
+    except AnalysisException:
+        return [name]
+    return [parts.apply(place) for place in range(parts.length())]
 
 
 def _kept(clause: _Clause, target: DataFrame, field: Field) -> Any:

@@ -10,7 +10,7 @@ Spark derives from its own schema: `arrow_for` gives that schema.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as st
@@ -141,6 +141,90 @@ def arrow_for(schema: st.StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def arrow_for_new(data: st.StructType) -> pa.Schema:
+    """The Arrow schema of columns that a write of this data adds to a table, or creates one with.
+
+    Raises `UnsupportedType` for a column of which the table would not keep the type, or the meaning.
+    """
+    import pyarrow as pa
+
+    check_written(data)
+    for field in data:
+        kind = _find(field.dataType, _is_collated)
+        if kind is not None:
+            raise UnsupportedType(
+                f"column {field.name!r} is {kind.simpleString()}, and a table compares bytes",
+                next_step="Write collate(column, 'UTF8_BINARY'); queries can collate it again",
+            )
+    arrow = arrow_for(data)
+    return pa.schema([field.with_type(_in_microseconds(field.type)) for field in arrow])
+
+
+def check_written(data: st.StructType) -> None:
+    """Raises `UnsupportedType` for a column that would be stored as another type than it is: Spark itself
+    hands some to a source as structs, unannounced."""
+    for field in data:
+        kind = _find(field.dataType, _is_foreign)
+        if kind is not None:
+            raise UnsupportedType(
+                f"column {field.name!r} is {kind.simpleString()}, which a table cannot hold",
+                next_step=f"{_INSTEAD.get(type(kind).__name__, _CONVERT)}, or leave the column out",
+            )
+
+
+_CONVERT = "Convert it to plain types"
+_INSTEAD = {
+    "CalendarIntervalType": "Write its months, days and seconds as numbers",
+    "DayTimeIntervalType": "Write CAST(CAST(column AS INTERVAL SECOND) AS DECIMAL(18, 6))",
+    "GeographyType": "Write st_asbinary(column)",
+    "GeometryType": "Write st_asbinary(column)",
+    "VariantType": "Write to_json(column), or the values by variant_get",
+    "YearMonthIntervalType": "Write CAST(CAST(column AS INTERVAL MONTH) AS INT)",
+}
+
+
+def _is_foreign(kind: st.DataType) -> bool:
+    return type(kind).__name__ in _INSTEAD or isinstance(kind, st.UserDefinedType)
+
+
+def _is_collated(kind: st.DataType) -> bool:
+    return isinstance(kind, st.StringType) and kind.collation != "UTF8_BINARY"
+
+
+def _find(kind: st.DataType, is_it: Callable[[st.DataType], bool]) -> st.DataType | None:
+    """The first type, at any level, of which this is true."""
+    if is_it(kind):
+        return kind
+    match kind:
+        case st.StructType():
+            inner = [field.dataType for field in kind]
+        case st.ArrayType():
+            inner = [kind.elementType]
+        case st.MapType():
+            inner = [kind.keyType, kind.valueType]
+        case _:
+            return None
+    return next((found for part in inner if (found := _find(part, is_it)) is not None), None)
+
+
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """Spark's times of day have microseconds, and go through Arrow in nanoseconds, which it cannot read."""
+    import pyarrow as pa
+
+    def stored(field: pa.Field) -> pa.Field:
+        return field.with_type(_in_microseconds(field.type))
+
+    if pa.types.is_time64(kind):
+        return pa.time64("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([stored(kind.field(at)) for at in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(stored(kind.key_field), stored(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(stored(kind.value_field))
+    return kind
 
 
 def check_asked(asked: st.StructType, schema: Schema) -> None:

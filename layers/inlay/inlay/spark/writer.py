@@ -45,7 +45,7 @@ from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, 
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions
-from inlay.spark.types import arrow_for, named_as_in
+from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_in
 
 # The local property that identifies the query of a micro-batch's tasks.
 QUERY_ID = "sql.streaming.queryId"
@@ -132,7 +132,7 @@ def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedT
         with suppress(TableExists):  # by another writer meanwhile
             inlay.create(
                 place(options.uri),
-                arrow_for(data),
+                arrow_for_new(data),
                 primary_key=options.primary_key,
                 sort_by=options.sort_by,
                 partition_by=options.partition_by,
@@ -144,8 +144,8 @@ def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedT
     names = named_as_in(schema, data.names)
     missing = [n for n, name in enumerate(names) if schema.column(name) is None]
     if missing:
-        arrow = arrow_for(data)
-        columns = pa.schema([arrow.field(n).with_nullable(True) for n in missing])
+        arrow = arrow_for_new(StructType([data[n] for n in missing]))
+        columns = pa.schema([field.with_nullable(True) for field in arrow])
         inlay.open(place(options.uri), ref=ref_of(options.uri)).alter(add=columns)
     return load_writable(options.uri)
 
@@ -197,9 +197,11 @@ def replaced_files(state: State, files: Sequence[DataFile], *, since: int) -> tu
 
 
 def check_fits_table(data: StructType, schema: Schema) -> None:
-    """Raises `SchemaMismatch` unless rows of this Spark schema can be rows of the table. Whether each value
-    of a wider column fits is checked when it is written, and so is a null in a required one. Columns are
-    found by name, as in Spark: in any case if that is unambiguous."""
+    """Raises `SchemaMismatch` unless rows of this Spark schema can be rows of the table, `UnsupportedType`
+    for types that no table has. Whether each value of a wider column fits is checked when it is written,
+    and so is a null in a required one. Columns are found by name, as in Spark: in any case if that is
+    unambiguous."""
+    check_written(data)
     arrow = _renamed(arrow_for(data), named_as_in(schema, data.names))
     recorded = recorded_as(arrow, schema)
     conform(pa.RecordBatch.from_pylist([], schema=arrow), recorded, schema, by_value=True)

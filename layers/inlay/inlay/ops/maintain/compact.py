@@ -10,7 +10,7 @@ units are file rewrites (`ops.maintain.rewrite`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,7 +29,7 @@ from inlay.ops.maintain.rewrite import (
     drop_idle,
     table_wide,
 )
-from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
+from inlay.ops.maintain.units import Budget, Done, Failure, Run, Work, run_units, with_entries
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.sort import in_order
@@ -43,6 +43,7 @@ from inlay.plan.maintain.compaction import (
     plan_compaction,
     worth_merging,
 )
+from inlay.plan.metadata.state import State
 
 # Memory for sorting a unit, per byte of its files: rows decode to about four times their size, and exist
 # twice while they are sorted.
@@ -153,6 +154,33 @@ def compact(
         > Properties(run.loaded.snapshot.properties).number("compact.handover_bytes"),
         skipped=run.skipped,
         failures=tuple(run.failures),
+    )
+
+
+def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_bytes: int) -> Run:
+    """Writes each of these files again as the table's types are stored today, without its deleted rows.
+    Reads at most about `max_bytes`; what is left is in the result."""
+    layout = layout_of(loaded.snapshot)
+
+    def plan(state: State, only: frozenset[str]) -> list[CompactionUnit]:
+        tasks = live_tasks(state, [f for f in state.files() if f.key in keys], state.markers())
+        return [
+            CompactionUnit("pack", (key,), t.file.size, 0.0, t.file.rows)
+            for key, t in tasks.items()
+        ]
+
+    def perform(now: LoadedTable, work: Work) -> Done:
+        assert isinstance(work, CompactionUnit)
+        return carry_out(ctx, now, work, layout)
+
+    return run_units(
+        ctx,
+        with_entries(ctx, loaded),
+        operation="compact",
+        plan=plan,
+        perform=perform,
+        idle=lambda state: (),
+        budget=Budget(max_bytes=max_bytes),
     )
 
 

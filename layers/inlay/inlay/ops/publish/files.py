@@ -3,8 +3,8 @@
 Promise: a data file passes when each of its columns has the table's field id and is laid out in a way that
 every reader of Iceberg reads as the column's type; a vector passes when its Puffin footer names its data
 file by the URI in the table metadata. Failures are reported by name, with whether stamping, or rewriting
-the vector, corrects them. One request for each object, once in its life: what was published before is
-known.
+the file or the vector, corrects them. One request for each object, once in its life, or once more where a
+column was widened: what was published before is known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from inlay.errors import ErrorKind, InlayError
+from inlay.errors import ErrorKind, InlayError, UnsupportedFile
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.puffin import decode_footer as decode_puffin
 from inlay.format.schema import Primitive, Schema
@@ -21,6 +21,7 @@ from inlay.iceberg.schema import iceberg_type
 from inlay.ops.context import Context
 from inlay.parquet.footer.fields import Converted, Element, Logical, Physical
 from inlay.parquet.footer.footer import Footer, decode_footer
+from inlay.parquet.footer.thrift import nested, unpack
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.surgery.stamp import stamped
 from inlay.storage.base import Location, Missing
@@ -31,9 +32,11 @@ PUFFIN_TAIL_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`stamp`: the field ids are not the table's; `reason`: it cannot be published. Neither: it passes."""
+    """`stamp`: the field ids are not the table's; `repack`: a column is laid out in a way that some engine
+    would misread; `reason`: it cannot be published. None of them: it passes."""
 
     stamp: bool = False
+    repack: bool = False
     reason: str = ""
 
 
@@ -59,9 +62,13 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
         footer = decode_footer(got.body, file_size=got.size)
         recorded = snapshot.schema_by_id(entry.schema_id)
         wrong = _wrong_layouts(footer, recorded, snapshot.schema)
+        if wrong and entry.adopted:
+            return Verdict(reason=f"it is adopted in place, and {wrong}: ingest it by copy instead")
         if wrong:
-            return Verdict(reason=wrong)
+            return Verdict(repack=True)
         same = stamped(footer, recorded) is footer
+    except UnsupportedFile as error:
+        return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
@@ -87,10 +94,7 @@ def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:
             continue
         element = footer.schema[leaf.element]
         if not _fits(kind, leaf.type, leaf.type_length, element):
-            return (
-                f"column {field.name!r} is stored in a way that engines may not read as {kind}: "
-                "compact the table, which rewrites it"
-            )
+            return f"column {field.name!r} is stored in a way that engines may not read as {kind}"
     return ""
 
 
@@ -162,12 +166,13 @@ def _fits(
         case "date":
             return stored == Physical.INT32 and converted == Converted.DATE
         case "time":
-            return (stored, converted) in (
-                (Physical.INT64, Converted.TIME_MICROS),
-                (Physical.INT32, Converted.TIME_MILLIS),
-            ) or _is_time(stored, logical)
+            return stored == Physical.INT64 and (
+                converted == Converted.TIME_MICROS or _is_micros(logical, Logical.TIME)
+            )
         case "timestamp" | "timestamptz":
-            return stored == Physical.INT64 and _unit(logical, converted) in ("ms", "us")
+            return stored == Physical.INT64 and (
+                converted == Converted.TIMESTAMP_MICROS or _is_micros(logical, Logical.TIMESTAMP)
+            )
         case str(name) if name.startswith("decimal"):
             return (converted == Converted.DECIMAL or Logical.DECIMAL in keys) and (
                 element.get(Element.SCALE) == kind.scale
@@ -182,30 +187,15 @@ def _fits(
     return False
 
 
-# parquet.thrift, LogicalType: TIME is 7, TIMESTAMP 8; in both the unit is field 2, a union of MILLIS,
-# MICROS and NANOS.
-def _time_unit(logical: object, field_id: int) -> str | None:
-    from inlay.parquet.footer.thrift import nested, unpack
-
-    if not isinstance(logical, dict) or nested(field_id) not in logical:
-        return None
-    unit = unpack(logical[nested(field_id)]).get(nested(2))
-    if unit is None:
-        return None
-    found = unpack(unit)
-    return next((name for n, name in ((1, "ms"), (2, "us"), (3, "ns")) if nested(n) in found), None)
+# parquet.thrift: the unit of TIME and TIMESTAMP, and MICROS of the units.
+_UNIT, _MICROS = nested(2), nested(2)
 
 
-def _is_time(stored: Physical, logical: object) -> bool:
-    unit = _time_unit(logical, 7)
-    return (stored, unit) in ((Physical.INT64, "us"), (Physical.INT32, "ms"))
-
-
-def _unit(logical: object, converted: object) -> str | None:
-    if logical is not None:
-        return _time_unit(logical, 8)
-    names = {Converted.TIMESTAMP_MILLIS: "ms", Converted.TIMESTAMP_MICROS: "us"}
-    return names.get(converted)  # type: ignore[call-overload, no-any-return]
+def _is_micros(logical: object, kind: int) -> bool:
+    if not isinstance(logical, dict) or kind not in logical:
+        return False
+    unit = unpack(logical[kind]).get(_UNIT)
+    return unit is not None and _MICROS in unpack(unit)
 
 
 # -- vectors --------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Promise: what is published equals the table at one version, row by row, or is no
 names the obstacle, and the last good publication stays. A publication never goes back; racing and killed
 publishers do no harm. The cost depends on what changed since the last publication.
 
-1. settle     every delete becomes one vector for its file, files get the table's field ids
+1. settle     every delete becomes one vector for its file, files get the table's field ids; files that
+              engines would misread are rewritten
 2. manifests  of the groups of leaves that changed (`iceberg.grouping`), in parallel
 3. list       one for the snapshot
 4. metadata   `metadata/v<version>.metadata.json`
@@ -17,7 +18,7 @@ Objects are written once under random names, so a lost swap leaves garbage but n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -62,6 +63,7 @@ from inlay.iceberg.schema import (
     specs_to_iceberg,
 )
 from inlay.ops.context import Context
+from inlay.ops.maintain.compact import repack
 from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_segments
 from inlay.ops.metadata.publication import (
@@ -83,6 +85,9 @@ from inlay.storage.base import IfMatch, Missing, Refused, Written
 MAX_ROUNDS = 8
 # A publisher that takes longer gives up before it swaps: what it wrote may be collected by then.
 MAX_SECONDS = 3_600.0
+# Files that engines would misread are rewritten, so many bytes in one publication: what a function with
+# fifteen minutes can do.
+REPACK_BYTES = 4 * 2**30
 # So few entries of files with vectors are looked up one by one.
 FEW = 4
 
@@ -106,10 +111,12 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class _Unfit:
-    """What settling has to correct before the snapshot can be published."""
+    """What settling has to correct before the snapshot can be published: files without the table's field
+    ids, files with vectors that others do not find, files that others would misread."""
 
     stamp: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
+    repack: frozenset[str] = frozenset()
 
 
 def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True) -> PublishResult:
@@ -133,6 +140,10 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
         refuse_open_erasure(loaded)
         attempt = _Attempt(ctx, loaded, None if rebuild else found.publication, look_into_files)
         unfit = attempt.prepare()
+        if unfit is not None and unfit.repack:
+            loaded, count, times = _repacked(ctx, loaded, unfit.repack)
+            settled, commits = settled + count, commits + times
+            continue
         if unfit is not None:
             done = settle(ctx, loaded, stamp=unfit.stamp, again=unfit.again)
             settled, commits = settled + done.files, commits + done.commits
@@ -161,6 +172,23 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
     raise Unpublishable(
         "others keep publishing or committing", next_step="Try again later", table=ctx.uri
     )
+
+
+def _repacked(
+    ctx: Context, loaded: LoadedTable, keys: Collection[str]
+) -> tuple[LoadedTable, int, int]:
+    """The table with these files rewritten, how many, by how many commits."""
+    run = repack(ctx, loaded, keys, max_bytes=REPACK_BYTES)
+    if run.failures:
+        failure = run.failures[0]
+        raise Unpublishable(f"{failure.key}: {failure.error.message}", table=ctx.uri)
+    if run.left:
+        raise Unpublishable(
+            f"{run.left} files ({run.left_bytes:,} bytes) are stored in a way that other engines misread",
+            next_step=f"Publish again: each time rewrites some {REPACK_BYTES:,} bytes of them",
+            table=ctx.uri,
+        )
+    return run.loaded, len(run.done), run.commits
 
 
 def _result(snapshot: Snapshot, published: bool, settled: int, commits: int) -> PublishResult:
@@ -237,8 +265,8 @@ def _root(ctx: Context) -> str:
     return ctx.location("").rstrip("/")
 
 
-def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
-    """What every manifest depends on besides its entries. When it changes, all are rewritten."""
+def _retyped(snapshot: Snapshot) -> list[tuple[int, str]]:
+    """The columns whose type was another one in some version, with the type that they have now."""
     types: dict[int, set[str]] = {}
     for schema in snapshot.schemas:
         for _, field_ in schema.walk():
@@ -249,16 +277,25 @@ def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
         for _, f in snapshot.schema.walk()
         if isinstance(f.type, Primitive)
     }
-    found = [
-        "1",
-        snapshot.table_id,
-        _format_version(snapshot),
-        _root(ctx),
-        [s.to_json() for s in specs.by_id.values()],
-        sorted((i, now.get(i, "")) for i, kinds in types.items() if len(kinds) > 1),
-    ]
-    text = json.dumps(found, sort_keys=True)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    return sorted((i, now.get(i, "")) for i, kinds in types.items() if len(kinds) > 1)
+
+
+def _digest(found: object) -> str:
+    return blake2b(json.dumps(found, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
+    """What every manifest depends on besides its entries. When it changes, all are rewritten."""
+    return _digest(
+        [
+            "1",
+            snapshot.table_id,
+            _format_version(snapshot),
+            _root(ctx),
+            [s.to_json() for s in specs.by_id.values()],
+            _retyped(snapshot),
+        ]
+    )
 
 
 # -- one attempt ----------------------------------------------------------------------------------
@@ -280,6 +317,8 @@ class _Attempt:
     state: State = field(init=False)
     specs: Specs = field(init=False)
     fingerprint: str = field(init=False)
+    types: str = field(init=False)
+    _primitives: dict[int, Primitive] = field(init=False)  # now, by field id
     _manifests: dict[str, list[Manifest]] = field(default_factory=dict)  # of the last one, by group
     _known: dict[str, Entry] = field(default_factory=dict)  # entries of groups that changed
     _data: list[tuple[Group, list[DataFile]]] = field(default_factory=list)
@@ -292,6 +331,10 @@ class _Attempt:
         self.state = self.loaded.state
         self.specs = specs_to_iceberg(snapshot.specs, snapshot.schema)
         self.fingerprint = _fingerprint(self.ctx, snapshot, self.specs)
+        self.types = _digest(_retyped(snapshot))
+        self._primitives = {
+            f.id: f.type for _, f in snapshot.schema.walk() if isinstance(f.type, Primitive)
+        }
         same_table = self.previous is not None and self.previous.table_id == snapshot.table_id
         if not same_table:
             self.previous = None
@@ -385,18 +428,25 @@ class _Attempt:
     def _judge_files(self) -> _Unfit | None:
         if not self.look_into_files:
             return None
-        new = [
-            f
-            for _, entries in self._data
-            for f in entries
-            if f.rows and self.ctx.location(f.key) not in self._known
-        ]
+        new = [f for _, entries in self._data for f in entries if f.rows and not self._passed(f)]
         verdicts = check_files(self.ctx, self.snapshot, new)
         reasons = {k: v.reason for k, v in verdicts.items() if v.reason}
         if reasons:
             raise Unpublishable(_listed(reasons), table=self.ctx.uri, version=self.snapshot.version)
+        repack = frozenset(k for k, v in verdicts.items() if v.repack)
+        if repack:
+            return _Unfit(repack=repack)
         stamp = frozenset(k for k, v in verdicts.items() if v.stamp)
         return _Unfit(stamp=stamp) if stamp else None
+
+    def _passed(self, file: DataFile) -> bool:
+        """Whether the file passed for the last publication, and its columns have the same types now."""
+        if self.ctx.location(file.key) not in self._known:
+            return False
+        if self.previous is not None and self.previous.types == self.types:
+            return True
+        recorded = {f.id: f.type for _, f in self.snapshot.schema_by_id(file.schema_id).walk()}
+        return all(recorded.get(i, now) == now for i, now in self._primitives.items())
 
     def _prepare_deletes(self, groups: Sequence[Group]) -> _Unfit | None:
         of_group = [(g, list(self._markers(g))) for g in groups]
@@ -511,9 +561,7 @@ class _Attempt:
 
     def _data_entries(self, files: Iterable[DataFile]) -> Iterator[tuple[Spec, list[Entry]]]:
         evidence = Evidence.of_snapshot(self.snapshot)
-        current = {
-            f.id: f.type for _, f in self.snapshot.schema.walk() if isinstance(f.type, Primitive)
-        }
+        current = self._primitives
         by_spec: dict[int, list[Entry]] = {}
         for file in files:
             if not file.rows:
@@ -654,6 +702,7 @@ class _Attempt:
             next_row_id=next_row_id,
             properties={
                 "inlay.fingerprint": self.fingerprint,
+                "inlay.types": self.types,
                 "inlay.leaves-of-a-group": str(self.of_a_group),
             },
         )

@@ -183,7 +183,8 @@ def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
             if left == 0:
                 return
 
-    empty = cast("pl.DataFrame", pl.from_arrow(whole.schema.empty_table()))
+    # Not empty_table(), which cannot make arrays of every type.
+    empty = cast("pl.DataFrame", pl.from_arrow(pa.Table.from_batches([], whole.schema)))
     return register_io_source(source, schema=empty.schema)
 
 

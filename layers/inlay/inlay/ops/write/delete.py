@@ -38,6 +38,7 @@ from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.parquet.arrow.calculate import CalculatedFilter
+from inlay.parquet.arrow.conform import decoded
 from inlay.parquet.arrow.types import arrow_primitive, to_physical
 from inlay.parquet.read.reader import RowFilter, read_positions
 from inlay.plan.change import (
@@ -205,6 +206,14 @@ def _stored_bytes(predicate: Predicate) -> int:
     return len(stored.encode("utf-8"))
 
 
+def _without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Categories as their values, of which Arrow casts not all."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    chunks = [decoded(chunk) for chunk in column.chunks]
+    return pa.chunked_array(chunks) if chunks else pa.chunked_array([], pa.null())
+
+
 def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:
     """Markers for a table of keys: an IN list for a few, else Parquet objects of at most 32 MB."""
     schema = loaded.snapshot.schema
@@ -223,7 +232,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
     if not fields:
         raise SchemaMismatch("the keys have no columns", table=ctx.uri)
     try:
-        keys = keys.cast(
+        keys = pa.table([_without_codes(c) for c in keys.columns], keys.column_names).cast(
             pa.schema(
                 [
                     pa.field(n, arrow_primitive(t))

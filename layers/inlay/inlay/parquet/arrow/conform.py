@@ -240,7 +240,7 @@ def _conform_array(
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        array = decoded(array)
     if pa.types.is_null(array.type):
         array = _nulls(len(array), wanted)
     elif isinstance(field.type, Primitive):
@@ -255,6 +255,17 @@ def _conform_array(
             raise _mismatch(path, array.type, field) from None
     _require(array, field, path)
     return array
+
+
+def decoded(array: pa.DictionaryArray) -> pa.Array:
+    """The values of each row. Arrow cannot take from views, which Polars has in its categories: their
+    values become plain."""
+    values = array.dictionary
+    if pa.types.is_string_view(values.type):
+        array = pa.DictionaryArray.from_arrays(array.indices, values.cast(pa.string()))
+    elif pa.types.is_binary_view(values.type):
+        array = pa.DictionaryArray.from_arrays(array.indices, values.cast(pa.binary()))
+    return array.dictionary_decode()
 
 
 def _require(array: pa.Array, field: Field, path: Path) -> None:

@@ -120,6 +120,8 @@ class Logical:
     MAP = nested(2)
     LIST = nested(3)
     DECIMAL = nested(5)
+    TIME = nested(7)
+    TIMESTAMP = nested(8)
     INTEGER = nested(10)
     FLOAT16 = nested(15)
     VARIANT = nested(16)

@@ -2,9 +2,10 @@
 
 Promise: `stamped` gives a footer in which each column of the recorded schema has its field id, at every
 level, and every other column an id that no table assigns, so that no reader takes it for a column of the
-table. Nothing else changes: neither the data, which stays in place, nor a statistic or offset. What readers
-by id would see in another structure than Inlay (lists and maps of the old layouts) is refused by
-`UnsupportedFile`.
+table. Schemas that the writer left among the key-values (`ARROW:schema`, which iceberg-rust takes ids from,
+`iceberg.schema`) go where they have others. Nothing else changes: neither the data, which stays in place,
+nor a statistic or offset. What readers by id would see in another structure than Inlay (lists and maps of
+the old layouts) is refused by `UnsupportedFile`.
 
 Inlay itself finds columns by name under the recorded schema and never uses these ids. Iceberg's readers do:
 with another writer's ids they return exchanged columns, and without ids they use current names, so that a
@@ -16,15 +17,18 @@ footer is new.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow as pa
+
 from inlay.errors import InlayError, UnsupportedFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
 from inlay.format.schema import Struct as StructOf
-from inlay.parquet.footer.fields import Converted, Element, File, Logical, Repetition
+from inlay.parquet.footer.fields import Converted, Element, File, KeyValue, Logical, Repetition
 from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.thrift import Items, Struct, encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source
@@ -34,6 +38,8 @@ from inlay.storage.write_once import no_wait
 
 # Above any id that a table assigns, below those that Iceberg reserves for metadata columns (2147483447 …).
 FOREIGN_IDS = 2_000_000_000
+ARROW_SCHEMA = b"ARROW:schema"
+SCHEMAS = frozenset({ARROW_SCHEMA, b"iceberg.schema"})
 
 
 def stamped(footer: Footer, schema: Schema) -> Footer:
@@ -43,14 +49,53 @@ def stamped(footer: Footer, schema: Schema) -> Footer:
     walk = _Walk(elements, {})
     walk.children_of(0, schema.fields, ())
     now = {at: element.get(Element.FIELD_ID) for at, element in enumerate(elements)}
-    if all(now[at] == wanted for at, wanted in walk.ids.items()):
+    pairs = footer.tree.get(File.KEY_VALUES) or ()
+    whole = all(_is_consistent(pair, schema.fields) for pair in pairs)
+    if whole and all(now[at] == wanted for at, wanted in walk.ids.items()):
         return footer
     new = Items(elements.element, kind=elements.kind)
     for at, element in enumerate(elements):
         new.append(_with_id(element, walk.ids[at]) if at in walk.ids else element)
     tree: Struct = {**footer.tree, File.SCHEMA: new}
+    if pairs:
+        kept = Items(pairs.element, kind=pairs.kind)
+        kept.extend(pair for pair in pairs if pair.get(KeyValue.KEY) not in SCHEMAS)
+        tree[File.KEY_VALUES] = kept
     length = len(encode_struct(tree)) + TRAILER_BYTES
     return Footer(tree, footer.start + length, length, footer.leaves)
+
+
+def _is_consistent(pair: Struct, fields: tuple[Field, ...]) -> bool:
+    """Whether a key-value pair is no Arrow schema, or one that has just the ids of `fields`."""
+    if pair.get(KeyValue.KEY) != ARROW_SCHEMA:
+        return True
+    try:
+        found = pa.ipc.read_schema(
+            pa.BufferReader(base64.b64decode(pair.get(KeyValue.VALUE) or b""))
+        )
+    except (pa.ArrowException, OSError, ValueError):
+        return False
+    return _same_ids(list(found), fields)
+
+
+def _same_ids(found: Sequence[pa.Field], fields: tuple[Field, ...]) -> bool:
+    by_name = {field.name: field for field in fields}
+    return all(_same_id(each, by_name.get(each.name)) for each in found)
+
+
+def _same_id(found: pa.Field, field: Field | None) -> bool:
+    raw = (found.metadata or {}).get(b"PARQUET:field_id")
+    if field is None or raw != str(field.id).encode():
+        return False
+    kind = found.type
+    match field.type:
+        case StructOf(fields):
+            return _same_ids([kind.field(n) for n in range(kind.num_fields)], fields)
+        case ListOf(element):
+            return _same_id(kind.value_field, element)
+        case MapOf(key, value):
+            return _same_id(kind.key_field, key) and _same_id(kind.item_field, value)
+    return True
 
 
 def _with_id(element: Struct, field_id: int | None) -> Struct:
