@@ -38,7 +38,7 @@ from inlay.ops.maintain.units import (
     run_units,
     with_entries,
 )
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.write.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
@@ -133,7 +133,7 @@ def advance_erasures(
     `collect_garbage` deletes what is then left of them, and writes the receipt."""
     context_of(spark, "advance_erasures")
     ctx, loaded = _open(uri, progress)
-    main = load_pointer(replace(ctx, branch=None), carried=loaded.state.contents)
+    main = load_again(replace(ctx, branch=None), loaded)
     total = _result(Run(main))
     for own, loaded in contents_to_clean(ctx, main):
         # A file may be in several contents: attempts are counted for each.
