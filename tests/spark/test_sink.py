@@ -140,13 +140,15 @@ def test_a_batch_is_known_after_the_ledger_forgot_its_request(new_table: NewTabl
     [file] = table.entries()[0]
     started_us = table.snapshot.commit.time_us
     copies = [replace(file, key=f"{file.key}{n}") for n in range(3)]
-    assert commit_batch(table.uri, "q", 0, (copies[0],), started_us)
-    assert commit_batch(table.uri, "q", 1, (copies[1],), started_us)
+    assert commit_batch(table.uri, table.snapshot.table_id, "q", 0, (copies[0],), started_us)
+    assert commit_batch(table.uri, table.snapshot.table_id, "q", 1, (copies[1],), started_us)
     table.refresh()
     assert dict(table.snapshot.ledger.streams) == {"q": 1}
     # An old batch, whose request has left the ledger: the last batch alone shows it.
-    assert not commit_batch(table.uri, "q", 0, (copies[2],), started_us)
-    assert commit_batch(table.uri, "another query", 0, (copies[2],), started_us)
+    assert not commit_batch(table.uri, table.snapshot.table_id, "q", 0, (copies[2],), started_us)
+    assert commit_batch(
+        table.uri, table.snapshot.table_id, "another query", 0, (copies[2],), started_us
+    )
 
 
 def test_rows_that_do_not_fit_fail_the_query_and_not_the_table(

@@ -40,8 +40,8 @@ _PLAIN_WIDTH = 200
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A step that was played, with all there is to show of it; `publishing` is what the publish function asked
-    for, which `cost` leaves out; `answers` by the name of an engine."""
+    """A step that was played, with all there is to show of it; `publishing` is what the publish function
+    asked for, which `cost` leaves out; `answers` by the name of an engine."""
 
     step: Step
     seconds: float
