@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from inlay.cli.verb import Verb, Verbs
+from inlay.cli.command import Verb, Verbs
 from inlay.errors import StoreUnavailable
 from inlay.local.demo.command import demo
 
