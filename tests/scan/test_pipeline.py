@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.read.read_ahead import Steps, Unit, run, run_ahead
+from inlay.parquet.read.read_ahead import GROW, Steps, Unit, run, run_ahead
 
 
 class ByHand(Executor):
@@ -159,3 +159,41 @@ def test_nothing_runs_on_after_an_early_stop() -> None:
         count = len(finished)
         assert count <= 3
     assert len(finished) == count
+
+
+def test_units_are_begun_ahead_and_grow_in_their_turn() -> None:
+    begun: list[int] = []
+    grown: list[int] = []
+
+    def steps(n: int) -> Steps[int]:
+        begun.append(n)
+        yield [lambda: n]
+        yield GROW
+        grown.append(n)
+        yield [lambda: n]
+        return n
+
+    units = (Unit(1, steps(n), 10) for n in range(20))
+    results = run_ahead(units, InlineExecutor(), budget_bytes=40, parallel=16)
+    for n in range(20):
+        assert next(results) == n
+        # Held are those begun and those that grew, the one handed over included.
+        assert len(begun) - n + 10 * (len(grown) - n) <= 40
+        assert n > 3 or len(begun) - len(grown) > 5
+        assert n > 16 or len(grown) - n >= 2
+    assert begun == grown == list(range(20))
+
+
+def test_what_grows_above_the_budget_goes_on_alone() -> None:
+    def steps(n: int) -> Steps[int]:
+        yield GROW
+        held.append(n)
+        yield [lambda: n]
+        return n
+
+    held: list[int] = []
+    results = run_ahead(
+        (Unit(1, steps(n), 1000) for n in range(4)), InlineExecutor(), budget_bytes=10, parallel=8
+    )
+    for n in range(4):
+        assert next(results) == n and held == list(range(n + 1))

@@ -36,7 +36,7 @@ from inlay.parquet.read.page_pruning import (
 )
 from inlay.parquet.read.page_sizes import Pages, check_pages_fit
 from inlay.parquet.read.ranges import RangeFile
-from inlay.parquet.read.read_ahead import Steps
+from inlay.parquet.read.read_ahead import GROW, Steps
 from inlay.parquet.read.row_groups import Group
 from inlay.parquet.read.selection import (
     PredicateFilter,
@@ -66,6 +66,9 @@ BATCH_ROWS = 131_072
 ALONG_BYTES = 512 * 1024
 # Below this, the pages that filters look at are fetched without asking a Bloom filter first.
 BLOOM_WORTH_BYTES = 128 * 1024
+# Groups of so many bytes, uncompressed, are so few within the budget that their columns are decoded side by
+# side; smaller ones are beside each other.
+THREADS_BYTES = 8 * 1024 * 1024
 _FALSE, _TRUE = to_scalar(False, pa.bool_()), to_scalar(True, pa.bool_())
 
 
@@ -95,9 +98,13 @@ def read_groups(
     jobs = reader.held.jobs(reader.first_ranges(groups))
     if jobs:
         reader.held.add((yield jobs))
+    # Where groups are judged first, the rest is decoded by itself, unless it is there: then it is little.
+    if file.body is not None or not any(group.fields for group in groups):
+        yield GROW
     [(survivors, batches)] = yield [partial(reader.read, groups)]
     if batches is None:
         reader.held.add((yield reader.held.jobs(reader.rest_ranges(survivors))))
+        yield GROW
         [batches] = yield [partial(reader.assemble, survivors)]
     return file.task, batches
 
@@ -459,9 +466,11 @@ class _GroupReader:
             # None of the columns is in this file: all NULL.
             return self._conform([_rows_without_columns(group.rows)], schema)
         self._check_pages(group, leaves)
+        meta = self.file.metadata.row_group(group.ordinal)
+        size = sum(meta.column(leaf).total_uncompressed_size for leaf in leaves)
         with reading(self.file.task.file.key):
             table = self._reader().read_row_group(
-                group.ordinal, column_indices=leaves, use_threads=False
+                group.ordinal, column_indices=leaves, use_threads=size >= THREADS_BYTES
             )
             if table.num_rows != group.rows:
                 raise UnreadableFile(

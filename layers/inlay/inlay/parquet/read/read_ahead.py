@@ -7,6 +7,11 @@ when it ends, in any way, no job it submitted is still running.
 A unit is a generator that yields batches of jobs and is resumed with their results. Only jobs go to the
 executor, and no job waits for another: so an executor of one thread, or one that runs everything in the
 caller's thread, gives the same results and can never deadlock.
+
+What is fetched is small beside what it is decoded to, and fetching is what latency makes slow. So a unit
+says apart what it holds once it has begun (`cost_bytes`) and what is added when it decodes (`growth_bytes`,
+from when it yields `GROW`): units are begun far ahead, as long as the largest of them could grow beside
+them, and grow one after the other, in their order. So no other has grown when the first in line must.
 """
 
 from __future__ import annotations
@@ -22,15 +27,25 @@ from inlay.storage import process
 T = TypeVar("T")
 
 Job = Callable[[], Any]
+
+
+class _Grow(tuple[Job, ...]):
+    __slots__ = ()
+
+
+# What a unit yields instead of jobs: it is resumed once the budget has room for its growth.
+GROW: Sequence[Job] = _Grow()
 Steps = Generator[Sequence[Job], Sequence[Any], T]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit(Generic[T]):
-    """A piece of work and the bytes it will hold while it is in flight (an estimate)."""
+    """A piece of work and the bytes it will hold while it is in flight (estimates): from its beginning, and
+    besides from when it grows."""
 
     cost_bytes: int
     steps: Steps[T]
+    growth_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -38,6 +53,8 @@ class _Running(Generic[T]):
     unit: Unit[T]
     futures: list[Future[Any]] = field(default_factory=list)
     started: bool = False
+    asks: bool = False
+    grown: bool = False
     done: bool = False
     value: T | None = None
     error: BaseException | None = None
@@ -45,6 +62,10 @@ class _Running(Generic[T]):
     @property
     def waiting(self) -> list[Future[Any]]:
         return [f for f in self.futures if not f.done()]
+
+    @property
+    def held(self) -> int:
+        return self.unit.cost_bytes + (self.unit.growth_bytes if self.grown else 0)
 
 
 def run_ahead(
@@ -64,30 +85,44 @@ def run_ahead(
     source = iter(units)
     waiting_unit: Unit[T] | None = next(source, None)
     flight: deque[_Running[T]] = deque()
-    held = 0
     window = min(parallel, first or parallel)
+
+    def has_room(more: int) -> bool:
+        return sum(running.held for running in flight) + more <= budget_bytes
+
+    def may_begin(unit: Unit[T]) -> bool:
+        if not flight:
+            return True
+        units = (unit, *(running.unit for running in flight))
+        begun = sum(each.cost_bytes for each in units)
+        to_come = max(each.growth_bytes for each in units)
+        fits = begun + to_come <= budget_bytes and has_room(unit.cost_bytes)
+        return len(flight) < window and fits
+
     try:
         while flight or waiting_unit is not None:
-            while waiting_unit is not None and (
-                not flight
-                or (len(flight) < window and held + waiting_unit.cost_bytes <= budget_bytes)
-            ):
+            while waiting_unit is not None and may_begin(waiting_unit):
                 started = _Running(waiting_unit)
                 flight.append(started)
-                held += waiting_unit.cost_bytes
                 _advance(started, executor)
                 waiting_unit = next(source, None)
+            in_turn = True
             for running in flight:
                 while not running.done and not running.waiting:
+                    if running.asks:
+                        is_first = running is flight[0]
+                        if not in_turn or not (is_first or has_room(running.unit.growth_bytes)):
+                            break
+                        running.asks, running.grown = False, True
                     _advance(running, executor)
-            if flight[0].done:
-                head = flight.popleft()
+                in_turn = in_turn and (running.grown or running.done)
+            if (head := flight[0]).done:
                 if head.error is not None:
                     raise head.error
                 yield head.value  # type: ignore[misc]  # done without an error: it has one
                 process.check_same(began, "this stream of rows")
                 # Only now: until the consumer comes back, the result is still held.
-                held -= head.unit.cost_bytes
+                flight.popleft()
                 window = min(parallel, window * 2)
                 continue
             wait(
@@ -117,6 +152,7 @@ def _advance(running: _Running[T], executor: Executor) -> None:
             jobs = steps.throw(error)
         else:
             jobs = steps.send([f.result() for f in running.futures])
+        running.asks = jobs is GROW
         running.futures = [executor.submit(job) for job in jobs]
     except StopIteration as stop:
         running.done, running.value = True, stop.value

@@ -226,11 +226,12 @@ def read_by_task(
 
     def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
         for file in opening:
-            runs = in_units(
+            pieces = in_units(
                 file, wanted, unit_bytes=ahead.unit_bytes, budget_bytes=ahead.budget_bytes
             )
-            for cost, groups in runs:
-                yield Unit(cost, read_groups(file, groups, wanted))
+            for piece in pieces:
+                steps = read_groups(file, piece.groups, wanted)
+                yield Unit(piece.stored_bytes, steps, piece.decoded_bytes)
 
     reading = run_ahead(
         units(),

@@ -6,7 +6,7 @@ what they decide for all of its rows is not evaluated again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
@@ -136,22 +136,29 @@ def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Groups that are read together, and the memory they will take: `stored_bytes` once fetched, with what
+    they are judged by, and `decoded_bytes` besides."""
+
+    groups: tuple[Group, ...]
+    stored_bytes: int
+    decoded_bytes: int
+
+
 def in_units(
     file: OpenFile, wanted: Wanted, *, unit_bytes: int, budget_bytes: int
-) -> Iterator[tuple[int, tuple[Group, ...]]]:
-    """Adjacent groups in runs of about `unit_bytes`, each with the memory it will take: at most a part of
-    the budget, however well the groups are compressed (or one group)."""
+) -> Iterator[Piece]:
+    """Adjacent groups in runs of about `unit_bytes`: each takes at most a part of the budget, however well
+    the groups are compressed (or one group)."""
     most = budget_bytes // UNITS_IN_BUDGET
     run: list[Group] = []
-    stored = cost = 0
+    stored = cost = judged = 0
     for group in plan_groups(file, wanted):
         tops = (*wanted.columns, *top_columns(wanted.schema, group.fields))
         chunks = file.chunks(group.ordinal, tops)
         stored_here = sum(c.total_compressed_size for c in chunks)
-        decoded_here = sum(
-            max(c.total_uncompressed_size, c.num_values * _DECODED_BYTES.get(c.physical_type, 8))
-            for c in chunks
-        )
+        decoded_here = _decoded(chunks)
         if any(_may_repeat_texts(c) for c in chunks) and file.footer is not None:
             columns = file.footer.row_groups[group.ordinal].columns
             decoded = sum(chunk_bytes(columns[leaf]) for leaf in file.leaves(tops))
@@ -159,10 +166,21 @@ def in_units(
         check_memory(decoded_here, key=file.task.file.key)
         cost_here = stored_here + decoded_here
         if run and (stored + stored_here > unit_bytes or cost + cost_here > most):
-            yield cost, tuple(run)
-            run, stored, cost = [], 0, 0
+            yield Piece(tuple(run), stored + judged, cost - stored - judged)
+            run, stored, cost, judged = [], 0, 0, 0
         run.append(group)
         stored += stored_here
         cost += cost_here
+        if group.fields:
+            looked_at = file.chunks(group.ordinal, top_columns(wanted.schema, group.fields))
+            judged += min(_decoded(looked_at), decoded_here)
     if run:
-        yield cost, tuple(run)
+        yield Piece(tuple(run), stored + judged, cost - stored - judged)
+
+
+def _decoded(chunks: Iterable[pq.ColumnChunkMetaData]) -> int:
+    """Bytes of column chunks once decoded, by their footer."""
+    return sum(
+        max(c.total_uncompressed_size, c.num_values * _DECODED_BYTES.get(c.physical_type, 8))
+        for c in chunks
+    )
