@@ -37,7 +37,7 @@ from pyroaring import BitMap64
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.predicate import FALSE, TRUE, Or, Predicate
-from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.schema import Field, Schema
 from inlay.ops.commit.base import already_applied
 from inlay.ops.commit.driver import Committed, Planned, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
@@ -52,7 +52,7 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
-from inlay.spark.conditions import quoted, value_of
+from inlay.spark.conditions import default_of, quoted
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
@@ -358,7 +358,7 @@ def _actions(
                 continue
             given = values[number].get(field.name)
             if given is None:
-                given = _kept(clause, target, schema.fields[place])
+                given = _kept(clause, target, schema.fields[place], field.dataType)
             assigned = _assigned(_column(given), field.dataType, spark)
             value = value.when(f.col(_CLAUSE) == number, assigned)
         value = f.lit(None).cast(field.dataType) if value is f else value
@@ -444,15 +444,9 @@ def _name_parts(name: str) -> list[str]:
     return [parts.apply(place) for place in range(parts.length())]
 
 
-def _kept(clause: _Clause, target: DataFrame, field: Field) -> Any:
+def _kept(clause: _Clause, target: DataFrame, field: Field, kind: DataType) -> Any:
     """The value of a column that the clause does not name."""
-    from pyspark.sql import functions as f
-
-    if clause.action == "update":
-        return target[quoted(field.name)]
-    if field.default is not None and isinstance(field.type, Primitive):
-        return value_of(field.type, field.default)
-    return f.lit(None)
+    return target[quoted(field.name)] if clause.action == "update" else default_of(field, kind)
 
 
 def _write(

@@ -63,6 +63,7 @@ from inlay.spark.records import (
     tasks,
     without_late,
 )
+from inlay.spark.sink import is_applied
 from inlay.spark.slim import without_entries
 from inlay.spark.types import named_as_in, spelled
 
@@ -134,7 +135,7 @@ def merge(
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         snapshot = loaded.snapshot
         result = MergeResult(committed=False, version=snapshot.version)
-        if batch is not None and snapshot.ledger.streams.get(batch[0], -1) >= batch[1]:
+        if batch is not None and is_applied(snapshot, *batch):
             return None
         names = snapshot.schema
         given = _without_collation(changes.toDF(*named_as_in(names, changes.columns)))

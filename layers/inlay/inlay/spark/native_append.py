@@ -30,7 +30,7 @@ from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
-from inlay.spark.conditions import quoted
+from inlay.spark.conditions import default_of, quoted
 from inlay.spark.connect import at_ref, connect
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
@@ -267,24 +267,23 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
     for field, wanted in zip(schema.fields, spark_schema(schema), strict=True):
         found = given.get(field.name)
         if found is None:
-            column = f.lit(None).cast(wanted.dataType)
+            column = default_of(field, wanted.dataType)
         else:
-            column = _with_nullability(frame, found, nullable=field.nullable)
+            column = _attribute(frame, found, required=not field.nullable)
+        if field.nullable:
+            # True of every row, which the optimizer does not know: it finds many a column to have no NULL.
+            column = f.when(f.spark_partition_id() >= 0, column)
         yield column.alias(field.name)
 
 
-def _with_nullability(frame: Any, name: str, *, nullable: bool) -> Any:
-    from pyspark.sql import functions as f
+def _attribute(frame: Any, name: str, *, required: bool) -> Any:
+    """A column of the frame; if it is required, checked to have no NULL when it is written."""
     from pyspark.sql.classic.column import Column
 
     jvm = frame.sparkSession._jvm
     place = frame.columns.index(name)
-    attribute = frame._jdf.queryExecution().analyzed().output().apply(place)
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    if nullable:
-        # True of every row, which the optimizer does not know: it finds many a column to have no NULL.
-        return f.when(f.spark_partition_id() >= 0, Column(expressions.column(attribute)))
-    checks = jvm.org.apache.spark.sql.catalyst.expressions.objects
-    return Column(
-        expressions.column(checks.AssertNotNull(attribute, jvm.PythonUtils.toSeq([name])))
-    )
+    found = frame._jdf.queryExecution().analyzed().output().apply(place)
+    if required:
+        checks = jvm.org.apache.spark.sql.catalyst.expressions.objects
+        found = checks.AssertNotNull(found, jvm.PythonUtils.toSeq([name]))
+    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(found))

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
+from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.metadata.load import load_pointer
@@ -88,11 +89,10 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
 def commit_batch(
     uri: str, query: str, batch: int, files: tuple[DataFile, ...], started_us: int
 ) -> bool:
-    """Commits the files of a query's micro-batch; False when that batch, or a later one, was committed
-    before."""
+    """Commits the files of a query's micro-batch; False when it was committed before."""
     ctx = connect(uri)
     loaded = load_pointer(ctx)
-    if loaded.snapshot.ledger.streams.get(query, -1) >= batch:
+    if is_applied(loaded.snapshot, query, batch):
         return False
     change = Change(
         operation="append",
@@ -107,3 +107,17 @@ def commit_batch(
     )
     expect_committed(ctx, commit(ctx, change, base=loaded))
     return True
+
+
+def is_applied(snapshot: Snapshot, query: str, batch: int) -> bool:
+    """Whether the table has a query's micro-batch. Spark repeats none but the last: one before it is of a
+    checkpoint that was put back, where other rows have its number, or of a second driver. Raises
+    `InvalidRequest`, because those rows would be taken for repeated ones."""
+    last = snapshot.ledger.streams.get(query, -1)
+    if last > batch:
+        raise InvalidRequest(
+            f"the table has micro-batch {last} of the query {query}, which is at {batch}: its checkpoint is "
+            "older than the table, or it runs twice",
+            next_step="Start it with a new checkpoint, at the first rows that the table lacks",
+        )
+    return last == batch
