@@ -573,6 +573,8 @@ static int steps_alone(struct Writer *w, int n) {
   if (is_beyond && (w->at == DOUBT || (w->at == LOOK && look_after_doubt && now.commit[now.pointer].version > v &&
       now.commit[now.pointer].created == now.commit[w->base].created && now.commit[now.pointer].oldest == 1))) {
     there = now.commit[now.pointer].version == v + 1 ? now.pointer : now.archive[v + 1];
+    /* What the pointer shows, its archive will show, if it is compared. */
+    if (w->at == LOOK && there == now.pointer && !(compare_archive && archive_before_swap)) return 0;
     if (w->at == LOOK && (!there || now.commit[there].created != now.commit[w->base].created)) return 0;
     if (w->at == LOOK && there == mine) w->at = ACKNOWLEDGED;
     else if (w->attempt + 1 >= ATTEMPTS) w->at = ENDED;

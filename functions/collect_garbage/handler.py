@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Snapshot
 from inlay.functions import settings
 from inlay.functions.landing import sweep_landing
@@ -28,7 +29,7 @@ _DAY_SECONDS = 86_400
 
 @observed
 def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
-    return maintain(event, context, collect_table, round_of)
+    return maintain(event, context, collect_table, round_of, takes=MaintenanceRequest.model_fields)
 
 
 def round_of(asked: MaintenanceRequest) -> Round:
@@ -51,6 +52,12 @@ def has_erasure(table: str) -> bool:
 def collect_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
     assert asked.table is not None
     if asked.landing_only:
+        if asked.dry_run:
+            raise InvalidRequest(
+                "landed files are sent again, not only reported",
+                next_step="`inlay landing TABLE` lists them",
+                table=asked.table,
+            )
         return {"landing": sweep_landing(asked.table, settle_seconds=asked.settle_seconds)}
     ctx = table_context(asked.table)
     loaded = load_pointer(ctx)

@@ -22,7 +22,7 @@ from inlay.ops.metadata.load import load_pointer
 
 @observed
 def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
-    return maintain(event, context, compact_table, lambda _: Round(has_work))
+    return maintain(event, context, compact_table, lambda _: Round(has_work), takes=("dry_run",))
 
 
 def has_work(table: str) -> bool:

@@ -181,6 +181,21 @@ def test_where_the_bucket_keeps_versions_nothing_is_lost_by_going_back(world):
     assert world.pointer().snapshot.version == 6
 
 
+@pytest.mark.parametrize("back_to", [3, 4])
+def test_where_the_bucket_keeps_versions_a_pointer_that_went_back_and_was_lost_is_whole_again(
+    world, back_to
+):
+    """What stood in it alone was lost once: the newest object version was an old snapshot."""
+    world.store.enable_versioning()
+    for name in ("a", "b", "c", "d"):
+        world.append(name)
+    go_back_to(world, back_to)
+    world.store.delete([POINTER])
+    mended(world)
+    assert world.files() == ["a", "b", "c", "d"]
+    assert world.pointer().snapshot.version == 6
+
+
 def test_where_the_bucket_keeps_versions_going_back_by_one_is_mended_before_the_next_commit(world):
     world.store.enable_versioning()
     world.append("a")

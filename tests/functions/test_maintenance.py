@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,11 +14,12 @@ import yaml
 
 import inlay
 import inlay.errors
+from inlay.errors import InvalidRequest
 from inlay.local.template import _Loader
 from inlay.plan.maintain import compaction
 
 from . import conftest
-from .conftest import BUCKET, EVENTS, ORDERS, Functions, event
+from .conftest import BUCKET, EVENTS, ORDERS, Functions, event, from_queue
 
 
 def fill(functions: Functions, table: str) -> inlay.Table:
@@ -253,3 +255,41 @@ def test_the_alarm_looks_at_the_metric_that_the_function_writes() -> None:
     assert alarm["MetricName"] == "OldestErasureDays"
     assert alarm["Namespace"] == "Inlay"
     assert alarm["Dimensions"] == [{"Name": "service", "Value": "collect_garbage"}]
+
+
+@pytest.mark.parametrize(
+    ("function", "asked"),
+    [
+        ("collect_garbage", {"table": "orders", "dryrun": True}),
+        ("collect_garbage", {"table": "orders", "grace": 30}),
+        ("collect_garbage", {"tabel": "orders", "dry_run": True}),
+        ("collect_garbage", {"table": "orders", "landing_only": True, "dry_run": True}),
+        ("compact", {"table": "orders", "grace_days": 1}),
+        ("compact", {"table": "orders", "dryRun": True}),
+        ("rewrite", {"table": "orders", "dry_run": True}),
+        ("rewrite", {"table": "orders", "where": "order_id = 1"}),
+        ("rewrite", {"erasures_only": True}),
+        ("publish", {"table": "orders", "dry_run": True}),
+        ("publish", {"tables": ["orders"]}),
+    ],
+)
+def test_what_a_function_would_not_heed_is_refused(
+    functions: Functions, function: str, asked: dict[str, Any]
+) -> None:
+    functions.fill_orders()
+    functions.orders().delete("order_id = 1")
+    version = functions.orders().version
+    with pytest.raises(InvalidRequest):
+        functions.invoke(function, asked)
+    assert functions.orders().version == version
+    assert functions.queues.sent == []
+
+
+def test_a_hint_that_is_misspelt_is_a_dead_letter(functions: Functions) -> None:
+    """Not a hint for the whole table."""
+    functions.fill_orders()
+    functions.orders().delete("order_id = 1")
+    version = functions.orders().version
+    functions.invoke("rewrite", from_queue({"table": "orders", "Where": "order_id = 2"}))
+    assert functions.orders().version == version
+    assert len(functions.queues.bodies("dead-letters")) == 1

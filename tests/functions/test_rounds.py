@@ -16,6 +16,8 @@ import inlay
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions import rounds
 from inlay.functions.requests import MaintenanceRequest
+from inlay.ops.context import SystemClock
+from inlay.storage.memory import MemoryStore
 
 from .conftest import BUCKET, ORDERS, Functions, LambdaContext, from_queue
 
@@ -183,6 +185,78 @@ def test_a_thousand_tables_with_work_are_each_done_in_one_round(functions: Funct
         done = inlay.open(f"memory://{BUCKET}/tables/{name}")
         assert (done.tombstones().num_rows, done.count()) == (0, 1)
     assert functions.replay("rewrite.schedule") == {"tables": 1_000, "sent": 0}
+
+
+class Counting:
+    """Time that passes only where a slow table's data is read, and what Lambda says is left of it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.began = 0.0
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int(1_000 * (900 - (self.seconds - self.began)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(LambdaContext, name)
+
+
+def test_a_slow_table_ends_at_its_deadline_and_goes_on_with_the_next_round(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred files that take ten seconds each to read, among 999 tables that take none: the invocation
+    of the slow one commits what it has and ends before Lambda would end it, round after round, until all
+    is done. The others are done in the first."""
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    others = [f"t{n:03}" for n in range(999)]
+    for name in (*others, *["slow"] * 100):
+        uri = f"memory://{BUCKET}/tables/{name}"
+        inlay.create(uri, rows.schema, exist_ok=True).append(rows)
+    for name in (*others, "slow"):
+        inlay.open(f"memory://{BUCKET}/tables/{name}").delete("id = 1")
+    time = Counting()
+
+    def slowly(name: str) -> None:
+        original = getattr(MemoryStore, name)
+
+        def get(store: MemoryStore, key: str, *more: Any, **options: Any) -> Any:
+            if key.startswith("tables/slow/data/"):
+                time.seconds += 10
+            return original(store, key, *more, **options)
+
+        monkeypatch.setattr(MemoryStore, name, get)
+
+    slowly("get")
+    slowly("get_suffix")
+    monkeypatch.setattr(SystemClock, "monotonic", lambda self: time.seconds)
+
+    def round_of(expected: set[str]) -> float:
+        """The seconds of the slow table's invocation; the others have theirs."""
+        functions.replay("rewrite.schedule")
+        bodies = sent(functions)
+        functions.queues.sent.clear()
+        assert {each["table"] for each in bodies} == expected
+        took = 0.0
+        for body in bodies:
+            time.began = time.seconds
+            assert functions.invoke("rewrite", from_queue(body), time) == {"batchItemFailures": []}
+            took = max(took, time.seconds - time.began)
+        return took
+
+    everything = round_of({*others, "slow"})
+    assert 0.5 * 900 < everything < 900
+    slow = inlay.open(f"memory://{BUCKET}/tables/slow")
+    assert slow.tombstones().num_rows == 1
+    rounds_of_slow = 1
+    while slow.refresh().tombstones().num_rows:
+        assert round_of({"slow"}) < 900
+        rounds_of_slow += 1
+        assert rounds_of_slow < 5
+    assert rounds_of_slow > 1
+    assert slow.count() == 100
+    for name in random.Random(2).sample(others, 50):
+        done = inlay.open(f"memory://{BUCKET}/tables/{name}")
+        assert (done.tombstones().num_rows, done.count()) == (0, 1)
 
 
 class Simulated:

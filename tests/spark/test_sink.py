@@ -141,13 +141,15 @@ def test_a_batch_is_known_after_the_ledger_forgot_its_request(new_table: NewTabl
     [file] = table.entries()[0]
     started_us = table.snapshot.commit.time_us
     copies = [replace(file, key=f"{file.key}{n}") for n in range(3)]
-    assert commit_batch(table.uri, "q", 0, (copies[0],), started_us)
-    assert commit_batch(table.uri, "q", 1, (copies[1],), started_us)
+    assert commit_batch(table.uri, table.snapshot.table_id, "q", 0, (copies[0],), started_us)
+    assert commit_batch(table.uri, table.snapshot.table_id, "q", 1, (copies[1],), started_us)
     table.refresh()
     assert dict(table.snapshot.ledger.streams) == {"q": 1}
     # Its request may have left the ledger: the last batch alone shows it.
-    assert not commit_batch(table.uri, "q", 1, (copies[2],), started_us)
-    assert commit_batch(table.uri, "another query", 0, (copies[2],), started_us)
+    assert not commit_batch(table.uri, table.snapshot.table_id, "q", 1, (copies[2],), started_us)
+    assert commit_batch(
+        table.uri, table.snapshot.table_id, "another query", 0, (copies[2],), started_us
+    )
 
 
 def test_a_checkpoint_that_was_put_back_takes_no_new_rows_for_old_ones(landing: Landing) -> None:

@@ -339,7 +339,7 @@ class Table:
         at: Snapshot | None = None,
         tag: str | None = None,
     ) -> None:
-        self._ctx = context
+        self._ctx = replace(context, table_id=loaded.pointer.table_id)
         self._loaded = loaded
         self._at = at  # in the past
         self._tag = tag

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.opened import connected
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import AsJson
 from inlay.cli.output import console, print_record, print_rows
+from inlay.cli.tables import connected
 from inlay.cli.values import counted, size_text
-from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ POLLING = "queues polled, once for all tables"
 # Assumed: how fast S3 copies within itself, of which a function waits for sixteen at a time.
 COPY_BYTES_PER_SECOND, COPIES_AT_ONCE = 100_000_000, 16
 # Measured (docs/COST.md, "It does not grow with the table"): GETs of a query's plan by files of the table,
-# and seconds to plan over all of 100,000 entries.
+# and seconds to load and plan over all of 100,000 entries.
 PLAN_REQUESTS = ((500, 0), (5_000, 2), (50_000, 4), (2**63, 6))
-PLAN_SECONDS = 5.5 / 100_000
+PLAN_SECONDS = 2.9 / 100_000
 # Entries of a full leaf of the metadata (docs/FORMAT.md, "Tiers and segments").
 LEAF_ENTRIES = 1_024
 

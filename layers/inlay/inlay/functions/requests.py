@@ -126,7 +126,7 @@ class RewriteRequest(BaseModel):
     defines the work. `hops` counts how often the function notified itself. Or `{"table", "delete"}`: a
     delete request that has to read data."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="forbid")
 
     table: TableName
     where: str | None = None
@@ -135,13 +135,14 @@ class RewriteRequest(BaseModel):
 
 
 class MaintenanceRequest(BaseModel):
-    """The event of a maintenance function. A schedule's event names no table: it is for all. `dry_run` only
-    reports. For garbage collection: `grace_days`; `erasures_only` skips tables without an open erasure;
-    `landing_only` looks for landed files without an event that are older than `settle_seconds` (900);
-    `life_seconds` is the longest one read or write may take, which erasures wait for;
-    `clock_margin_seconds` is how far the store's LastModified may be behind its Date (60)."""
+    """What a maintenance function is asked for. Without a table it is for all, as a schedule's event is.
+    `dry_run` only reports. For garbage collection: `grace_days`; `erasures_only` skips tables without an
+    open erasure; `landing_only` looks for landed files without an event that are older than
+    `settle_seconds` (900); `life_seconds` is the longest one read or write may take, which erasures wait
+    for; `clock_margin_seconds` is how far the store's LastModified may be behind its Date (60). A function
+    refuses what it does not take."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="forbid")
 
     table: TableName | None = None
     grace_days: float | None = Field(None, ge=0)

@@ -51,9 +51,12 @@ def maintain(
     context: Any,
     work: Work,
     round_of: Callable[[MaintenanceRequest], Round],
+    *,
+    takes: Iterable[str] = (),
 ) -> Mapping[str, Any]:
     """What a maintenance function does with an event: the tables in its messages, the one table that the
-    invoker names or, if none is named, a round."""
+    invoker names or, if none is named, a round. `takes` are the settings that this function knows: one
+    that it would not heed, such as a dry run, is refused."""
     if is_batch(event):
 
         def message(record: SQSRecord) -> None:
@@ -62,7 +65,15 @@ def maintain(
 
         return process(messages_of(event), context, message)
 
-    asked = validated(MaintenanceRequest, event)
+    # A schedule says who it is in fields of its own, and asks for nothing.
+    is_schedule = isinstance(event, Mapping) and event.get("detail-type") == "Scheduled Event"
+    asked = validated(MaintenanceRequest, {} if is_schedule else event)
+    unheeded = asked.model_fields_set - {"table", *takes}
+    if unheeded:
+        raise InvalidRequest(
+            f"this function does not take {', '.join(sorted(unheeded))}",
+            next_step="Leave it out, or ask the function that does (docs/OPERATE.md)",
+        )
     if asked.table is not None:
         return {asked.table: work(asked, seconds_left(context))}
     return _begin(asked, context, round_of(asked))

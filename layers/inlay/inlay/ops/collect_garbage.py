@@ -30,6 +30,7 @@ from typing import Protocol
 
 from inlay.errors import InvalidRequest
 from inlay.format.properties import Properties
+from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
@@ -41,7 +42,7 @@ from inlay.ops.maintain.roots import (
     delete_objects,
     list_objects,
 )
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
 from inlay.plan.maintain.roots import (
@@ -182,7 +183,8 @@ def collect_garbage(
             table=ctx.uri,
         )
     margin_us = int(clock_margin_seconds * 1_000_000)
-    loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
+    loaded = current_base(ctx, base)
+    ctx = replace(ctx, table_id=loaded.snapshot.table_id)
     swept = SweepResult()
     if loaded.snapshot.erasures and not dry_run:
         prefix = landing_prefix(ctx.root) if landing is None else landing
@@ -194,7 +196,7 @@ def collect_garbage(
             landing=prefix,
             retention_days=retention_days,
         )
-        loaded = load_pointer(ctx, carried=loaded.state.contents)
+        loaded = load_again(ctx, loaded)
     result = _collect(ctx, loaded, hands or LocalWorker(ctx), grace_seconds, margin_us, dry_run)
     return replace(
         result,

@@ -148,6 +148,8 @@ class Context:
     adopt_from: tuple[str, ...] | None = None
     # What the caller says of each commit that is made in this context.
     note: Note | None = None
+    # The id of the table that the caller has opened: what is at its place now may be another.
+    table_id: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles the location of the table, but nothing that belongs to a process."""

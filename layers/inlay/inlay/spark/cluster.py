@@ -30,7 +30,7 @@ from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.partition import Split
@@ -47,8 +47,8 @@ from inlay.spark.batches import gathered
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
+from inlay.spark.reduced_state import without_entries
 from inlay.spark.sessions import context_of
-from inlay.spark.slim import without_entries
 from inlay.spark.types import arrow_for, spark_type, to_spark
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def cluster(
         )
     for number, one in enumerate(slices, 1):
         outputs = _write(spark, uri, loaded, one, order)
-        outcome = commit(ctx, _change(ctx, loaded, one, outputs), base=load_pointer(ctx))
+        outcome = commit(ctx, _change(ctx, loaded, one, outputs), base=load_again(ctx, loaded))
         if isinstance(outcome, Committed) and not outcome.skipped:
             result = replace(
                 result,

@@ -38,15 +38,15 @@ from inlay.ops.maintain.units import (
     run_units,
     with_entries,
 )
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.write.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
 from inlay.plan.metadata.state import State
 from inlay.plan.surgery.strategy import Strategy
 from inlay.spark.connect import connect, load_writable
+from inlay.spark.reduced_state import reduced
 from inlay.spark.sessions import context_of
-from inlay.spark.slim import slim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +133,7 @@ def advance_erasures(
     `collect_garbage` deletes what is then left of them, and writes the receipt."""
     context_of(spark, "advance_erasures")
     ctx, loaded = _open(uri, progress)
-    main = load_pointer(replace(ctx, branch=None), carried=loaded.state.contents)
+    main = load_again(replace(ctx, branch=None), loaded)
     total = _result(Run(main))
     for own, loaded in contents_to_clean(ctx, main):
         # A file may be in several contents: attempts are counted for each.
@@ -224,7 +224,8 @@ class _Waves:
     def _perform(self, loaded: LoadedTable, work: Work) -> Done:
         if not self._done:
             jobs = [
-                (part, w.work) for part, w in zip(slim(loaded, self._wave), self._wave, strict=True)
+                (part, w.work)
+                for part, w in zip(reduced(loaded, self._wave), self._wave, strict=True)
             ]
             for wave_work in self._wave:
                 self._tries.update(wave_work.inputs)

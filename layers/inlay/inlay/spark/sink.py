@@ -11,14 +11,14 @@ with the tasks' messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit, expect_committed
@@ -39,6 +39,7 @@ class BatchFiles(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyp
     """What one attempt of one task wrote for a micro-batch; `started_us` is the store's clock before it
     uploaded anything."""
 
+    table_id: str
     query: str
     started_us: int
     files: tuple[DataFile, ...]
@@ -71,7 +72,7 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
         checked = Declared.of(snapshot).checked(rows)
         files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
         query = TaskContext.get().getLocalProperty(QUERY_ID)
-        return BatchFiles(query, loaded.date_us, files)
+        return BatchFiles(snapshot.table_id, query, loaded.date_us, files)
 
     # -- on the driver ------------------------------------------------------------------------
 
@@ -80,17 +81,26 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
         files = tuple(file for message in found for file in message.files)
         if files:
             started_us = min(message.started_us for message in found)
-            commit_batch(self._uri, found[0].query, batchId, files, started_us)
+            table_id = min(message.table_id for message in found)
+            if any(message.table_id != table_id for message in found):
+                raise TableReplaced(f"{self._uri} was replaced meanwhile", table=self._uri)
+            commit_batch(self._uri, table_id, found[0].query, batchId, files, started_us)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing was committed; garbage collection deletes what was written."""
 
 
 def commit_batch(
-    uri: str, query: str, batch: int, files: tuple[DataFile, ...], started_us: int
+    uri: str,
+    table_id: str,
+    query: str,
+    batch: int,
+    files: tuple[DataFile, ...],
+    started_us: int,
 ) -> bool:
-    """Commits the files of a query's micro-batch; False when it was committed before."""
-    ctx = connect(uri)
+    """Commits the files of a query's micro-batch, which were written for the table of this id; False when
+    it was committed before. Raises `TableReplaced`."""
+    ctx = replace(connect(uri), table_id=table_id)
     loaded = load_pointer(ctx)
     if is_applied(loaded.snapshot, query, batch):
         return False

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inlay.errors import ConcurrentChange, TableReplaced
+from inlay.errors import ConcurrentChange
 from inlay.ops.commit.backoff import CONTENDED_SECONDS, MAX_UNREAD
 from inlay.ops.commit.driver import Skipped, refusal
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable, load_pointer, resolve
+from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer, resolve
 from inlay.plan.change import AlreadyApplied, Request, RequestRefused
 from inlay.plan.metadata.ledger import look_up
 
@@ -35,7 +35,7 @@ def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     is_recent = now - base.read_at <= RECENT_SECONDS
     if base.etag and is_recent and not is_contended and base.unread < MAX_UNREAD:
         return base
-    current = load_pointer(ctx, carried=base.state.contents)
+    current = load_again(ctx, base)
     has_met = base.etag not in ("", current.etag)
     return replace(current, raced_at=now if has_met else base.raced_at)
 
@@ -43,10 +43,7 @@ def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
 def current_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     """The current pointer, for changes that read rows or files: an old base would not contain what was
     added since, and the operation would silently skip it."""
-    loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
-    if base is not None and loaded.snapshot.table_id != base.snapshot.table_id:
-        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
-    return loaded
+    return load_pointer(ctx) if base is None else load_again(ctx, base)
 
 
 def check_same_schema(ctx: Context, planned_on: LoadedTable, now: LoadedTable) -> None:

@@ -61,6 +61,7 @@ from inlay.ops.metadata.load import (
     LoadedTable,
     bounded,
     grown,
+    load_again,
     load_pointer,
     load_segments,
     on_branch,
@@ -174,7 +175,7 @@ def commit_planned(
             if uploaded >= uploads:
                 raise
             ctx.clock.sleep(float(uploaded))  # store times are whole seconds
-            loaded = load_pointer(ctx, carried=loaded.state.contents)
+            loaded = load_again(ctx, loaded)
             continue
         if not isinstance(outcome, Conflicted):
             return outcome

@@ -24,7 +24,7 @@ one that cannot decode, knows no more about the swap than one without an answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inlay.errors import (
     ForeignArchives,
@@ -87,12 +87,9 @@ def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
 def read_after(ctx: Context, base: Snapshot) -> LoadedTable:
     """The pointer, of the table of `base`."""
     try:
-        current = read_main(ctx)
+        return read_main(replace(ctx, table_id=base.table_id))
     except TableNotFound as error:
         raise TableReplaced(f"the table at {ctx.uri} is gone", table=ctx.uri) from error
-    if current.snapshot.table_id != base.table_id:
-        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
-    return current
 
 
 def superseded_by(ctx: Context, base: Snapshot, current: LoadedTable) -> Lost:

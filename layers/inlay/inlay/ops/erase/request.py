@@ -19,14 +19,21 @@ from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Snapshot
-from inlay.ops.commit.base import already_applied, recent_base
+from inlay.ops.commit.base import already_applied, current_base, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
 from inlay.ops.maintain.partial_surgery import ResourceLimits
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
-from inlay.ops.metadata.load import LoadedTable, load_content, load_entries, load_pointer, read_main
+from inlay.ops.metadata.load import (
+    LoadedTable,
+    load_again,
+    load_content,
+    load_entries,
+    load_pointer,
+    read_main,
+)
 from inlay.ops.refs.refs import each_content
 from inlay.ops.write.delete import marker_of
 from inlay.parse import format_predicate
@@ -183,7 +190,7 @@ def advance_erasures(
     of every branch and tag, which get heads of their own by it. Rows are counted as stored in the file:
     those hidden by other deletes are removed as well."""
     ctx = replace(ctx, branch=None)
-    main = load_pointer(ctx, carried=base.state.contents if base is not None else None)
+    main = current_base(ctx, base)
     if not main.snapshot.erasures:
         return AdvanceResult(version=main.snapshot.version)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
@@ -216,7 +223,7 @@ def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context
     for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
         own = replace(ctx, branch=name)
         try:
-            yield own, load_pointer(own, carried=main.state.contents)
+            yield own, load_again(own, main)
         except RefNotFound:
             continue  # dropped meanwhile
 

@@ -17,6 +17,7 @@ from inlay.errors import (
     RefNotFound,
     SnapshotGone,
     TableNotFound,
+    TableReplaced,
     VersionNotFound,
 )
 from inlay.format import keys
@@ -107,13 +108,27 @@ def load_pointer(ctx: Context, *, carried: Contents | None = None) -> LoadedTabl
     return on_branch(ctx, read_main(ctx), carried=carried)
 
 
+def load_again(ctx: Context, base: LoadedTable) -> LoadedTable:
+    """As `load_pointer`, of the table of `base`, whose contents are not read again. Raises `TableReplaced`
+    when another table is at its place: what was meant for one must not change the other."""
+    return load_pointer(replace(ctx, table_id=base.snapshot.table_id), carried=base.state.contents)
+
+
+def check_same_table(ctx: Context, found: Snapshot) -> None:
+    """Raises `TableReplaced` when `found`, the pointer, is not of the table that was opened."""
+    if ctx.table_id not in (None, found.table_id):
+        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
+
+
 def read_main(ctx: Context) -> LoadedTable:
-    """The pointer, whatever the context's branch; without contents of segments."""
+    """The pointer, whatever the context's branch; without contents of segments. Raises `TableNotFound`,
+    and `TableReplaced` when it is not of the context's table."""
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
     # What the pointer leaves open ("from now on") had certainly landed by the time of this answer.
     found = decode_snapshot(answer.body, key=ctx.key(keys.POINTER), apart=schemas_of(ctx))
+    check_same_table(ctx, found)
     snapshot = with_open_times(found, answer.date_us)
     return LoadedTable(
         State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic()
@@ -226,6 +241,9 @@ def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
             version=version,
         )
     found = find_version(ctx, version)
+    if found is None or found.table_id != current.table_id:
+        # The reason may be that the whole table was removed, and another one created.
+        read_main(replace(ctx, table_id=current.table_id))
     if found is None:
         raise CorruptTable(
             f"the archive of version {version} is missing",

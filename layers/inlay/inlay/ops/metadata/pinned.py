@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlay.errors import TableReplaced
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
@@ -38,11 +37,9 @@ class Pinned:
 
     def load(self) -> tuple[LoadedTable, Snapshot | None]:
         """The table at `version`, and the snapshot that is shown if that is in the past."""
-        ctx = self.context
+        ctx = replace(self.context, table_id=self.table_id)
         main = read_main(ctx)
         current = main.pointer
-        if current.table_id != self.table_id:
-            raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
         table = load_version(ctx, current, self.version)
         if table is not current:
             # An older pointer cannot be swapped: without an ETag the next write reads it again.

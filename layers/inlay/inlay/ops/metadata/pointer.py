@@ -14,7 +14,7 @@ from inlay.format.codec import decode_snapshot
 from inlay.format.keys import archive_version
 from inlay.format.snapshot import Snapshot, with_open_times
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import schemas_of
+from inlay.ops.metadata.load import check_same_table, schemas_of
 from inlay.storage.base import Missing, Refused
 
 
@@ -40,7 +40,8 @@ class BrokenPointer:
 
 
 def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
-    """The pointer, or what is wrong with it. Raises `NewerFormat`: what a later version wrote is sound."""
+    """The pointer, or what is wrong with it. Raises `NewerFormat`: what a later version wrote
+    is sound; `TableReplaced` when it is not of the context's table."""
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         newest = newest_archive(ctx)
@@ -50,6 +51,7 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
     except CorruptTable as error:
         newest = newest_archive(ctx)
         return BrokenPointer(answer.etag, answer.body, error.message, newest, answer.date_us)
+    check_same_table(ctx, stored)
     snapshot = with_open_times(stored, answer.date_us)
     return Pointer(snapshot, answer.body, answer.etag, answer.date_us)
 

@@ -65,7 +65,13 @@ from inlay.iceberg.schema import (
 from inlay.ops.context import Context
 from inlay.ops.maintain.compact import repack
 from inlay.ops.metadata.find_entry import load_file
-from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_segments
+from inlay.ops.metadata.load import (
+    LoadedTable,
+    load_again,
+    load_entries,
+    load_pointer,
+    load_segments,
+)
 from inlay.ops.metadata.publication import (
     Found,
     load_publication,
@@ -147,13 +153,13 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
         if unfit is not None:
             done = settle(ctx, loaded, stamp=unfit.stamp, again=unfit.again)
             settled, commits = settled + done.files, commits + done.commits
-            loaded = load_pointer(ctx, carried=done.loaded.state.contents)
+            loaded = load_again(ctx, done.loaded)
             continue
         metadata, location = attempt.write(rebuild=rebuild)
         if ctx.clock.monotonic() - started > MAX_SECONDS:
             raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
         if _swap(ctx, found, encode_pointer(metadata, location), loaded.snapshot.version):
-            now = load_pointer(ctx, carried=attempt.state.contents)
+            now = load_again(ctx, replace(loaded, state=attempt.state))
             if (now.snapshot.boundary.time_us or 0) > loaded.date_us:
                 # A collector began meanwhile: it may not have seen this publication and may have deleted
                 # its objects as garbage. From now on it sees it: repeat, with new objects.
@@ -168,7 +174,7 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
                 kept=attempt.kept,
                 bytes=attempt.bytes,
             )
-        loaded = load_pointer(ctx, carried=attempt.state.contents)
+        loaded = load_again(ctx, replace(loaded, state=attempt.state))
     raise Unpublishable(
         "others keep publishing or committing", next_step="Try again later", table=ctx.uri
     )

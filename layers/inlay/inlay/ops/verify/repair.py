@@ -6,12 +6,12 @@ writes nothing and reports what would be done.
 
 What can be repaired
 
-pointer    from the newest whole version of it that the bucket keeps; without those from the newest
-           archive. The rebuilt pointer is a commit of its own on top of that state, not the old bytes
-           again: a writer that stalled before the damage must not find its ETag. It moves the GC
-           boundary to now: what the lost commits knew of deleted objects is gone. It is archived
-           before it is written: its number may have been that of a lost version, and a writer that
-           stalled since then would store the archive of that.
+pointer    from the newest whole version of it that the bucket keeps, or one before that which is beyond
+           the newest archive; without those from that archive. The rebuilt pointer is a commit of its own
+           on top of that state, not the old bytes again: a writer that stalled before the damage must not
+           find its ETag. It moves the GC boundary to now: what the lost commits knew of deleted objects
+           is gone. It is archived before it is written: its number may have been that of a lost version,
+           and a writer that stalled since then would store the archive of that.
 history    a pointer that went back (archives beyond it follow on it) goes on from the newest of them. Where
            archives beyond it are of another history (a table that was here before, or commits on a pointer
            that had gone back), the pointer's own number included, the table skips their numbers: it keeps
@@ -176,25 +176,29 @@ class _Source:
 
 def _newest_state(ctx: Context, broken: BrokenPointer) -> _Source | None:
     """The newest whole state; None when it cannot be determined."""
-    pointer = next(_kept_pointers(ctx), None)
     newest = broken.newest_archive
-    if pointer is not None and (newest is None or pointer.snapshot.version >= newest):
-        return pointer
-    if newest is None:
-        return None
-    answer = ctx.store.get(ctx.key(archive_key(newest)))
-    if not isinstance(answer, Got):
-        return None
-    try:
-        snapshot = decode_snapshot(answer.body, key=archive_key(newest), apart=schemas_of(ctx))
-    except CorruptTable:
-        # An older archive would lose what was certainly committed.
-        return None
-    if snapshot.version != newest:
-        return None
-    if pointer is not None and pointer.snapshot.table_id != snapshot.table_id:
-        return None
-    return _Source(snapshot, answer.body, is_archive=True)
+    kept = _kept_pointers(ctx)
+    last = next(kept, None)
+    if newest is None or (last is not None and last.snapshot.version > newest):
+        return last
+    if last is not None and last.snapshot.version == newest:
+        source = last
+    else:
+        answer = ctx.store.get(ctx.key(archive_key(newest)))
+        if not isinstance(answer, Got):
+            return None
+        try:
+            snapshot = decode_snapshot(answer.body, key=archive_key(newest), apart=schemas_of(ctx))
+        except CorruptTable:
+            # An older archive would lose what was certainly committed.
+            return None
+        if snapshot.version != newest:
+            return None
+        if last is not None and last.snapshot.table_id != snapshot.table_id:
+            return None
+        source = _Source(snapshot, answer.body, is_archive=True)
+    # If the pointer went back before it was lost, what it was then may be kept, too.
+    return next((s for s in kept if _is_beyond(s.snapshot, source.snapshot)), source)
 
 
 def _kept_pointers(ctx: Context) -> Iterator[_Source]:

@@ -67,11 +67,11 @@ def sweep_up_to_now(stack: ExitStack) -> None:
 def trust_the_clock_of_the_host(stack: ExitStack) -> None:
     """GC asks its own clock what time it is."""
 
-    def load(ctx: Any, **how: Any) -> Any:
-        loaded = original(ctx, **how)
+    def base(ctx: Any, known: Any) -> Any:
+        loaded = original(ctx, known)
         return dataclasses.replace(loaded, date_us=int(ctx.clock.monotonic() * 1_000_000))
 
-    original = swap_in(stack, gc_module, "load_pointer", load)
+    original = swap_in(stack, gc_module, "current_base", base)
 
 
 @mutation(scenes.STALLED_EXPIRY)
