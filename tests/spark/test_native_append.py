@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
 
 import inlay
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
@@ -251,7 +253,16 @@ def test_a_branch_gets_them_alone(spark: Any, new_table: NewTable) -> None:
     assert table.refresh().scan().count() == 0
 
 
-def test_no_rows_are_no_commit(spark: Any, new_table: NewTable) -> None:
+def test_what_is_observed_of_the_rows_is_reported(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    seen = Observation("seen")
+    frame = halves(spark, 0, 7).observe(seen, f.count("*").alias("n"))
+    assert "observes" in why_by_source(frame, table.uri, table.snapshot)
+    append(frame, table.uri)
+    assert seen.get == {"n": 7}  # for ever without an answer, if the session is not told
+
+
+def test_no_rows_add_none(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA)
     result = append(halves(spark, 0, 0), table.uri)
     assert (result.added_rows, table.refresh().scan().count()) == (0, 0)

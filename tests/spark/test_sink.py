@@ -187,7 +187,7 @@ def test_a_second_merge_of_a_batch_into_the_same_table_is_refused(
         query.option("checkpointLocation", str(tmp_path / "point")).start().awaitTermination()
 
     (tmp_path / "in" / "0.json").write_text('{"id": 0, "name": "a"}\n{"id": 1, "name": "b"}\n')
-    with pytest.raises(Exception, match="was merged into .* already"):
+    with pytest.raises(Exception, match=r"was merged into .* already"):
         run(each)
     sinks.pop()
     run(each)  # the same batch: what was merged is left alone

@@ -132,22 +132,26 @@ class _Source:
 
 
 class InlayTable:
-    """The table at `uri`, or a branch of it, for changes from Spark."""
+    """The table at `uri`, or a branch of it, for changes from Spark. Raises `TableReplaced` when another
+    one has taken its place."""
 
     def __init__(self, spark: SparkSession, uri: str, *, ref: str | None = None) -> None:
         self._spark = spark
         self._uri = at_ref(uri, ref)
         self._alias: str | None = None
-        load_writable(self._uri)  # raises here if the table does not exist
+        _, loaded = load_writable(self._uri)  # raises here if the table does not exist
+        self._table_id = loaded.snapshot.table_id
 
     def alias(self, name: str) -> InlayTable:
         """Sets the name of the table's rows in conditions."""
         found = InlayTable.__new__(InlayTable)
-        found._spark, found._uri, found._alias = self._spark, self._uri, name
+        found._spark, found._uri, found._table_id = self._spark, self._uri, self._table_id
+        found._alias = name
         return found
 
     def toDF(self) -> DataFrame:  # noqa: N802 - as Spark's own names; so below
         """The newest version, as `read` reads it."""
+        load_writable(self._uri, self._table_id)
         frame = read(self._spark, self._uri)
         return frame if self._alias is None else frame.alias(self._alias)
 
@@ -186,7 +190,7 @@ class InlayTable:
         if request_id is not None:
             shape = [(c.kind, c.action, str(c.condition), str(c.values)) for c in clauses]
             request = Request.of(request_id, body=f"dml:{condition}:{shape}")
-        ctx, loaded = load_writable(self._uri)
+        ctx, loaded = load_writable(self._uri, self._table_id)
         loaded, before = already_applied(ctx, loaded, request)
         if before is not None:
             return DmlResult(committed=False, version=before.version or loaded.snapshot.version)

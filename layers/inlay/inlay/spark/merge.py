@@ -51,7 +51,7 @@ from inlay.plan.change import (
     Request,
 )
 from inlay.spark.conditions import quoted
-from inlay.spark.connect import check_writable, connect
+from inlay.spark.connect import bound, check_writable, connect
 from inlay.spark.recent_rows import Recent, find_positions
 from inlay.spark.records import (
     DELETED,
@@ -124,7 +124,7 @@ def merge(
     `recent` is kept from merge to merge of one stream: rows that it wrote recently are then deleted by
     position.
     """
-    ctx = connect(uri)
+    ctx = bound(uri, None if recent is None else recent.table_id)
     result = MergeResult(committed=False, version=0)
     added: tuple[DataFile, ...] = ()
 

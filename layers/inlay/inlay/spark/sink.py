@@ -11,7 +11,7 @@ with the tasks' messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -28,7 +28,7 @@ from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AdvanceStream, Change, Request
-from inlay.spark.connect import connect, load_writable
+from inlay.spark.connect import bound, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in
 from inlay.spark.writer import QUERY_ID, check_fits_table
@@ -100,7 +100,7 @@ def commit_batch(
 ) -> bool:
     """Commits the files of a query's micro-batch, which were written for the table of this id; False when
     it was committed before. Raises `TableReplaced`."""
-    ctx = replace(connect(uri), table_id=table_id)
+    ctx = bound(uri, table_id)
     loaded = load_pointer(ctx)
     if is_applied(loaded.snapshot, query, batch):
         return False
@@ -126,8 +126,8 @@ def is_applied(snapshot: Snapshot, query: str, batch: int) -> bool:
     last = snapshot.ledger.streams.get(query, -1)
     if last > batch:
         raise InvalidRequest(
-            f"the table has micro-batch {last} of the query {query}, which is at {batch}: its checkpoint is "
-            "older than the table, or it runs twice",
+            f"the table has micro-batch {last} of the query {query}, which is at {batch}: its checkpoint "
+            "is older than the table, or it runs twice",
             next_step="Start it with a new checkpoint, at the first rows that the table lacks",
         )
     return last == batch
