@@ -1,5 +1,5 @@
-"""A table that is removed and created again at each request of an operation that began on the first one: the
-second table is as if nobody else had been there.
+"""A table that is removed and created again at each request of an operation that began on the first one:
+the second table is as if nobody else had been there.
 
 What remains is a request on its way: a delete that the store carries out after all that
 (docs/GUARANTEES.md, 1).
