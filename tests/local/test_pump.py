@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inlay.local.pump import failed_messages
+from inlay.local.event_sources import failed_messages
 from inlay.local.runtime import Failed, Returned
 
 SENT = ["a", "b", "c"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from inlay.errors import InvalidRequest
-from inlay.local import leash
+from inlay.local import end_with_parent
 from inlay.local.runtime import Failed, FunctionPool, Returned, find_emulator
 
 pytestmark = pytest.mark.functions
@@ -127,7 +127,7 @@ def test_a_leashed_command_ends_when_its_starter_is_killed(tmp_path: Path) -> No
     outer = f"""
 import subprocess, sys, time
 leashed = subprocess.Popen(
-    [sys.executable, "-I", {leash.__file__!r}, sys.executable, "-c", {inner!r}],
+    [sys.executable, "-I", {end_with_parent.__file__!r}, sys.executable, "-c", {inner!r}],
     stdin=subprocess.PIPE, start_new_session=True)
 time.sleep(600)
 """

@@ -45,7 +45,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import order_key
-from inlay.ops.read.top import OrderKey, first_rows
+from inlay.ops.read.top_n import OrderKey, first_rows
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import AHEAD, Wanted
 from inlay.plan.pruning.evidence import Evidence
@@ -402,7 +402,7 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
     )
     how = {"evidence": Evidence(NEW, [OLD]), "executor": lake.executor, "ahead": AHEAD}
     paged = by_pages(draw(st.booleans()), draw(st.booleans()), draw(st.booleans()))
-    with paged, mock.patch("inlay.ops.read.top.PIECE_ROWS", draw(st.integers(1, 4))):
+    with paged, mock.patch("inlay.ops.read.top_n.PIECE_ROWS", draw(st.integers(1, 4))):
         batches = list(first_rows(lake.objects, plan.tasks, wanted, order, limit, **how))
     first = pa.Table.from_batches(batches, schema=wanted.result)
     assert same(plain(first), shown(in_order(live, order)[:limit]))

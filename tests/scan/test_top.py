@@ -15,7 +15,7 @@ import pytest
 import inlay
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.schema import Field, Primitive, Schema, Struct
-from inlay.ops.read.top import OrderKey, first_rows, parse_order
+from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.reader import AHEAD, Wanted
 from inlay.plan.pruning.evidence import Evidence

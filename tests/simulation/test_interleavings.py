@@ -10,8 +10,8 @@ import pytest
 from inlay.ops.commit import register as register_module
 from inlay.ops.metadata.load import load_pointer
 from inlay.testing.interleavings import Pair, Start, explore, pairs, run, schedules, switches
+from inlay.testing.memoized import memoized
 from inlay.testing.pairs import OPERATIONS
-from inlay.testing.remembered import remembered
 
 # One of each row of the conflict matrix: `make test` has seconds, `make interleavings` runs them all.
 FEW = ("append", "delete range", "delete rows", "update vector", "rewrite", "compact")
@@ -48,13 +48,13 @@ def test_every_pair_at_one_switch(pair):
 @pytest.mark.parametrize("name", ["tag", "restore", "merge", "set partitioning"])
 def test_what_works_on_history_has_work_to_do(name):
     """Else every order of its requests would be fine."""
-    with remembered():
+    with memoized():
         start = Start.of(Pair(f"append × {name}"))
         assert run(start, (), only=1).commits == 1
 
 
 def test_each_schedule_is_run_once_and_none_is_left_out():
-    with remembered():
+    with memoized():
         start = Start.of(Pair("append × delete range"))
         alone = [run(start, (), only=n).requests[n] for n in (0, 1)]
         outcomes = list(schedules(start, 1))
@@ -66,7 +66,7 @@ def test_each_schedule_is_run_once_and_none_is_left_out():
 
 
 def test_a_schedule_replays_exactly():
-    with remembered():
+    with memoized():
         start = Start.of(Pair("delete rows × update vector"))
         first = run(start, (0, 0, 1, 1, 0))
         assert run(start, first.taken) == first

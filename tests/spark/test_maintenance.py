@@ -16,7 +16,7 @@ from inlay.ops.metadata.load import load_pointer
 from inlay.plan.maintain.compaction import plan_compaction
 from inlay.spark.connect import connect
 from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes
-from inlay.spark.slim import slim
+from inlay.spark.reduced_state import reduced
 
 from .conftest import load, sorted_rows
 
@@ -117,6 +117,6 @@ def test_a_task_is_sent_its_own_entries_only(scattered: inlay.Table) -> None:
     loaded = with_entries(ctx, load_pointer(ctx))
     units = plan_compaction(loaded.state, small_bytes=1).units
     assert len(units) == 11
-    for unit, part in zip(units, slim(loaded, units), strict=True):
+    for unit, part in zip(units, reduced(loaded, units), strict=True):
         assert tuple(f.key for f in part.state.files()) == unit.inputs
         assert 1 <= len(list(part.state.markers())) <= 3

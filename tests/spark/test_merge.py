@@ -17,7 +17,7 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.ops.commit.driver import commit
 from inlay.spark.merge import merge
 from inlay.spark.merge_sink import MergeSink
-from inlay.spark.recent import Recent
+from inlay.spark.recent_rows import Recent
 
 from .conftest import sorted_rows
 
@@ -254,7 +254,7 @@ def test_a_file_that_was_compacted_meanwhile_is_looked_at_no_more(
 
 
 def test_the_map_is_bounded(spark: Any, sparse: inlay.Table, monkeypatch: Any) -> None:
-    monkeypatch.setattr("inlay.spark.recent.MAX_ROWS", 3)
+    monkeypatch.setattr("inlay.spark.recent_rows.MAX_ROWS", 3)
     recent = Recent()
     for seq, ids in enumerate([(5, 6), (7, 8)], start=1):
         merge(changes(spark, seq, *ids), sparse.uri, order="seq", recent=recent)

@@ -8,12 +8,12 @@ import typer
 
 from inlay.cli import (
     checking,
+    columns,
     comparing,
-    evolving,
+    deployment,
     inspecting,
     local,
     maintenance,
-    operating,
     partitioning,
     pricing,
     reading,
@@ -21,7 +21,7 @@ from inlay.cli import (
     serving,
     writing,
 )
-from inlay.cli.verb import Verbs, reflowed
+from inlay.cli.command import Verbs, reflowed
 
 app = typer.Typer(
     name="inlay",
@@ -64,7 +64,7 @@ def inlay(
 
 for verbs in (
     writing,
-    evolving,
+    columns,
     partitioning,
     reading,
     refs,
@@ -72,7 +72,7 @@ for verbs in (
     comparing,
     pricing,
     maintenance,
-    operating,
+    deployment,
     checking,
     serving,
     local,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from inlay.cli.command import Example, add_verb
 from inlay.cli.failures import EXIT_CODES
-from inlay.cli.opened import connected
 from inlay.cli.options import AsJson, TableUri
 from inlay.cli.output import console, print_record
+from inlay.cli.tables import connected
 from inlay.cli.values import counted, size_text
-from inlay.cli.verb import Example, add_verb
 from inlay.errors import ErrorKind
 
 if TYPE_CHECKING:

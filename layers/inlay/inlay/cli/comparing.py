@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.opened import opened
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import AsJson, Ref, TableUri, Where, split_names
 from inlay.cli.output import note, print_lines, print_record, print_rows
-from inlay.cli.verb import Example, add_verb
+from inlay.cli.tables import opened
 
 if TYPE_CHECKING:
     import pyarrow as pa

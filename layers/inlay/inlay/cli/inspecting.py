@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.opened import connected, opened
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
 from inlay.cli.output import console, print_lines, print_record, print_rows
+from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted, size_text
-from inlay.cli.verb import Example, add_verb
 
 if TYPE_CHECKING:
     from inlay.table import Table

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from inlay.cli.command import Example, add_verb
 from inlay.cli.durations import parse_duration
-from inlay.cli.opened import connected, opened
 from inlay.cli.options import AsJson, Branch, TableUri, Where
 from inlay.cli.output import note, print_record, print_rows
 from inlay.cli.runs import print_run
+from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted, size_text
-from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:

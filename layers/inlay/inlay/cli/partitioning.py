@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from inlay.cli.opened import opened
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import (
     AsJson,
     AsOf,
@@ -20,7 +20,7 @@ from inlay.cli.options import (
     split_partitions,
 )
 from inlay.cli.output import print_rows, print_write
-from inlay.cli.verb import Example, add_verb
+from inlay.cli.tables import opened
 from inlay.errors import InvalidRequest
 
 _PARTITIONS = ("partition", "files", "rows", "bytes", "deleted_rows", "spec_id")

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.opened import connected
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import AsJson
 from inlay.cli.output import console, print_record, print_rows
+from inlay.cli.tables import connected
 from inlay.cli.values import counted, size_text
-from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.opened import opened
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import (
     AsJson,
     AsOf,
@@ -23,8 +23,8 @@ from inlay.cli.options import (
     text_format,
 )
 from inlay.cli.output import console, note, print_lines, print_record, print_rows
+from inlay.cli.tables import opened
 from inlay.cli.values import counted
-from inlay.cli.verb import Example, add_verb
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.opened import opened
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import AsJson, AsOf, Message, Metadata, Ref, TableUri, Version, noted
 from inlay.cli.output import print_record, print_rows, print_write
-from inlay.cli.verb import Example, add_verb
+from inlay.cli.tables import opened
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:

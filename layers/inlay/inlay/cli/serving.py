@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from inlay.cli.command import Example, add_verb
 from inlay.cli.output import note
-from inlay.cli.verb import Example, add_verb
 
 if TYPE_CHECKING:
     from inlay.iceberg.catalog import Catalog

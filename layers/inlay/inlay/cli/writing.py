@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.opened import connected, opened
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import (
     AsJson,
     Branch,
@@ -26,8 +26,8 @@ from inlay.cli.options import (
     text_format,
 )
 from inlay.cli.output import note, print_record, print_rows, print_write, write_record
+from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted
-from inlay.cli.verb import Example, add_verb
 from inlay.errors import ErrorKind, InvalidRequest
 from inlay.format.schema import Primitive
 

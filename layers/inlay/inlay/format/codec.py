@@ -26,7 +26,7 @@ from inlay.format.entry_json import (
     stats_to_json,
 )
 from inlay.format.frame import decode_frame, encode_frame, guarded
-from inlay.format.plain import (
+from inlay.format.json_values import (
     as_count,
     as_text,
     bytes_from_text,

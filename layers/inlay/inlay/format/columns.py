@@ -25,7 +25,7 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Any, TypeVar, overload
 
-from inlay.format.plain import MAX_COUNT, as_text
+from inlay.format.json_values import MAX_COUNT, as_text
 from inlay.format.schema import Primitive, Value
 from inlay.format.values import EXACT, decode_value, encode_value, integer_range
 

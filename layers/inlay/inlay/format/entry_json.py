@@ -23,7 +23,7 @@ from inlay.format.entry import (
     Vector,
     Where,
 )
-from inlay.format.plain import (
+from inlay.format.json_values import (
     as_count,
     as_text,
     bytes_from_text,

@@ -26,7 +26,7 @@ from inlay.format.entry_json import (
 )
 from inlay.format.file_entries import FileEntries, StatsColumn, packed
 from inlay.format.frame import decode_frame, encode_frame, guarded
-from inlay.format.plain import as_count, bytes_from_text, bytes_to_text, optional, pad
+from inlay.format.json_values import as_count, bytes_from_text, bytes_to_text, optional, pad
 from inlay.format.schema import Primitive, parse_primitive
 from inlay.format.snapshot import NO_DEAD, LedgerRecord, Segment
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from inlay.errors import CorruptTable, NewerFormat
-from inlay.format.plain import as_count, as_text
+from inlay.format.json_values import as_count, as_text
 from inlay.format.schema import (
     Field,
     ListOf,

@@ -60,9 +60,9 @@ def covered_range(source: Primitive, target: Primitive) -> tuple[int, int] | Non
     """The least and the greatest value of `source` that `target` has, where the target covers fewer
     years; None where it has all values of `source`.
 
-    >>> reach(Primitive("date"), Primitive("timestamp", unit="ns"))
+    >>> covered_range(Primitive("date"), Primitive("timestamp", unit="ns"))
     (-106751, 106751)
-    >>> reach(Primitive("date"), Primitive("timestamp", unit="ms")) is None
+    >>> covered_range(Primitive("date"), Primitive("timestamp", unit="ms")) is None
     True
     """
     if not source.is_temporal or source == target:

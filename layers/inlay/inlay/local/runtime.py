@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from inlay.errors import InvalidRequest, StoreUnavailable
-from inlay.local import leash
+from inlay.local import end_with_parent
 from inlay.local.template import Function
 
 # What a function may see of this process's environment, as little as Lambda shows.
@@ -190,7 +190,7 @@ class _Process:
 
     def kill(self) -> None:
         # The leash itself is spared: it sees its command end, reaps it and follows.
-        leash.kill_session(self._leashed.pid, spare=self._leashed.pid)
+        end_with_parent.kill_session(self._leashed.pid, spare=self._leashed.pid)
         if self._leashed.stdin is not None:
             self._leashed.stdin.close()
         self._leashed.wait()
@@ -222,7 +222,7 @@ def _start_process(
         with log.open("ab") as output:
             leashed = subprocess.Popen(
                 [
-                    *(sys.executable, "-I", "-S", leash.__file__),
+                    *(sys.executable, "-I", "-S", end_with_parent.__file__),
                     *(str(emulator), "--log-level", "error"),
                     *("--runtime-interface-emulator-address", f"127.0.0.1:{port}"),
                     *("--runtime-api-address", f"127.0.0.1:{api_port}"),

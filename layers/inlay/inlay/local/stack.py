@@ -31,8 +31,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.local.aws_process import AwsProcess
+from inlay.local.event_sources import Attached, EventSources
 from inlay.local.landing import OLDEST_EVENT, LandingWatch
-from inlay.local.pump import Attached, Pump
 from inlay.local.runtime import FunctionPool, Invocation, find_emulator
 from inlay.local.s3_events import event
 from inlay.local.s3server import HOST
@@ -210,7 +210,7 @@ class LocalStack:
         """
         deadline = time.monotonic() + timeout_seconds
         quiet = 0
-        with self._pump.hurry():
+        with self._event_sources.hurry():
             while quiet < _IDLE_LOOKS:
                 quiet = 0 if self._busy() else quiet + 1
                 if time.monotonic() > deadline:
@@ -253,7 +253,7 @@ class LocalStack:
     def _busy(self) -> bool:
         if self._watch is not None and self._watch.look():
             return True
-        if self._pump.running_schedules:
+        if self._event_sources.running_schedules:
             return True
         return any(
             self._waiting(self._queue_urls[source.queue]) for source in self.template.sources
@@ -388,6 +388,8 @@ class LocalStack:
                         **self.template.environment(function, created),
                         **self.environment,
                         "INLAY_ERASURE_KEY": erasure_key,
+                        # Its requests are told apart in the server's log.
+                        "AWS_SDK_UA_APP_ID": function.name,
                     },
                     log=logs[function.name],
                     size=self.options.processes,
@@ -407,7 +409,7 @@ class LocalStack:
         return path.read_text()
 
     def _start_pump(self, started: contextlib.ExitStack) -> None:
-        self._pump = Pump(
+        self._event_sources = EventSources(
             sqs=self.sqs,
             region=self.region,
             invoke=self.invoke,
@@ -420,15 +422,15 @@ class LocalStack:
             max_concurrency=self.options.processes,
             schedule_speed=self.options.schedule_speed,
         )
-        started.callback(self._pump.stop)
+        started.callback(self._event_sources.stop)
         started.callback(lambda: self._say("batches and schedules"))
-        # Left in reverse: the pump takes no more, then the functions are killed, so that it waits for
-        # none of them.
+        # Left in reverse: the event sources take no more, then the functions are killed, so that none of
+        # them is waited for.
         for pool in self.functions.values():
             started.callback(pool.close)
         started.callback(lambda: self._say("functions"))
-        started.callback(self._pump.stop_taking)
-        self._pump.start()
+        started.callback(self._event_sources.stop_taking)
+        self._event_sources.start()
 
     def _announce_kept(self) -> None:
         """Send the events of what waits in the landing zone from before: queues do not outlive a stop.

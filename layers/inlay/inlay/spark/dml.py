@@ -50,15 +50,15 @@ from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import FileTask, plan_scan
+from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
 from inlay.spark.conditions import quoted, value_of
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
-from inlay.spark.reach import hit_by, reach_of
+from inlay.spark.reduced_state import without_entries
 from inlay.spark.sessions import context_of
-from inlay.spark.slim import without_entries
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
 
 if TYPE_CHECKING:
@@ -227,10 +227,10 @@ class InlayTable:
         if any(found is None for found in own):
             alone = TRUE
         elif own:
-            alone = Or(tuple(reach_of(empty.where(_column(c)), schema).predicate for c in own))
+            alone = Or(tuple(affected_by(empty.where(_column(c)), schema).predicate for c in own))
         joined = None
         if source.frame is not None and alone != TRUE:
-            joined = reach_of(empty.join(source.frame, _column(condition), "inner"), schema)
+            joined = affected_by(empty.join(source.frame, _column(condition), "inner"), schema)
 
         def planned(predicate: Predicate) -> Sequence[FileTask]:
             files, markers = loaded.state.files(), loaded.state.markers()
@@ -241,7 +241,7 @@ class InlayTable:
         tasks = planned(Or((joined.predicate, alone)))
         if not joined.keys or sum(task.file.size for task in tasks) <= KEYS_BYTES:
             return tasks
-        matched = hit_by(source.kept(), joined, tasks, evidence)
+        matched = files_matched(source.kept(), joined, tasks, evidence)
         files = {task.file.key for task in (*matched, *planned(alone))}
         return [task for task in tasks if task.file.key in files]
 

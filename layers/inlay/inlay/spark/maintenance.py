@@ -45,8 +45,8 @@ from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, wort
 from inlay.plan.metadata.state import State
 from inlay.plan.surgery.strategy import Strategy
 from inlay.spark.connect import connect, load_writable
+from inlay.spark.reduced_state import reduced
 from inlay.spark.sessions import context_of
-from inlay.spark.slim import slim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,7 +224,8 @@ class _Waves:
     def _perform(self, loaded: LoadedTable, work: Work) -> Done:
         if not self._done:
             jobs = [
-                (part, w.work) for part, w in zip(slim(loaded, self._wave), self._wave, strict=True)
+                (part, w.work)
+                for part, w in zip(reduced(loaded, self._wave), self._wave, strict=True)
             ]
             for wave_work in self._wave:
                 self._tries.update(wave_work.inputs)

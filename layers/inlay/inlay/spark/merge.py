@@ -52,7 +52,7 @@ from inlay.plan.change import (
 )
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import check_writable, connect
-from inlay.spark.recent import Recent, find_positions
+from inlay.spark.recent_rows import Recent, find_positions
 from inlay.spark.records import (
     DELETED,
     REPLACES,
@@ -63,7 +63,7 @@ from inlay.spark.records import (
     tasks,
     without_late,
 )
-from inlay.spark.slim import without_entries
+from inlay.spark.reduced_state import without_entries
 from inlay.spark.types import named_as_in, spelled
 
 if TYPE_CHECKING:

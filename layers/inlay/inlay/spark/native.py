@@ -30,7 +30,7 @@ from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
 from inlay.spark.conditions import condition_of, quoted
 from inlay.spark.connect import connect, place
-from inlay.spark.exact import exact_columns
+from inlay.spark.exact_columns import exact_columns
 from inlay.spark.types import arrow_for, spark_schema
 from inlay.storage.open import parse_location
 

@@ -68,7 +68,7 @@ def _laid_out(
     group belongs to the part that contains its middle.
     """
     # A task no longer needs the entry's statistics, and there may be many tasks to send.
-    slim = replace(task, file=replace(task.file, stats={}))
+    without_stats = replace(task, file=replace(task.file, stats={}))
     ordinals = task.row_groups if task.row_groups is not None else range(task.file.row_groups)
     each = task_bytes(task) / max(1, len(ordinals))
     pieces: dict[int, list[int]] = defaultdict(list)
@@ -76,7 +76,7 @@ def _laid_out(
         middle = start + OPEN_COST_BYTES + (at + 0.5) * each
         pieces[min(number - 1, int(middle * number / total))].append(ordinal)
     if len(pieces) == 1:
-        yield next(iter(pieces)), slim
+        yield next(iter(pieces)), without_stats
         return
     for place, groups in pieces.items():
-        yield place, replace(slim, row_groups=tuple(groups))
+        yield place, replace(without_stats, row_groups=tuple(groups))

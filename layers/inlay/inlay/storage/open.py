@@ -56,7 +56,7 @@ def parse_location(uri: str) -> Location:
     """The location of `uri`; the key has no trailing slash, "" is the bucket (or "/") itself.
 
     >>> parse_location("s3://lake/tables/événements/")
-    Location(scheme='s3', bucket='lake', key='tables/événements')
+    Location(scheme='s3', bucket='lake', key='tables/événements', version_id=None)
     >>> parse_location("file:///data/tables/t").uri
     'file:///data/tables/t'
     """

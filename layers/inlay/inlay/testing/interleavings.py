@@ -36,10 +36,10 @@ from inlay.ops.context import Context
 from inlay.ops.verify.table import verify
 from inlay.plan.change import Request
 from inlay.testing.fates import CALM
+from inlay.testing.memoized import memoized
 from inlay.testing.model import Violation
 from inlay.testing.pairs import OPERATIONS, REDELIVERED, Operation, prepared
 from inlay.testing.publishers import look_by_iceberg
-from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Actor, Scheduler, Stuck
 from inlay.testing.stage import Simulation
 
@@ -205,7 +205,7 @@ class Found:
 
 def explore(pair: Pair, *, preemptions: int = PREEMPTIONS, full: int = FULL) -> Found:
     """Run every schedule of a pair, at most that many switches or, where there are few, all of them."""
-    with remembered():
+    with memoized():
         start = Start.of(pair)
         found = Found(pair)
         alone = [run(start, (), only=number) for number in (0, 1)]
@@ -309,7 +309,7 @@ def _replay(text: str) -> int:
     name, _, taken = text.rpartition(": ")
     serializable = name.endswith(" (serializable)")
     pair = Pair(name.removesuffix(" (serializable)"), serializable)
-    with remembered():
+    with memoized():
         start = Start.of(pair)
         outcome = run(start, [int(c) for c in taken])
     print("\n".join(outcome.trace))

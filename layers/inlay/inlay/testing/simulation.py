@@ -28,10 +28,10 @@ from inlay.plan.metadata import pointer_budget as fit
 from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast
+from inlay.testing.memoized import memoized
 from inlay.testing.model import Violation
 from inlay.testing.operators import operators_cast
 from inlay.testing.publishers import publishers_cast
-from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Stuck
 from inlay.testing.stage import Simulation
 
@@ -68,7 +68,7 @@ def run_schedule(
         with (
             patch.object(fit, "POINTER_TARGET_BYTES", target),
             patch.object(fit, "INLINE_MIN_BYTES", 200),
-            remembered(),
+            memoized(),
         ):
             simulation.start()
             (cast or _cast_of(seed))(simulation)

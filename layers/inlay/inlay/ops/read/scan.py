@@ -26,7 +26,7 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_segments
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
-from inlay.ops.read.top import first_rows, parse_order
+from inlay.ops.read.top_n import first_rows, parse_order
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
@@ -92,7 +92,7 @@ class Scan(ArrowStream):
     `state` is the snapshot; segments that are not loaded are loaded as far as they can match.
     `columns` are names (None: all of the table's), or paths of fields of structs (`address.zip`, which
     is then the column's name), with `_file` and `_pos` for the place of a row.
-    `where` is SQL text, a bound predicate or a pyarrow expression. `order_by` (see `ops.read.top`) gives
+    `where` is SQL text, a bound predicate or a pyarrow expression. `order_by` (see `ops.read.top_n`) gives
     the first `limit` rows of an order instead of the scan's own. Raises InvalidRequest for a column
     the table does not have and InvalidPredicate for a filter that does not fit.
     """

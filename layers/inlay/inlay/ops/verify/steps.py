@@ -66,7 +66,7 @@ class TableCheck:
     raw: bytes
     date_us: int
     found: Findings
-    reach: Reachable = field(default_factory=Reachable)
+    reachable: Reachable = field(default_factory=Reachable)
     ending: Reachable = field(
         default_factory=Reachable
     )  # of versions in their grace: nothing is promised for them
@@ -122,7 +122,7 @@ class TableCheck:
         for head, read in zip(wanted, self.ctx.map(self._head, wanted), strict=True):
             if isinstance(read, Content):
                 self.heads[head] = read
-                self.reach.keys.add(segment_key(head.id))
+                self.reachable.keys.add(segment_key(head.id))
                 self._share(with_content(self.current, read))
             else:
                 self.blind = True
@@ -158,7 +158,7 @@ class TableCheck:
         self._share(snapshot)
 
     def _share(self, snapshot: Snapshot) -> None:
-        self.reach.add(snapshot)
+        self.reachable.add(snapshot)
         self.data |= {f.key: f for f in snapshot.files.inline}
         self.marks |= {m.id: m for m in snapshot.markers.inline}
 
@@ -181,31 +181,36 @@ class TableCheck:
 
     @property
     def segment_count(self) -> int:
-        reach = self.reach
-        return len(reach.nodes) + len(reach.files) + len(reach.markers) + len(reach.ledger)
+        reachable = self.reachable
+        return (
+            len(reachable.nodes)
+            + len(reachable.files)
+            + len(reachable.markers)
+            + len(reachable.ledger)
+        )
 
     def segments(self) -> None:
-        nodes = self._read("nodes", self.reach.nodes)
-        self.reach.nodes = {i: s for i, s in self.reach.nodes.items() if i in nodes}
+        nodes = self._read("nodes", self.reachable.nodes)
+        self.reachable.nodes = {i: s for i, s in self.reachable.nodes.items() if i in nodes}
         for node_id, leaves in nodes.items():
-            self.found.extend(check_node(self.reach.nodes[node_id], leaves))
-        self.reach.open(nodes)
+            self.found.extend(check_node(self.reachable.nodes[node_id], leaves))
+        self.reachable.open(nodes)
         self.contents = Contents(
-            files=self._read("files", self.reach.files),
-            markers=self._read("markers", self.reach.markers),
-            ledger=self._read("ledger", self.reach.ledger),
+            files=self._read("files", self.reachable.files),
+            markers=self._read("markers", self.reachable.markers),
+            ledger=self._read("ledger", self.reachable.ledger),
             nodes=nodes,
         )
         evidence = Evidence.of_snapshot(self.current)
         for id_, files in self.contents.files.items():
-            segment = self.reach.files[id_]
+            segment = self.reachable.files[id_]
             self.found.extend(check_file_segment(segment, files, evidence))
-            self.data |= {files[n].key: files[n] for n in self.reach.live(segment)}
+            self.data |= {files[n].key: files[n] for n in self.reachable.live(segment)}
         for id_, marks in self.contents.markers.items():
-            live = self.reach.live(self.reach.markers[id_])
+            live = self.reachable.live(self.reachable.markers[id_])
             self.marks |= {marks[n].id: marks[n] for n in live}
         for id_, records in self.contents.ledger.items():
-            self.found.extend(check_ledger_segment(self.reach.ledger[id_], records))
+            self.found.extend(check_ledger_segment(self.reachable.ledger[id_], records))
 
     def _read(
         self, kind: SegmentKind, segments: Mapping[str, Segment]
@@ -439,7 +444,7 @@ class TableCheck:
 
     def _orphans(self) -> dict[str, Tally]:
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
-        needed = {name.removeprefix(inside) for name in self.reach.resolve(self.contents)}
+        needed = {name.removeprefix(inside) for name in self.reachable.resolve(self.contents)}
         needed |= {name.removeprefix(inside) for name in self._needed_by_ending()}
         found: dict[str, Tally] = {}
         for item in self.listed.values():

@@ -50,7 +50,7 @@ class Attached:
     queue_arn: str
 
 
-class Pump:
+class EventSources:
     """Threads that poll the queues and run the schedules until `stop`."""
 
     def __init__(
@@ -225,22 +225,22 @@ class Pump:
                 self._scheduled -= 1
 
     def _run(self, target: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=target, name=f"pump-{name}", daemon=True)
+        thread = threading.Thread(target=target, name=f"event-source-{name}", daemon=True)
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
 
 
 class _Hurry:
-    def __init__(self, pump: Pump) -> None:
-        self._pump = pump
+    def __init__(self, sources: EventSources) -> None:
+        self._event_sources = sources
 
     def __enter__(self) -> None:
-        with self._pump._lock:
-            self._pump._hurried += 1
+        with self._event_sources._lock:
+            self._event_sources._hurried += 1
 
     def __exit__(self, *_: object) -> None:
-        with self._pump._lock:
-            self._pump._hurried -= 1
+        with self._event_sources._lock:
+            self._event_sources._hurried -= 1
 
 
 def failed_messages(outcome: Invocation, sent: Sequence[str]) -> set[str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.opened import connected
+from inlay.cli.command import Example, add_verb
 from inlay.cli.options import AsJson, TableUri
 from inlay.cli.output import note, print_lines, print_rows
-from inlay.cli.verb import Example, add_verb
+from inlay.cli.tables import connected
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:

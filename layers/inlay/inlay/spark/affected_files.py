@@ -56,7 +56,7 @@ _KEYS = _INTEGERS | {"string", "date", "timestamp", "timestamptz", "decimal"}
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Affected:
     """The rows of a table for which `predicate` is TRUE and that have, in each column of `keys`, a value
     that the source has in the expression beside it."""
 
@@ -64,7 +64,7 @@ class Reach:
     keys: tuple[tuple[Field, Any], ...] = ()
 
 
-def reach_of(filtered: DataFrame, schema: Schema) -> Reach:
+def affected_by(filtered: DataFrame, schema: Schema) -> Affected:
     """What the condition of a filter, or of a join with a source, can be TRUE for. The plan's first outputs
     are the columns of `schema`, in order."""
     plan: Any = filtered._jdf.queryExecution().analyzed()
@@ -72,11 +72,11 @@ def reach_of(filtered: DataFrame, schema: Schema) -> Reach:
     if plan.getClass().getSimpleName() == "Join":
         condition = condition.get() if condition.isDefined() else None
     if condition is None:
-        return Reach(TRUE)
+        return Affected(TRUE)
     output = plan.output()
     fields = {output.apply(n).exprId().id(): f for n, f in enumerate(schema.fields)}
     read = _Reading(fields, filtered.sparkSession)
-    return Reach(read.covering(condition), tuple(read.keys(condition)))
+    return Affected(read.covering(condition), tuple(read.keys(condition)))
 
 
 class _Reading:
@@ -209,16 +209,18 @@ def _is_key(kind: Any) -> bool:
 _Bounds = tuple[tuple[tuple[Value, Value] | None, ...], ...]
 
 
-def hit_by(
-    source: DataFrame, reach: Reach, tasks: Sequence[FileTask], evidence: Evidence
+def files_matched(
+    source: DataFrame, affected: Affected, tasks: Sequence[FileTask], evidence: Evidence
 ) -> list[FileTask]:
     """The tasks whose files, by their bounds, can have a key of the source. One pass over the source."""
     from pyspark.sql.classic.column import Column
 
     expressions = source.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils
-    keys = [Column(expressions.column(key)).alias(f"k{n}") for n, (_, key) in enumerate(reach.keys)]
+    keys = [
+        Column(expressions.column(key)).alias(f"k{n}") for n, (_, key) in enumerate(affected.keys)
+    ]
     bounds = tuple(
-        tuple(_bounds_of(evidence, task, field) for task in tasks) for field, _ in reach.keys
+        tuple(_bounds_of(evidence, task, field) for task in tasks) for field, _ in affected.keys
     )
     looking = partial(_look_up, bounds, len(tasks))
     found = source.select(*keys).mapInArrow(looking, "hit binary").collect()

@@ -38,7 +38,7 @@ def _remembering(decode: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def remembered() -> Iterator[None]:
+def memoized() -> Iterator[None]:
     """The decoders of metadata, each with a memory of its own, wherever they were imported to."""
     modules = [m for name, m in sys.modules.items() if name.startswith("inlay.")]
     with ExitStack() as stack:
@@ -50,4 +50,4 @@ def remembered() -> Iterator[None]:
         yield
 
 
-__all__ = ["remembered"]
+__all__ = ["memoized"]

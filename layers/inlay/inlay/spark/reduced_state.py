@@ -24,7 +24,7 @@ def without_entries(loaded: LoadedTable) -> LoadedTable:
     return replace(loaded, state=State(snapshot), raw=b"")
 
 
-def slim(loaded: LoadedTable, works: Sequence[Work]) -> Iterator[LoadedTable]:
+def reduced(loaded: LoadedTable, works: Sequence[Work]) -> Iterator[LoadedTable]:
     """For each work its files, and the deletes that may hit them."""
     base = without_entries(loaded)
     evidence = Evidence.of_snapshot(loaded.snapshot)

@@ -1,6 +1,6 @@
 """Runs a command that ends when whoever started this does, however that ends.
 
-    python leash.py COMMAND ARGUMENT...
+    python end_with_parent.py COMMAND ARGUMENT...
 
 Promise: when standard input reaches its end (the starter closed it, exited or was killed), or the
 command ends, every process of this session is killed. The starter keeps the write end of a pipe as
