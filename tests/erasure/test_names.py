@@ -128,6 +128,15 @@ def test_names_in_the_tables_own_metadata_are_named(people: People, predicate: P
     assert not any("/erasure/" in key or "/evidence/" in key for key in held)
 
 
+def test_a_declared_type_that_is_called_by_a_value_is_named(people: People) -> None:
+    """The table keeps what Arrow says of an extension type, Base64 and all."""
+    people.append(*ids_with(WHO))
+    table(people).alter(add={"more": pa.opaque(pa.string(), NAME, "somebody")})
+    people.erase(is_named())
+    assert people.finish().receipts
+    assert receipt(people)["look"]["kept"] == [["property", "arrow.types", "of the table"]]
+
+
 def test_what_somebody_puts_beside_receipts_holds_nothing_up_and_is_named(people: People) -> None:
     people.append(*ids_with(WHO))
     theirs = ["erasure/notes.txt", "evidence/99999999-look-x.json", "evidence/notes.json"]

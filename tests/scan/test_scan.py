@@ -155,6 +155,28 @@ def test_an_expression_selects_what_arrow_selects(shared: Any, expression: Any) 
     assert scan.count() == expected.num_rows
 
 
+def test_an_expression_of_another_type_than_its_column(lake: Any) -> None:
+    """Arrow casts a bound to the type of a literal: what that does not hold proves nothing."""
+    kind, most = pa.uint64(), 2**64 - 1
+    data = pa.table({"u": pa.array([1, most, None], kind)})
+    schema = schema_from_arrow(data.schema)
+    ctx = Context(store=lake.store, root="tables/t", uri="memory://", executor=lake.executor)
+    state = State(snapshot(lake.write(data, schema), schema=schema))
+
+    def found(where: pc.Expression) -> list[Any]:
+        return Scan(ctx, state, where=where).to_arrow()["u"].to_pylist()  # type: ignore[no-any-return]
+
+    u = pc.field("u")
+    for where in (u.isin([1]), u.isin([5]), u.isin(pa.array([most], kind)), u > pa.scalar(5, kind)):
+        assert found(where) == data.filter(where)["u"].to_pylist()
+    for where in (u > 5, pc.divide(u, pa.scalar(0, kind)) == u):
+        with pytest.raises(pa.ArrowInvalid):
+            data.filter(where)
+        with pytest.raises(InvalidPredicate, match="on a row") as refused:
+            found(where)
+        assert str(most) not in str(refused.value)
+
+
 def test_hidden_columns_say_where_a_row_is(scan: NewScan, files: Any) -> None:
     found = scan(columns=["_pos", "id", "_file"], where="id IN (7, 2251)").to_arrow()
     assert found.column_names == ["_pos", "id", "_file"]

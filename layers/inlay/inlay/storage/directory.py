@@ -404,7 +404,6 @@ class DirectoryStore:
     def _folder(self, key: str) -> Iterator[tuple[int, str]]:
         """The folder of `key`, made if need be and open, and the key's name in it.
 
-        All work in it goes through the descriptor: should the folder be removed and made again
         All work in it uses the descriptor: if the folder is removed and created again meanwhile, the rename
         fails instead of landing outside the lock.
         """

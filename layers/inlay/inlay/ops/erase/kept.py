@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate
-from inlay.format.properties import ARROW_TYPES, LEDGER_SALT
+from inlay.format.properties import LEDGER_SALT
 from inlay.format.snapshot import Snapshot
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import texts_of
@@ -23,8 +23,6 @@ from inlay.plan.pruning.readings import names_any
 WITHHELD = "(a name that may be data)"
 # A name that programs give. Any other may be data, and a receipt stays: later erasures do not reach it.
 _PROGRAMS_NAME = re.compile(r"(?!.*\d{4})[A-Za-z][A-Za-z0-9_.:#-]{0,99}")
-# Random and generated, and never anybody's: a short number would be found in them by chance.
-_OUR_PROPERTIES = (LEDGER_SALT, ARROW_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,8 @@ def kept_in_metadata(
     for name in sorted(named_defaults(predicate, snapshot.schemas)):
         yield KeptPlace("default", name, "of the column")
     for name, value in sorted(snapshot.properties.items()):
-        if name not in _OUR_PROPERTIES and _names(f"{name}\n{value}", texts):
+        # The salt is random: a short number would be found in it by chance.
+        if name != LEDGER_SALT and _names(f"{name}\n{value}", texts):
             yield KeptPlace("property", shown_name(name, texts), "of the table")
     for name, ref in sorted(snapshot.refs.items()):
         if _names(name, texts):

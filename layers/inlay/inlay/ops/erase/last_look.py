@@ -1,11 +1,11 @@
 """The last check of an erasure: every remaining file is opened before the predicate is forgotten.
 
 Promise: `search_files` searches every live file of main, branches and tags for values that the predicates
-name, outside its rows (dictionaries, bounds, page indexes, Bloom filters, key-values; user metadata and
-tags of files that came from elsewhere), and the table's own metadata, once for all erasures, and reports
-each place it found and each file it could not search. A file whose rows are all older than the erasure is
-rewritten if a value is found in it; values found in newer files came with newer data, and the receipt names
-those files.
+name, outside its rows (dictionaries, bounds, page indexes, Bloom filters, key-values, gaps; user metadata
+and tags of files that came from elsewhere), and the table's own metadata, once for all erasures, and
+reports each place it found and each file it could not search. A file whose rows are all older than the
+erasure is rewritten if a value is found in it; values found in newer files came with newer data, and the
+receipt names those files.
 
 Why here: after the step to `purge` the values to search for are unknown. Why nothing enters afterwards:
 that step is refused on a base with a live file that was not searched (`plan.erasure.validate_erasure`), and
@@ -70,8 +70,8 @@ class SearchedFile:
 
 def _told(found: Residue) -> str:
     where = "" if found.row_group is None else f" of row group {found.row_group}"
-    # The name of a pair may itself be a value.
-    column = "" if found.where == "key-value" else f" of column {found.column}"
+    # The name of a pair may itself be a value; a gap has none.
+    column = "" if found.where in ("key-value", "gap") else f" of column {found.column}"
     return f"{found.where}{column}{where}" + ("" if found.certain else ", perhaps")
 
 

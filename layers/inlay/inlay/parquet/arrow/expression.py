@@ -2,7 +2,8 @@
 
 Promise: selects the rows for which Arrow's own filter would be true, and prunes only where Arrow's own
 simplification, under the guarantee of the statistics, finds the expression unsatisfiable. Arrow's rules
-apply, not those of the format's predicates: for example, NaN compares false.
+apply, not those of the format's predicates: for example, NaN compares false. Where Arrow cannot simplify
+it, nothing is pruned; where it cannot evaluate it on a row, InvalidPredicate.
 """
 
 from __future__ import annotations
@@ -78,7 +79,11 @@ class ExpressionFilter:
         ]
         arrow = schema_to_arrow(self.schema, with_ids=False)
         dataset = ds.FileSystemDataset(fragments, arrow, form, nowhere)
-        left = {fragment.path for fragment in dataset.get_fragments(filter=self.expression)}
+        try:
+            left = {fragment.path for fragment in dataset.get_fragments(filter=self.expression)}
+        except pa.ArrowException:
+            # A bound that the type of the expression's own values does not hold.
+            return [True] * len(parts)
         return [str(n) in left for n in range(len(parts))]
 
     def _guarantee(self, stats: Mapping[int, ColumnStats], rows: int) -> pc.Expression:
@@ -99,7 +104,15 @@ class ExpressionFilter:
                 Declaration("project", ProjectNodeOptions([self.expression], ["keep"])),
             ]
         )
-        keep = plan.to_table(use_threads=False).column(0).combine_chunks()
+        try:
+            keep = plan.to_table(use_threads=False).column(0).combine_chunks()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            # Arrow's own words may hold a value of the row.
+            raise InvalidPredicate(
+                "Arrow cannot evaluate the expression on a row",
+                next_step="Give literals the type of their column, as pa.scalar(5, pa.uint64()), and leave "
+                "out rows on which it has no result",
+            ) from None
         return pc.fill_null(keep, to_scalar(False, pa.bool_()))
 
 

@@ -60,6 +60,36 @@ class Layout:
         return [r for r in self.regions if r.group == group and r.part is part]
 
 
+class Gap(NamedTuple):
+    """Bytes `start` … `end - 1`, at which the footer does not point; `group` is the row group that they are
+    within, None beside all."""
+
+    start: int
+    end: int
+    group: int | None
+
+
+def find_gaps(footer: Footer, layout: Layout) -> Iterator[Gap]:
+    """The gaps that may hold anything, in file order: all but copies of column metadata where a chunk's
+    `file_offset` says that they are. (The footer says the same of the chunk.) Bloom filters of unknown
+    length count as well: they may end before the next region."""
+    copies = {
+        c.end
+        for g in footer.row_groups
+        for c in g.columns
+        if c.tree.get(Chunk.FILE_OFFSET) == c.end
+    }
+    end, group = len(MAGIC), None
+    for region in layout.regions:
+        if end < region.start and end not in copies:
+            yield Gap(end, region.start, group if group == region.group else None)
+        if region.start in layout.unsure:
+            yield Gap(region.start, region.end, region.group)
+        end, group = region.end, region.group
+    if end < layout.end and end not in copies:
+        yield Gap(end, layout.end, None)
+
+
 def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) -> Layout:
     """The layout of the file; `bloom_lengths` has lengths read from filter headers, by offset."""
     _refuse_untrusted_writers(footer)

@@ -1,9 +1,10 @@
 """Residue: values that a file still names although no row of it has them.
 
 Promise: `find_residue` searches the parts of a Parquet file besides its rows (dictionary pages, bounds of
-row groups and pages, Bloom filters, key-values) for values that a predicate selects, and returns the places
-with one that no row of their row group has. pandas and Polars write dictionaries with unused entries for
-categories, and DuckDB for an ENUM: the whole dictionary, in every group.
+row groups and pages, Bloom filters, key-values, bytes that the footer does not point at) for values that a
+predicate selects, and returns the places with one that no row of their row group has. pandas and Polars
+write dictionaries with unused entries for categories, and DuckDB for an ENUM: the whole dictionary, in
+every group.
 
 Nothing is concluded from the file's claims: a value counts as used only when it was read from the rows.
 First the footer, dictionary pages and indexes are read, in planned ranges, fetched together; then, for the
@@ -48,6 +49,7 @@ from inlay.parquet.footer.footer import (
     Leaf,
     decode_footer,
 )
+from inlay.parquet.footer.layout import Gap, find_gaps, read_layout
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
     DICTIONARY_ENCODINGS,
@@ -68,11 +70,14 @@ from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.single_column import read_plain
 from inlay.parquet.surgery.key_values import named_by_file, naming
 from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
+from inlay.plan.pruning.readings import names_any
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 
-Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value"]
+Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value", "gap"]
 
+# Gaps with more bytes than this are not searched but removed: padding to a block has less.
+MAX_GAP_BYTES = 8 * 1024 * 1024
 # If the end of a dictionary page is unknown, this much of the chunk is fetched with the rest.
 LIKELY_DICTIONARY_BYTES = 64 * 1024
 _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
@@ -81,8 +86,9 @@ _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 @dataclass(frozen=True, slots=True)
 class Residue:
     """A place that names a value which no row of `row_group` has. `column` is the path, or the key of a
-    key-value pair; `row_group` None is the file's own footer. `certain` is False if only a Bloom filter has
-    it, or if it is in a key-value that stays (a column's name)."""
+    key-value pair, "" for a gap; `row_group` None is the file's own footer, or a gap beside all groups.
+    `certain` is False if only a Bloom filter has it, or if it is in a key-value that stays (a column's
+    name)."""
 
     row_group: int | None
     column: str
@@ -143,8 +149,11 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
         if (leaf := opened.columns.leaves.get(field_id)) is not None
         and (condition := condition_on(predicate, field_id)) is not None
     ]
-    held.fetch([place for column in columns for place in column.ranges()])
-    residues = list(_in_key_values(footer, texts_of(predicate)))
+    texts = texts_of(predicate)
+    gaps = list(find_gaps(footer, read_layout(footer))) if texts else []
+    places = [ByteRange(g.start, g.end) for g in gaps if g.end - g.start <= MAX_GAP_BYTES]
+    held.fetch([*places, *(place for column in columns for place in column.ranges())])
+    residues = [*_in_key_values(footer, texts), *_in_gaps(held, gaps, texts, columns)]
     for column in columns:
         column.look(held)
     held.fetch([column.chunk(g).place for column in columns for g in column.suspects])
@@ -183,6 +192,17 @@ def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
         for chunk in group.columns:
             for name, _ in naming(chunk.meta.get(Meta.KEY_VALUES, ()), texts):
                 yield Residue(group.ordinal, name, "key-value")
+
+
+def _in_gaps(
+    held: _Held, gaps: Iterable[Gap], texts: frozenset[str], columns: Iterable[_Column]
+) -> Iterator[Residue]:
+    """Appending writers leave whole old footers. Numbers are as in bounds there."""
+    plain = [raw for column in columns for raw in column.plain if len(raw) >= MIN_CUT_BYTES]
+    for start, end, group in gaps:
+        body = held.read(ByteRange(start, end)) if end - start <= MAX_GAP_BYTES else None
+        if body is None or names_any(body, texts) or any(raw in body for raw in plain):
+            yield Residue(group, "", "gap")
 
 
 class _Held:

@@ -40,6 +40,7 @@ from inlay.parquet.footer.layout import (
     Layout,
     OffsetMap,
     Part,
+    find_gaps,
     keep_pieces,
     read_layout,
 )
@@ -135,7 +136,7 @@ def rewrite_object(
 
     Groups of `recode`, which are among `groups`, are rewritten even if all of their rows stay: without
     what is in their dictionaries, bounds and filters and in no row. With `erase`, key-values that name
-    one of `texts` lose it (`parquet.keyvalues`), though no row has to go.
+    one of `texts` lose it (`surgery.key_values`), and gaps go, though no row has to.
 
     Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `SnapshotGone`, and what `keep` raises;
     then no object was written. One of the at most nine requests that editing one group takes is a
@@ -170,7 +171,7 @@ def rewrite_object(
             goes_on,
             frozenset(recode),
         )
-        names = erase and any(goes for _, goes in named_by_file(footer.tree, texts))
+        names = erase and _names(footer, layout, texts)
         describe = partial(description, old.source, erase=erase)
         with Assembly(store, old, key, executor, describe, before_retry=before_retry) as new:
             kept, places = _write_body(new, judge, erase=erase)
@@ -201,6 +202,14 @@ def rewrite_object(
         footer=result,
         unfinished=judge.is_over,
     )
+
+
+def _names(footer: Footer, layout: Layout, texts: frozenset[str]) -> bool:
+    """Whether the file may name one of `texts` beside its row groups."""
+    if not texts:
+        return False
+    gaps = any(gap.group is None for gap in find_gaps(footer, layout))
+    return gaps or any(goes for _, goes in named_by_file(footer.tree, texts))
 
 
 # -- reading --------------------------------------------------------------------------------------
