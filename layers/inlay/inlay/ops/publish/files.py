@@ -66,7 +66,7 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
             return Verdict(reason=f"it is adopted in place, and {wrong}: ingest it by copy instead")
         if wrong:
             return Verdict(repack=True)
-        same = stamped(footer, recorded) is footer
+        same = stamped(footer, recorded, views=entry.adopted) is footer
     except UnsupportedFile as error:
         return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
     except InlayError as error:
