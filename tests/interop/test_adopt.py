@@ -458,6 +458,30 @@ def test_changed_metadata_is_refused_or_read(tmp_path: Path, seed: int) -> None:
         path.write_bytes(body)
 
 
+def test_row_ids_of_the_source_are_not_published(tmp_path: Path) -> None:
+    """Iceberg Java's compaction writes them into files as a column; readers prefer it."""
+    t = published(tmp_path / "a", files=1)
+    [file] = (tmp_path / "a" / "data").rglob("*.parquet")
+    found = pq.read_table(file)
+    column = pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"})
+    pq.write_table(found.append_column(column, [list(range(7, 107))]), file)
+    source = Iceberg(f"{t.uri}/metadata/v{t.refresh().version}.metadata.json")
+    source.edit_files(lambda each: each.update(file_size_in_bytes=file.stat().st_size))
+    metadata = source.write()
+    for copy in (False, True):
+        adopted = adopt(metadata, tmp_path / f"b{copy}", copy=copy)
+        assert adopted.scan().to_arrow() == found
+        if not copy:
+            with pytest.raises(Unpublishable, match="has row ids of the table it comes from"):
+                adopted.publish(format="v3")
+            continue
+        assert adopted.publish(format="v3").published
+        [[stored], _] = adopted.refresh().entries()
+        written = pq.read_schema(tmp_path / f"b{copy}" / stored.key)
+        ids = [field.metadata[b"PARQUET:field_id"] for field in written]
+        assert b"2147483540" not in ids
+
+
 # -- on S3 ----------------------------------------------------------------------------------------
 
 
@@ -498,7 +522,7 @@ def adopt_published(table: Table, into: str, allowed: str) -> Table:
     try:
         table.publish(format="v3")
     except Unpublishable as error:
-        assert "it is adopted in place and lacks the table's field ids" in str(error)
+        assert "it is adopted in place and lacks the table's field ids" in error.message
         return table
     return adopt(table.uri, into, copy=True, adopt_from=[allowed])
 
