@@ -25,7 +25,8 @@ LOG_ENTRIES: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """One request, as the server saw it; `number` counts from 1 since the server started."""
+    """One request, as the server saw it; `number` counts from 1 since the server started, `app` is what the
+    client calls itself (the SDKs' setting AWS_SDK_UA_APP_ID), if anything."""
 
     number: int
     service: str
@@ -36,6 +37,7 @@ class LoggedRequest:
     status: int
     bytes_in: int
     bytes_out: int
+    app: str = ""
 
 
 class AwsApp:
@@ -86,6 +88,7 @@ class AwsApp:
                 answered.status,
                 len(request.sent),
                 0 if request.method == "HEAD" else len(answered.body),
+                _app(request.headers.get("user-agent", "")),
             )
         )
         return answered
@@ -107,3 +110,9 @@ class AwsApp:
         found = self.requests(after=int(request.query.get("after", 0)))
         body = json.dumps([asdict(each) for each in found]).encode()
         return Answer(200, {"Content-Type": "application/json"}, body)
+
+
+def _app(user_agent: str) -> str:
+    """The application id in an SDK's User-Agent."""
+    found = (part[4:] for part in user_agent.split() if part.startswith("app/"))
+    return next(found, "")

@@ -388,6 +388,8 @@ class LocalStack:
                         **self.template.environment(function, created),
                         **self.environment,
                         "INLAY_ERASURE_KEY": erasure_key,
+                        # Its requests are told apart in the server's log.
+                        "AWS_SDK_UA_APP_ID": function.name,
                     },
                     log=logs[function.name],
                     size=self.options.processes,

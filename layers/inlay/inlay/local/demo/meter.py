@@ -26,7 +26,8 @@ class Cost:
 
 
 class Meter:
-    """`mark()`, then `since_mark()`. The demo's own uploads into the landing zone do not count."""
+    """`mark()`, then `since_mark()`: what a function of the name asked for (`only`), or all but it (`but`).
+    The demo's own uploads into the landing zone do not count."""
 
     def __init__(self, aws: AwsProcess | None) -> None:
         self._aws = aws
@@ -38,13 +39,14 @@ class Meter:
                 (r.number for r in self._aws.requests(after=self._mark)), default=self._mark
             )
 
-    def since_mark(self) -> Cost | None:
+    def since_mark(self, *, only: str = "", but: str = "") -> Cost | None:
         if self._aws is None:
             return None
         found = [
             request
             for request in self._aws.requests(after=self._mark)
             if request.service == "s3"
+            and (request.app == only if only else not but or request.app != but)
             and not (request.method == "PUT" and request.key.startswith("ingest/"))
         ]
         return Cost(

@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from rich.console import Console
 
-import inlay
 from inlay.local.demo.data import generate_lineitem
 from inlay.local.demo.figures import Figures
 from inlay.local.demo.meter import Meter
@@ -30,6 +29,7 @@ from inlay.local.demo.readers import (
 from inlay.local.demo.show import (
     Played,
     make_console,
+    print_answers,
     print_failed,
     print_next,
     print_opening,
@@ -69,8 +69,10 @@ def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
             stack = open_.enter_context(_stack(options))
             readers = _readers(options, console, open_)
             engines = _engines(options, stack, console, open_)
-            world = World(stack, _table_name(options), Truth(sources[0]), sources)
-            _create(world)
+            world = World(
+                stack, _table_name(options), Truth(sources[0]), sources, published=bool(engines)
+            )
+            world.create()
         print_opening(
             console,
             rows=sum(pq.read_metadata(source).num_rows for source in sources),
@@ -92,6 +94,7 @@ def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
                 return False
             print_played(console, played[-1])
         print_summary(console, played, time.monotonic() - started)
+        print_answers(console, played)
     print_next(console)
     return True
 
@@ -124,7 +127,7 @@ def _readers(options: DemoOptions, console: Console, open_: ExitStack) -> Sequen
 
 def _engines(
     options: DemoOptions, stack: LocalStack, console: Console, open_: ExitStack
-) -> Sequence[Reader]:
+) -> Sequence[EngineReader]:
     """Those that read what is published, where they are installed."""
     python = engines_python(stack.template.path)
     if python is None:
@@ -143,40 +146,50 @@ def _table_name(options: DemoOptions) -> str:
     return TABLE if options.endpoint_url is None else f"{TABLE}-{secrets.token_hex(4)}"
 
 
-def _create(world: World) -> None:
-    inlay.create(
-        world.uri,
-        pq.read_schema(world.sources[0]),
-        primary_key=["l_orderkey", "l_linenumber"],
-        sort_by=["l_orderkey"],
-    )
-
-
 def _play_step(
     step: Step,
     world: World,
     readers: Sequence[Reader],
-    engines: Sequence[Reader],
+    engines: Sequence[EngineReader],
     meter: Meter,
 ) -> Played:
     meter.mark()
     began = time.monotonic()
     check = step.act(world)
-    seconds, cost = time.monotonic() - began, meter.since_mark()
+    seconds, cost = time.monotonic() - began, meter.since_mark(but="publish")
     remark = check() if check is not None else ""
     letters = world.dead_letters()
     if letters:
         raise Mismatch(f"messages went to the dead letters: {'; '.join(letters)}")
     if world.published:
         world.await_publication()
-        readers = [*readers, *engines]
+    publishing = meter.since_mark(only="publish") if world.published else None
     state, expected = world.state(), world.truth.figures()
     for reader in readers:
         _compare(reader.name, reader.read(world.uri, state.version), expected)
     world.history[state.version] = expected
+    answers = {reader.name: reader.read(world.uri) for reader in engines}
+    for name, answer in answers.items():
+        _check_version(world, name, answer.version, state.version)
+        _compare(name, answer.figures, world.history[answer.version])
     return Played(
-        step, seconds, cost, state, expected, tuple(reader.name for reader in readers), remark
+        step,
+        seconds,
+        cost,
+        state,
+        expected,
+        tuple(reader.name for reader in readers),
+        remark,
+        publishing,
+        answers,
     )
+
+
+def _check_version(world: World, name: str, seen: int, newest: int) -> None:
+    """Engines see the newest version; while an erasure rewrites files, the last one before it."""
+    erasing = any(each.predicate is not None for each in world.open().snapshot.erasures)
+    if seen != newest and not (erasing and seen in world.history):
+        raise Mismatch(f"{name} reads version {seen} instead of {newest}")
 
 
 def _compare(name: str, found: Figures, expected: Figures) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 import inlay
 from inlay.local.demo.figures import COLUMNS, EXPRESSIONS, SQL, Figures
+from inlay.local.demo.world import Mismatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +137,7 @@ class Engines:
         self._program.stdin.flush()
         answer = json.loads(self._program.stdout.readline() or '{"error": "it ended"}')
         if "error" in answer:
-            raise RuntimeError(f"{engine} cannot read the published table: {answer['error']}")
+            raise Mismatch(f"{engine} cannot read the published table: {answer['error']}")
         return Figures.of(answer["row"]), int(answer["version"])
 
     def close(self) -> None:
@@ -146,19 +148,24 @@ class Engines:
         self._server.server_close()
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an engine read, and which version of the table that was."""
+
+    figures: Figures
+    version: int
+
+
 class EngineReader:
-    """One of the engines; a version that is not the one published is no answer."""
+    """One of the engines, which reads what is published."""
 
     def __init__(self, engines: Engines, engine: str, name: str) -> None:
         self._engines = engines
         self._engine = engine
         self.name = name
 
-    def read(self, uri: str, version: int) -> Figures:
-        figures, seen = self._engines.ask(self._engine, uri)
-        if seen != version:
-            raise RuntimeError(f"{self.name} reads version {seen} instead of {version}")
-        return figures
+    def read(self, uri: str) -> Answer:
+        return Answer(*self._engines.ask(self._engine, uri))
 
 
 @contextmanager

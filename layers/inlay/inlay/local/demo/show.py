@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rich import box
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.text import Text
 from inlay.cli.values import counted, size_text
 from inlay.local.demo.figures import Figures
 from inlay.local.demo.meter import Cost
+from inlay.local.demo.readers import Answer
 from inlay.local.demo.steps import Step
 from inlay.local.demo.world import State
 
@@ -39,7 +40,8 @@ _PLAIN_WIDTH = 200
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A step that was played, with all there is to tell of it."""
+    """A step that was played, with all there is to show of it; `publishing` is what the publish function
+    asked for, which `cost` leaves out; `answers` by the name of an engine."""
 
     step: Step
     seconds: float
@@ -48,6 +50,8 @@ class Played:
     figures: Figures
     readers: tuple[str, ...]
     remark: str = ""
+    publishing: Cost | None = None
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
 def make_console() -> Console:
@@ -84,9 +88,14 @@ def print_played(console: Console, played: Played) -> None:
         ),
     )
     _say(console, Text(f"{cost_text(played.cost)} in {played.seconds:.1f} s", "dim"))
+    if played.publishing is not None and played.publishing.total:
+        _say(console, Text(f"to publish it: {cost_text(played.publishing)}", "dim"))
     agreed = Text()
     for name in played.readers:
         agreed.append("✓", "green").append(f" {name}  ")
+    for name, answer in played.answers.items():
+        late = "" if answer.version == state.version else f" (version {answer.version})"
+        agreed.append("✓", "green").append(f" {name}{late}  ")
     agreed.append(f"quantity {figures.quantity:,}, price {figures.price:,}")
     _say(console, agreed)
 
@@ -140,6 +149,29 @@ def print_summary(console: Console, played: Sequence[Played], seconds: float) ->
             ("All answers agree", "bold green"),
             f" with DuckDB on the source files, after each of {len(played)} steps, in {seconds:.0f} s.",
         )
+    )
+
+
+def print_answers(console: Console, played: Sequence[Played]) -> None:
+    """What engines that do not know Inlay read after each step, through a catalog."""
+    names = list(played[0].answers) if played else []
+    if not names:
+        return
+    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column("step", no_wrap=True)
+    for name in ("Inlay rows", *names, "equal", "requests"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    for each in played:
+        versions = {answer.version for answer in each.answers.values()} - {each.state.version}
+        equal = f"to version {min(versions)}" if versions else "yes"
+        rows = (f"{answer.figures.rows:,}" for answer in each.answers.values())
+        asked = "·" if each.publishing is None else f"{each.publishing.total:,}"
+        grid.add_row(each.step.title, f"{each.figures.rows:,}", *rows, equal, asked)
+    console.print("The same files as an Apache Iceberg table, and what publishing it asked S3 for:")
+    console.print(grid)
+    console.print(
+        "While an erasure waits for its files to be rewritten, engines read the version before it.",
+        style="dim",
     )
 
 

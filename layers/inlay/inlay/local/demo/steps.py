@@ -178,18 +178,6 @@ def _times(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def publish(world: World) -> Check:
-    world.publish()
-
-    def check() -> str:
-        status = world.open().publication()
-        if status is None or status.behind:
-            raise Mismatch(f"it is not published as it is: {status}")
-        return f"version {status.version} is published; no data was copied"
-
-    return check
-
-
 STEPS: Sequence[Step] = (
     Step(
         "Files land",
@@ -219,11 +207,6 @@ STEPS: Sequence[Step] = (
         "Collect garbage",
         "unreachable objects are deleted: after a week on AWS, at once here",
         collect_garbage,
-    ),
-    Step(
-        "Publish",
-        "Apache Iceberg's metadata beside the same files: engines that do not know Inlay read them",
-        publish,
     ),
     Step(
         "Delete and look back",

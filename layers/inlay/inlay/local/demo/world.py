@@ -39,7 +39,7 @@ class State:
 class World:
     """`table` is its name in the bucket; `history` is what each version held when it was the newest;
     `requests` the delete requests by their ids, for sending one again; `erased` the order that must be
-    nowhere in the end; `published` whether other engines are shown the table."""
+    nowhere in the end; `published` whether other engines are shown the table, from its first version."""
 
     stack: LocalStack
     table: str
@@ -111,12 +111,6 @@ class World:
         said: Mapping[str, Any] = answer.payload
         return said
 
-    def publish(self) -> None:
-        """Show the table to other engines from now on, and wait until the publish function has."""
-        self.open().set_properties(**{"publish.format": "v3"})
-        self.published = True
-        self.await_publication()
-
     def await_publication(self) -> None:
         """Until the newest version is published, as far as the publish function can."""
         if self.stack.options.endpoint_url:
@@ -124,6 +118,15 @@ class World:
                 "publish"
             )  # no event of that server reaches the function: its schedule does
         self.stack.drain()
+
+    def create(self) -> None:
+        inlay.create(
+            self.uri,
+            pq.read_schema(self.sources[0]),
+            primary_key=["l_orderkey", "l_linenumber"],
+            sort_by=["l_orderkey"],
+            properties={"publish.format": "v3"} if self.published else {},
+        )
 
     # -- looking ----------------------------------------------------------------------------------
 

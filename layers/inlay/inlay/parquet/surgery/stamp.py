@@ -28,6 +28,7 @@ import pyarrow as pa
 from inlay.errors import InlayError, UnsupportedFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
 from inlay.format.schema import Struct as StructOf
+from inlay.parquet.arrow.types import is_list
 from inlay.parquet.footer.fields import Converted, Element, File, KeyValue, Logical, Repetition
 from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.thrift import Items, Struct, encode_struct
@@ -42,15 +43,16 @@ ARROW_SCHEMA = b"ARROW:schema"
 SCHEMAS = frozenset({ARROW_SCHEMA, b"iceberg.schema"})
 
 
-def stamped(footer: Footer, schema: Schema) -> Footer:
+def stamped(footer: Footer, schema: Schema, *, views: bool = False) -> Footer:
     """`footer` with the field ids of `schema`, under which the file is recorded; the same object if it
-    already has them. Raises `UnsupportedFile` for layouts that readers by id may misread."""
+    already has them. `views` True allows an Arrow schema with types that are views, by which pyiceberg 0.12
+    cannot read a file with deletes. Raises `UnsupportedFile` for layouts that readers by id may misread."""
     elements = footer.tree[File.SCHEMA]
     walk = _Walk(elements, {})
     walk.children_of(0, schema.fields, ())
     now = {at: element.get(Element.FIELD_ID) for at, element in enumerate(elements)}
     pairs = footer.tree.get(File.KEY_VALUES) or ()
-    whole = all(_is_consistent(pair, schema.fields) for pair in pairs)
+    whole = all(_is_consistent(pair, schema.fields, views) for pair in pairs)
     if whole and all(now[at] == wanted for at, wanted in walk.ids.items()):
         return footer
     new = Items(elements.element, kind=elements.kind)
@@ -65,7 +67,7 @@ def stamped(footer: Footer, schema: Schema) -> Footer:
     return Footer(tree, footer.start + length, length, footer.leaves)
 
 
-def _is_consistent(pair: Struct, fields: tuple[Field, ...]) -> bool:
+def _is_consistent(pair: Struct, fields: tuple[Field, ...], views: bool) -> bool:
     """Whether a key-value pair is no Arrow schema, or one that has just the ids of `fields`."""
     if pair.get(KeyValue.KEY) != ARROW_SCHEMA:
         return True
@@ -75,27 +77,33 @@ def _is_consistent(pair: Struct, fields: tuple[Field, ...]) -> bool:
         )
     except (pa.ArrowException, OSError, ValueError):
         return False
-    return _same_ids(list(found), fields)
+    return _same_ids(list(found), fields, views)
 
 
-def _same_ids(found: Sequence[pa.Field], fields: tuple[Field, ...]) -> bool:
+def _same_ids(found: Sequence[pa.Field], fields: tuple[Field, ...], views: bool) -> bool:
     by_name = {field.name: field for field in fields}
-    return all(_same_id(each, by_name.get(each.name)) for each in found)
+    return all(_same_id(each, by_name.get(each.name), views) for each in found)
 
 
-def _same_id(found: pa.Field, field: Field | None) -> bool:
+def _same_id(found: pa.Field, field: Field | None, views: bool) -> bool:
     raw = (found.metadata or {}).get(b"PARQUET:field_id")
     if field is None or raw != str(field.id).encode():
         return False
     kind = found.type
     match field.type:
-        case StructOf(fields):
-            return _same_ids([kind.field(n) for n in range(kind.num_fields)], fields)
-        case ListOf(element):
-            return _same_id(kind.value_field, element)
-        case MapOf(key, value):
-            return _same_id(kind.key_field, key) and _same_id(kind.item_field, value)
-    return True
+        case StructOf(fields) if pa.types.is_struct(kind):
+            return _same_ids([kind.field(n) for n in range(kind.num_fields)], fields, views)
+        case ListOf(element) if is_list(kind):
+            return _same_id(kind.value_field, element, views)
+        case MapOf(key, value) if pa.types.is_map(kind):
+            return _same_id(kind.key_field, key, views) and _same_id(kind.item_field, value, views)
+        case Primitive():
+            return views or not _is_view(kind)
+    return False
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
 def _with_id(element: Struct, field_id: int | None) -> Struct:
