@@ -180,7 +180,6 @@ def test_an_append_asks_the_store_for_no_more_than_it_needs(
     real = connect(table.uri)
     counted = dataclasses.replace(real, store=MeteredStore(real.store, meter))
     look = native_append.hadoop_root
-    monkeypatch.setattr(native_append, "connect", lambda uri: counted)
     monkeypatch.setattr(connecting, "connect", lambda uri: counted)
     monkeypatch.setattr(
         native_append, "hadoop_root", lambda *asked: roots.append(asked) or look(*asked)
