@@ -20,13 +20,14 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.refs.refs import branch
 from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.plan.change import Request
 from inlay.storage.base import Location
 from inlay.storage.metered import MeteredStore
 
 from .oracle import guess
-from .people import NAME, WHO, People, ids_with, is_named, is_who, new_people, rows
+from .people import NAME, SCHEMA, WHO, People, ids_with, is_named, is_who, new_people, rows
 from .test_guesses import guesses
 
 
@@ -285,3 +286,22 @@ def test_many_erasures_share_one_pass(people: People) -> None:
     one, twelve = run(1), run(12)
     # Its receipt is a PUT, and each version since the oldest opening a GET when roots are gathered.
     assert twelve < 4 * one
+
+
+def test_an_id_whose_receipt_is_there_is_refused_when_an_erasure_is_opened(people: People) -> None:
+    """Of a table that was removed and created again: the receipt of the first one stays. The second one's
+    could not be written, so that its erasure never ended and every collection failed."""
+    people.append(*ids_with(WHO))
+    people.erase()
+    people.finish()
+    root = people.ctx.key("")
+    of_the_first = people.store.get(f"{root}erasure/case-1.json").body
+    names = [o.key[len(root) :] for o in people.store.list(root)]
+    people.store.delete([root + n for n in names if not n.startswith(("erasure/", "evidence/"))])
+    create(people.ctx, SCHEMA)
+    people.append(*ids_with(WHO))
+    with pytest.raises(InvalidRequest, match="'case-1' has ended"):
+        people.erase()
+    people.erase(request="case-2")
+    assert people.finish().receipts
+    assert people.store.get(f"{root}erasure/case-1.json").body == of_the_first

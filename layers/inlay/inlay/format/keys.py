@@ -114,6 +114,19 @@ def published_metadata_key(version: int) -> str:
     return f"{PUBLISHED}v{version}.metadata.json"
 
 
+def is_named_by_version(key: str) -> bool:
+    """Whether a table that is created at the same place later will use the key again; other keys have
+    random ids.
+
+    >>> is_named_by_version("manifest/v00000123.json"), is_named_by_version("manifest/segments/x")
+    (True, False)
+    """
+    kind = classify(key)
+    return kind is ObjectKind.ARCHIVE or (
+        kind is ObjectKind.PUBLISHED and not key.startswith(f"{PUBLISHED}inlay-")
+    )
+
+
 def classify(key: str) -> ObjectKind:
     if key == POINTER:
         return ObjectKind.POINTER

@@ -6,8 +6,8 @@ deletes every object of the table, all their versions and unfinished uploads. A 
 erasure refuses. Receipts of erasures stay, for they are proof, and so does every object that is not of the
 format, and files that were adopted in place: they are somebody else's.
 
-Writers should have stopped: one that commits between the look at the pointer and its removal loses its
-commit.
+Writers should have stopped: one that commits between the last look at the pointer and its removal loses its
+commit. A table that somebody creates at the place meanwhile is not deleted with the dropped one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inlay.errors import InvalidRequest, RefHeld, StoreUnavailable, TableNotFound
+from inlay.errors import (
+    ConcurrentChange,
+    InvalidRequest,
+    RefHeld,
+    StoreUnavailable,
+    TableNotFound,
+    TableReplaced,
+)
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.storage.base import Head, ObjectInfo
 
 # Beside the format: when the table was dropped is when this object was written.
@@ -46,7 +53,8 @@ class Dropped:
 
 def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> Dropped:
     """Drop the table, or end one that was dropped before. Raises `TableNotFound`, `RefHeld`,
-    `InvalidRequest` for an open erasure, `StoreUnavailable` where objects were not deleted: drop again."""
+    `InvalidRequest` for an open erasure, `ConcurrentChange` while others commit, `TableReplaced` when
+    one was created here meanwhile, `StoreUnavailable` where objects were not deleted: drop again."""
     marker = ctx.store.head(ctx.key(DROPPED))
     pointer = ctx.store.head(ctx.key(keys.POINTER))
     if isinstance(pointer, Head):
@@ -92,11 +100,17 @@ def _refuse_holds(ctx: Context, loaded: LoadedTable) -> None:
 
 
 def _hide(ctx: Context, loaded: LoadedTable, *, renew: bool) -> int:
-    """Archive the newest version, so that it can be repaired; say so; take the pointer away."""
-    ctx.write_once(keys.archive_key(loaded.pointer.version), loaded.raw)
+    """Say so; archive the newest version, so that it can be repaired; take the pointer away."""
     if renew:  # of a drop that was taken back: the grace begins now
         ctx.store.delete([ctx.key(DROPPED)])
     written = ctx.write_once(DROPPED, b"This table was dropped; see inlay drop --help.\n")
+    ctx.write_once(keys.archive_key(loaded.pointer.version), loaded.raw)
+    if load_again(ctx, loaded).etag != loaded.etag:
+        raise ConcurrentChange(
+            f"others still commit to {ctx.uri}",
+            next_step="Stop the writers, then drop it again",
+            table=ctx.uri,
+        )
     _checked(ctx, ctx.store.delete([ctx.key(keys.POINTER)]))
     return written.date_us
 
@@ -122,6 +136,8 @@ def _delete(ctx: Context, kept: set[str]) -> None:
     # The marker last: as long as something is left, the same call goes on.
     last: list[tuple[str, str]] = []
     for batch in _batches(gone):
+        if isinstance(ctx.store.head(ctx.key(keys.POINTER)), Head):
+            raise TableReplaced(f"another table was created at {ctx.uri}", table=ctx.uri)
         last += [each for each in batch if each[0] == marker]
         _checked(ctx, ctx.store.delete_versions([each for each in batch if each[0] != marker]))
     _checked(ctx, ctx.store.delete_versions(last))

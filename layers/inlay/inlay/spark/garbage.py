@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import takewhile
 from operator import or_
@@ -82,6 +82,7 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
+    table_id: str | None
     before_us: int
     gone_through: int
     kept: frozenset[int]
@@ -108,7 +109,7 @@ class _Executors:
         before_us: int,
     ) -> Garbage:
         ranges = list(_ranges(roots.needed, _cuts(self._ctx, roots.needed)))
-        rules = _Rules(before_us, roots.gone_through, frozenset(roots.kept))
+        rules = _Rules(roots.ctx.table_id, before_us, roots.gone_through, frozenset(roots.kept))
         context = context_of(self._spark, "collect_garbage")
         size = RANGES_PER_SLOT * context.defaultParallelism
         found = Garbage()
@@ -182,7 +183,7 @@ def _look(uri: str, rules: _Rules, keys: _Range) -> Garbage:
 
 
 def _delete(uri: str, rules: _Rules, keys: _Range) -> Garbage:
-    return _judged(connect(uri), rules, keys, delete=True)
+    return _judged(replace(connect(uri), table_id=rules.table_id), rules, keys, delete=True)
 
 
 def _judged(ctx: Context, rules: _Rules, keys: _Range, *, delete: bool) -> Garbage:

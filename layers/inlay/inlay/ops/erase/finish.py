@@ -32,7 +32,7 @@ from inlay.ops.erase.receipt import (
     write_left,
     write_look,
 )
-from inlay.ops.maintain.roots import Roots, check_deletable
+from inlay.ops.maintain.roots import Roots, check_deletable, check_still_there
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, find_version, load_pointer
 from inlay.ops.publish.erased import publication_waits
@@ -466,6 +466,8 @@ class _Sweeper:
         # First record what will be deleted: a crash in between must not leave it unrecorded.
         names = [e.id for e in due]
         write_gone(self.ctx, loaded.snapshot.version, names, versions, len(uploads))
+        prefix = self.ctx.key("")
+        check_still_there(self.ctx, (v.key.removeprefix(prefix) for v in versions))
         named = [(v.key, v.version_id) for v in versions]
         failures = tuple(self.ctx.store.delete_versions(named)) if named else ()
         for upload in uploads:

@@ -54,6 +54,7 @@ from inlay.plan.pruning.added_columns import lacks_columns_of
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.refs.refs import ref_view
+from inlay.storage.base import Head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ def open_erasure(
     """Opens the erasure of the rows for which `predicate` is TRUE: one commit.
 
     Its id is the request's, or a new one. Raises `InvalidRequest` when a legal hold keeps a version that
-    may hold such rows.
+    may hold such rows, and when there is a receipt of that id.
     """
     ctx = replace(ctx, branch=None)
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
@@ -125,6 +126,13 @@ def open_erasure(
         raise InvalidRequest(
             f"erasure {erasure_id!r} is open already",
             next_step="Use another request id for another erasure",
+            table=ctx.uri,
+        )
+    if request is not None and isinstance(ctx.store.head(ctx.key(receipt_key(erasure_id))), Head):
+        # Of an erasure that the ledger has forgotten, or of a table that was here before.
+        raise InvalidRequest(
+            f"erasure {erasure_id!r} has ended, and its receipt is there",
+            next_step="Use another request id: each erasure has a receipt of its own",
             table=ctx.uri,
         )
     # Contents of branches and tags get one of the same name when they are read (`plan.refs.refs.ref_view`).

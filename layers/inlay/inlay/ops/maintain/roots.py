@@ -34,11 +34,27 @@ from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
 
 
 def delete_objects(ctx: Context, relative: Iterable[str]) -> Iterator[DeleteFailure]:
-    """Deletes objects of the table, 1,000 a request, requests in parallel."""
-    names = [ctx.key(key) for key in relative]
+    """Deletes objects of the table, 1,000 a request, requests in parallel.
+
+    Raises `TableReplaced` and `TableNotFound`, see `check_still_there`.
+    """
+    names = list(relative)
     batches = [names[n : n + MAX_DELETE_KEYS] for n in range(0, len(names), MAX_DELETE_KEYS)]
-    for failures in ctx.map(ctx.store.delete, batches):
+
+    def delete(batch: list[str]) -> Iterable[DeleteFailure]:
+        check_still_there(ctx, batch)
+        return ctx.store.delete([ctx.key(key) for key in batch])
+
+    for failures in ctx.map(delete, batches):
         yield from failures
+
+
+def check_still_there(ctx: Context, doomed: Iterable[str]) -> None:
+    """Raises `TableReplaced` or `TableNotFound` if the table was removed since these keys were listed, and
+    another one at its place may have objects of their names: archives are called after their version. One
+    GET, none for names that are random."""
+    if any(keys.is_named_by_version(key) for key in doomed):
+        read_main(ctx)
 
 
 def list_objects(ctx: Context) -> Iterator[Listed]:

@@ -349,7 +349,7 @@ def grown(contents: Contents, more: Iterable[tuple[SegmentKind, str, Sequence[An
 def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
     """A reader of one snapshot for longer than the grace period may find it collected; a segment that the
     newest snapshot needs must exist."""
-    if read_main(ctx).snapshot.version != snapshot.version:
+    if read_main(replace(ctx, table_id=snapshot.table_id)).snapshot.version != snapshot.version:
         return SnapshotGone(
             f"a segment of version {snapshot.version} is gone", table=ctx.uri, key=key
         )

@@ -71,6 +71,7 @@ from inlay.ops.metadata.load import (
     load_entries,
     load_pointer,
     load_segments,
+    read_main,
 )
 from inlay.ops.metadata.publication import (
     Found,
@@ -85,7 +86,7 @@ from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
 from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State, live_files, live_markers
 from inlay.plan.pruning.evidence import Evidence
-from inlay.storage.base import IfMatch, Missing, Refused, Written
+from inlay.storage.base import Head, IfMatch, Missing, Refused, Written
 
 # Others may commit and publish meanwhile: each round starts on the newest version.
 MAX_ROUNDS = 8
@@ -135,6 +136,7 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
     ctx = replace(ctx, branch=None)
     started = ctx.clock.monotonic()
     loaded = load_pointer(ctx)
+    ctx = replace(ctx, table_id=loaded.snapshot.table_id)
     settled = commits = 0
     for _ in range(MAX_ROUNDS):
         found = _found(ctx, rebuild=rebuild)
@@ -730,7 +732,20 @@ class _Attempt:
                 other = self._other(key, location)
             if other is not None:
                 return other, location
-        self.ctx.store.put(self.ctx.key(key), data)
+        # What is there was left behind by a crash, or by a table that was removed. If this one was, another
+        # may have published a version of this number: it is looked at first, and nothing else written over.
+        found = self.ctx.store.head(self.ctx.key(key))
+        read_main(self.ctx)
+        try:
+            self.ctx.write_once(
+                key, data, over=found.info.etag if isinstance(found, Head) else None
+            )
+        except KeyTaken as error:
+            raise Unpublishable(
+                f"another publisher has written {key}",
+                next_step="Publish again",
+                table=self.ctx.uri,
+            ) from error
         return metadata, location
 
     def _other(self, key: str, location: str) -> Mapping[str, object] | None:
