@@ -110,12 +110,14 @@ def test_it_ends_after_answers_were_lost_or_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("versioned", [False, True])
 def test_it_ends_after_a_crash_at_any_request(versioned: bool) -> None:
     _strike_all(versioned, (Fate.KILLED_BEFORE, Fate.KILLED_AFTER), stride=1)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("versioned", [False, True])
 @pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE])
 def test_it_ends_whatever_answer_is_lost(fate: Fate, versioned: bool) -> None:
@@ -208,6 +210,7 @@ def test_erasures_together_and_late_deletes_survive_crashes_at_some_requests() -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.LOST, Fate.TWICE])
 def test_erasures_together_and_late_deletes_survive_crashes_at_any_request(fate: Fate) -> None:
     _strike_crowd((fate,), stride=1)
