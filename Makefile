@@ -204,8 +204,9 @@ security: $(SECURITY) $(TOOLS) ## look for weaknesses of the template: cfn-lint 
 	.tools/security/bin/checkov --file template.yaml --framework cloudformation --compact --quiet
 
 audit: $(SECURITY) ## look every pinned package up among known vulnerabilities (needs a network)
+	@# --strict: a package that cannot be looked up is a failure, not a line in a passing job.
 	for pinned in layers/inlay/requirements.hashes .ci/*-requirements.txt; do \
-		.tools/security/bin/pip-audit --progress-spinner off --requirement $$pinned \
+		.tools/security/bin/pip-audit --strict --progress-spinner off --requirement $$pinned \
 			--require-hashes --disable-pip || exit 1; done
 
 clean: ## remove what was built and measured; keep the environments
