@@ -205,6 +205,16 @@ def test_publishing_twice_writes_nothing_and_a_new_commit_only_what_is_new(tmp_p
     shop.agree()
 
 
+def test_settling_a_delete_leaves_the_manifest_of_data_files(tmp_path: Path) -> None:
+    t = Shop(tmp_path).table
+    for n in range(3):
+        t.append(rows(10 * n, 10 * n + 10))
+    t.publish()
+    t.delete("id = 15")
+    done = t.publish()
+    assert (done.settled, done.manifests, done.kept) == (1, 1, 1)
+
+
 def test_row_ids_and_sequences_of_a_file_stay_as_they_were(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     t = shop.table
