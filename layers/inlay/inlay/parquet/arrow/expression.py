@@ -8,6 +8,7 @@ it, nothing is pruned; where it cannot evaluate it on a row, InvalidPredicate.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -22,6 +23,11 @@ from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_scalar
+
+# How Arrow writes an expression as text.
+_CALLS = re.compile(r"([a-z0-9_]+)\(")
+_ARITHMETIC = re.compile(r" [-+*/] ")
+_NEVER_NAN = frozenset({"invert", "is_in", "is_null", "is_valid", "true_unless_null"})
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,21 @@ class ExpressionFilter:
             return [True] * len(parts)
         return [str(n) in left for n in range(len(parts))]
 
+    @cached_property
+    def _may_hold_nan(self) -> bool:
+        """Whether a literal is NaN, or may be calculated to be: Arrow takes what lies within bounds for
+        less than it, and `~(x < NaN)` for false."""
+        text = str(self.expression).lower()
+        called = set(_CALLS.findall(text))
+        return "nan" in text or not called <= _NEVER_NAN or bool(_ARITHMETIC.search(text))
+
     def _guarantee(self, stats: Mapping[int, ColumnStats], rows: int) -> pc.Expression:
         known: list[pc.Expression] = []
         for field in self.schema.fields:
             found = stats.get(field.id)
             if field.id in self.fields and found is not None and isinstance(field.type, Primitive):
+                if field.type.is_float and self._may_hold_nan and found.null_count != rows:
+                    continue
                 known.extend(_known(field.name, field.type, found, rows))
         return reduce(and_, known, pc.scalar(True))
 
