@@ -30,7 +30,7 @@ from inlay.ops.write.delete import delete
 from inlay.ops.write.update import update
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
-from inlay.testing import model
+from inlay.testing import model, replacers
 from inlay.testing.cast import (
     COLUMNS,
     OWNERS,
@@ -81,6 +81,32 @@ HASTY_COMPACTOR = tidier(compact, times=8, pause=1)
 
 CROWD = Scene(full_cast)
 OPERATED = Scene(operators_cast, Odds(slow=0.1, lost=0.05))
+
+
+def _replaced(counts: Mapping[str, int], **acts: Act) -> Cast:
+    def cast(sim: Simulation) -> None:
+        replacers.begin(sim)
+        of(counts, **acts)(sim)
+
+    return cast
+
+
+# Another table is created at the place of the first, while writers, maintenance and branches work.
+REPLACED = Scene(
+    _replaced(
+        {
+            "append": 2,
+            "unnamed": 2,
+            "ingest": 1,
+            "tombstone": 1,
+            "keys": 1,
+            "upsert": 1,
+            "compact": 1,
+        }
+        | {"erase": 1, "collect": 1},
+    ),
+    Odds(slow=0.1, late=0),
+)
 
 # Nothing but the look after the swap keeps their rows from coming twice, or from being lost.
 UNNAMED = Scene(of({"unnamed": 5}), Odds(lost=0.2, twice=0.1, slow=0.25))
@@ -258,6 +284,33 @@ SKEWED = Scene(
     of({"append": 3}, collect_0=_hasty_collector, collect_1=_hasty_collector),
     Odds(slow=0.3),
     behind_seconds=50,
+)
+
+
+def _often(sim: Simulation, name: str) -> None:
+    for n in range(10 * ROUNDS):
+        rows = some_rows(sim, 2)
+        request = f"{name}:{n}"
+        sim.model.intend(request, model.insert(rows))
+        deliver(sim, name, request, partial(_append, as_table(rows)))
+
+
+def _greedy_collector(sim: Simulation, name: str) -> None:
+    """Takes what has just expired: there is no reader."""
+    sim.auditor.grace_us = -1
+    collect = partial(collect_garbage, grace_seconds=0, clock_margin_seconds=0)
+    tidier(collect, times=20, pause=1)(sim, name)
+
+
+# Another table has archives of the same names soon.
+REPLACED_AND_COLLECTED = Scene(
+    _replaced(
+        {},
+        **{f"append_{n}": _often for n in range(3)},
+        **{f"collect_{n}": _greedy_collector for n in range(3)},
+        expire=tidier(partial(expire, days=0, min_versions=1), times=20, pause=1),
+    ),
+    Odds(slow=0.2, late=0),
 )
 
 

@@ -268,6 +268,10 @@ def _rebuild(
 ) -> None:
     """Makes a commit on `source` the pointer, in place of exactly what was read. With `beyond` its number
     is the next after that, and nothing older can be opened."""
+    if read_pointer(ctx).etag != there.etag:
+        # What was found may be of commits made since. An archive left for a swap that loses would stop
+        # everybody.
+        raise _changed(ctx, ctx.key(keys.POINTER))
     base = with_open_times(source.snapshot, there.date_us)
     updates: tuple[Update, ...] = (MoveBoundary(None),)
     if beyond is not None:
@@ -298,6 +302,8 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
     now = pointer.snapshot
     if newest is None or newest < now.version:
         return None
+    if newest > now.version and read_pointer(ctx).etag != pointer.etag:
+        return None  # who committed since has archived what was read
     key = archive_key(newest)
     answer = ctx.store.get(ctx.key(key))
     if not isinstance(answer, Got):
