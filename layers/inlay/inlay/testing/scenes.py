@@ -287,33 +287,6 @@ SKEWED = Scene(
 )
 
 
-def _often(sim: Simulation, name: str) -> None:
-    for n in range(10 * ROUNDS):
-        rows = some_rows(sim, 2)
-        request = f"{name}:{n}"
-        sim.model.intend(request, model.insert(rows))
-        deliver(sim, name, request, partial(_append, as_table(rows)))
-
-
-def _greedy_collector(sim: Simulation, name: str) -> None:
-    """Takes what has just expired: there is no reader."""
-    sim.auditor.grace_us = -1
-    collect = partial(collect_garbage, grace_seconds=0, clock_margin_seconds=0)
-    tidier(collect, times=20, pause=1)(sim, name)
-
-
-# Another table has archives of the same names soon.
-REPLACED_AND_COLLECTED = Scene(
-    _replaced(
-        {},
-        **{f"append_{n}": _often for n in range(3)},
-        **{f"collect_{n}": _greedy_collector for n in range(3)},
-        expire=tidier(partial(expire, days=0, min_versions=1), times=20, pause=1),
-    ),
-    Odds(slow=0.2, late=0),
-)
-
-
 def _sweeping(sim: Simulation, name: str) -> None:
     """Erasures that wait for no reader (there is none), so that there is one sweep after the other."""
     sim.auditor.life_us = -1

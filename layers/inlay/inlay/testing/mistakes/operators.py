@@ -10,8 +10,6 @@ from inlay.errors import KeyTaken
 from inlay.format import keys
 from inlay.format.keys import archive_version
 from inlay.ops.commit import driver as commit_module
-from inlay.ops.erase import finish as finish_module
-from inlay.ops.maintain import roots as roots_module
 from inlay.ops.metadata import load as load_module
 from inlay.ops.verify import repair as repair_module
 from inlay.testing import scenes
@@ -58,10 +56,3 @@ def repair_without_an_archive_of_its_own(stack: ExitStack) -> None:
 def take_another_table_for_ones_own(stack: ExitStack) -> None:
     """What is at the place now is taken for the table that was opened."""
     swap_in(stack, load_module, "check_same_table", lambda ctx, found: None)
-
-
-@mutation(scenes.REPLACED_AND_COLLECTED)
-def delete_names_of_another_table(stack: ExitStack) -> None:
-    """Archives are deleted by a listing from before the table was removed."""
-    for module in (roots_module, finish_module):
-        swap_in(stack, module, "check_still_there", lambda ctx, doomed: None)
