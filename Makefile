@@ -201,11 +201,13 @@ sbom: $(READY) ## write what the layer and the wheel consist of, as CycloneDX, i
 
 security: $(SECURITY) $(TOOLS) ## look for weaknesses of the template: cfn-lint and checkov, no finding left
 	.tools/sam/bin/cfn-lint template.yaml
-	.tools/security/bin/checkov --file template.yaml --framework cloudformation --compact --quiet
+	.tools/security/bin/checkov --file template.yaml --framework cloudformation --compact --quiet \
+		--skip-download
 
 audit: $(SECURITY) ## look every pinned package up among known vulnerabilities (needs a network)
+	@# --strict: a package that cannot be looked up is a failure, not a line in a passing job.
 	for pinned in layers/inlay/requirements.hashes .ci/*-requirements.txt; do \
-		.tools/security/bin/pip-audit --progress-spinner off --requirement $$pinned \
+		.tools/security/bin/pip-audit --strict --progress-spinner off --requirement $$pinned \
 			--require-hashes --disable-pip || exit 1; done
 
 clean: ## remove what was built and measured; keep the environments

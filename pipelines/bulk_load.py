@@ -90,7 +90,7 @@ def _load(spark: Any, asked: argparse.Namespace, table: inlay.Table, files: list
     if asked.request_id:
         part = f" {files[0]} … {files[-1]} ({len(files)})" if files else ""
         identity = asked.request_id + part
-    append(frame, asked.table, request_id=identity)
+    append(frame, asked.table, request_id=identity, table_id=table.snapshot.table_id)
 
 
 def _table(frame: Any, asked: argparse.Namespace) -> inlay.Table:

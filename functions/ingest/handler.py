@@ -43,10 +43,11 @@ def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
     def settle(record: SQSRecord) -> None:
         failure = failures[record.message_id]
-        if failure is not None:
-            raise failure
+        assert failure is not None
+        raise failure
 
-    return process(records, context, settle)
+    done = {message for message, failure in failures.items() if failure is None}
+    return process(records, context, settle, done=done)
 
 
 def _arrivals_or_error(body: str) -> Sequence[Arrival] | InlayError:

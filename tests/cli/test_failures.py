@@ -127,6 +127,11 @@ def test_the_place_in_a_long_condition_is_cut_out() -> None:
         ("scan people >/dev/full", 2),
         ("count nobody 2>&-", 2),
         ("append people - <&-", 2),
+        ("--help >/dev/full", 2),
+        ("scan --help >/dev/full", 2),
+        ("local --help >/dev/full", 2),
+        ("--version >/dev/full", 2),
+        ("--version >&-", 0),
     ],
 )
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -140,3 +145,22 @@ def test_streams_that_are_closed_or_full_end_in_words(people: str, line: str, co
     )
     assert ran.returncode == code, ran.stderr
     assert "Traceback" not in ran.stderr and "Exception ignored" not in ran.stderr
+
+
+@pytest.mark.parametrize("module", ["typer", "inlay.cli.app", "pyarrow"])
+def test_an_interrupt_while_modules_are_loaded_ends_without_a_traceback(
+    people: str, module: str
+) -> None:
+    script = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *rest):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        f"sys.argv = ['inlay', 'count', {people!r}]\n"
+        "from inlay.cli import main\n"
+        "main()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.returncode == 130
+    assert "Traceback" not in ran.stderr

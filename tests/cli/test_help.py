@@ -100,9 +100,13 @@ def test_without_the_local_extra_other_commands_work_and_local_says_how_to_get_i
     assert "moto" in ran.err
 
 
-def test_local_help_is_that_of_the_local_commands(inlay: Run) -> None:
-    assert "up" in inlay("local", "--help").out
-    assert "--endpoint-url" in inlay("local", "up", "--help").out
+@pytest.mark.parametrize("asked", ["--help", "-h"])
+def test_local_help_is_that_of_the_local_commands(inlay: Run, asked: str) -> None:
+    pages = [inlay("local", *verb, asked).out for verb in ([], ["up"], ["demo"])]
+    assert "up" in pages[0] and "demo" in pages[0]
+    assert "--endpoint-url" in pages[1] and "--scale" in pages[2]
+    kinds = re.compile(r"<(bool|str|int|float|path)")
+    assert [page for page in pages if kinds.search(page)] == []
 
 
 def test_the_version_is_that_of_the_package(inlay: Run) -> None:

@@ -156,6 +156,8 @@ def test_a_sentence_says_what_a_write_did() -> None:
     assert write_sentence(done) == (
         "append: version 2, 3 rows added in 1 file; 3 requests, 4.1 kB up, 0 B down"
     )
+    merged = WriteResult(operation="merge_branch", committed=True, version=3, added_files=1)
+    assert "1 file added" in write_sentence(merged) and "row" not in write_sentence(merged)
     again = WriteResult(operation="append", committed=False, version=2, applied_before=True)
     assert "applied before" in write_sentence(again)
 

@@ -8,6 +8,7 @@ import io
 import math
 import sys
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_in_a_file_of_one_column_an_empty_line_is_a_row() -> None:
         ('id,name\n1,"Ada"x\n', "line 2: more text follows"),
         ('id,name\n1,a\n2,"a\\"b"\n', "line 3: more text follows"),
         ("id,name\n1,a,b\n", "line 2 has 3 fields, and the first line 2"),
-        ('id,name\n1,"a\n\n"\n2\n', "line 5 has 1 fields"),
+        ('id,name\n1,"a\n\n"\n2\n', "line 5 has 1 field,"),
         ("id;x\n1;1,5\n", "line 2 has 2 fields"),
         ("", "is empty"),
         ("\n", "is empty"),
@@ -476,6 +477,21 @@ def test_rows_come_back_as_they_were(table: pa.Table, suffix: str, null: tuple[s
         return  # a file without an object has no names
     assert found.schema.types == table.schema.types
     assert found.equals(table)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl.gz", "a.parquet"])
+@pytest.mark.parametrize("end", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_half_of_the_rows_are_no_file(tmp_path: Path, name: str, end: BaseException) -> None:
+    schema = pa.schema([("id", pa.int64())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": range(100_000)})
+        raise end
+
+    reader = pa.RecordBatchReader.from_batches(schema, batches())
+    with pytest.raises((InvalidRequest, KeyboardInterrupt)):
+        write_file(reader, str(tmp_path / name))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_that_are_none_come_back() -> None:

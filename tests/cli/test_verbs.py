@@ -115,6 +115,12 @@ def test_scan_gives_the_first_rows_of_an_order(inlay: Run, people: str) -> None:
     assert "needs a limit" in refused.err
 
 
+def test_a_dash_is_stdout(inlay: Run, people: str) -> None:
+    assert inlay("scan", people, "-o", "-").out == inlay("scan", people).out
+    assert inlay("scan", people, "-o", "-", "--json").out == inlay("scan", people, "--json").out
+    assert not Path("-").exists()
+
+
 def test_scan_in_a_pipe_is_csv(inlay: Run, people: str) -> None:
     assert inlay("scan", people, "-c", "id,name").out == "id,name\n1,Ada\n2,Bob\n3,Cy\n"
 

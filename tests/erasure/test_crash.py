@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+import inlay.plan.surgery.strategy as strategy
 from inlay.errors import RetryError
+from inlay.format.predicate import Or
 from inlay.format.snapshot import Ref
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.maintain.compact import compact
@@ -19,6 +21,7 @@ from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
 from .oracle import guess
 from .people import NAME, WHO, People, ids_with, is_named, is_who, new_people
+from .test_gaps import file_with, with_gap
 from .test_guesses import guesses
 from .test_last_look import category
 from .test_receipt import named_like_her
@@ -110,12 +113,14 @@ def test_it_ends_after_answers_were_lost_or_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("versioned", [False, True])
 def test_it_ends_after_a_crash_at_any_request(versioned: bool) -> None:
     _strike_all(versioned, (Fate.KILLED_BEFORE, Fate.KILLED_AFTER), stride=1)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("versioned", [False, True])
 @pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE])
 def test_it_ends_whatever_answer_is_lost(fate: Fate, versioned: bool) -> None:
@@ -208,6 +213,76 @@ def test_erasures_together_and_late_deletes_survive_crashes_at_some_requests() -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.LOST, Fate.TWICE])
 def test_erasures_together_and_late_deletes_survive_crashes_at_any_request(fate: Fate) -> None:
     _strike_crowd((fate,), stride=1)
+
+
+# -- files of other writers, cut by surgery -------------------------------------------------------
+
+
+@pytest.fixture
+def surgery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of small files."""
+    monkeypatch.setattr(strategy, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(strategy, "rewrite_cost", lambda *_: strategy.Cost(10_000))
+
+
+def _foreign(versioned: bool) -> People:
+    """An adopted file with her row and an old footer that names her, a landed one that only names her."""
+    people = new_people(versioned=versioned)
+    people.time.sleep(1)
+    gap = with_gap(file_with(*ids_with(WHO, start=20, count=9)), "within a group", NAME.encode())
+    people.store.put("else/a.parquet", with_gap(gap, "before the footer", NAME.encode()))
+    people.ingest(Location("memory", "b", "else/a.parquet"), adopt=True)
+    people.time.sleep(1)
+    named = with_gap(category(*range(30, 36)), "before all", NAME.encode())
+    people.store.put("ingest/people/c.parquet", named)
+    people.ingest(Location("memory", "b", "ingest/people/c.parquet"))
+    return people
+
+
+def _foreign_script(process: People) -> None:
+    process.erase(Or((is_who(), is_named())))
+    process.advance()
+    for _ in range(4):
+        process.collect()
+        process.time.sleep(1000)
+
+
+def _strike_foreign(versioned: bool, fates: tuple[Fate, ...], stride: int) -> None:
+    numbers: list[int] = []
+
+    def count(sent: Sent) -> Fate:
+        numbers.append(sent.number)
+        return Fate.DONE
+
+    people = _foreign(versioned)
+    _foreign_script(_process(people, FaultyStore(people.store, count), 1))
+    for number in range(1, numbers[-1] + 1, stride):
+        for fate in fates:
+            people = _foreign(versioned)
+            struck = _process(people, FaultyStore(people.store, _strikes(number, fate)), 1)
+            try:
+                _foreign_script(struck)
+            except (Killed, RetryError):
+                _foreign_script(_process(people, people.store, 2))
+            assert {f for f in people.found() if "else/" not in f.split(" (")[0]} == set()
+            assert people.ids() == [*range(20, 29), *range(30, 36)]
+            assert people.snapshot.erasures == ()
+            assert all(f.is_foreign for f in people.snapshot.files.inline)
+            assert verify_receipt(people.ctx, "case-1").problems == ()
+
+
+@pytest.mark.usefixtures("surgery")
+def test_surgery_of_others_files_ends_after_crashes_at_some_requests() -> None:
+    _strike_foreign(True, (Fate.KILLED_AFTER,), stride=17)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("surgery")
+@pytest.mark.parametrize("versioned", [False, True])
+def test_surgery_of_others_files_ends_after_crashes_at_any_request(versioned: bool) -> None:
+    _strike_foreign(versioned, (Fate.KILLED_BEFORE, Fate.KILLED_AFTER), stride=1)

@@ -73,12 +73,17 @@ def test_what_was_said_of_commits_before_ends_with_their_versions(any_people: Pe
     assert people.found() == []
 
 
+def receipt_of(people: People) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(people.store.get("tables/people/erasure/case-1.json").body)
+    return body
+
+
 def test_the_receipt_tells_what_was_done_and_nothing_that_was_erased(people: People) -> None:
     people.append(*ids_with(WHO))
     people.append(*ids_with(WHO, start=20))
     opened = people.erase().loaded.snapshot
     people.finish()
-    receipt = json.loads(people.store.get("tables/people/erasure/case-1.json").body)
+    receipt = receipt_of(people)
     assert receipt["id"] == "case-1"
     assert receipt["opened_version"] == opened.version
     assert (receipt["rewritten_objects"], receipt["removed_rows"]) == (2, 2)
@@ -89,6 +94,22 @@ def test_the_receipt_tells_what_was_done_and_nothing_that_was_erased(people: Peo
     again = people.store.get("tables/people/erasure/case-1.json").body
     people.finish()
     assert people.store.get("tables/people/erasure/case-1.json").body == again
+
+
+@pytest.mark.parametrize("more", [0, 40])
+def test_a_file_that_leaves_when_the_erasure_opens_is_counted(people: People, more: int) -> None:
+    """All of its rows are hers by its bounds: the opening drops it, and no rewrite sees it."""
+    people.append(WHO, WHO)
+    for n in range(more):  # enough that entries are in a segment
+        people.append(100 + n)
+    people.append(*ids_with(WHO))
+    people.append(WHO)
+    people.erase()
+    assert people.snapshot.totals.files == more + 1
+    assert people.finish().receipts
+    made = receipt_of(people)
+    assert (made["rewritten_objects"], made["removed_rows"]) == (3, 4)
+    assert people.found() == []
 
 
 def test_without_a_key_the_receipt_has_no_digest_that_could_be_guessed(people: People) -> None:

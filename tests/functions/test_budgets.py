@@ -153,6 +153,10 @@ def landed(functions: Functions, count: int) -> dict[str, Any]:
         pq.read_schema(pa.BufferReader(ORDERS)),
         partition_by=["bucket(8, customer_id)"],
     )
+    return landed_files(functions, count)
+
+
+def landed_files(functions: Functions, count: int) -> dict[str, Any]:
     (record,) = event("ingest.normal")["Records"]
     records = []
     for at in range(count):
@@ -191,6 +195,21 @@ def test_files_that_are_cut_come_in_as_far_as_the_time_goes(functions: Functions
     assert len(answer["batchItemFailures"]) == 3
     assert functions.rows() == 10
     assert len(functions.queues.handed_back) == 3
+
+
+def test_what_a_commit_brought_in_is_done_though_it_took_all_the_time(functions: Functions) -> None:
+    """One commit takes all files that need no cutting; then there is no time left."""
+    inlay.create(
+        f"memory://{BUCKET}/tables/orders",
+        pq.read_schema(pa.BufferReader(ORDERS)),
+    )
+    sent = landed_files(functions, 4)
+    bad = {**sent["Records"][0], "messageId": "bad", "body": "no JSON"}
+    answer = functions.invoke("ingest", {"Records": [*sent["Records"], bad]}, Running(step=1_000))
+    assert answer["batchItemFailures"] == []
+    assert functions.rows() == 40
+    assert functions.queues.handed_back == []
+    assert functions.queues.errors == ["InvalidRequest"]
 
 
 def test_an_event_without_a_queue_is_for_its_sender_to_repeat(

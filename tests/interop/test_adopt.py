@@ -24,11 +24,13 @@ from inlay.errors import (
     SnapshotGone,
     SourceChanged,
     TableExists,
+    Unpublishable,
     UnsupportedTable,
 )
 from inlay.format import keys
 from inlay.ops.adopt.adopt import adopt as run
 from inlay.ops.erase.request import advance_erasures
+from inlay.storage.s3 import S3Store
 from inlay.storage.wrapped import WrappedStore
 from inlay.table import Table
 
@@ -454,6 +456,75 @@ def test_changed_metadata_is_refused_or_read(tmp_path: Path, seed: int) -> None:
         except InlayError as error:
             assert error.next_step, error
         path.write_bytes(body)
+
+
+def test_row_ids_of_the_source_are_not_published(tmp_path: Path) -> None:
+    """Iceberg Java's compaction writes them into files as a column; readers prefer it."""
+    t = published(tmp_path / "a", files=1)
+    [file] = (tmp_path / "a" / "data").rglob("*.parquet")
+    found = pq.read_table(file)
+    column = pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"})
+    pq.write_table(found.append_column(column, [list(range(7, 107))]), file)
+    source = Iceberg(f"{t.uri}/metadata/v{t.refresh().version}.metadata.json")
+    source.edit_files(lambda each: each.update(file_size_in_bytes=file.stat().st_size))
+    metadata = source.write()
+    for copy in (False, True):
+        adopted = adopt(metadata, tmp_path / f"b{copy}", copy=copy)
+        assert adopted.scan().to_arrow() == found
+        if not copy:
+            with pytest.raises(Unpublishable, match="has row ids of the table it comes from"):
+                adopted.publish(format="v3")
+            continue
+        assert adopted.publish(format="v3").published
+        [[stored], _] = adopted.refresh().entries()
+        written = pq.read_schema(tmp_path / f"b{copy}" / stored.key)
+        ids = [field.metadata[b"PARQUET:field_id"] for field in written]
+        assert b"2147483540" not in ids
+
+
+# -- on S3 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copy", [False, True], ids=["in place", "copied"])
+@pytest.mark.parametrize("kind", ["v3", "v2", "delta"])
+def test_a_table_on_s3_is_adopted_there(
+    tmp_path: Path, s3_store: S3Store, kind: str, copy: bool
+) -> None:
+    """Once it is copied, its owner may remove the source."""
+    source, into = (f"s3://{s3_store.bucket}/tables/{name}" for name in "ab")
+    if kind == "delta":
+        delta = Delta(tmp_path, PLAIN)
+        delta.commit({"add": delta.add("a.parquet", rows(0, 9))})
+        for path in filter(Path.is_file, tmp_path.rglob("*")):
+            s3_store.put(f"tables/a/{path.relative_to(tmp_path)}", path.read_bytes())
+        wanted = sorted(map(str, rows(0, 9).to_pylist()))
+    else:
+        t = inlay.create(source, SCHEMA)
+        t.append(rows(0, 100))
+        t.append(rows(100, 200))
+        t.delete("id % 3 = 0")
+        t.publish(format=kind)
+        wanted = rows_of(t.refresh())
+    adopted = adopt(source, into, copy=copy)
+    assert rows_of(adopted) == wanted
+    assert adopted.verify(depth="pages").errors == ()
+    if copy:
+        assert not s3_store.delete([found.key for found in s3_store.list("tables/a/")])
+        assert rows_of(inlay.open(into)) == wanted
+    adopted.delete("id < 5")
+    adopted.append(rows(0, 2))
+    third = adopt_published(adopted, f"{into}-again", f"{s3_store.bucket}/tables/*")
+    assert rows_of(third) == rows_of(adopted.refresh())
+
+
+def adopt_published(table: Table, into: str, allowed: str) -> Table:
+    """What engines see of a table, unless it has files that may not be touched and lack its ids."""
+    try:
+        table.publish(format="v3")
+    except Unpublishable as error:
+        assert "it is adopted in place and lacks the table's field ids" in error.message
+        return table
+    return adopt(table.uri, into, copy=True, adopt_from=[allowed])
 
 
 # -- killed ---------------------------------------------------------------------------------------

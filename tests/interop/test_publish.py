@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +18,8 @@ import inlay
 from inlay.errors import CorruptTable, Unpublishable
 from inlay.format.entry import Vector
 from inlay.iceberg.avro import decode_avro
-from inlay.iceberg.manifest import decode_list, decode_manifest
+from inlay.iceberg.manifest import Entry, decode_list, decode_manifest, encode_manifest
+from inlay.iceberg.schema import UNPARTITIONED, Bounds
 
 from .conftest import ENGINES, as_multiset
 
@@ -204,6 +205,16 @@ def test_publishing_twice_writes_nothing_and_a_new_commit_only_what_is_new(tmp_p
     shop.agree()
 
 
+def test_settling_a_delete_leaves_the_manifest_of_data_files(tmp_path: Path) -> None:
+    t = Shop(tmp_path).table
+    for n in range(3):
+        t.append(rows(10 * n, 10 * n + 10))
+    t.publish()
+    t.delete("id = 15")
+    done = t.publish()
+    assert (done.settled, done.manifests, done.kept) == (1, 1, 1)
+
+
 def test_row_ids_and_sequences_of_a_file_stay_as_they_were(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     t = shop.table
@@ -379,3 +390,23 @@ def test_avro_refuses_what_is_cut_short(tmp_path: Path) -> None:
             found = decode_avro(data[:cut])
             assert found == whole
             raise CorruptTable("cut behind the last block")
+
+
+def test_statistics_are_in_one_order_whether_a_commit_has_them_at_hand_or_reads_them() -> None:
+    """In the pointer they are in the order of columns, once read back in that of field ids."""
+
+    def manifest(order: Sequence[int]) -> bytes:
+        found = {n: Bounds(lower=bytes([n]), upper=bytes([n]), nulls=n, nans=0) for n in order}
+        data, _ = encode_manifest(
+            [Entry(path="a.parquet", size=1, rows=1, bounds=found)],
+            path="m.avro",
+            spec=UNPARTITIONED,
+            schema={"schema-id": 0},
+            content=0,
+            version=1,
+            format_version=3,
+            sync=bytes(16),
+        )
+        return data
+
+    assert manifest([1, 18, 2]) == manifest([1, 2, 18])

@@ -1,16 +1,23 @@
-"""The cache loads a value once for all threads that ask, and keeps none waiting for another value."""
+"""The cache loads a value once for all threads that ask, keeps none waiting for another value, and changes
+no answer."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import threading
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import inlay
 from inlay.ops.cache import ObjectCache
 
 SECONDS = 60.0  # only a test that fails waits so long
@@ -114,3 +121,66 @@ def test_a_child_that_is_forked_during_a_load_loads_for_itself():
     child.join(SECONDS)
     load.go_on.release()
     assert first.result(SECONDS) == "value"
+
+
+CONDITIONS = [
+    None,
+    "n >= 0",
+    "n > 40",
+    "n + 1 > 41",
+    "n % 2 = 0",
+    "n > 40 AND n % 2 = 0",
+    "length(s) = 1",
+    "s IN ('7', '70')",
+    "x IS NULL",
+    pc.field("n") > 40,
+    pc.field("s").isin(["7", "70"]),
+    pc.field("x").is_null(),
+]
+ASKED = [
+    *(lambda t, w=w: t.count(where=w) for w in CONDITIONS if not isinstance(w, pc.Expression)),
+    *(lambda t, w=w: t.scan(where=w).count() for w in CONDITIONS),
+    *(lambda t, w=w: t.scan(where=w, limit=3).to_arrow() for w in CONDITIONS),
+    *(lambda t, w=w: t.scan(where=w, columns=["s"]).to_arrow() for w in CONDITIONS),
+    *(lambda t, w=w: t.scan(where=w, order_by="x DESC", limit=5).to_arrow() for w in CONDITIONS),
+]
+
+
+@pytest.fixture(scope="module")
+def answered() -> tuple[str, list[Any]]:
+    """A table, and what each question gets that is the first to be asked."""
+    uri = f"memory://asked/{uuid.uuid4().hex}"
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("x", pa.float64())])
+    table = inlay.create(uri, schema, properties={"write.row_group_rows": 30})
+    for first in (0, 100):
+        rows = range(first, first + 100)
+        table.append(
+            pa.table(
+                [list(rows), [str(n) for n in rows], [None if n % 7 else n / 3 for n in rows]],
+                schema=schema,
+            )
+        )
+    table.delete("n = 5")
+    table.delete("n BETWEEN 100 AND 110 OR x > 60")
+    table.delete("n = 45", mode="vector")
+    return uri, [ask_for(inlay.open(uri)) for ask_for in ASKED]
+
+
+@settings(deadline=None, max_examples=40)
+@given(order=st.lists(st.sampled_from(range(len(ASKED))), min_size=2, max_size=12))
+def test_an_answer_does_not_depend_on_what_was_asked_before(
+    answered: tuple[str, list[Any]], order: list[int]
+) -> None:
+    uri, expected = answered
+    table = inlay.open(uri)
+    for n in order:
+        assert ASKED[n](table) == expected[n]
+
+
+def test_a_count_of_all_rows_is_not_that_of_some(answered: tuple[str, list[Any]]) -> None:
+    table = inlay.open(answered[0])
+    everything = table.count()
+    assert everything == len(table.scan().to_arrow())
+    assert table.count(where="n + 1 > 41") == len(table.scan(where="n > 40").to_arrow())
+    assert table.scan(where=pc.field("n") > 40).count() == table.count(where="n > 40")
+    assert table.count() == everything

@@ -1,4 +1,7 @@
-"""A query whose processes are killed, with SIGKILL, around its commit: each row is there once."""
+"""Queries and writes whose processes are killed, with SIGKILL: each row is there once.
+
+On `local-cluster` the executors are processes of their own, which the cluster starts again.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.spark.sessions import LOCAL_MASTER
+
+CLUSTER = "local-cluster[2,1,1024]"
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -22,8 +28,8 @@ import sys
 from inlay.spark import local_session
 from inlay.spark.merge_sink import MergeSink
 
-sink, table, folder = sys.argv[1:]
-spark = local_session(app="killed")
+sink, table, folder, master = sys.argv[1:]
+spark = local_session(app="killed", master=master)
 rows = spark.readStream.schema("id bigint, seq bigint").json(f"{folder}/in")
 if sink == "merge":
     writer, target = rows.writeStream.foreachBatch(MergeSink(table, order="seq", op=None)), ()
@@ -55,9 +61,12 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("sink", ["append", "merge"])
+@pytest.mark.parametrize(
+    ("sink", "master"),
+    [("append", LOCAL_MASTER), ("merge", LOCAL_MASTER), ("append", CLUSTER), ("merge", CLUSTER)],
+)
 def test_a_query_that_is_killed_around_its_commit_adds_each_row_once(
-    tmp_path: Path, sink: str
+    tmp_path: Path, sink: str, master: str
 ) -> None:
     table = inlay.create(f"file://{tmp_path}/table", SCHEMA, primary_key="id")
     (tmp_path / "in").mkdir()
@@ -67,7 +76,7 @@ def test_a_query_that_is_killed_around_its_commit_adds_each_row_once(
     def run(kill: str | None = None) -> int:
         path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
         environment = {**os.environ, "PYTHONPATH": path, "KILL": kill or ""}
-        query = [str(tmp_path / "query.py"), sink, table.uri, str(tmp_path)]
+        query = [str(tmp_path / "query.py"), sink, table.uri, str(tmp_path), master]
         start = [sys.executable, "-c", START] if kill else [sys.executable]
         return subprocess.run([*start, *query], env=environment, start_new_session=True).returncode
 
@@ -88,3 +97,106 @@ def test_a_query_that_is_killed_around_its_commit_adds_each_row_once(
     assert run() == 0
     assert ids() == [1, 2]
     assert table.version == 3
+
+
+# Every way to write, each from tasks of which one takes its executor with it when it has handed over
+# half of its rows. What a lost executor had written stays; Spark runs its tasks again, some twice.
+WAYS = """
+import json, os, signal, sys
+from pathlib import Path
+import pyarrow as pa
+from inlay.spark import InlayTable, append, local_session
+from inlay.spark.merge import merge
+from inlay.spark.merge_sink import MergeSink
+
+root, folder = sys.argv[1:]
+spark = local_session(
+    app="executors",
+    master="local-cluster[2,1,1024]",
+    settings={
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.minTaskRuntime": "0ms",
+        "spark.speculation.multiplier": "1.2",
+        "spark.speculation.quantile": "0.5",
+    },
+)
+
+def executor():
+    process = os.getpid()
+    while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{process}/cmdline").read_bytes():
+        stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+        process = int(stat.split()[1])
+    return process
+
+def deadly(way):
+    mark = f"{folder}/{way}.killed"
+    def rows(batches):
+        for batch in batches:
+            half = batch.num_rows // 2
+            yield batch.slice(0, half)
+            if batch.num_rows > 1:
+                try:
+                    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    pass
+                else:
+                    os.kill(executor(), signal.SIGKILL)
+                    signal.pause()
+            yield batch.slice(half)
+    return rows
+
+DDL = "id bigint, seq bigint"
+
+def frame(way):
+    return spark.range(0, 1000, 1, 4).selectExpr("id", "2L AS seq").mapInArrow(deadly(way), DDL)
+
+def stream(way):
+    found = spark.readStream.schema(DDL).json(f"{folder}/in").mapInArrow(deadly(way), DDL)
+    return found.writeStream.option("checkpointLocation", f"{folder}/{way}").trigger(availableNow=True)
+
+def twin(way, uri):
+    target = InlayTable(spark, uri).alias("t").merge(frame(way).alias("s"), "t.id = s.id")
+    target.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+def sink(way, uri):
+    merging = MergeSink(uri, order="seq", op=None)
+    stream(way).foreachBatch(merging).start().awaitTermination()
+
+ways = {
+    "append": lambda way, uri: append(frame(way), uri),
+    "source": lambda way, uri: append(frame(way), uri, native="never"),
+    "twin": twin,
+    "merge": lambda way, uri: merge(frame(way), uri, order="seq", op=None),
+    "stream": lambda way, uri: stream(way).format("inlay").start(uri).awaitTermination(),
+    "sink": sink,
+}
+for way, write in ways.items():
+    write(way, f"{root}/{way}")
+    assert os.path.exists(f"{folder}/{way}.killed"), way
+    print(way, flush=True)
+spark.stop()
+"""
+
+
+def test_a_write_that_loses_an_executor_adds_each_row_once(tmp_path: Path) -> None:
+    ways = ("append", "source", "twin", "merge", "stream", "sink")
+    old = pa.table({"id": range(100), "seq": [1] * 100}, schema=SCHEMA)
+    for way in ways:
+        table = inlay.create(f"file://{tmp_path}/tables/{way}", SCHEMA, primary_key="id")
+        if way in ("twin", "merge", "sink"):
+            table.append(old)
+    (tmp_path / "in").mkdir()
+    lines = [f'{{"id": {n}, "seq": 2}}\n' for n in range(1000)]
+    for part in range(4):
+        (tmp_path / "in" / f"{part}.json").write_text("".join(lines[part::4]))
+    script = tmp_path / "ways.py"
+    script.write_text(WAYS)
+    run = [sys.executable, str(script), f"file://{tmp_path}/tables", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout, done.stderr[-5000:])
+    for way in ways:
+        table = inlay.open(f"file://{tmp_path}/tables/{way}")
+        found = table.scan().to_arrow().sort_by("id").to_pydict()
+        assert found == {"id": list(range(1000)), "seq": [2] * 1000}, way

@@ -12,10 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
 
 import inlay
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
-from inlay.spark import append, explain, native_append, read
+from inlay.spark import InlayTable, append, explain, native_append, read
 from inlay.spark import connect as connecting
 from inlay.spark.connect import connect
 from inlay.spark.native_append import why_by_source
@@ -178,7 +180,6 @@ def test_an_append_asks_the_store_for_no_more_than_it_needs(
     real = connect(table.uri)
     counted = dataclasses.replace(real, store=MeteredStore(real.store, meter))
     look = native_append.hadoop_root
-    monkeypatch.setattr(native_append, "connect", lambda uri: counted)
     monkeypatch.setattr(connecting, "connect", lambda uri: counted)
     monkeypatch.setattr(
         native_append, "hadoop_root", lambda *asked: roots.append(asked) or look(*asked)
@@ -251,7 +252,16 @@ def test_a_branch_gets_them_alone(spark: Any, new_table: NewTable) -> None:
     assert table.refresh().scan().count() == 0
 
 
-def test_no_rows_are_no_commit(spark: Any, new_table: NewTable) -> None:
+def test_what_is_observed_of_the_rows_is_reported(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    seen = Observation("seen")
+    frame = halves(spark, 0, 7).observe(seen, f.count("*").alias("n"))
+    assert "observes" in why_by_source(frame, table.uri, table.snapshot)
+    append(frame, table.uri)
+    assert seen.get == {"n": 7}  # for ever without an answer, if the session is not told
+
+
+def test_no_rows_add_none(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA)
     result = append(halves(spark, 0, 0), table.uri)
     assert (result.added_rows, table.refresh().scan().count()) == (0, 0)
@@ -318,3 +328,40 @@ def test_arrow_for_is_what_a_table_made_of_a_frame_has(spark: Any, new_table: Ne
     table = new_table(arrow_for(frame.schema))
     append(frame, table.uri)
     assert table.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "l": [1], "s": {"x": 1}}]
+
+
+def test_a_column_that_the_rows_lack_has_its_default_whoever_writes(
+    spark: Any, new_table: NewTable
+) -> None:
+    defaults = {
+        "text": "none",
+        "real": 1.5,
+        "day": dt.date(2026, 1, 31),
+        "at": dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC),
+        "wall": dt.datetime(1500, 1, 31, 12),
+        "price": Decimal("1.50"),
+        "yes": True,
+        "must": 7,
+    }
+    columns = pa.schema(
+        [
+            ("text", pa.string()),
+            ("real", pa.float64()),
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("wall", pa.timestamp("us")),
+            ("price", pa.decimal128(10, 2)),
+            ("yes", pa.bool_()),
+            pa.field("must", pa.int32(), nullable=False),
+        ]
+    )
+    table = new_table(pa.table({"id": [1], "half": [0.5]}, SCHEMA))
+    table.alter(add=columns, defaults=defaults)
+    append(halves(spark, 2, 3), table.uri)
+    append(halves(spark, 3, 4), table.uri, native="never")
+    insert = InlayTable(spark, table.uri).alias("t").merge(halves(spark, 4, 5).alias("s"), "false")
+    insert.whenNotMatchedInsertAll().execute()
+    table.refresh().append(pa.table({"id": [5], "half": [2.5]}, SCHEMA))
+    found = sorted_rows(table.scan().to_arrow(), "id")
+    assert found == [{"id": n, "half": n / 2, **defaults} for n in range(1, 6)]
+    assert explain(spark, table.uri).why == {"older schema": 1}

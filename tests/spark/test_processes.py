@@ -1,10 +1,12 @@
-"""The helper processes that Spark starts to plan a query import little."""
+"""The helper processes of a query: none for what Spark reads itself, else few that import little."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,12 +28,46 @@ heavy = ("pyarrow", "numpy", "pandas", "boto3", "inlay.table", "inlay.parquet.re
 print([name for name in heavy if name in sys.modules])
 """
 
+# Notes each Python process of an application, forked ones included, in a folder, with what it runs.
+NOTE = """
+import os, sys
+def note():
+    with open(os.path.join(os.environ["NOTED"], str(os.getpid())), "w") as file:
+        file.write(sys.orig_argv[-1])
+if "NOTED" in os.environ:
+    note()
+    os.register_at_fork(after_in_child=note)
+"""
+QUERIES = """
+import json, os, sys
+from pathlib import Path
+from inlay.spark import InlayTable, append, count, local_session, read, view
+uri = sys.argv[1]
+spark = local_session(app="processes")
+def started():
+    return {file.name: file.read_text() for file in Path(os.environ["NOTED"]).iterdir()}
+found = {}
+def step(name, work):
+    before = started()
+    work()
+    found[name] = sorted(kind for n, kind in started().items() if n not in before)
+step("read", lambda: read(spark, uri).groupBy("id").count().collect())
+view(spark, "v", uri)
+step("view", lambda: spark.sql("SELECT sum(id) FROM v").collect())
+step("count", lambda: count(spark, uri))
+step("append", lambda: append(spark.range(3, 5, 1, 1), uri))
+step("format", lambda: spark.read.format("inlay").load(uri).collect())
+step("format again", lambda: spark.read.format("inlay").load(uri).collect())
+print(json.dumps(found))
+spark.stop()
+"""
 
-def run(script: str, *arguments: str) -> str:
-    path = os.pathsep.join(filter(None, sys.path))
+
+def run(script: str, *arguments: str, **environment: str) -> str:
+    path = os.pathsep.join([environment.pop("path", ""), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -45,3 +81,26 @@ def test_asking_for_a_schema_imports_nothing_that_reads_data(tmp_path: Path) -> 
     table = inlay.create(f"file://{tmp_path}/table", rows.schema)
     table.append(rows)
     assert run(LOAD, table.uri) == "[]"
+
+
+@pytest.mark.slow
+def test_what_spark_reads_and_writes_itself_needs_no_python_process(tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    table = inlay.create(f"file://{tmp_path}/table", rows.schema)
+    table.append(rows)
+    (tmp_path / "sitecustomize.py").write_text(NOTE)
+    (tmp_path / "noted").mkdir()
+    found = json.loads(run(QUERIES, table.uri, path=str(tmp_path), NOTED=str(tmp_path / "noted")))
+    by_spark = ("read", "view", "count", "append")
+    assert {name: found[name] for name in by_spark} == {name: [] for name in by_spark}
+    # Of each kind the process that Spark keeps, and the one that is forked from it. Spark also asks the
+    # program for its version.
+    kinds = Counter(kind for kind in found["format"] if kind.startswith("pyspark."))
+    assert kinds == {
+        "pyspark.sql.worker.lookup_data_sources": 2,
+        "pyspark.sql.worker.create_data_source": 2,
+        "pyspark.sql.worker.plan_data_source_read": 2,
+        "pyspark.worker": 2,
+    }
+    # They are used again, unless Spark has ended one that was idle for a minute.
+    assert max(Counter(found["format again"]).values(), default=0) <= 1

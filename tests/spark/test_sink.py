@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import inlay
+from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.codec import encode_snapshot
 from inlay.format.keys import POINTER
 from inlay.format.snapshot import Tier
 from inlay.ops.commit import driver
 from inlay.spark.merge_sink import MergeSink
-from inlay.spark.sink import commit_batch
+from inlay.spark.options import write_options
+from inlay.spark.sink import InlayStreamWriter, commit_batch
+from inlay.spark.types import spark_schema
 from inlay.storage.directory import DirectoryStore, system_now_us
 
 pytestmark = pytest.mark.spark
@@ -144,11 +149,55 @@ def test_a_batch_is_known_after_the_ledger_forgot_its_request(new_table: NewTabl
     assert commit_batch(table.uri, table.snapshot.table_id, "q", 1, (copies[1],), started_us)
     table.refresh()
     assert dict(table.snapshot.ledger.streams) == {"q": 1}
-    # An old batch, whose request has left the ledger: the last batch alone shows it.
-    assert not commit_batch(table.uri, table.snapshot.table_id, "q", 0, (copies[2],), started_us)
+    # Its request may have left the ledger: the last batch alone shows it.
+    assert not commit_batch(table.uri, table.snapshot.table_id, "q", 1, (copies[2],), started_us)
     assert commit_batch(
         table.uri, table.snapshot.table_id, "another query", 0, (copies[2],), started_us
     )
+
+
+def test_a_checkpoint_that_was_put_back_takes_no_new_rows_for_old_ones(landing: Landing) -> None:
+    landing.drop(1)
+    landing.run()
+    older = landing.checkpoint.with_name("older")
+    shutil.copytree(landing.checkpoint, older)
+    landing.drop(2)
+    landing.drop(3)
+    landing.run()
+    shutil.rmtree(landing.checkpoint)
+    older.rename(landing.checkpoint)
+    (landing.folder / "in" / "1.json").unlink()
+    (landing.folder / "in" / "2.json").unlink()
+    landing.drop(4)
+    with pytest.raises(Exception, match="its checkpoint is older than the table"):
+        landing.run()
+    assert ids(landing.table.refresh()) == [1, 2, 3]
+
+
+def test_a_second_merge_of_a_batch_into_the_same_table_is_refused(
+    spark: Any, tmp_path: Path, new_table: NewTable
+) -> None:
+    table, other = new_table(SCHEMA, primary_key="id"), new_table(SCHEMA, primary_key="id")
+    (tmp_path / "in").mkdir()
+    sinks = [MergeSink(found.uri, order="name", op=None) for found in (table, other, table)]
+
+    def each(records: Any, batch: int) -> None:
+        for number, sink in enumerate(sinks):
+            sink(records.where(f"id % 2 = {number % 2}"), batch)
+
+    def run(function: Any) -> None:
+        rows = spark.readStream.schema("id bigint, name string").json(str(tmp_path / "in"))
+        query = rows.writeStream.foreachBatch(function).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / "point")).start().awaitTermination()
+
+    (tmp_path / "in" / "0.json").write_text('{"id": 0, "name": "a"}\n{"id": 1, "name": "b"}\n')
+    with pytest.raises(Exception, match=r"was merged into .* already"):
+        run(each)
+    sinks.pop()
+    run(each)  # the same batch: what was merged is left alone
+    (tmp_path / "in" / "1.json").write_text('{"id": 2, "name": "a"}\n{"id": 3, "name": "b"}\n')
+    run(each)
+    assert (ids(table.refresh()), ids(other.refresh())) == ([0, 2], [1, 3])
 
 
 def test_rows_that_do_not_fit_fail_the_query_and_not_the_table(
@@ -167,3 +216,27 @@ def test_rows_that_do_not_fit_fail_the_query_and_not_the_table(
     with pytest.raises(Exception, match="column 'id' is string in the data"):
         query.awaitTermination()
     assert table.refresh().version == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"replaceWhere": "id = 1"}, "only appends"),
+        ({"partitionOverwriteMode": "dynamic"}, "only appends"),
+        ({"requestId": "r"}, "known by their query"),
+        ({"mergeSchema": "true"}, "neither creates nor alters"),
+        ({"primaryKey": "id"}, "neither creates nor alters"),
+    ],
+)
+def test_what_a_stream_does_not_do_is_refused(options: dict[str, str], complaint: str) -> None:
+    asked = write_options({"path": "file:///nowhere", **options})
+    with pytest.raises(InvalidRequest, match=complaint):
+        InlayStreamWriter(asked, StructType(), overwrite=False)
+
+
+def test_a_stream_with_a_tables_id_writes_into_no_other(new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    schema = spark_schema(table.snapshot.schema)
+    asked = write_options({"path": table.uri, "tableId": "another"})
+    with pytest.raises(TableReplaced):
+        InlayStreamWriter(asked, schema, overwrite=False).write(iter(()))

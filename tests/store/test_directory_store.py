@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from inlay.errors import AccessDenied, InvalidRequest
+from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from inlay.storage.base import Got, Head, IfMatch, Location, Missing, Refused, Written
 from inlay.storage.directory import DirectoryStore
+from inlay.storage.files import typed
 from inlay.storage.open import open_store
 
 
@@ -28,6 +30,7 @@ ADD_TO_COUNTER = """
 import sys
 from inlay.storage.base import Got, IfMatch, Written
 from inlay.storage.directory import DirectoryStore
+from inlay.storage.files import typed
 
 store, done = DirectoryStore(sys.argv[1]), 0
 while done < 50:
@@ -54,6 +57,7 @@ CREATE = """
 import sys
 from inlay.storage.base import IF_ABSENT, Written
 from inlay.storage.directory import DirectoryStore
+from inlay.storage.files import typed
 
 store = DirectoryStore(sys.argv[1])
 won = [n for n in range(100)
@@ -186,6 +190,12 @@ def test_a_folder_without_permission_is_denied(store: DirectoryStore, tmp_path: 
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(AccessDenied):
         store.put("locked/k", b"x")
+
+
+def test_a_full_file_system_says_so() -> None:
+    with pytest.raises(StoreUnavailable, match="no space left") as raised, typed("k"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert raised.value.next_step == "Free space, then try again"
 
 
 def test_too_long_a_name_says_so(store: DirectoryStore) -> None:

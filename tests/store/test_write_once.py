@@ -138,6 +138,18 @@ def test_it_gives_up_by_type_after_a_bounded_number_of_tries(fate):
     assert len(sent) == MAX_TRIES
 
 
+def test_giving_up_names_the_last_failure_and_its_next_step():
+    class Full(MemoryStore):
+        def put(self, *_, **__):
+            raise StoreUnavailable("the file system has no space left", next_step="Free space")
+
+    with pytest.raises(
+        StoreUnavailable, match=r"in 6 tries: the file system has no space"
+    ) as given:
+        write_once(Full(), "k", b"x")
+    assert given.value.next_step == "Free space"
+
+
 def test_a_look_that_fails_is_taken_again():
     store = MemoryStore("b")
     store.put("k", b"mine")

@@ -15,7 +15,15 @@ import sys
 def main() -> None:
     """The entry point."""
     try:
+        _run()
+    except KeyboardInterrupt:  # before a verb begins, while its modules are loaded
+        sys.exit(130)
+
+
+def _run() -> None:
+    try:
         from inlay.cli.app import app
+        from inlay.cli.failures import ending_well
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
@@ -25,7 +33,8 @@ def main() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         _speak_unicode(stream)
-    app()
+    with ending_well():
+        app()
 
 
 def _speak_unicode(stream: object) -> None:

@@ -139,7 +139,7 @@ def diff(
     ref: Ref = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what happened between two versions: files, rows and bytes by operation, or the rows.
+    """Show what happened between two versions: files, rows and bytes by operation, or the rows.
 
     Compaction and rewriting change no row: they are in the summary, never among the rows.
     """

@@ -12,7 +12,7 @@ import io
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -313,23 +313,23 @@ def _read_arrow(source: Any) -> pa.RecordBatchReader:
 
 
 def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN) -> int:
-    """Write all rows to a local file; returns how many."""
+    """Write all rows to a local file; returns how many. What ends before leaves no file."""
     text.check()
     kind = _named(text.format) or _FORMATS.get(_bare(path).suffix.lower(), "")
     codec = _COMPRESSED.get(Path(path).suffix.lower())
     if kind not in ("parquet", "csv", "tsv", "json") or (codec and kind == "parquet"):
         raise InvalidRequest(f"cannot tell the format of {path}", next_step=_WRITE)
     try:
-        if kind == "parquet":
-            return _write_parquet(reader, path)
-        raw: Any = pa.OSFile(path, "wb")
-        if codec:
-            raw = pa.CompressedOutputStream(raw, codec)
-        # Not a TextIOWrapper: it believes that a compressed stream has a beginning already, without a mark.
-        with codecs.getwriter(text.encoding)(io.BufferedWriter(raw)) as sink:
-            if kind == "json":
-                return _write_json(reader, sink)
-            return write_csv(reader, sink, text, delimiter=_delimiter(kind))
+        with _whole(path) as file:
+            if kind == "parquet":
+                return _write_parquet(reader, file)
+            raw: Any = pa.CompressedOutputStream(file, codec) if codec else file
+            # Not a TextIOWrapper: it believes that a compressed stream has a beginning already, without a
+            # mark.
+            with codecs.getwriter(text.encoding)(io.BufferedWriter(raw)) as sink:
+                if kind == "json":
+                    return _write_json(reader, sink)
+                return write_csv(reader, sink, text, delimiter=_delimiter(kind))
     except UnicodeEncodeError as error:
         raise InvalidRequest(
             f"cannot write {path}: {text.encoding} lacks a character of the rows",
@@ -342,11 +342,24 @@ def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN
         ) from error
 
 
-def _write_parquet(reader: pa.RecordBatchReader, path: str) -> int:
+@contextmanager
+def _whole(path: str) -> Iterator[pa.NativeFile]:
+    """A new file that is there whole or not at all: half of it would be taken for all rows."""
+    with pa.OSFile(path, "wb") as file:
+        try:
+            yield file
+        except BaseException:
+            if Path(path).is_file():  # no pipe, no device
+                with suppress(OSError):
+                    Path(path).unlink()
+            raise
+
+
+def _write_parquet(reader: pa.RecordBatchReader, file: pa.NativeFile) -> int:
     import pyarrow.parquet as pq
 
     rows = 0
-    with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
+    with pq.ParquetWriter(file, reader.schema, compression="zstd") as writer:
         for batch in reader:
             writer.write_batch(batch)
             rows += batch.num_rows

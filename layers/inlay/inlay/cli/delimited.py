@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from inlay.cli.text_types import Misread, column_types, from_texts, type_of_texts
-from inlay.cli.values import json_rows, to_json, to_line
+from inlay.cli.values import counted, json_rows, to_json, to_line
 from inlay.errors import InvalidRequest, UnreadableFile
 
 
@@ -150,7 +150,8 @@ class CsvFile:
             line, found, first = uneven
             self.names = tuple(first)
             raise UnreadableFile(
-                f"{self._path}: line {line:,} has {found} fields, and the first line {len(first)}",
+                f"{self._path}: line {line:,} has {counted(found, 'field')}, and the first "
+                f"line {len(first)}",
                 next_step=self.hint(())
                 or f"Give each line as many fields as the first; a text with {self._delimiter!r} in it is "
                 "quoted. What stands before the line of names has to go",

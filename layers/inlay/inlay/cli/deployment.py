@@ -95,7 +95,10 @@ def landing(
 
 
 def dlq(
-    action: Annotated[Action, typer.Argument(help="list, show, redrive (send again) or drop.")],
+    action: Annotated[
+        Action,
+        typer.Argument(metavar="ACTION", help="list, show, redrive (send again) or drop."),
+    ],
     queue: Annotated[str, typer.Argument(metavar="QUEUE-URL", help="The dead letters' queue.")],
     ids: Annotated[
         list[str] | None, typer.Option("--id", help="Only this letter (repeatable).")

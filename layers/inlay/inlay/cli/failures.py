@@ -49,6 +49,22 @@ def failing_well(*, as_json: bool, arguments: Iterable[str] = ()) -> Iterator[No
 
 
 @contextmanager
+def ending_well() -> Iterator[None]:
+    """Around the whole command line: what no verb prints, such as help, fails well too."""
+    try:
+        with failing_well(as_json=False):
+            try:
+                yield
+            finally:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up(sys.stdout)
+        sys.exit(1)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+
+
+@contextmanager
 def _printing() -> Iterator[None]:
     """What the stores raise is typed: an OSError is of what was printed. A reader that went away (a pipe to
     `head`) is no error."""

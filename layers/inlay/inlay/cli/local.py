@@ -26,7 +26,7 @@ def local(
     context: typer.Context,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="up|demo …")] = None,
 ) -> None:
-    """Run S3, SQS and the five functions on this machine: `up` to try things, `demo` to watch."""
+    """Run S3, SQS and the functions on this machine: `up` to try things, `demo` to watch."""
     with failing_well(as_json=False):
         try:
             from inlay.local.cli import run

@@ -152,9 +152,11 @@ def write_sentence(result: WriteResult) -> str:
         why = "applied before" if result.applied_before else "nothing to do"
         return f"{result.operation}: {why}, version {result.version}; {cost}"
     done = [f"version {result.version}"]
-    if result.added_rows or result.added_files:
-        rows, files = counted(result.added_rows, "row"), counted(result.added_files, "file")
-        done.append(f"{rows} added in {files}")
+    files = counted(result.added_files, "file")
+    if result.added_rows:
+        done.append(f"{counted(result.added_rows, 'row')} added in {files}")
+    elif result.added_files:  # a commit that replaces what is there does not count rows
+        done.append(f"{files} added")
     if result.deleted_rows:
         done.append(f"{counted(result.deleted_rows, 'row')} deleted")
     if result.added_markers:

@@ -371,7 +371,7 @@ def cost(
     table: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TABLE]",
+            metavar="TABLE",
             help="Where the table is; without one, only the described day is priced.",
             show_default=False,
         ),

@@ -69,7 +69,8 @@ def scan(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write a .parquet, .csv, .tsv or .jsonl file instead; texts also as .gz or .zst.",
+            help="Write a .parquet, .csv, .tsv or .jsonl file instead; texts also as .gz or .zst. - is "
+            "stdout, as in a pipe.",
         ),
     ] = None,
     null: Null = None,
@@ -88,16 +89,17 @@ def scan(
     text = text_format(null, delimiter, encoding)
     text.check()
     on_screen = output is None and not as_json and sys.stdout.isatty()
+    to_stdout = output is None or output == "-"
     shown = SCREEN_ROWS if limit is None and on_screen else limit
     # Rows that run over the terminal leave no place for a bar.
-    quiet = output is None and not on_screen and sys.stdout.isatty()
+    quiet = to_stdout and not on_screen and sys.stdout.isatty()
     with opened(table, version=version, as_of=as_of, ref=ref, quiet=quiet) as found:
         # One more than is shown tells whether there are more.
         asked = shown + 1 if limit is None and shown is not None else shown
         reader = found.scan(
             columns=split_names(columns) or None, where=where, order_by=order_by, limit=asked
         ).to_reader()
-        if output is not None:
+        if output is not None and not to_stdout:
             from inlay.cli.data import write_file
 
             rows = write_file(reader, output, text)

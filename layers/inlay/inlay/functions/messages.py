@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -111,10 +111,13 @@ class NotBegun(ReportedFailure):
     """This invocation had no time for the message, or its budget was used up: nothing is wrong with it."""
 
 
-def process(records: Sequence[Mapping[str, Any]], context: Any, work: Work) -> Mapping[str, Any]:
+def process(
+    records: Sequence[Mapping[str, Any]], context: Any, work: Work, *, done: Container[str] = ()
+) -> Mapping[str, Any]:
     """Does `work` on each message (`messages_of`); the answer names those to be delivered again.
 
-    The first is always begun, the others while there is time. When every message of the batch has to be
+    The first is always begun, the others while there is time; nothing is left to do for the ids in `done`,
+    which no lack of time hands back. When every message of the batch has to be
     delivered again the invocation itself fails, so that the function's alarm detects an unavailable
     store."""
     if not records:
@@ -125,6 +128,8 @@ def process(records: Sequence[Mapping[str, Any]], context: Any, work: Work) -> M
 
     def settle(record: SQSRecord) -> None:
         nonlocal begun
+        if record.message_id in done:
+            return
         try:
             if begun and not time_left.for_more():
                 raise NotBegun("no time left")

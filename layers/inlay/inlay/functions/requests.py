@@ -93,10 +93,12 @@ class DeleteRequest(BaseModel):
                 )
             kind = schema.field(name).type
             try:
-                keys = keys.set_column(position, name, keys.column(position).cast(kind))
-            except pa.ArrowException:
+                keys = keys.set_column(position, name, _typed(keys.column(position), kind))
+            except (pa.ArrowException, TypeError):
                 raise InvalidRequest(
-                    f"the keys for {name!r} are not all {kind}", table=self.table
+                    f"the keys for {name!r} are not all {kind}",
+                    next_step="Write texts, dates and times as texts, numbers as numbers, booleans as such",
+                    table=self.table,
                 ) from None
         return keys
 
@@ -119,6 +121,25 @@ class DeleteRequest(BaseModel):
             next_step='Name the columns: {"keys": {"column": [values]}}',
             table=self.table,
         )
+
+
+def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Values of JSON as `kind`: a text may be any type's, a number is a number only. Raises `TypeError` and
+    Arrow's errors; what Arrow would make of another kind of value (of a number a date or a text, of true 1)
+    nobody has asked for, and it would delete other rows."""
+    given = column.type
+    if pa.types.is_null(given):
+        return column.cast(kind)
+    if pa.types.is_boolean(given) != pa.types.is_boolean(kind):
+        raise TypeError("a boolean is no number and no text")
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (pa.types.is_string(given) or is_number or pa.types.is_boolean(kind)):
+        raise TypeError("a number is no text, no date and no time")
+    if pa.types.is_decimal(kind) and not pa.types.is_string(given):
+        # By its digits: Arrow rounds a double to the scale, and takes integers for all of 19 digits.
+        texts = [None if value is None else repr(value) for value in column.to_pylist()]
+        column = pa.chunked_array([pa.array(texts, pa.string())])
+    return column.cast(kind)
 
 
 class RewriteRequest(BaseModel):

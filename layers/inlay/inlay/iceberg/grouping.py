@@ -63,7 +63,8 @@ def groups_of(
     if pending:
         found.append(_group(pending, salt))
     if inline:
-        found.append(Group(_digest([*inline], salt)))
+        # In no order: settling puts the entries of files that it hits behind the others.
+        found.append(Group(_digest(sorted(inline), salt)))
     return tuple(found)
 
 

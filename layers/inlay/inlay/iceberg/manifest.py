@@ -164,7 +164,8 @@ _FIRST_ROW_ID = _f("first_row_id", 520, "long", optional=True)
 
 
 def _pairs(values: Mapping[int, Any]) -> list[dict[str, Any]] | None:
-    return [{"key": k, "value": v} for k, v in values.items()] or None
+    # Statistics that a commit has at hand are in the order of its columns, those read back by field id.
+    return [{"key": k, "value": v} for k, v in sorted(values.items())] or None
 
 
 def _bounds_record(entry: Entry) -> dict[str, Any]:

@@ -12,27 +12,33 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from inlay.cli.command import Verb, Verbs
 from inlay.errors import StoreUnavailable
 from inlay.local.demo.command import demo
 
 app = typer.Typer(
     name="local",
-    help="Run S3, SQS and the six functions on this machine.",
+    help="Run S3, SQS and the functions on this machine.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 @app.callback()
 def local() -> None:
-    """Run S3, SQS and the six functions on this machine."""
+    """Run S3, SQS and the functions on this machine."""
 
 
-@app.command()
+@app.command(cls=Verb)
 def up(
     endpoint_url: Annotated[
         str | None,
-        typer.Option(help="Keep the tables on this S3 server instead of the embedded one."),
+        typer.Option(
+            metavar="URL", help="Keep the tables on this S3 server instead of the embedded one."
+        ),
     ] = None,
     auto_create: Annotated[
         bool,
@@ -48,13 +54,17 @@ def up(
     host: Annotated[
         str,
         typer.Option(
+            metavar="ADDRESS",
             help="Where S3 and SQS listen. 0.0.0.0 lets containers reach them (`make sam-local`), and "
-            "whoever is on this machine's networks: they ask for no credentials."
+            "whoever is on this machine's networks: they ask for no credentials.",
         ),
     ] = "127.0.0.1",
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Keep what S3 holds in this directory; else it is gone afterwards."),
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Keep what S3 holds in this directory; else it is gone afterwards.",
+        ),
     ] = None,
     latency_ms: Annotated[
         float, typer.Option(min=0, help="Make each S3 request take so much longer.")
@@ -128,7 +138,7 @@ def up(
         stack.stop(lambda part: console.print(f"stopping {part}"))
 
 
-app.command()(demo)
+app.command(cls=Verb)(demo)
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -26,10 +26,11 @@ from inlay.format.predicate import (
     Predicate,
     walk,
 )
-from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.schema import Field, Primitive, Schema, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -136,6 +137,15 @@ def value_of(kind: Primitive, value: Value) -> Any:
         case _:
             raise _NoCondition
     return f.lit(found).cast(spark_type(kind))
+
+
+def default_of(field: Field, kind: DataType) -> Any:
+    """The value, of Spark's type `kind`, of a column that new rows do not have."""
+    from pyspark.sql import functions as f
+
+    if field.default is not None and isinstance(field.type, Primitive):
+        return value_of(field.type, field.default)
+    return f.lit(None).cast(kind)
 
 
 def _time(microseconds: int) -> datetime:

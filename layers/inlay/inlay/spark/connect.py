@@ -6,6 +6,7 @@ tasks the process runs. Only immutable data is cached, so no task sees an outdat
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from inlay.errors import InvalidRequest
@@ -70,6 +71,11 @@ def connect(uri: str) -> Context:
     )
 
 
+def bound(uri: str, table_id: str | None) -> Context:
+    """The context of the table of this id: what is at its place later may be another (`TableReplaced`)."""
+    return replace(connect(uri), table_id=table_id)
+
+
 def load_state(uri: str, *, version: int | None = None, as_of_us: int | None = None) -> State:
     """The newest snapshot, or that of a version or a time, without rows that are being erased. One GET, two
     for the past, and one more for a tag or branch."""
@@ -86,9 +92,10 @@ def load_state(uri: str, *, version: int | None = None, as_of_us: int | None = N
     return State(past_view(past, current))
 
 
-def load_writable(uri: str) -> tuple[Context, LoadedTable]:
-    """A table to write to. Raises `InvalidRequest` for a tag."""
-    ctx = connect(uri)
+def load_writable(uri: str, table_id: str | None = None) -> tuple[Context, LoadedTable]:
+    """A table to write to: the one of `table_id`, if that is given. Raises `InvalidRequest` for a tag, and
+    `TableReplaced`."""
+    ctx = bound(uri, table_id)
     loaded = load_pointer(ctx)
     check_writable(ctx, loaded)
     return ctx, loaded

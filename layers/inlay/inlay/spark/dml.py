@@ -37,7 +37,7 @@ from pyroaring import BitMap64
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.predicate import FALSE, TRUE, Or, Predicate
-from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.schema import Field, Schema
 from inlay.ops.commit.base import already_applied
 from inlay.ops.commit.driver import Committed, Planned, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
@@ -53,7 +53,7 @@ from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
-from inlay.spark.conditions import quoted, value_of
+from inlay.spark.conditions import default_of, quoted
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
@@ -132,22 +132,26 @@ class _Source:
 
 
 class InlayTable:
-    """The table at `uri`, or a branch of it, for changes from Spark."""
+    """The table at `uri`, or a branch of it, for changes from Spark. Raises `TableReplaced` when another
+    one has taken its place."""
 
     def __init__(self, spark: SparkSession, uri: str, *, ref: str | None = None) -> None:
         self._spark = spark
         self._uri = at_ref(uri, ref)
         self._alias: str | None = None
-        load_writable(self._uri)  # raises here if the table does not exist
+        _, loaded = load_writable(self._uri)  # raises here if the table does not exist
+        self._table_id = loaded.snapshot.table_id
 
     def alias(self, name: str) -> InlayTable:
         """Sets the name of the table's rows in conditions."""
         found = InlayTable.__new__(InlayTable)
-        found._spark, found._uri, found._alias = self._spark, self._uri, name
+        found._spark, found._uri, found._table_id = self._spark, self._uri, self._table_id
+        found._alias = name
         return found
 
     def toDF(self) -> DataFrame:  # noqa: N802 - as Spark's own names; so below
         """The newest version, as `read` reads it."""
+        load_writable(self._uri, self._table_id)
         frame = read(self._spark, self._uri)
         return frame if self._alias is None else frame.alias(self._alias)
 
@@ -186,7 +190,7 @@ class InlayTable:
         if request_id is not None:
             shape = [(c.kind, c.action, str(c.condition), str(c.values)) for c in clauses]
             request = Request.of(request_id, body=f"dml:{condition}:{shape}")
-        ctx, loaded = load_writable(self._uri)
+        ctx, loaded = load_writable(self._uri, self._table_id)
         loaded, before = already_applied(ctx, loaded, request)
         if before is not None:
             return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
@@ -358,7 +362,7 @@ def _actions(
                 continue
             given = values[number].get(field.name)
             if given is None:
-                given = _kept(clause, target, schema.fields[place])
+                given = _kept(clause, target, schema.fields[place], field.dataType)
             assigned = _assigned(_column(given), field.dataType, spark)
             value = value.when(f.col(_CLAUSE) == number, assigned)
         value = f.lit(None).cast(field.dataType) if value is f else value
@@ -444,15 +448,9 @@ def _name_parts(name: str) -> list[str]:
     return [parts.apply(place) for place in range(parts.length())]
 
 
-def _kept(clause: _Clause, target: DataFrame, field: Field) -> Any:
+def _kept(clause: _Clause, target: DataFrame, field: Field, kind: DataType) -> Any:
     """The value of a column that the clause does not name."""
-    from pyspark.sql import functions as f
-
-    if clause.action == "update":
-        return target[quoted(field.name)]
-    if field.default is not None and isinstance(field.type, Primitive):
-        return value_of(field.type, field.default)
-    return f.lit(None)
+    return target[quoted(field.name)] if clause.action == "update" else default_of(field, kind)
 
 
 def _write(

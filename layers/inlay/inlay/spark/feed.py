@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from inlay.errors import InvalidRequest, VersionNotFound
+from inlay.errors import InvalidRequest, TableReplaced, VersionNotFound
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
@@ -44,7 +44,7 @@ from inlay.plan.feed.feed import FeedUnit, Step
 from inlay.plan.feed.schema import reported_schema
 from inlay.plan.metadata.state import State
 from inlay.spark.batches import gathered
-from inlay.spark.connect import THREADS, connect, load_state
+from inlay.spark.connect import THREADS, bound, connect, load_state
 from inlay.spark.options import ReadOptions
 from inlay.spark.tasks import READ_AHEAD_BYTES
 from inlay.spark.types import arrow_for, spark_schema, to_spark
@@ -88,6 +88,7 @@ class FeedReader:
             )
         self.options = options
         self.key = snapshot.primary_key
+        self.table_id = snapshot.table_id
         self.where: Predicate = TRUE
         if options.where is not None:
             from inlay.parse import parse_predicate
@@ -97,7 +98,7 @@ class FeedReader:
     # -- on the driver ------------------------------------------------------------------------
 
     def steps(self, since: int, to: int) -> Iterator[Step]:
-        ctx = connect(self.options.uri)
+        ctx = bound(self.options.uri, self.table_id)
         table = load_pointer(ctx).pointer
         if since < to and max(since, 1) < table.oldest_version:
             raise VersionNotFound(
@@ -112,7 +113,7 @@ class FeedReader:
 
     def rows_there(self, version: int) -> Step:
         """All rows of a version, as if it had added them all."""
-        ctx = connect(self.options.uri)
+        ctx = bound(self.options.uri, self.table_id)
         snapshot: Snapshot = load_seen(ctx, load_pointer(ctx).pointer, version)
         others = tuple(s for s in snapshot.schemas if s.id != self.schema.id)
         in_its_columns = replace(snapshot, schemas=(*others, self.schema), schema_id=self.schema.id)
@@ -157,6 +158,18 @@ class FeedReader:
         )
 
 
+def of_table(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
+    """A stream's offset, which must be one in this table. Those of the first releases name none."""
+    found = {"table": table_id, **offset}
+    if found["table"] != table_id:
+        raise TableReplaced(
+            f"{uri} is another table than the one that the stream has read so far",
+            next_step="Start a new query, with a checkpoint of its own, to read it from its beginning",
+            table=uri,
+        )
+    return found
+
+
 def slim_step(step: Step, units: tuple[FeedUnit, ...]) -> Step:
     """Some units of a step, without the statistics of their files, which are no longer needed."""
     return replace(
@@ -194,8 +207,8 @@ class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
 
 
 class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Offsets are `{"version": v, "first": …}`: read up to version v; `first`: the rows of v are still to
-    be read."""
+    """Offsets are `{"table": id, "version": v, "first": …}`: read up to version v of the table; `first`:
+    the rows of v are still to be read."""
 
     def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
         if options.version is not None or options.as_of_us is not None:
@@ -209,8 +222,14 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._feed.options
         if options.start_version is not None or options.start_us is not None:
-            return {"version": first_version(options) - 1, "first": False}
-        return {"version": self._newest(), "first": True}
+            return self._offset(first_version(options) - 1)
+        return self._offset(self._newest(), first=True)
+
+    def _offset(self, version: int, *, first: bool = False) -> dict[str, Any]:
+        return {"table": self._feed.table_id, "version": version, "first": first}
+
+    def _checked(self, offset: dict[str, Any]) -> dict[str, Any]:
+        return of_table(offset, self._feed.table_id, self._feed.options.uri)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._feed.options.max_files is not None:
@@ -223,15 +242,17 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._until = self._newest()
 
     def _newest(self) -> int:
-        return load_pointer(connect(self._feed.options.uri)).snapshot.version
+        feed = self._feed
+        return load_pointer(bound(feed.options.uri, feed.table_id)).snapshot.version
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """As far as `limit` allows, at least one version that changed rows."""
         until = self._newest() if self._until is None else self._until
+        start = self._checked(start)
         if start["first"]:
-            return {"version": start["version"], "first": False}
+            return self._offset(start["version"])
         if isinstance(limit, ReadAllAvailable) or start["version"] >= until:
-            return {"version": max(until, start["version"]), "first": False}
+            return self._offset(max(until, start["version"]))
         files = size = 0
         end = start["version"]
         for step in self._feed.steps(start["version"], until):
@@ -241,11 +262,12 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
             over_files = isinstance(limit, ReadMaxFiles) and files > limit.max_files
             over_bytes = isinstance(limit, ReadMaxBytes) and size > limit.max_bytes
             if end > start["version"] and (over_files or over_bytes):
-                return {"version": end, "first": False}
+                return self._offset(end)
             end = step.version
-        return {"version": until, "first": False}
+        return self._offset(until)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        start, end = self._checked(start), self._checked(end)
         steps: list[Step] = []
         if start["first"]:
             steps.append(self._feed.rows_there(start["version"]))

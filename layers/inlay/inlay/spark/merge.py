@@ -51,7 +51,7 @@ from inlay.plan.change import (
     Request,
 )
 from inlay.spark.conditions import quoted
-from inlay.spark.connect import check_writable, connect
+from inlay.spark.connect import bound, check_writable, connect
 from inlay.spark.recent_rows import Recent, find_positions
 from inlay.spark.records import (
     DELETED,
@@ -64,6 +64,7 @@ from inlay.spark.records import (
     without_late,
 )
 from inlay.spark.reduced_state import without_entries
+from inlay.spark.sink import is_applied
 from inlay.spark.types import named_as_in, spelled
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def merge(
     `recent` is kept from merge to merge of one stream: rows that it wrote recently are then deleted by
     position.
     """
-    ctx = connect(uri)
+    ctx = bound(uri, None if recent is None else recent.table_id)
     result = MergeResult(committed=False, version=0)
     added: tuple[DataFile, ...] = ()
 
@@ -134,7 +135,7 @@ def merge(
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         snapshot = loaded.snapshot
         result = MergeResult(committed=False, version=snapshot.version)
-        if batch is not None and snapshot.ledger.streams.get(batch[0], -1) >= batch[1]:
+        if batch is not None and is_applied(snapshot, *batch):
             return None
         names = snapshot.schema
         given = _without_collation(changes.toDF(*named_as_in(names, changes.columns)))

@@ -24,8 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+# The local property that identifies a run of a query: Spark makes it the group of its jobs.
+_RUN_ID = "spark.jobGroup.id"
+# The local property, of the thread of a run, with the micro-batch that was merged into a table last.
+_MERGED = "inlay.merged "
+
+
 class MergeSink:
-    """Takes the arguments of `merge`. Each result is kept in `results` and passed to `on_result`."""
+    """Takes the arguments of `merge`. Each result is kept in `results` and passed to `on_result`.
+
+    A query merges into a table once in a micro-batch: a second time would be taken for a repetition, and is
+    refused (`InvalidRequest`).
+    """
 
     def __init__(
         self,
@@ -54,7 +64,15 @@ class MergeSink:
         self._recent = Recent()
 
     def __call__(self, records: DataFrame, batch_id: int) -> None:
-        query = context_of(records.sparkSession, "MergeSink").getLocalProperty(QUERY_ID)
+        context = context_of(records.sparkSession, "MergeSink")
+        query, run = map(context.getLocalProperty, (QUERY_ID, _RUN_ID))
+        merged = f"run {run} batch {batch_id}"
+        if context.getLocalProperty(_MERGED + self._uri) == merged:
+            raise InvalidRequest(
+                f"this micro-batch was merged into {self._uri} already, by a sink of the same query",
+                next_step="Unite the records before they are merged, or give each sink a query of its own",
+                table=self._uri,
+            )
         result = merge(
             records,
             self._uri,
@@ -66,5 +84,6 @@ class MergeSink:
             deleted_log=self._deleted_log,
             recent=self._recent,
         )
+        context.setLocalProperty(_MERGED + self._uri, merged)
         self.results.append(result)
         self._on_result(batch_id, result)

@@ -30,8 +30,8 @@ from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
-from inlay.spark.conditions import quoted
-from inlay.spark.connect import at_ref, connect
+from inlay.spark.conditions import default_of, quoted
+from inlay.spark.connect import at_ref, bound
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in, spark_schema
@@ -94,10 +94,11 @@ def append(
     *,
     ref: str | None = None,
     request_id: str | None = None,
+    table_id: str | None = None,
     native: Native = "auto",
 ) -> WriteResult:
     """Append a DataFrame's rows in one commit. `ref` is a branch; with a `request_id` it is done once,
-    however often it is asked for.
+    however often it is asked for; with a `table_id` only to the table of this id (`TableReplaced`).
 
     Columns are matched by name, in any case; nullable ones may be missing. Spark's own Parquet writer
     writes, or the source where `why_by_source` says so and with `native="never"`; the rows are the same.
@@ -108,16 +109,17 @@ def append(
         raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
     uri = at_ref(uri, ref)
     identity = request_id or str(uuid.uuid4())
-    options = WriteOptions(uri=uri, request_id=identity)
+    options = WriteOptions(uri=uri, request_id=identity, table_id=table_id)
     loaded, job = plan_write(options, frame.schema, overwrite=False)
-    ctx = connect(uri)
+    ctx = bound(uri, job.table_id)
     if job.done:
         return WriteResult(operation="append", committed=False, version=loaded.snapshot.version)
     root = None
     if native == "auto" and not _why_by_source(frame, loaded.snapshot):
         root = hadoop_root(frame.sparkSession, uri, keys.POINTER)
     if root is None:
-        frame.write.format("inlay").mode("append").option("requestId", identity).save(uri)
+        writer = frame.write.format("inlay").mode("append").option("tableId", job.table_id)
+        writer.option("requestId", identity).save(uri)
         return _result(ctx, job)
     with _written(frame, ctx, root, loaded) as files:
 
@@ -150,9 +152,19 @@ def _why_by_source(frame: DataFrame, snapshot: Snapshot) -> str:
         return "the table is partitioned"
     if Declared.of(snapshot).is_strict:
         return "the table has columns whose values are checked one by one"
+    if _is_observed(frame):
+        return (
+            "Spark would report what it observes of the DataFrame to a session of the writer's own"
+        )
     if not _has_same_types(frame.schema, snapshot.schema):
         return "Spark would write other types than the table's"
     return ""
+
+
+def _is_observed(frame: Any) -> bool:
+    patterns = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    plan = frame._jdf.queryExecution().analyzed()
+    return bool(plan.containsPattern(patterns.COLLECT_METRICS()))
 
 
 def _has_same_types(given: StructType, schema: Schema) -> bool:
@@ -267,24 +279,23 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
     for field, wanted in zip(schema.fields, spark_schema(schema), strict=True):
         found = given.get(field.name)
         if found is None:
-            column = f.lit(None).cast(wanted.dataType)
+            column = default_of(field, wanted.dataType)
         else:
-            column = _with_nullability(frame, found, nullable=field.nullable)
+            column = _attribute(frame, found, required=not field.nullable)
+        if field.nullable:
+            # True of every row, which the optimizer does not know: it finds many a column to have no NULL.
+            column = f.when(f.spark_partition_id() >= 0, column)
         yield column.alias(field.name)
 
 
-def _with_nullability(frame: Any, name: str, *, nullable: bool) -> Any:
-    from pyspark.sql import functions as f
+def _attribute(frame: Any, name: str, *, required: bool) -> Any:
+    """A column of the frame; if it is required, checked to have no NULL when it is written."""
     from pyspark.sql.classic.column import Column
 
     jvm = frame.sparkSession._jvm
     place = frame.columns.index(name)
-    attribute = frame._jdf.queryExecution().analyzed().output().apply(place)
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    if nullable:
-        # True of every row, which the optimizer does not know: it finds many a column to have no NULL.
-        return f.when(f.spark_partition_id() >= 0, Column(expressions.column(attribute)))
-    checks = jvm.org.apache.spark.sql.catalyst.expressions.objects
-    return Column(
-        expressions.column(checks.AssertNotNull(attribute, jvm.PythonUtils.toSeq([name])))
-    )
+    found = frame._jdf.queryExecution().analyzed().output().apply(place)
+    if required:
+        checks = jvm.org.apache.spark.sql.catalyst.expressions.objects
+        found = checks.AssertNotNull(found, jvm.PythonUtils.toSeq([name]))
+    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(found))

@@ -43,6 +43,7 @@ _WRITE = (
     "path",
     "ref",
     "requestId",
+    "tableId",
     "replaceWhere",
     "partitionOverwriteMode",
     "mergeSchema",
@@ -108,13 +109,15 @@ PartitionOverwrite = Literal["static", "dynamic"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """`request_id` makes the write idempotent, also across runs of a job. `replace_where` is SQL text: with
+    """`request_id` makes the write idempotent, also across runs of a job. `table_id` is that of the table
+    that is meant, where another may have taken its place. `replace_where` is SQL text: with
     mode overwrite, the rows that the written ones replace. `partitions` defines what an overwrite without
     it replaces: all rows ("static"), or those of the written partitions ("dynamic"). `merge_schema` adds
     columns of the data that the table lacks; the last three apply when the write creates the table."""
 
     uri: str
     request_id: str | None = None
+    table_id: str | None = None
     replace_where: str | None = None
     partitions: PartitionOverwrite | None = None
     merge_schema: bool = False
@@ -177,6 +180,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         uri=_uri(found),
         request_id=found.get("requestId"),
+        table_id=found.get("tableId"),
         replace_where=found.get("replaceWhere"),
         partitions=_partition_overwrite(found),
         merge_schema=_flag(found, "mergeSchema"),

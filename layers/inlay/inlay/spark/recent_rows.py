@@ -34,8 +34,9 @@ _CACHED = "keys and positions: "
 @dataclass(slots=True)
 class Recent:
     """The map of one stream of merges. `seen` is the version up to which it is complete: all rows added
-    later are in `files`."""
+    later are in `files`. `table_id` is that of the table of the first merge."""
 
+    table_id: str | None = None
     seen: int = 0
     files: tuple[DataFile, ...] = ()
     contents: Contents | None = None  # of the last state: most of the next one's
@@ -50,6 +51,7 @@ class Recent:
             self.files = ()
         # Compaction removes files; its outputs are not searched.
         self.files = tuple(live[file.key] for file in self.files if file.key in live)
+        self.table_id = state.snapshot.table_id
         self.seen = state.snapshot.version
         self.contents = state.contents
         return self.files

@@ -11,7 +11,7 @@ with the tasks' messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
+from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.metadata.load import load_pointer
@@ -27,7 +28,7 @@ from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AdvanceStream, Change, Request
-from inlay.spark.connect import connect, load_writable
+from inlay.spark.connect import bound, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in
 from inlay.spark.writer import QUERY_ID, check_fits_table
@@ -46,11 +47,23 @@ class BatchFiles(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyp
 
 class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # as above
     def __init__(self, options: WriteOptions, data: StructType, *, overwrite: bool) -> None:
-        if overwrite or options.replace_where is not None:
+        if overwrite or options.replace_where is not None or options.partitions is not None:
             raise InvalidRequest(
                 "a stream only appends", next_step='Use outputMode("append") or "update"'
             )
+        if options.request_id is not None:
+            raise InvalidRequest(
+                "a stream's micro-batches are known by their query", next_step="Leave requestId out"
+            )
+        if options.merge_schema or any(
+            (options.primary_key, options.sort_by, options.partition_by)
+        ):
+            raise InvalidRequest(
+                "a stream neither creates nor alters its table",
+                next_step="Do it before the stream starts: inlay.create(…), Table.alter(add=…)",
+            )
         self._uri = options.uri
+        self._table_id = options.table_id
         self._data = data
 
     # -- on the executors ---------------------------------------------------------------------
@@ -58,7 +71,7 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchFiles:
         # Read for each batch: a query runs for weeks, and an upload must be younger than the table's
         # garbage collection boundary when it is committed.
-        ctx, loaded = load_writable(self._uri)
+        ctx, loaded = load_writable(self._uri, self._table_id)
         snapshot = loaded.snapshot
         schema = snapshot.schema
         check_fits_table(self._data, schema)
@@ -98,10 +111,10 @@ def commit_batch(
     started_us: int,
 ) -> bool:
     """Commits the files of a query's micro-batch, which were written for the table of this id; False when
-    that batch, or a later one, was committed before. Raises `TableReplaced`."""
-    ctx = replace(connect(uri), table_id=table_id)
+    it was committed before. Raises `TableReplaced`."""
+    ctx = bound(uri, table_id)
     loaded = load_pointer(ctx)
-    if loaded.snapshot.ledger.streams.get(query, -1) >= batch:
+    if is_applied(loaded.snapshot, query, batch):
         return False
     change = Change(
         operation="append",
@@ -116,3 +129,17 @@ def commit_batch(
     )
     expect_committed(ctx, commit(ctx, change, base=loaded))
     return True
+
+
+def is_applied(snapshot: Snapshot, query: str, batch: int) -> bool:
+    """Whether the table has a query's micro-batch. Spark repeats none but the last: one before it is of a
+    checkpoint that was put back, where other rows have its number, or of a second driver. Raises
+    `InvalidRequest`, because those rows would be taken for repeated ones."""
+    last = snapshot.ledger.streams.get(query, -1)
+    if last > batch:
+        raise InvalidRequest(
+            f"the table has micro-batch {last} of the query {query}, which is at {batch}: its checkpoint "
+            "is older than the table, or it runs twice",
+            next_step="Start it with a new checkpoint, at the first rows that the table lacks",
+        )
+    return last == batch

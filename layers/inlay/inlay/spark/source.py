@@ -111,12 +111,12 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
     ) -> InlayStreamReader | InlayFeedStream:
         from inlay.errors import InvalidRequest
         from inlay.ops.metadata.load import load_pointer
-        from inlay.spark.connect import connect, is_tag
+        from inlay.spark.connect import bound, is_tag
         from inlay.spark.options import read_options
         from inlay.spark.stream import InlayStreamReader
 
         options = read_options(self.options)
-        ctx = connect(options.uri)
+        ctx = bound(options.uri, self._table_id)
         loaded = load_pointer(ctx)
         if is_tag(ctx, loaded):
             raise InvalidRequest(

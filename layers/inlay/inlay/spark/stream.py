@@ -8,9 +8,11 @@ expires before the query reaches it ends the query with an error, never with a g
 
 An offset states what has been read:
 
-    {"version": 7, "files": 0, "first": false}    all of the versions up to 7
-    {"version": 7, "files": 3, "first": false}    and 3 files of what version 8 adds
-    {"version": 7, "files": 3, "first": true}     3 files of the live rows at version 7
+    {"version": 7, "files": 0, "first": false, …}    all of the versions up to 7
+    {"version": 7, "files": 3, "first": false, …}    and 3 files of what version 8 adds
+    {"version": 7, "files": 3, "first": true, …}     3 files of the live rows at version 7
+
+and of which table, by its id: versions of another one at its place are other versions (`TableReplaced`).
 
 Files are read in the order of the entries, which is the same whenever a version is read; files that have to
 be compared with what they replaced count as one.
@@ -46,8 +48,8 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.scan.scan import FileTask
-from inlay.spark.connect import connect, load_state
-from inlay.spark.feed import StepPartition, slim_step
+from inlay.spark.connect import bound, connect, load_state
+from inlay.spark.feed import StepPartition, of_table, slim_step
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.tasks import TaskReader
@@ -60,6 +62,7 @@ Piece = FileTask | StepPartition
 class Offset:
     """See the module's head."""
 
+    table: str
     version: int
     files: int = 0
     first: bool = False
@@ -76,6 +79,7 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             )
         self._options = options
         self._schema = state.snapshot.schema
+        self._table_id = state.snapshot.table_id
         self._tasks = TaskReader(options.uri, self._schema, asked)
         self._where: Predicate = TRUE
         if options.where is not None:
@@ -87,10 +91,12 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options
         if options.start_version is not None:
-            return asdict(Offset(version=options.start_version - 1))
+            return asdict(Offset(table=self._table_id, version=options.start_version - 1))
         state = load_state(options.uri, as_of_us=options.start_us)
         # From a time on: rows that existed before are not included.
-        return asdict(Offset(version=state.snapshot.version, first=options.start_us is None))
+        is_first = options.start_us is None
+        offset = Offset(table=self._table_id, version=state.snapshot.version, first=is_first)
+        return asdict(offset)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_files is not None:
@@ -101,13 +107,16 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The query ends with the version that is current now, however much is added while it runs."""
-        self._until = load_pointer(connect(self._options.uri)).snapshot.version
+        self._until = self._newest().snapshot.version
+
+    def _newest(self) -> LoadedTable:
+        return load_pointer(bound(self._options.uri, self._table_id))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """As far as `limit` allows, at least one file."""
-        current = load_pointer(connect(self._options.uri))
+        current = self._newest()
         until = current.snapshot.version if self._until is None else self._until
-        offset = Offset(**start)
+        offset = self._offset(start)
         taken = size = 0
         while offset.first or offset.version < until:
             pieces = self._step(current, offset)
@@ -123,7 +132,7 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return asdict(offset)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        pieces = list(self._between(Offset(**start), Offset(**end)))
+        pieces = list(self._between(self._offset(start), self._offset(end)))
         files = plan_partitions(
             [piece for piece in pieces if isinstance(piece, FileTask)],
             partition_bytes=self._options.partition_bytes,
@@ -131,8 +140,11 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         )
         return [*files, *(piece for piece in pieces if isinstance(piece, StepPartition))]
 
+    def _offset(self, found: dict[str, Any]) -> Offset:
+        return Offset(**of_table(found, self._table_id, self._options.uri))
+
     def _between(self, start: Offset, end: Offset) -> Iterator[Piece]:
-        current = load_pointer(connect(self._options.uri))
+        current = self._newest()
         offset = start
         while offset != end:
             last = (offset.version, offset.first) == (end.version, end.first)
@@ -198,6 +210,5 @@ def _bytes(piece: Piece) -> int:
 
 def _after(offset: Offset) -> Offset:
     """The end of the step of `offset`."""
-    if offset.first:
-        return Offset(version=offset.version)
-    return Offset(version=offset.version + 1)
+    version = offset.version if offset.first else offset.version + 1
+    return Offset(table=offset.table, version=version)

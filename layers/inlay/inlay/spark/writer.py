@@ -19,13 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import inlay
-from inlay.errors import (
-    ConcurrentChange,
-    InvalidRequest,
-    TableExists,
-    TableNotFound,
-    TableReplaced,
-)
+from inlay.errors import ConcurrentChange, InvalidRequest, TableExists, TableNotFound
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
@@ -43,7 +37,7 @@ from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.metadata.state import State
-from inlay.spark.connect import connect, load_writable, place, ref_of
+from inlay.spark.connect import bound, connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_in
 
@@ -127,8 +121,10 @@ def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedT
     """The table, with the columns of the data. It is created, or altered, by a separate commit before the
     data is written: if the write then fails, an empty table, or an empty column, is left."""
     try:
-        ctx, loaded = load_writable(options.uri)
+        ctx, loaded = load_writable(options.uri, options.table_id)
     except TableNotFound:
+        if options.table_id is not None:
+            raise
         with suppress(TableExists):  # by another writer meanwhile
             inlay.create(
                 place(options.uri),
@@ -147,7 +143,7 @@ def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedT
         arrow = arrow_for_new(StructType([data[n] for n in missing]))
         columns = pa.schema([field.with_nullable(True) for field in arrow])
         inlay.open(place(options.uri), ref=ref_of(options.uri)).alter(add=columns)
-    return load_writable(options.uri)
+    return load_writable(options.uri, loaded.snapshot.table_id)
 
 
 def append_request(identity: str) -> Request:
@@ -277,10 +273,8 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         nothing = not files and job.replaces is None and not job.named
         if job.done or nothing:
             return
-        ctx = connect(job.uri)
+        ctx = bound(job.uri, job.table_id)
         loaded = load_pointer(ctx)
-        if loaded.snapshot.table_id != job.table_id:
-            raise TableReplaced(f"{job.uri} is another table now", table=job.uri)
         if job.by_partition:
             commit_planned(ctx, loaded, lambda base: self._replacing(ctx, base, files))
             return

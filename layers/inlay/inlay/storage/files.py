@@ -143,4 +143,8 @@ def typed(key: str) -> Iterator[None]:
                 key=key,
                 next_step="Use shorter names",
             ) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreUnavailable(
+                "the file system has no space left", key=key, next_step="Free space, then try again"
+            ) from error
         raise StoreUnavailable(f"the file system failed: {error}", key=key) from error

@@ -184,4 +184,9 @@ def _until_known(
         if found is not None:
             return found
         # Deleted between the answer and the read: nothing is there that we know of.
-    raise StoreUnavailable(f"cannot write {key} in {MAX_TRIES} tries", key=key) from failure
+    why = f": {failure.message}" if failure else ""
+    raise StoreUnavailable(
+        f"cannot write {key} in {MAX_TRIES} tries{why}",
+        next_step=failure.next_step if failure else "",
+        key=key,
+    ) from failure

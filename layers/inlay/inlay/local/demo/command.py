@@ -15,7 +15,10 @@ def demo(
     files: Annotated[int, typer.Option(min=2, help="Parquet files that land.")] = 4,
     endpoint_url: Annotated[
         str | None,
-        typer.Option(help="Keep bucket and table on this S3 server instead of the embedded one."),
+        typer.Option(
+            metavar="URL",
+            help="Keep bucket and table on this S3 server instead of the embedded one.",
+        ),
     ] = None,
     spark: Annotated[bool, typer.Option(help="Read with Spark after every step.")] = True,
 ) -> None:

@@ -28,6 +28,8 @@ from inlay.storage.base import Location, Missing
 
 # The footer of a Puffin object of ten thousand vectors is some 2 MB; most have a few.
 PUFFIN_TAIL_BYTES = 64 * 1024
+# "Reserved Field IDs" in Iceberg's specification.
+RESERVED_IDS = 2_147_483_447
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,9 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
         recorded = snapshot.schema_by_id(entry.schema_id)
         wrong = _wrong_layouts(footer, recorded, snapshot.schema)
         if wrong and entry.adopted:
-            return Verdict(reason=f"it is adopted in place, and {wrong}: ingest it by copy instead")
+            return Verdict(
+                reason=f"it is adopted in place, and {wrong}: ingest it, or adopt its table, with copy"
+            )
         if wrong:
             return Verdict(repack=True)
         same = stamped(footer, recorded, views=entry.adopted) is footer
@@ -76,10 +80,20 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
     if same:
         return Verdict()
     if entry.adopted:
+        has = "has row ids of the table it comes from"
+        lacks = "lacks the table's field ids"
         return Verdict(
-            reason="it is adopted in place and lacks the table's field ids: ingest it by copy instead"
+            reason=f"it is adopted in place and {has if _has_row_ids(footer) else lacks}: ingest it, or "
+            "adopt its table, with copy"
         )
     return Verdict(stamp=True)
+
+
+def _has_row_ids(footer: Footer) -> bool:
+    """Whether a column has an id that Iceberg keeps for its metadata columns. Iceberg Java writes `_row_id`
+    when it compacts; readers prefer it to the row ids that the publication gives."""
+    ids = (element.get(Element.FIELD_ID) for element in footer.schema)
+    return any(isinstance(each, int) and each >= RESERVED_IDS for each in ids)
 
 
 def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:

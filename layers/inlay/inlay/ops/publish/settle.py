@@ -107,8 +107,8 @@ def refuse_open_erasure(loaded: LoadedTable) -> None:
         if erasure.predicate is not None:
             raise Unpublishable(
                 f"the erasure {erasure.id!r} is still in progress",
-                next_step="Publish it once every file is rewritten: run the rewrite function, then "
-                "collect_garbage",
+                next_step="Publish it once the erasure's files are rewritten (inlay rewrite) and its "
+                "predicate is forgotten (inlay gc); the functions do both",
                 version=loaded.pointer.version,
             )
 

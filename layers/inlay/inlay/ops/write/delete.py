@@ -29,7 +29,7 @@ from inlay.format.expression import Condition
 from inlay.format.predicate import And, Comparison, In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive, Value
+from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
@@ -38,8 +38,8 @@ from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.parquet.arrow.calculate import CalculatedFilter
-from inlay.parquet.arrow.conform import decoded
-from inlay.parquet.arrow.types import arrow_primitive, to_physical
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.parquet.read.reader import RowFilter, read_positions
 from inlay.plan.change import (
     AddMarkers,
@@ -206,59 +206,44 @@ def _stored_bytes(predicate: Predicate) -> int:
     return len(stored.encode("utf-8"))
 
 
-def _without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories as their values, of which Arrow casts not all."""
-    if not pa.types.is_dictionary(column.type):
-        return column
-    chunks = [decoded(chunk) for chunk in column.chunks]
-    return pa.chunked_array(chunks) if chunks else pa.chunked_array([], pa.null())
-
-
 def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:
     """Markers for a table of keys: an IN list for a few, else Parquet objects of at most 32 MB."""
     schema = loaded.snapshot.schema
     if len(set(keys.column_names)) < len(keys.column_names):
         raise SchemaMismatch(f"the keys name a column twice: {keys.column_names}", table=ctx.uri)
-    fields = []
+    fields: list[tuple[Field, Primitive]] = []
     for name in keys.column_names:
-        field = schema.column(name)
-        if field is None or not isinstance(field.type, Primitive):
+        found = schema.column(name)
+        if found is None or not isinstance(found.type, Primitive):
             raise SchemaMismatch(
                 f"the keys have a column {name!r}, which is not a primitive column of this table",
                 next_step=f"The columns are: {', '.join(schema.names)}",
                 table=ctx.uri,
             )
-        fields.append((field.id, field.type))
+        fields.append((found, found.type))
     if not fields:
         raise SchemaMismatch("the keys have no columns", table=ctx.uri)
+    # As rows are taken: a key that a cast would change would delete rows that nobody named.
+    columns = Schema(
+        schema.id, tuple(replace(found, nullable=True, default=None) for found, _ in fields)
+    )
     try:
-        keys = pa.table([_without_codes(c) for c in keys.columns], keys.column_names).cast(
-            pa.schema(
-                [
-                    pa.field(n, arrow_primitive(t))
-                    for n, (_, t) in zip(keys.column_names, fields, strict=True)
-                ]
-            )
-        )
-    except pa.ArrowException:
-        # Arrow's message contains the value, and values are never reported.
-        raise SchemaMismatch(
-            f"the keys do not fit the columns {keys.column_names}",
-            next_step="Cast the keys to the types of the table's columns",
-            table=ctx.uri,
-        ) from None
+        batches = [conform(batch, columns, columns, by_value=True) for batch in keys.to_batches()]
+    except SchemaMismatch as error:
+        raise error.about(table=ctx.uri) from None
+    keys = pa.Table.from_batches(batches, schema=schema_to_arrow(columns))
     keys = keys.drop_null().group_by(keys.column_names, use_threads=False).aggregate([])
     if keys.num_rows == 0:
         return
     if len(fields) == 1 and keys.num_rows <= INLINE_KEYS:
-        field_id, kind = fields[0]
+        [(found, kind)] = fields
         values = {to_physical(v, kind) for v in keys.column(0)}
-        listed = In(field_id, kind, tuple(v for v in values if v is not None))
+        listed = In(found.id, kind, tuple(v for v in values if v is not None))
         if not kind.is_float and _stored_bytes(listed) <= MAX_PREDICATE_BYTES:
             yield marker_of(ctx, loaded, listed)
             return
     keys = keys.sort_by([(n, "ascending") for n in keys.column_names])
-    ids = tuple(i for i, _ in fields)
+    ids = tuple(found.id for found, _ in fields)
     for chunk in _in_objects(keys):
         yield _write_keys(ctx, loaded, ids, chunk)
 

@@ -155,7 +155,7 @@ def count_rows(
     unknown: dict[str, FileTask] = {}
     for task in tasks:
         name = _count_name(task, wanted)
-        known = objects.cache.get(name)
+        known = objects.cache.get(name) if wanted.where is None else None
         if known is None:
             unknown[name] = task
         else:

@@ -395,7 +395,14 @@ class Draft:
                 young = [e for e in expired if e not in past]
                 return dataclasses.replace(snapshot, expired=(*past[-1:], *young))
             case OpenErasure(erasure):
-                opened = dataclasses.replace(erasure, opened_version=version, phase_version=version)
+                # Files that its marker empties by metadata alone have left in this commit.
+                opened = dataclasses.replace(
+                    erasure,
+                    opened_version=version,
+                    phase_version=version,
+                    objects=self.dropped_files,
+                    rows=self.dropped_rows,
+                )
                 return dataclasses.replace(snapshot, erasures=(*snapshot.erasures, opened))
             case MoveErasures(erasures):
                 moved = {e.id: e for e in erasures}
