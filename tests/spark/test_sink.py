@@ -10,14 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import inlay
+from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.codec import encode_snapshot
 from inlay.format.keys import POINTER
 from inlay.format.snapshot import Tier
 from inlay.ops.commit import driver
 from inlay.spark.merge_sink import MergeSink
-from inlay.spark.sink import commit_batch
+from inlay.spark.options import write_options
+from inlay.spark.sink import InlayStreamWriter, commit_batch
+from inlay.spark.types import spark_schema
 from inlay.storage.directory import DirectoryStore, system_now_us
 
 pytestmark = pytest.mark.spark
@@ -212,3 +216,27 @@ def test_rows_that_do_not_fit_fail_the_query_and_not_the_table(
     with pytest.raises(Exception, match="column 'id' is string in the data"):
         query.awaitTermination()
     assert table.refresh().version == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"replaceWhere": "id = 1"}, "only appends"),
+        ({"partitionOverwriteMode": "dynamic"}, "only appends"),
+        ({"requestId": "r"}, "known by their query"),
+        ({"mergeSchema": "true"}, "neither creates nor alters"),
+        ({"primaryKey": "id"}, "neither creates nor alters"),
+    ],
+)
+def test_what_a_stream_does_not_do_is_refused(options: dict[str, str], complaint: str) -> None:
+    asked = write_options({"path": "file:///nowhere", **options})
+    with pytest.raises(InvalidRequest, match=complaint):
+        InlayStreamWriter(asked, StructType(), overwrite=False)
+
+
+def test_a_stream_with_a_tables_id_writes_into_no_other(new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    schema = spark_schema(table.snapshot.schema)
+    asked = write_options({"path": table.uri, "tableId": "another"})
+    with pytest.raises(TableReplaced):
+        InlayStreamWriter(asked, schema, overwrite=False).write(iter(()))

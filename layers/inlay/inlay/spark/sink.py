@@ -47,11 +47,23 @@ class BatchFiles(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyp
 
 class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # as above
     def __init__(self, options: WriteOptions, data: StructType, *, overwrite: bool) -> None:
-        if overwrite or options.replace_where is not None:
+        if overwrite or options.replace_where is not None or options.partitions is not None:
             raise InvalidRequest(
                 "a stream only appends", next_step='Use outputMode("append") or "update"'
             )
+        if options.request_id is not None:
+            raise InvalidRequest(
+                "a stream's micro-batches are known by their query", next_step="Leave requestId out"
+            )
+        if options.merge_schema or any(
+            (options.primary_key, options.sort_by, options.partition_by)
+        ):
+            raise InvalidRequest(
+                "a stream neither creates nor alters its table",
+                next_step="Do it before the stream starts: inlay.create(…), Table.alter(add=…)",
+            )
         self._uri = options.uri
+        self._table_id = options.table_id
         self._data = data
 
     # -- on the executors ---------------------------------------------------------------------
@@ -59,7 +71,7 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchFiles:
         # Read for each batch: a query runs for weeks, and an upload must be younger than the table's
         # garbage collection boundary when it is committed.
-        ctx, loaded = load_writable(self._uri)
+        ctx, loaded = load_writable(self._uri, self._table_id)
         snapshot = loaded.snapshot
         schema = snapshot.schema
         check_fits_table(self._data, schema)
