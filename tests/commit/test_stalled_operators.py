@@ -373,3 +373,44 @@ def test_a_creation_that_stalls_at_any_request(deed, end, versioned):
             place.excused |= {1, 2}  # of a table that was begun again before anybody repaired it
         place.check()
     assert at > 2
+
+
+@pytest.mark.parametrize("versioned", [False, True], ids=["plain", "versioned"])
+def test_a_repair_of_a_sound_table_leaves_nothing_that_stops_its_writers(versioned):
+    """What others commit between two of its requests is no sign that the pointer went back."""
+    for at in range(1, MOST_REQUESTS):
+        place = Place(versioned)
+        create(place.context(), SCHEMA)
+        for _ in range(3):
+            place.append()
+        if not stalled(
+            place, ACTS["repair"], at, lambda place: (place.append(), place.append()), "resumed"
+        ):
+            break
+        place.append()
+        assert not list(verify(place.context(), depth="footers").errors)
+    assert at > 2
+
+
+@pytest.mark.parametrize("versioned", [False, True], ids=["plain", "versioned"])
+def test_a_repair_that_loses_to_commits_leaves_no_history_that_the_next_goes_on_from(versioned):
+    """An archive of another table is far beyond the pointer, so that others still commit. A repair passed
+    over its number, archived itself and lost its swap; the next one took that archive for the table, and
+    what had been committed was gone."""
+    other = Place(versioned, processes=1_000)
+    create(other.context(), SCHEMA)
+    for _ in range(12):
+        other.append()
+    for at in range(1, MOST_REQUESTS):
+        place = Place(versioned)
+        create(place.context(), SCHEMA)
+        for _ in range(3):
+            place.append()
+        place.store.put(f"{ROOT}/{keys.archive_key(11)}", other.archive(11))
+        if not stalled(
+            place, ACTS["repair"], at, lambda place: (place.append(), place.append()), "resumed"
+        ):
+            break
+        place.check()
+        assert not place.excused
+    assert at > 2

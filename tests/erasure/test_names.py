@@ -20,6 +20,7 @@ from inlay.format.snapshot import Ref
 from inlay.ops.erase.kept import WITHHELD
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.refs.refs import branch
+from inlay.plan.pruning.literals import texts_of
 from inlay.plan.pruning.readings import names_any
 from inlay.storage.base import Location
 from inlay.table import Table
@@ -221,3 +222,16 @@ def test_a_pair_that_names_it_in_another_spelling_goes(people: People, how: str)
     body = people.store.get(people.ctx.key(entry.key)).body
     assert set(pq.read_metadata(io.BytesIO(body)).metadata) == {b"other", b"ARROW:schema"}
     assert people.ids() == [1, 3]
+
+
+def test_bytes_are_found_in_the_spellings_of_programs() -> None:
+    raw = bytes(range(160, 176))
+    texts = texts_of(Comparison(1, "=", Literal(Primitive("fixed", 16), raw)))
+    for said in (
+        "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf",
+        "A0A1A2A3A4A5A6A7A8A9AAABACADAEAF",
+        "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf",
+        "{A0A1A2A3-A4A5-A6A7-A8A9-AAABACADAEAF}",
+    ):
+        assert names_any(said.encode(), texts)
+    assert not names_any(b"a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeae", texts)

@@ -67,6 +67,7 @@ class Auditor:
         # Where an operator moves the pointer: every commit's state, and in which commit each request was
         # acknowledged.
         self.operated = False
+        self.former: dict[str, Model] = {}  # of tables that were here before, by their ids
         self.states: dict[str, Auditor] = {}
         self.told: dict[str, str] = {}
         self.who: Callable[[], str] = lambda: (
@@ -97,8 +98,27 @@ class Auditor:
         self.operated, self.who = True, who
         self._remember(self.snapshots[self.newest])
 
-    def acknowledge(self, request: str, version: int, commit_id: str | None) -> None:
-        """A caller was told that its request is part of this version, by this commit."""
+    @property
+    def table_id(self) -> str:
+        """ "" while there is none."""
+        return self.snapshots[self.newest].table_id if self.newest else ""
+
+    def replaced(self) -> None:
+        """The table was removed in one step. What is created next is another one."""
+        if self.newest:
+            self.former[self.table_id] = self.model.copy()
+        self.model.begin()
+        landed_us = self.landed_us
+        self.go_on_from(Auditor(self.ctx, self.model, self.now_us, self.grace_us, self.life_us))
+        self.landed_us, self.refs = landed_us, RefModel(self.model)
+        self.states, self.told, self._archived = {}, {}, {}
+        self._is_behind = False
+
+    def acknowledge(self, request: str, version: int, commit_id: str | None, table_id: str) -> None:
+        """A caller was told that its request is part of this version of this table, by this commit."""
+        if table_id in self.former:
+            self.former[table_id].acknowledge(request, version)
+            return
         if self.operated:
             there = self.snapshots.get(version)
             if (
@@ -222,6 +242,7 @@ class Auditor:
         if version > 1:
             self._check_succession(snapshot)
         self.newest = version
+        self.model.table_id = snapshot.table_id
         self.snapshots[version] = snapshot
         self.seen_us[version] = self.now_us()
         self.bytes_of[version] = got.body

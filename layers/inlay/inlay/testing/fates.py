@@ -96,7 +96,7 @@ class World:
         return FaultyStore(
             _Watched(store, self.after_write),
             self._fate_of,
-            again=lambda sent: self.scheduler.pause(),
+            again=self._send_again,
             later=lambda request: self.in_flight.append((self.scheduler.now_us, request)),
         )
 
@@ -109,6 +109,13 @@ class World:
         finally:
             self.sending.remove(sent)
         return drawn if isinstance(drawn, Fate) else Fate.DONE
+
+    def _send_again(self, sent: Sent) -> None:
+        self.sending.append(sent)
+        try:
+            self.scheduler.pause()
+        finally:
+            self.sending.remove(sent)
 
     def _wait_for_turn(self, sent: Sent, drawn: Fate | str) -> None:
         noted = (

@@ -68,6 +68,8 @@ class Model:
     applied: dict[str, int] = field(default_factory=dict)
     acknowledged: dict[str, int] = field(default_factory=dict)
     erasing: dict[str, Callable[[Row], bool]] = field(default_factory=dict)  # by erasure id
+    meant: dict[str, str] = field(default_factory=dict)  # table id, of requests sent to one table
+    table_id: str = ""
 
     def copy(self) -> Model:
         return Model(
@@ -78,11 +80,17 @@ class Model:
             dict(self.applied),
             dict(self.acknowledged),
             dict(self.erasing),
+            self.meant,
+            self.table_id,
         )
+
+    def begin(self) -> None:
+        """Another table, of which nothing is known. What was asked stays."""
+        self.rows_at, self.applied, self.acknowledged = {}, {}, {}
 
     def go_on_from(self, other: Model, acknowledged: dict[str, int]) -> None:
         """The table is as another model has it; what was asked of it stays."""
-        self.unnamed, self.rows_at = dict(other.unnamed), dict(other.rows_at)
+        self.unnamed, self.rows_at = {**other.unnamed, **self.unnamed}, dict(other.rows_at)
         self.applied, self.acknowledged = dict(other.applied), acknowledged
 
     def intend(self, request: str, intent: Intent | SnapshotDelete) -> None:
@@ -141,6 +149,8 @@ class Model:
             )
         if request not in self.intents:
             raise Violation(f"version {version} names a request nobody made: {request}")
+        if self.meant.get(request, self.table_id) != self.table_id:
+            raise Violation(f"version {version} applies {request}, which was sent to another table")
         self.applied[request] = version
         return self.intents[request]
 

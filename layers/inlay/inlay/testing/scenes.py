@@ -30,7 +30,7 @@ from inlay.ops.write.delete import delete
 from inlay.ops.write.update import update
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
-from inlay.testing import model
+from inlay.testing import model, replacers
 from inlay.testing.cast import (
     COLUMNS,
     OWNERS,
@@ -81,6 +81,32 @@ HASTY_COMPACTOR = tidier(compact, times=8, pause=1)
 
 CROWD = Scene(full_cast)
 OPERATED = Scene(operators_cast, Odds(slow=0.1, lost=0.05))
+
+
+def _replaced(counts: Mapping[str, int], **acts: Act) -> Cast:
+    def cast(sim: Simulation) -> None:
+        replacers.begin(sim)
+        of(counts, **acts)(sim)
+
+    return cast
+
+
+# Another table is created at the place of the first, while writers, maintenance and branches work.
+REPLACED = Scene(
+    _replaced(
+        {
+            "append": 2,
+            "unnamed": 2,
+            "ingest": 1,
+            "tombstone": 1,
+            "keys": 1,
+            "upsert": 1,
+            "compact": 1,
+        }
+        | {"erase": 1, "collect": 1},
+    ),
+    Odds(slow=0.1, late=0),
+)
 
 # Nothing but the look after the swap keeps their rows from coming twice, or from being lost.
 UNNAMED = Scene(of({"unnamed": 5}), Odds(lost=0.2, twice=0.1, slow=0.25))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -75,6 +75,7 @@ class Simulation:
     landed: dict[str, IngestSource] = field(default_factory=dict)  # whose events were sent
     published: bool = False  # whether the table is shown to other engines
     shown: int = 0  # the newest version that one of them was shown
+    handles: bool = False  # whether a request is of the table to which it was first sent
     before_settling: Callable[[], None] = lambda: None
     next_id: int = 0
     # To go on from another simulation, under another scheduler (`testing.interleavings`).
@@ -110,17 +111,17 @@ class Simulation:
     def start(self) -> None:
         """Create the table, calmly; faults begin afterwards."""
         ctx = self.actor_context("creator")
-        create(
-            ctx,
-            SCHEMA,
-            primary_key=["id"],
-            properties={
-                "history.days": 2,
-                "gc.grace_days": GRACE_DAYS,
-                "isolation": "serializable" if self.serializable else "snapshot",
-            },
-        )
+        create(ctx, SCHEMA, primary_key=["id"], properties=self.properties)
         self.world.odds = self.odds
+
+    @property
+    def properties(self) -> dict[str, object]:
+        """Of every table here."""
+        return {
+            "history.days": 2,
+            "gc.grace_days": GRACE_DAYS,
+            "isolation": "serializable" if self.serializable else "snapshot",
+        }
 
     def context(self, store: object, rng: random.Random, skew: float = 1.0) -> Context:
         return Context(
@@ -138,6 +139,13 @@ class Simulation:
         rng = random.Random(f"{self.seed}/{name}/{self.next_id}")
         self.next_id += 1
         return self.context(store, rng, skew=rng.choice([0.5, 1.0, 1.0, 3.0]))
+
+    def context_for(self, name: str, request: str | None) -> Context:
+        """A process that has opened the table, if requests are sent to a table."""
+        ctx = self.actor_context(name)
+        if not self.handles or request is None:
+            return ctx
+        return replace(ctx, table_id=self.model.meant.setdefault(request, self.auditor.table_id))
 
     def land(self, name: str, table: pa.Table) -> IngestSource:
         """Drop a Parquet object into the landing zone; its event is what is returned."""
@@ -166,18 +174,20 @@ class Simulation:
     ) -> None:
         """Do one request until it is acknowledged, as a queue would: after a kill a new process takes
         the same request up again. Errors that say so end it."""
-        ctx = self.actor_context(name)
+        ctx = self.context_for(name, request)
         for _ in range(TRIES):
             try:
                 outcome = operation(ctx)
             except Killed:
                 if self.scheduler.stopping:
                     raise
-                ctx = self.actor_context(name)
+                ctx = self.context_for(name, request)
             except OutcomeUnknown:
                 if request is None:
                     return
             except InlayError as error:
+                if ctx.table_id not in (None, self.auditor.table_id):
+                    return  # its table is gone
                 if self.auditor.operated and isinstance(error, BY_HAND):
                     ctx.clock.sleep(self.rng.uniform(0.5, 5))
                 elif error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
@@ -188,15 +198,17 @@ class Simulation:
                     raise Violation(f"{name} met {type(error).__name__}: {error}") from error
             else:
                 if request is not None:
-                    self._acknowledge(request, outcome)
+                    self.acknowledge(request, outcome)
                 return
 
-    def _acknowledge(self, request: str, outcome: object) -> None:
+    def acknowledge(self, request: str, outcome: object) -> None:
+        """A caller was told this."""
         if isinstance(outcome, Committed):
             made = outcome.loaded.snapshot
-            self.auditor.acknowledge(request, made.version, made.commit.id)
+            self.auditor.acknowledge(request, made.version, made.commit.id, made.table_id)
         elif isinstance(outcome, Skipped) and outcome.version is not None:
-            self.auditor.acknowledge(request, outcome.version, None)
+            there = outcome.loaded.snapshot
+            self.auditor.acknowledge(request, outcome.version, None, there.table_id)
 
     def _pass_time(self) -> None:
         draw = self.rng.random()
@@ -213,7 +225,8 @@ class Simulation:
         while self.world.in_flight:
             self.world.land_one()
         self.before_settling()
-        self.model.check_acknowledged()
+        for model in (*self.auditor.former.values(), self.model):
+            model.check_acknowledged()
         self._check_soundness()
         ctx = self.actor_context("janitor")
         # A queue delivers until it is heard: objects that wait in the landing zone hold an erasure up.

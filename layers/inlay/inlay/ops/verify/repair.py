@@ -45,7 +45,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.keys import archive_key, archive_version
-from inlay.format.snapshot import Snapshot, with_open_times
+from inlay.format.snapshot import Snapshot, thin_time_index, with_open_times
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
@@ -268,6 +268,10 @@ def _rebuild(
 ) -> None:
     """Makes a commit on `source` the pointer, in place of exactly what was read. With `beyond` its number
     is the next after that, and nothing older can be opened."""
+    if read_pointer(ctx).etag != there.etag:
+        # What was found may be of commits made since. An archive left for a swap that loses would stop
+        # everybody.
+        raise _changed(ctx, ctx.key(keys.POINTER))
     base = with_open_times(source.snapshot, there.date_us)
     updates: tuple[Update, ...] = (MoveBoundary(None),)
     if beyond is not None:
@@ -298,6 +302,8 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
     now = pointer.snapshot
     if newest is None or newest < now.version:
         return None
+    if newest > now.version and read_pointer(ctx).etag != pointer.etag:
+        return None  # who committed since has archived what was read
     key = archive_key(newest)
     answer = ctx.store.get(ctx.key(key))
     if not isinstance(answer, Got):
@@ -357,13 +363,17 @@ def _is_beyond(found: Snapshot, of: Snapshot) -> bool:
 
 def _follows(ctx: Context, pointer: Pointer, newest: Snapshot) -> bool:
     """Whether the history of `newest` leads through the pointer's version: by the archive of that version
-    if there is one, and by the times of the versions that both know."""
+    if there is one, and by the times of versions. It must know each that the pointer knows and that is
+    kept for so long: a repair that passed over numbers, and then lost its swap to commits below those, has
+    left an archive that knows nothing of them."""
     now = pointer.snapshot
     own = ctx.store.get(ctx.key(archive_key(now.version)))
     if isinstance(own, Got) and own.body != pointer.raw:
         return False
     times = dict(newest.time_index)
-    return all(times.get(v, us) == us for v, us in now.time_index)
+    known = thin_time_index(now.time_index, newest.version)
+    is_later = newest.commit.time_us > now.commit.time_us
+    return is_later and all(times.get(v) == us for v, us in known)
 
 
 def _refuse_pointer(ctx: Context, broken: BrokenPointer, dry_run: bool) -> Repaired:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.format.entry import ColumnStats
 from inlay.format.predicate import TRUE
+from inlay.format.schema import Schema
 from inlay.parquet.footer.decoded_size import check_memory, chunk_bytes
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import NO_DELETES, GroupDeletes
@@ -57,9 +59,14 @@ class Group:
 def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
     """The row groups of a task that may have a selected row, in file order."""
     task = file.task
-    filters: list[RowFilter] = [] if task.predicate == TRUE else [PredicateFilter(task.predicate)]
+    filters: list[RowFilter] = []
+    if task.predicate != TRUE:
+        filters.append(PredicateFilter(task.predicate))
     if wanted.where is not None:
-        filters.append(wanted.where)
+        if wanted.where.fields:
+            filters.append(wanted.where)
+        elif not _selects_all(wanted.where):
+            return
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
     known = leaves_of(file.metadata, file.columns, wanted.schema, fields)
@@ -74,6 +81,13 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
             if group is not None:
                 yield group
         first_row += rows
+
+
+def _selects_all(found: RowFilter) -> bool:
+    """Whether a filter that looks at no column, such as 1 = 2, selects every row or none. Where nothing is
+    read for a filter, no row would ask it."""
+    any_row = pa.record_batch([pa.nulls(1)], names=[""])
+    return bool(found.selected(any_row, Schema(0, ()))[0].as_py())
 
 
 @dataclass(frozen=True, slots=True)

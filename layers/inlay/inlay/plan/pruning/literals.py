@@ -116,6 +116,7 @@ def _text(kind: Primitive, value: Value) -> Iterator[str]:
             yield value.hex().upper()
             if len(value) == 16:
                 yield str(UUID(bytes=value))
+                yield str(UUID(bytes=value)).upper()
         case bool():
             return
         case int() if kind.is_integer:

@@ -10,6 +10,7 @@ from inlay.errors import KeyTaken
 from inlay.format import keys
 from inlay.format.keys import archive_version
 from inlay.ops.commit import driver as commit_module
+from inlay.ops.metadata import load as load_module
 from inlay.ops.verify import repair as repair_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
@@ -49,3 +50,9 @@ def repair_without_an_archive_of_its_own(stack: ExitStack) -> None:
             original(ctx, relative, body, etag)
 
     original = swap_in(stack, repair_module, "_put", put)
+
+
+@mutation(scenes.REPLACED)
+def take_another_table_for_ones_own(stack: ExitStack) -> None:
+    """What is at the place now is taken for the table that was opened."""
+    swap_in(stack, load_module, "check_same_table", lambda ctx, found: None)
