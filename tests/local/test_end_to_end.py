@@ -310,7 +310,7 @@ def test_a_stack_goes_on_with_the_data_of_the_one_before(emulator: Path, tmp_pat
         version = inlay.open(first.table_uri("kept")).version
         key = first._erasure_key()
         # Lands, and the stack is stopped before anybody took its message.
-        first._pump.stop_taking()
+        first._event_sources.stop_taking()
         land(first, "kept/b.parquet")
         parts: list[str] = []
         first.stop(parts.append)

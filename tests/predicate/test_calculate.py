@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+import uuid
 from decimal import Decimal
 
 import duckdb
@@ -270,6 +271,29 @@ def test_duckdb_gives_each_row_the_same(connection, rows, text):
     except (duckdb.OutOfRangeException, duckdb.ConversionException, duckdb.InvalidInputException):
         return  # 64 bits are not enough there
     assert ours(text, table) == expected, text
+
+
+@given(ROWS, CONDITION, st.sampled_from(["vector", "surgery", "rewrite"]))
+@settings(deadline=None, max_examples=60)
+def test_a_table_gives_and_deletes_the_same_rows(connection, rows, text, mode):
+    """Whatever the condition looks at, no column included: a scan, a count, the first rows, a delete."""
+    held = table_of(rows).append_column("place", pa.array(range(len(rows)), pa.int64()))
+    try:
+        found = theirs(connection, text, held)
+    except (duckdb.OutOfRangeException, duckdb.ConversionException, duckdb.InvalidInputException):
+        return
+    expected = [n for n, hit in enumerate(found) if hit]
+    t = inlay.create(f"memory://b/{uuid.uuid4()}", held.schema)
+    for part in (held.slice(0, len(rows) // 2), held.slice(len(rows) // 2)):
+        t.append(part)
+    assert t.scan(where=text, columns=["place"]).to_arrow()["place"].to_pylist() == expected, text
+    assert t.count(where=text) == len(expected), text
+    first = t.scan(where=text, columns=["place"], order_by="place DESC", limit=2).to_arrow()
+    assert first["place"].to_pylist() == expected[::-1][:2], text
+    assert (t.delete(text, mode=mode).deleted_rows or 0) == len(expected), text
+    left = t.scan(columns=["place"]).to_arrow()["place"].to_pylist()
+    assert sorted(left) == [n for n in range(len(rows)) if n not in expected], text
+    assert t.count() == len(left)
 
 
 @given(ROWS, CONDITION)

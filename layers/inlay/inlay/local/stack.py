@@ -135,7 +135,7 @@ class LocalStack:
             self._create_queues()
             self._create_bucket()
             self.functions = self._start_functions(emulator, started)
-            self._start_pump(started)
+            self._start_event_sources(started)
             if self.options.endpoint_url:
                 self._start_watch(started)
             elif self.options.data_dir is not None:
@@ -408,7 +408,7 @@ class LocalStack:
             path.write_text(secrets.token_hex(32))
         return path.read_text()
 
-    def _start_pump(self, started: contextlib.ExitStack) -> None:
+    def _start_event_sources(self, started: contextlib.ExitStack) -> None:
         self._event_sources = EventSources(
             sqs=self.sqs,
             region=self.region,

@@ -344,6 +344,8 @@ class _Sweeper:
         """Commit a step; `forgets` also what deletes that came since say of rows."""
         updates: list[Update] = [move]
         if forgets:
+            # A commit since these were read may have stored markers away from the pointer.
+            loaded = with_entries(self.ctx, loaded)
             dropped = DropMarkers(_plain_markers(loaded, due))
             updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
         change = Change(operation="erase", updates=tuple(updates), requires=requires)
