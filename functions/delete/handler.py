@@ -23,7 +23,6 @@ from inlay.functions.messages import (
 )
 from inlay.functions.observe import observed
 from inlay.functions.requests import read_delete
-from inlay.plan.change import Request
 
 
 @observed
@@ -47,7 +46,7 @@ def delete_message(record: SQSRecord, erased: set[str]) -> None:
     # A redelivered message has the id and the sent time of the first delivery.
     request_id = asked.id or record.message_id
     time_us = asked.time_us(sent_time_us(record))
-    request = Request.of(request_id, body=asked.body, time_us=time_us)
+    request = asked.request(request_id, time_us)
     if not apply_delete(asked, request, heavy=False):
         forward_delete(asked.table, asked.forwarded(request_id, time_us))
     elif asked.mode == "erase":

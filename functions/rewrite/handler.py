@@ -35,7 +35,6 @@ from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.parse import parse_predicate
-from inlay.plan.change import Request
 
 
 @observed
@@ -66,7 +65,7 @@ def has_work(table: str) -> bool:
 def delete_rows(asked: DeleteRequest, record: SQSRecord) -> None:
     """A request that the delete function forwarded, under the id and time it had there."""
     request_id, time_us = asked.id or record.message_id, asked.time_us(sent_time_us(record))
-    request = Request.of(request_id, body=asked.body, time_us=time_us)
+    request = asked.request(request_id, time_us)
     apply_delete(asked, request, heavy=True)
 
 

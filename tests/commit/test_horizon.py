@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from tests.maintenance.bench import DAY, Bench, new_bench
 
 from inlay.errors import RequestTooOld
+from inlay.functions.requests import DeleteRequest
 from inlay.ops.commit.driver import Skipped
 from inlay.ops.write.append import append
 from inlay.plan.change import Request
@@ -41,6 +43,23 @@ def test_within_the_horizon_a_repetition_is_known() -> None:
     let_pass(bench, 10)
     assert isinstance(send(bench, "a", sent), Skipped)
     assert bench.ids().count(1) == 1
+
+
+@pytest.mark.parametrize("says_when", [False, True])
+def test_a_message_that_is_sent_again_under_its_id_is_known_however_late(says_when: bool) -> None:
+    """A queue's sent time is that of the repetition, long after what it repeats was applied: the ledger was
+    searched from then on only, and a delete was applied twice."""
+    bench = new_bench()
+    at = datetime.fromtimestamp(bench.time.now_us() / 1e6, UTC).isoformat()
+    asked = DeleteRequest.model_validate(
+        {"id": "a", "table": "t", "where": "id = 1"} | ({"requested_at": at} if says_when else {})
+    )
+    append(bench.ctx, ROWS, request=asked.request("a", asked.time_us(bench.time.now_us())))
+    let_pass(bench, 3)
+    bench.time.sleep(DAY)
+    again = asked.request("a", asked.time_us(bench.time.now_us()))
+    assert isinstance(append(bench.ctx, ROWS, request=again), Skipped)
+    assert ("requested_at" in asked.forwarded("a", bench.time.now_us())) == says_when
 
 
 def test_a_request_from_beyond_the_horizon_is_refused_whether_or_not_it_was_applied() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
@@ -18,6 +19,7 @@ from pydantic import AfterValidator, ConfigDict, model_validator
 from inlay.errors import InvalidRequest
 from inlay.functions.arrivals import check_table_name
 from inlay.functions.validation import parse_json, validated
+from inlay.plan.change import Request
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 
 # The ledger keeps a digest; the bound keeps log lines and receipts readable.
@@ -73,12 +75,24 @@ class DeleteRequest(BaseModel):
         aware = at if at.tzinfo else at.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1_000_000)
 
+    @property
+    def may_be_older(self) -> bool:
+        """Whether the message that carries it may be a repetition of another one: its sender chose the id,
+        and does not say when the request was made."""
+        return self.id is not None and self.requested_at is None
+
+    def request(self, request_id: str, time_us: int) -> Request:
+        """As the ledger compares it."""
+        made = Request.of(request_id, body=self.body, time_us=time_us)
+        return replace(made, may_be_older=self.may_be_older)
+
     def forwarded(self, request_id: str, time_us: int) -> dict[str, object]:
         """This request with its id and time included, for another queue."""
         at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
         # Only fields that were left out are left out: a NULL among the keys is kept.
         said = {n: v for n, v in self.model_dump(mode="json").items() if v is not None}
-        return {**said, "id": request_id, "requested_at": at.isoformat()}
+        made = {} if self.may_be_older else {"requested_at": at.isoformat()}
+        return {**said, "id": request_id, **made}
 
     def key_table(self, schema: pa.Schema, primary_key: Sequence[str]) -> pa.Table:
         """The keys as columns with the types of `schema`. Raises `InvalidRequest`; Arrow's errors, which

@@ -36,12 +36,14 @@ BODY_BYTES = 8
 @dataclass(frozen=True, slots=True)
 class Request:
     """An event or request as stored in the ledger. `time_us` is when it was made, by the sender's clock
-    (S3's eventTime, the queue's sent time); None when unknown."""
+    (S3's eventTime, the queue's sent time); None when unknown. `may_be_older`: that is only when it was
+    sent last, so it may have been applied long before."""
 
     id: bytes
     body: bytes | None = None
     time_us: int | None = None
     text: str = ""
+    may_be_older: bool = False
 
     @staticmethod
     def of(identity: str, *, body: str | None = None, time_us: int | None = None) -> Request:

@@ -149,7 +149,7 @@ def _cutoff(snapshot: Snapshot) -> int:
 
 def _opened(state: State, asked: Sequence[Request]) -> Opened:
     """The leaves that may hold one of these requests: a request is applied after it was made."""
-    times = [r.time_us for r in asked]
+    times = [None if r.may_be_older else r.time_us for r in asked]
     since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
 
     def wanted(found: Sequence[Segment]) -> list[bool]:
