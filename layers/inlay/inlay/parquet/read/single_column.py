@@ -7,8 +7,10 @@ one row group. Nothing here checks how large they are once decoded: `page_sizes`
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from decimal import Context
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -119,6 +121,31 @@ def read_plain(
     return _read(MAGIC + header + body, footer, [element], meta, count)
 
 
+def write_plain(leaf: Leaf, read_as: pa.DataType, value: pa.Scalar) -> bytes | None:
+    """The inverse for one value: how the column stores what `read_plain` gives as `read_as`. None if the
+    column cannot have it, or stores it in more ways than one."""
+    size = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
+        leaf.type, leaf.type_length
+    )
+    try:
+        found = value.cast(read_as)
+        if pa.types.is_floating(read_as):
+            return struct.pack({4: "<f", 8: "<d"}.get(size or 0, "<e"), found.as_py())
+        if pa.types.is_decimal(read_as):
+            number = int(found.as_py().scaleb(read_as.scale, Context(prec=MAX_DIGITS)))
+            is_binary = leaf.type in (Physical.BYTE_ARRAY, Physical.FIXED_LEN_BYTE_ARRAY)
+            shortest = (number if number >= 0 else ~number).bit_length() // 8 + 1
+            order: Literal["big", "little"] = "big" if is_binary else "little"
+            return number.to_bytes(size or shortest, order, signed=True)
+        if size is not None and pa.types.is_temporal(read_as):
+            return int(found.value).to_bytes(size, "little", signed=True)
+    except (pa.ArrowException, OverflowError):
+        pass
+    return None
+
+
+# Of a decimal of 256 bits.
+MAX_DIGITS = 76
 INT96_BYTES = 12
 _NOT_FOR_DECODING = frozenset({Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH})
 
