@@ -15,15 +15,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import date, timedelta
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import is_list, plain_type
 from inlay.parquet.footer.columns import leaf_count
 from inlay.parquet.footer.fields import Physical
@@ -35,9 +36,9 @@ from inlay.parquet.read.single_column import in_batches
 from inlay.storage.base import ByteRange
 
 BATCH_ROWS = 131_072
-_LAYOUT = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 _EPOCH_DAY = 2_440_588  # 1970-01-01 as a Julian day
 _DAY_NANOS = 86_400 * 10**9
+_DAYS_OF_400_YEARS = 146_097
 _NANOS = {"us": 1_000, "ns": 1}
 _SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyINT96"
 # Spark before 3.1 shifts older instants when it writes and reads INT96, other engines do not.
@@ -221,45 +222,67 @@ def check_times(
 
 
 def _check_values(values: pa.Array, name: str, kind: Primitive, rebased: bool) -> None:
-    values = values.drop_null()
-    stored = np.frombuffer(
-        values.buffers()[1], _LAYOUT, count=len(values), offset=values.offset * _LAYOUT.itemsize
-    )
-    days, nanos = stored["day"].astype(np.int64) - _EPOCH_DAY, stored["nanos"]
+    days, nanos = _split(values.drop_null())
+    is_day = pc.greater_equal(days, _number(-_EPOCH_DAY))
+    is_time = pc.and_(is_day, _between(nanos, -_DAY_NANOS, _DAY_NANOS))
+    unit = _number(_NANOS[kind.unit])
+    whole = pc.equal(pc.multiply(pc.divide(nanos, unit), unit), nanos)
     checks = [
-        ((stored["day"] >= 0) & (np.abs(nanos) <= _DAY_NANOS), "which is no time of a day", _LEAVE),
+        (is_time, "which is no time of a day", _LEAVE),
         (_in_range(days, nanos, kind.unit), f"beyond the years that {kind} has", _LEAVE),
-        (nanos % _NANOS[kind.unit] == 0, f"with nanoseconds, which {kind} lacks", NEXT_STEP),
+        (whole, f"with nanoseconds, which {kind} lacks", NEXT_STEP),
     ]
     if rebased:
         why = "which the old version of Spark that wrote it shifts, and other engines do not"
-        checks.append((days > REBASED_BEFORE_DAY, why, _LEAVE))
+        checks.append((pc.greater(days, _number(REBASED_BEFORE_DAY)), why, _LEAVE))
     for fits, why, next_step in checks:
-        if not fits.all():
-            at = int(np.argmin(fits))
+        at = pc.index(fits, to_scalar(False, pa.bool_())).as_py()
+        if at >= 0:
             raise UnsupportedFile(
-                f"column {name!r} has the INT96 time {_shown(int(days[at]), int(nanos[at]))}, {why}",
+                f"column {name!r} has the INT96 time {_shown(days[at].as_py(), nanos[at].as_py())}, {why}",
                 next_step=next_step,
             )
 
 
-def _in_range(days: Any, nanos: Any, unit: str) -> Any:
+def _split(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Days since 1970 and nanoseconds of them: the last four bytes of each, and the first eight."""
+    count, buffer = 3 * len(values), values.buffers()[1]
+
+    def part(n: int, kind: pa.DataType) -> pa.Array:
+        words = pa.Array.from_buffers(kind, count, [None, buffer], offset=3 * values.offset)
+        triples = pa.FixedSizeListArray.from_arrays(words, 3)
+        return pc.list_element(triples, n).cast(pa.int64())
+
+    days = pc.subtract(part(2, pa.int32()), _number(_EPOCH_DAY))
+    high = pc.multiply(part(1, pa.int32()), _number(2**32))
+    return days, pc.add(part(0, pa.uint32()), high)
+
+
+def _in_range(days: pa.Array, nanos: pa.Array, unit: str) -> pa.Array:
     """Whether each is within 64 bits of the unit."""
-    most = (2**63 - 1) // (_DAY_NANOS // 1_000) - 1  # of microseconds, with a day to spare
-    in_range = np.abs(days) <= most
+    most = (2**63 - 1) // (_DAY_NANOS // _NANOS[unit])
+    surely = _between(days, 1 - most, most - 1)
     if unit == "us":
-        return in_range
-    micros = np.where(in_range, days, 0) * (_DAY_NANOS // 1_000) + nanos // 1_000
-    rest = nanos % 1_000
-    (first, least), (last, most) = divmod(-(2**63), 1_000), divmod(2**63 - 1, 1_000)
-    above = (micros > first) | ((micros == first) & (rest >= least))
-    below = (micros < last) | ((micros == last) & (rest <= most))
-    return in_range & above & below
+        return surely  # but for the last day, in the year 294247
+    # Near the ends the sum wraps around, or it does not: then it has the sign of the days.
+    total = pc.add(pc.multiply(days, _number(_DAY_NANOS)), nanos)
+    same = pc.equal(pc.less(total, _number(0)), pc.less(days, _number(0)))
+    return pc.or_(surely, pc.and_(_between(days, -most - 2, most + 2), same))
+
+
+def _between(values: pa.Array, least: int, most: int) -> pa.Array:
+    return pc.and_(pc.greater_equal(values, _number(least)), pc.less_equal(values, _number(most)))
+
+
+def _number(value: int) -> pa.Scalar:
+    return to_scalar(value, pa.int64())
 
 
 def _shown(days: int, nanos: int) -> str:
-    """A value as text: a date of the proleptic calendar where numpy has one."""
+    """A value as text, in the proleptic calendar, whose years are alike after 400."""
     days, nanos = days + nanos // _DAY_NANOS, nanos % _DAY_NANOS
+    cycles, rest = divmod(days, _DAYS_OF_400_YEARS)
+    found = date(1970, 1, 1) + timedelta(days=rest)
     seconds, rest = divmod(nanos, 10**9)
     time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:09}"
-    return f"{np.datetime64(days, 'D')} {time}"
+    return f"{found.year + 400 * cycles:04}-{found:%m-%d} {time}"
