@@ -51,12 +51,26 @@ def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: 
 
 
 def in_batches(
-    footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes, *, batch_rows: int
+    footer: Footer,
+    leaf: Leaf,
+    chunk: ColumnChunk,
+    rows: int,
+    body: bytes,
+    *,
+    batch_rows: int,
+    stored: bool = False,
 ) -> Iterator[pa.Array]:
     """The same, a few rows at a time. (Not as a dictionary and references: pyarrow 26 mixes them up where
-    an entry is there twice, as DuckDB leaves them.)"""
+    an entry is there twice, as DuckDB leaves them.) `stored`, of an INT96 column: its twelve bytes, of
+    which Arrow's times have not all."""
     batches: Iterator[pa.RecordBatch]
-    with translate_errors(lambda: _open(body, footer, *_whole(footer, leaf, chunk), rows)) as file:
+    chain, meta = _whole(footer, leaf, chunk)
+    if stored:
+        plain = {Element.TYPE: Physical.FIXED_LEN_BYTE_ARRAY, Element.LENGTH: INT96_BYTES}
+        names = (Element.REPETITION, Element.NAME)
+        chain[-1] = {**plain, **{key: chain[-1][key] for key in names}}
+        meta[Meta.TYPE] = int(Physical.FIXED_LEN_BYTE_ARRAY)
+    with translate_errors(lambda: _open(body, footer, chain, meta, rows)) as file:
         batches = file.iter_batches(batch_rows, use_threads=False)
         while (batch := translate_errors(lambda: next(batches, None))) is not None:
             yield _innermost(batch.column(0))
@@ -132,6 +146,7 @@ def write_plain(leaf: Leaf, read_as: pa.DataType, value: pa.Scalar) -> bytes | N
 
 # Of a decimal of 256 bits.
 MAX_DIGITS = 76
+INT96_BYTES = 12
 _NOT_FOR_DECODING = frozenset({Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH})
 
 
