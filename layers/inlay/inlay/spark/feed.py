@@ -130,9 +130,9 @@ class FeedReader:
         found: list[StepPartition] = []
         for step in steps:
             if self._rows(connect(self.options.uri)).pairs(step):
-                found.append(StepPartition(slim_step(step, step.units)))
+                found.append(StepPartition(step_of_units(step, step.units)))
             else:
-                found += [StepPartition(slim_step(step, (unit,))) for unit in step.units]
+                found += [StepPartition(step_of_units(step, (unit,))) for unit in step.units]
         return found
 
     # -- on the executors ---------------------------------------------------------------------
@@ -169,7 +169,7 @@ def of_table(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
     return found
 
 
-def slim_step(step: Step, units: tuple[FeedUnit, ...]) -> Step:
+def step_of_units(step: Step, units: tuple[FeedUnit, ...]) -> Step:
     """Some units of a step, without the statistics of their files, which are no longer needed."""
     return replace(
         step,

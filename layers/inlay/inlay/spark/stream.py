@@ -51,7 +51,7 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.scan.scan import FileTask
 from inlay.spark.connect import bound, connect, load_state
-from inlay.spark.feed import StepPartition, of_table, slim_step
+from inlay.spark.feed import StepPartition, of_table, step_of_units
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.tasks import TaskReader
@@ -205,7 +205,7 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         ):
             for unit in step.units:
                 if unit.before and unit.after:
-                    pieces.append(StepPartition(slim_step(step, (unit,))))
+                    pieces.append(StepPartition(step_of_units(step, (unit,))))
                 else:
                     pieces += unit.after
         return pieces
