@@ -4,6 +4,8 @@ counted."""
 from __future__ import annotations
 
 import io
+from datetime import date, datetime, time
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,8 +16,10 @@ from hypothesis import strategies as st
 from inlay.format.predicate import And, Comparison, In, Like, Literal, Not, Or, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.arrow.types import schema_from_arrow, to_physical
 from inlay.parquet.footer.bloom import may_hold, xxh64
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.pages import bloom_length
 from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.surgery.residue import Searched, find_residue
@@ -129,9 +133,6 @@ def test_bounds_cut_short_are_compared_with_as_much_of_the_literal() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=30, unique=True))
 def test_a_bloom_filter_holds_what_was_put_into_it(values: list[str]) -> None:
-    from inlay.parquet.footer.footer import decode_footer
-    from inlay.parquet.footer.pages import bloom_length
-
     values = [v.encode("utf-8", "ignore").decode() for v in values]
     sink = io.BytesIO()
     options = {"v": {"ndv": 64, "fpp": 0.0001}}
@@ -145,3 +146,79 @@ def test_a_bloom_filter_holds_what_was_put_into_it(values: list[str]) -> None:
     assert all(may_hold(bitset, xxh64(value.encode())) for value in values)
     absent = [f"absent {n}".encode() for n in range(200)]
     assert sum(may_hold(bitset, xxh64(value)) for value in absent) < 20
+
+
+def _filtered(kind: pa.DataType, values: list[object], **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(
+        pa.table({"v": pa.array(values, kind)}),
+        sink,
+        bloom_filter_options={"v": {"ndv": 100, "fpp": 0.0001}},
+        store_schema=False,
+        **options,
+    )
+    return sink.getvalue()
+
+
+def _bits(body: bytes) -> tuple[int, int]:
+    """Where the filter's bits are."""
+    chunk = decode_footer(body, file_size=len(body)).row_groups[0].column(0)
+    assert chunk.bloom_offset is not None
+    header, size = bloom_length(body[chunk.bloom_offset : chunk.bloom_offset + 64])
+    return chunk.bloom_offset + header, size
+
+
+FILTERED: dict[pa.DataType, tuple[object, object, object]] = {
+    pa.date32(): (date(1971, 3, 4), date(2024, 1, 1), date(1815, 12, 10)),
+    pa.timestamp("ms"): (datetime(1971, 3, 4), datetime(2024, 1, 1), datetime(1815, 12, 10)),
+    pa.timestamp("us", "UTC"): (datetime(1971, 3, 4), datetime(2024, 1, 1), datetime(1815, 12, 10)),
+    pa.time32("ms"): (time(3, 4, 5), time(6), time(9)),
+    pa.time64("us"): (time(3, 4, 5, 6), time(6), time(9)),
+    pa.float32(): (1.5, 2.5, -3.25),
+    pa.float64(): (1.1, 2.5, -3.25),
+    pa.decimal128(4, 2): (Decimal("-1.28"), Decimal("2.00"), Decimal("12.34")),
+    pa.decimal128(18, 2): (Decimal("-1.28"), Decimal("2.00"), Decimal("12.34")),
+    pa.decimal128(30, 9): (Decimal("1.28"), Decimal("2.00"), Decimal("-0.000000001")),
+    pa.binary(16): (b"a" * 16, b"b" * 16, b"c" * 16),
+    pa.uint32(): (2**31 + 5, 7, 9),
+}
+
+
+@pytest.mark.parametrize("as_integer", [False, True])
+@pytest.mark.parametrize("kind", FILTERED, ids=str)
+def test_a_bloom_filter_that_names_a_value_of_any_type_is_found(
+    kind: pa.DataType, as_integer: bool
+) -> None:
+    hers, other, absent = FILTERED[kind]
+    options = {"store_decimal_as_integer": as_integer}
+    body = bytearray(_filtered(kind, [other] * 3, **options))
+    named = _filtered(kind, [hers], **options)
+    (at, size), (from_, same) = _bits(bytes(body)), _bits(named)
+    assert size == same
+    body[at : at + size] = named[from_ : from_ + size]
+    [field] = schema_from_arrow(pa.schema([("v", kind)])).fields
+    assert isinstance(field.type, Primitive)
+
+    def literal(value: object) -> Literal:
+        assert isinstance(field.type, Primitive)
+        found = to_physical(pa.scalar(value, kind), field.type)
+        assert found is not None
+        return Literal(field.type, found)
+
+    found = search(bytes(body), Comparison(1, "=", literal(hers)))
+    assert [(r.where, r.certain) for r in found.residues] == [("bloom", False)]
+    listed = tuple(literal(v).value for v in (absent, other))
+    assert not search(bytes(body), In(1, field.type, listed)).residues
+    # What rows have is no residue.
+    assert not search(named, Comparison(1, "=", literal(hers))).residues
+
+
+def test_either_zero_is_found_in_a_bloom_filter() -> None:
+    zero = Comparison(1, "=", Literal(Primitive("double"), 0.0))
+    body = bytearray(_filtered(pa.float64(), [2.0]))
+    at, size = _bits(bytes(body))
+    for named in (0.0, -0.0):
+        made = _filtered(pa.float64(), [named])
+        from_, _ = _bits(made)
+        body[at : at + size] = made[from_ : from_ + size]
+        assert groups(search(bytes(body), zero), "bloom") == {0}

@@ -10,6 +10,7 @@ import uuid
 import warnings
 from base64 import b85encode
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pyroaring import BitMap64
 
 import inlay
 from inlay.delta.log import Replay, choose_files
-from inlay.errors import CorruptTable, InlayError, NotGranted, UnsupportedTable
+from inlay.errors import CorruptTable, InlayError, NotGranted, UnsupportedFile, UnsupportedTable
 from inlay.format.puffin import encode_vector
 from inlay.table import Table
 
@@ -510,17 +511,117 @@ def test_a_vector_beyond_its_file_is_refused(tmp_path: Path) -> None:
         adopt(tmp_path / "t", tmp_path / "in")
 
 
-def test_int96_and_letters_and_checkpoints_with_a_gap(tmp_path: Path) -> None:
-    delta = Delta(tmp_path / "a", fields(("t", "timestamp", None, None)))
-    add = delta.add("f.parquet", pa.table({"t": pa.array([0], pa.timestamp("us", "UTC"))}))
-    pq.write_table(
-        pa.table({"t": pa.array([0], pa.timestamp("ns"))}),
-        tmp_path / "a" / "f.parquet",
-        use_deprecated_int96_timestamps=True,
+INSTANTS = (
+    datetime(9999, 12, 31, 23, 59, 59, 999_999),
+    datetime(2024, 2, 29, 1, 2, 3, 456_789),
+    datetime(1960, 1, 1, 13, 0, 0, 1),
+    datetime(1900, 1, 2),
+    None,
+)
+
+
+def int96_table(root: Path, *, vector: bool = False) -> Delta:
+    """Instants in a column and nested, as Spark stores them by default; beside them a file of today."""
+    schema = json.loads(
+        json.dumps(fields(("id", "long", None, None), ("t", "timestamp", None, None)))
     )
-    delta.commit({"add": {**add, "size": (tmp_path / "a" / "f.parquet").stat().st_size}})
-    with pytest.raises(InlayError, match="column 't' is timestamp"):
-        adopt(tmp_path / "a", tmp_path / "in")
+    nested = [("x", {"type": "array", "elementType": "timestamp", "containsNull": True})]
+    inner = {"name": "u", "type": "timestamp", "nullable": True, "metadata": {}}
+    nested.append(("z", {"type": "struct", "fields": [inner]}))
+    for name, kind in nested:
+        field = {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        schema["fields"].append(field)
+    delta = Delta(root, schema)
+
+    def rows(first: int) -> pa.Table:
+        at = pa.timestamp("us", "UTC")
+        count = len(INSTANTS)
+        return pa.table(
+            {
+                "id": range(first, first + count),
+                "t": pa.array(INSTANTS, at),
+                "x": pa.array([None, [], *([v, None] for v in INSTANTS[2:])], pa.list_(at)),
+                "z": pa.array([{"u": v} for v in INSTANTS[1:]] + [None], pa.struct([("u", at)])),
+            }
+        )
+
+    add = delta.add("today.parquet", rows(0))
+    old = [delta.add(f"{n}.parquet", rows(10 * n)) for n in (1, 2)]
+    for n, each in enumerate(old, 1):
+        path = root / f"{n}.parquet"
+        pq.write_table(rows(10 * n), path, use_deprecated_int96_timestamps=True, row_group_size=2)
+        each["size"] = path.stat().st_size
+    if vector:
+        old[1]["deletionVector"] = delta.vector("u", [0, 3])
+    delta.commit({"add": add}, *({"add": each} for each in old))
+    return delta
+
+
+def test_int96_is_written_again_as_what_deltas_readers_return(
+    tmp_path: Path, read_all: Read
+) -> None:
+    root = tmp_path / "t"
+    int96_table(root)
+    with pytest.raises(
+        UnsupportedTable, match=r"column 't', 'x.element', 'z.u' is stored as INT96"
+    ) as no:
+        adopt(root, tmp_path / "in")
+    assert "copy" in no.value.next_step and not inlay.exists(tmp_path / "in")
+    made = adopt(root, tmp_path / "in", copy=True)
+    ours = as_multiset(made.scan().to_arrow())
+    for engine in ("deltalake", "duckdb_delta"):
+        [their] = read_all(engine, [str(root)])
+        assert not isinstance(their, Refused), their
+        assert ours == as_multiset(their), engine
+    assert made.scan(where="t > TIMESTAMP '9000-01-01T00:00:00Z'").to_arrow().num_rows == 3
+    assert not made.verify().findings
+    for entry in made.entries()[0]:
+        columns = pq.read_metadata(tmp_path / "in" / entry.key).schema
+        assert "INT96" not in {columns.column(n).physical_type for n in range(len(columns))}
+
+
+def test_int96_with_deleted_rows_is_written_again_without_them(
+    tmp_path: Path, read_all: Read
+) -> None:
+    int96_table(tmp_path / "t", vector=True)
+    made = adopt(tmp_path / "t", tmp_path / "in", copy=True)
+    [their] = read_all("duckdb_delta", [str(tmp_path / "t")])
+    assert not isinstance(their, Refused), their
+    assert as_multiset(made.scan().to_arrow()) == as_multiset(their)
+    assert made.count() == 3 * len(INSTANTS) - 2
+
+
+@pytest.mark.parametrize(
+    ("nanos", "metadata", "says"),
+    [
+        (1, {}, r"column 't' has the INT96 time 1970-01-01 00:00:00.000000001, with nanoseconds"),
+        (-(10**18) * 3, {"org.apache.spark.version": "3.0.1"}, "1874-.*old version of Spark"),
+        (-(10**18) * 3, {"org.apache.spark.legacyINT96": ""}, "1874-.*old version of Spark"),
+        (-(10**18) * 3, {"org.apache.spark.version": "3.1.0"}, ""),
+        (0, {"org.apache.spark.version": "2.4.5"}, ""),
+    ],
+)
+def test_int96_that_does_not_fit_exactly_is_refused_by_its_value(
+    tmp_path: Path, nanos: int, metadata: dict[str, str], says: str
+) -> None:
+    delta = Delta(tmp_path / "t", fields(("t", "timestamp", None, None)))
+    rows = pa.table({"t": pa.array([None, nanos], pa.timestamp("ns"))})
+    add = delta.add("f.parquet", rows)
+    path = tmp_path / "t" / "f.parquet"
+    rows = rows.replace_schema_metadata(metadata or None)
+    pq.write_table(rows, path, use_deprecated_int96_timestamps=True)
+    delta.commit({"add": {**add, "size": path.stat().st_size}})
+    if not says:
+        made = adopt(tmp_path / "t", tmp_path / "in", copy=True)
+        assert made.scan().to_arrow()["t"].cast(pa.int64()).to_pylist() == [None, nanos // 1_000]
+        return
+    with pytest.raises(UnsupportedFile, match=says) as refused:
+        adopt(tmp_path / "t", tmp_path / "in", copy=True)
+    assert "f.parquet" in str(refused.value) and refused.value.next_step
+    assert not inlay.exists(tmp_path / "in")
+
+
+def test_letters_and_checkpoints_with_a_gap(tmp_path: Path) -> None:
     delta = Delta(tmp_path / "b", PLAIN)
     delta.commit({"add": delta.add("f.parquet", rows(0, 3).rename_columns(["id", "S"]))})
     with pytest.raises(UnsupportedTable, match="other letters"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import re
+import struct
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+import inlay
 from inlay.errors import InlayError
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive, Schema
 from inlay.format.values import compare
+from inlay.ops.write.ingest import Ingested, Rejected
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.types import schema_from_arrow
 
@@ -176,6 +180,96 @@ def test_int96_times_are_read_and_have_no_bounds(lake: Any) -> None:
     assert file.stats[1].lower is None and file.stats[1].upper is None
     found = lake.read([file], schema)
     assert found["at"].cast(pa.timestamp("us")).to_pylist() == table["at"].to_pylist()
+
+
+NEAR = (dt.datetime(2024, 2, 29, 1, 2, 3, 456_789), None, dt.datetime(1960, 1, 1, 13, 0, 0, 1))
+FAR = (*NEAR, dt.datetime(9999, 12, 31, 23, 59, 59, 999_999), dt.datetime(1, 1, 1, 0, 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "why"),
+    [
+        (pa.timestamp("us", "UTC"), FAR, ""),
+        (pa.timestamp("us"), FAR, ""),
+        (pa.timestamp("ns", "UTC"), NEAR, ""),
+        (pa.timestamp("ns"), NEAR, ""),
+        # Arrow reads 1816 in the last: what does not fit wraps around.
+        (pa.timestamp("ns"), FAR, "9999-12-31 23:59:59.999999000, beyond the years"),
+        (pa.timestamp("ns", "UTC"), FAR, "9999-12-31 23:59:59.999999000, beyond the years"),
+        (pa.timestamp("ms"), NEAR, "is timestamp.ns. in the data"),
+    ],
+)
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_int96_times_that_are_ingested_are_exact_or_refused_by_value(
+    tmp_path: Path, kind: Any, values: Any, why: str, partitioned: bool
+) -> None:
+    rows = pa.table({"id": range(len(values)), "at": pa.array(values, pa.timestamp("us"))})
+    path = tmp_path / "landed.parquet"
+    pq.write_table(rows, path, use_deprecated_int96_timestamps=True, row_group_size=2)
+    spec = {"partition_by": ["id"]} if partitioned else {}
+    table = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("at", kind)]), **spec)
+    [outcome] = table.ingest([path]).outcomes
+    if why:
+        assert isinstance(outcome, Rejected) and re.search(why, str(outcome.error))
+        assert outcome.error.next_step and table.count() == 0
+        return
+    assert isinstance(outcome, Ingested)
+    found = table.scan().to_arrow().sort_by("id")
+    assert found["at"].type == kind
+    assert found["at"].cast(pa.timestamp("us")).to_pylist() == list(values)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("ns")])
+def test_int96_times_of_an_adopted_or_large_object_are_checked_too(
+    tmp_path: Path, kind: Any
+) -> None:
+    """They stay where they are: a column that cannot read them so is refused."""
+    rows = pa.table({"at": pa.array(NEAR, pa.timestamp("us"))})
+    near, far = tmp_path / "near.parquet", tmp_path / "far.parquet"
+    pq.write_table(rows, near, use_deprecated_int96_timestamps=True)
+    rows = pa.table({"at": pa.array(FAR, pa.timestamp("us"))})
+    pq.write_table(rows, far, use_deprecated_int96_timestamps=True)
+    table = inlay.create(tmp_path / "t", pa.schema([("at", kind)]))
+    adopted, rejected = table.ingest([near, far], adopt=True).outcomes
+    assert isinstance(rejected, Rejected) and "INT96" in str(rejected.error)
+    assert isinstance(adopted, Ingested if kind == pa.timestamp("ns") else Rejected)
+    table.set_properties(ingest__split_bytes=1)
+    large_path = tmp_path / "large.parquet"
+    large_path.write_bytes(near.read_bytes())
+    [large] = table.ingest([large_path]).outcomes
+    assert isinstance(large, Ingested if kind == pa.timestamp("ns") else Rejected)
+
+
+def test_int96_times_of_two_units_in_one_file_are_refused(tmp_path: Path) -> None:
+    rows = pa.table({name: pa.array(NEAR, pa.timestamp("us")) for name in "ab"})
+    pq.write_table(rows, tmp_path / "f.parquet", use_deprecated_int96_timestamps=True)
+    kinds = pa.schema([("a", pa.timestamp("us")), ("b", pa.timestamp("ns"))])
+    table = inlay.create(tmp_path / "t", kinds)
+    [outcome] = table.ingest([tmp_path / "f.parquet"]).outcomes
+    assert isinstance(outcome, Rejected) and "'a', 'b'" in str(outcome.error)
+    assert outcome.error.next_step
+
+
+@pytest.mark.parametrize("stored", [(0, -1), (0, 2**31 - 1), (2 * 86_400 * 10**9, 2_440_588)])
+def test_int96_that_is_no_time_is_refused(tmp_path: Path, stored: tuple[int, int]) -> None:
+    """Nanoseconds beyond a day, days that no calendar has: readers differ in what these are."""
+    path = tmp_path / "f.parquet"
+    rows = pa.table({"at": pa.array([dt.datetime(2001, 2, 3)] * 9, pa.timestamp("us"))})
+    pq.write_table(
+        rows,
+        path,
+        use_deprecated_int96_timestamps=True,
+        use_dictionary=False,
+        compression="none",
+        data_page_version="1.0",
+    )
+    body = path.read_bytes()
+    days = (dt.date(2001, 2, 3) - dt.date(1970, 1, 1)).days + 2_440_588
+    assert body.count(struct.pack("<qi", 0, days)) == 9
+    path.write_bytes(body.replace(struct.pack("<qi", 0, days), struct.pack("<qi", *stored)))
+    table = inlay.create(tmp_path / "t", pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    [outcome] = table.ingest([path]).outcomes
+    assert isinstance(outcome, Rejected) and "column 'at' has the INT96 time" in str(outcome.error)
 
 
 def test_field_ids_of_another_system_are_not_ours(lake: Any) -> None:

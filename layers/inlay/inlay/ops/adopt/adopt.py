@@ -63,6 +63,7 @@ from inlay.parquet.read.describe import (
     partition_in,
     read_tail,
 )
+from inlay.parquet.read.int96 import Times, as_table, check_times, int96_is_rebased
 from inlay.parquet.read.reader import Wanted, read_file
 from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
@@ -223,17 +224,18 @@ def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
 class _Seen:
     """A data file as its footer describes it, read under columns of these names. `absent` are values, by
     field id, of columns that it lacks: it has to be written again with them, as has one whose statistics
-    leave out rows of it (`denies`)."""
+    leave out rows of it (`denies`), and one with INT96 (`times`) where the table's column is another."""
 
     entry: DataFile
     fields: tuple[Field, ...]
     absent: Mapping[int, Value | None]
+    times: Times
     denies: bool = False
     footer: FooterOf | None = None  # until it is compared: there may be many files
 
     @property
     def again(self) -> bool:
-        return bool(self.absent) or self.denies
+        return bool(self.absent) or self.denies or self.times.rewrite
 
     @property
     def uri(self) -> str:
@@ -255,6 +257,8 @@ def _look_at_all(
             seen = _look(sources, foreign, snapshot, file, specs[file.spec_id])
             if seen.absent and not copy:
                 raise _stands_elsewhere(snapshot.schema, seen)
+            if seen.times.rewrite and not copy:
+                raise _is_int96(seen)
             return seen
         except InlayError as error:
             raise error.about(table=sources.root.uri, key=file.uri) from None
@@ -263,10 +267,27 @@ def _look_at_all(
     found: list[_Seen] = []
     for seen in sources.ctx.map(look, foreign.files):
         # One after the other: a row group of a column is decoded at a time.
+        if seen.times:
+            _check_times(sources, seen)
         done = _compared(sources, seen, snapshot, compared, copy=copy) if compared else seen
         found.append(replace(done, footer=None))
         sources.ctx.progress("files", len(found), len(foreign.files))
     return found
+
+
+def _check_times(sources: Sources, seen: _Seen) -> None:
+    assert seen.footer is not None
+    try:
+        check_times(
+            sources.objects,
+            seen.entry,
+            seen.times,
+            seen.footer,
+            sources.ctx.executor,
+            rebased=int96_is_rebased(seen.footer.metadata),
+        )
+    except InlayError as error:
+        raise error.about(table=sources.root.uri, key=seen.uri) from None
 
 
 def _compared(
@@ -315,11 +336,12 @@ def _look(
     absent = {i: value for i, value in file.constants.items() if i not in there}
     fields = tuple(f for f in fields if f.id not in absent)
     schema = Schema(0, fields)
+    times = Times.of(described.footer, described.arrow, schema)
     entry = entry_of(
         described,
         key=file.uri,
         size=got.size,
-        schema=schema,
+        schema=times.as_stored(schema),
         stats_columns=snapshot.stats_columns,
         extra_columns=True,
     )
@@ -330,10 +352,7 @@ def _look(
     entry = replace(
         entry, adopted=True, etag=got.etag, spec_id=file.spec_id, partition=file.partition
     )
-    assert got.etag is not None
-    kept = got.body if len(got.body) == got.size else got.body[-described.footer_bytes :]
-    footer = FooterOf(described.metadata, kept, got.size, got.etag)
-    return _Seen(entry, fields, absent, footer=footer)
+    return _Seen(entry, fields, absent, times, footer=described.footer_of(got))
 
 
 def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
@@ -343,6 +362,13 @@ def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
         f"column {names} stands only in paths or metadata of the source, not in its files, and a file has "
         "no place for that in Inlay",
         next_step="Adopt with copy, which writes such files again with their columns",
+    )
+
+
+def _is_int96(seen: _Seen) -> UnsupportedTable:
+    return UnsupportedTable(
+        f"column {seen.times.names} is stored as INT96, which a file of the table cannot have for it",
+        next_step="Adopt with copy, which writes such files again with the same times",
     )
 
 
@@ -502,15 +528,12 @@ def _written_again(
     ctx, schema = sources.ctx, base.snapshot.schema
     found = foreign.positions.get(seen.uri)
     hidden = () if found is None else (Marker(id="", body=Rows(tuple(found)), file=seen.uri),)
-    task = FileTask(file=seen.entry, schema=Schema(0, seen.fields), markers=hidden)
-    read_by = replace(
-        schema,
-        fields=tuple(
-            replace(f, nullable=True) if f.id in seen.absent else f for f in schema.fields
-        ),
-    )
+    recorded = seen.times.read_as(Schema(0, seen.fields))
+    task = FileTask(file=seen.entry, schema=recorded, markers=hidden, int96=seen.times.unit)
+    read_by = seen.times.read_as(schema)
+    optional = (replace(f, nullable=True) if f.id in seen.absent else f for f in read_by.fields)
+    read_by = replace(read_by, fields=tuple(optional))
     wanted = Wanted(schema=read_by, columns=tuple(f.id for f in schema.fields))
-    result = schema_to_arrow(schema)
 
     def filled(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = list(batch.columns)
@@ -519,9 +542,10 @@ def _written_again(
                 assert isinstance(field.type, Primitive)
                 value = to_arrow_scalar(field.type, seen.absent[field.id])
                 columns[n] = pa.repeat(value, batch.num_rows)
-        return pa.RecordBatch.from_arrays(columns, schema=result)
+        return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
-    batches = map(filled, read_file(sources.objects, task, wanted, ctx.executor))
+    read = read_file(sources.objects, task, wanted, ctx.executor)
+    batches = as_table(map(filled, read), schema_to_arrow(schema))
     return tuple(write_batches(ctx, base.snapshot, batches, time_us=base.date_us))
 
 

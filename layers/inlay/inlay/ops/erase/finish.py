@@ -19,8 +19,9 @@ from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import Commit, Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.erase.landing import check_landing, clear_landing
+from inlay.ops.erase.landing import Landing, check_landing, clear_landing
 from inlay.ops.erase.last_look import LastCheck, begin_check, search_files
+from inlay.ops.erase.originals import find_originals
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
@@ -140,6 +141,7 @@ class _Sweeper:
             ]
         if self.landing is not None:
             found = check_landing(self.ctx, loaded, erasures, self.landing)
+            self._record_landing(loaded, found)
             cleared = clear_landing(self.ctx, found.values())
             self.deleted += cleared.deleted
             self.failures += cleared.failures
@@ -155,6 +157,10 @@ class _Sweeper:
             return {}
         if self._forget_origins(contents) or self._purge_refs(loaded, contents, ready):
             return {}
+        live = frozenset(f.key for _, each in contents for f in each.state.files())
+        since_us = loaded.date_us - self.life_us
+        searched.originals = find_originals(self.ctx, loaded, live, since_us, searched.texts)
+        searched.originals_since = loaded.snapshot.oldest_version
         write_look(self.ctx, searched, [e.id for e in ready])
         moved = tuple(
             replace(
@@ -184,6 +190,13 @@ class _Sweeper:
         # again.
         commit(self.ctx, change, base=loaded)
         return waits
+
+    def _record_landing(self, loaded: LoadedTable, found: Mapping[str, Landing]) -> None:
+        """How many landed objects are about to be deleted; their keys may contain names."""
+        gone = {v for each in found.values() for v in (*each.dead, *each.ingested)}
+        uploads = {u for each in found.values() for u in each.uploads}
+        if gone or uploads:
+            write_gone(self.ctx, loaded.snapshot.version, tuple(found), gone, len(uploads))
 
     def _look_at_files(
         self,

@@ -61,14 +61,14 @@ class SearchedFile:
     def kept(self, texts: frozenset[str]) -> tuple[KeptPlace, ...]:
         """The places, as a receipt may name them that is about `texts`."""
         key = shown_name(self.entry.key, texts) if self.entry.adopted else self.entry.key
-        found = [KeptPlace("file", key, _told(r)) for r in self.residues]
+        found = [KeptPlace("file", key, _in_words(r)) for r in self.residues]
         found += [KeptPlace("object", key, name) for name in self.described]
         if self.failure is not None:
             found.append(KeptPlace("unsearched", key, self.failure))
         return tuple(found)
 
 
-def _told(found: Residue) -> str:
+def _in_words(found: Residue) -> str:
     where = "" if found.row_group is None else f" of row group {found.row_group}"
     # The name of a pair may itself be a value; a gap has none.
     column = "" if found.where in ("key-value", "gap") else f" of column {found.column}"
@@ -87,6 +87,13 @@ class LastCheck:
     files: dict[str, SearchedFile] = field(default_factory=dict)
     metadata: tuple[KeptPlace, ...] = ()
     columns: tuple[str, ...] = ()
+    # Of `originals.find_originals`, in versions from this one on.
+    originals: Mapping[str, int] = field(default_factory=dict)
+    originals_since: int = 0
+
+    @property
+    def texts(self) -> frozenset[str]:
+        return texts_of(self.predicate)
 
     @property
     def requests(self) -> int:
@@ -98,8 +105,7 @@ class LastCheck:
 
     @property
     def kept(self) -> list[KeptPlace]:
-        texts = texts_of(self.predicate)
-        return [*(k for f in self.files.values() for k in f.kept(texts)), *self.metadata]
+        return [*(k for f in self.files.values() for k in f.kept(self.texts)), *self.metadata]
 
     @property
     def searched_in_part(self) -> int:
@@ -187,7 +193,7 @@ def _search_file(
         if entry.is_foreign:
             footer = decode_footer(opened.tail, file_size=entry.size)
             pairs = map(unpack, footer.tree.get(File.KEY_VALUES, ()))
-            texts = texts_of(look.predicate)
+            texts = look.texts
             said = [p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs]
             names = tuple(pair_name(name, texts) for name in said)
             described = _described(ctx, entry, texts)
@@ -197,7 +203,7 @@ def _search_file(
         if error.kind is ErrorKind.RETRY:
             raise
         text = error.message.encode("utf-8", "surrogatepass")
-        is_plain = not names_any(text, texts_of(look.predicate))
+        is_plain = not names_any(text, look.texts)
         found = replace(found, failure=error.message if is_plain else type(error).__name__)
     return found
 

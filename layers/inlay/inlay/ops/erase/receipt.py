@@ -39,6 +39,7 @@ from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.erase.kept import WITHHELD
 from inlay.ops.erase.last_look import LastCheck
+from inlay.ops.erase.originals import look_for
 from inlay.ops.metadata.load import LoadedTable, read_main
 from inlay.plan.metadata.ledger import LedgerSalt
 from inlay.storage.base import Got, ObjectVersion
@@ -70,6 +71,7 @@ OUT_OF_REACH = (
     "replicas of the bucket",
     "backups",
     "exports and originals of adopted files",
+    "originals ingested from outside the landing zone",
 )
 # What a service keeps at most, whatever the deployment says (Amazon SQS, quotas of messages).
 MOST_DAYS: Mapping[str, float] = {"messages in queues": 14, "dead letters": 14}
@@ -122,6 +124,8 @@ def write_look(ctx: Context, look: LastCheck, erasures: Sequence[str]) -> List:
         "foreign": sum(f.entry.is_foreign for f in files),
         "columns": list(look.columns),
         "searched_in_part": look.searched_in_part,
+        "originals": [list(each) for each in look.originals.items()],
+        "originals_since": look.originals_since,
         "requests": look.requests,
         "bytes": look.bytes,
     }
@@ -166,7 +170,8 @@ def load_lists(ctx: Context, since_version: int) -> list[tuple[List, dict[str, A
 
     def load(key: str) -> tuple[List, dict[str, Any]]:
         body, digest = _read_list(ctx, key)
-        return List(key, digest, len(body.get("files", body.get("objects", ())))), body
+        listed = len(body.get("files", body.get("objects", ())))
+        return List(key, digest, listed + body.get("others", 0)), body
 
     return list(ctx.map(load, keys))
 
@@ -268,6 +273,9 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
         "key_values": dict(list(found["key_values"].items())[:MAX_NAMED]),
         "kept": found["kept"][:MAX_NAMED],
         "kept_count": len(found["kept"]),
+        "originals": found.get("originals", [])[:MAX_NAMED],
+        "originals_count": sum(n for _, n in found.get("originals", [])),
+        "originals_since": found.get("originals_since"),
         "requests": found["requests"],
         "bytes": found["bytes"],
     }
@@ -384,7 +392,7 @@ def verify_receipt(ctx: Context, name: str) -> ReceiptCheck:
     return ReceiptCheck(
         id=body["id"],
         problems=tuple(problems),
-        named=tuple(_kept_by(body)),
+        named=(*_kept_by(body), *_originals(ctx, lists["look"])),
         unchanged=unchanged,
         deleted_since=deleted_since,
         still_gone=still_gone,
@@ -409,6 +417,18 @@ def _lists_of(
         if digest != each["sha256"]:
             problems.append(f"{each['key']} is not the list that the receipt names")
         yield found
+
+
+def _originals(ctx: Context, looks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The originals that a look listed, and whether they exist now."""
+    for look in looks:
+        counts = dict(look.get("originals", ()))
+        now = look_for(ctx, counts)
+        for name, n in counts.items():
+            if now[name] == "unknown":
+                yield f"{n} originals {name} could not be looked for"
+        there = sorted(name for name in counts if now[name] == "there")
+        yield from (f"original {name} of an adopted file still exists" for name in there)
 
 
 def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:

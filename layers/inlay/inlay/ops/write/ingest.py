@@ -14,6 +14,9 @@ If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a foo
 ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
 rewritten, up to `ingest.split_bytes`; a larger one, or an adopted one, stays as it is.
 
+Times stored as INT96 are held to what the table's column can hold (`parquet.read.int96`); for other columns
+than `timestamp(ns)` the object is rewritten, or refused where it cannot be.
+
 The statistics of the key columns are compared with the rows once, before the copy (property
 `ingest.check_statistics`): from then on scans, upserts and deletes leave the file out by them. An object
 whose statistics leave out a row of its own is rewritten; a larger or an adopted one is refused.
@@ -59,10 +62,13 @@ from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
+from inlay.parquet.read.int96 import NEXT_STEP as INT96_NEXT_STEP
+from inlay.parquet.read.int96 import NO_TIMES, Times, as_table, check_times
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries
@@ -174,7 +180,8 @@ class _Seen:
     modified_us: int
     spans: bool = False  # rows of several partitions, or of unknown ones
     stamp: tuple[Footer, Footer] | None = None  # its own footer, and the one with the table's ids
-    recode: bool = False  # it should be stamped, but cannot be
+    recode: bool = False  # it should be stamped, but cannot be, or has times of another type
+    times: Times = NO_TIMES  # its columns that are stored as INT96
     group_bytes: int = 0  # its largest row group, decoded
     tail: FooterOf | None = None  # its footer as it was read; of a small object all of it
     # The names its content is remembered by. An event without a version id names the current version by
@@ -302,7 +309,7 @@ def _copied(
 
     # Sources given without an ETag get their identity only now.
     _drop_known(ctx, batch)
-    _check_statistics(ctx, batch, adopt)
+    _check_rows(ctx, batch, adopt)
 
     def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | tuple[DataFile, ...]]:
         position, seen = item
@@ -440,11 +447,12 @@ def _look(
     described = parse_object_footer(got.body, size=got.size)
     Declared.of(snapshot).check_file(described.arrow)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
+    times = Times.of(described.footer, described.arrow, snapshot.schema)
     entry = entry_of(
         described,
         key="",
         size=got.size,
-        schema=snapshot.schema,
+        schema=times.as_stored(snapshot.schema),
         stats_columns=snapshot.stats_columns,
         extra_columns=is_wider,
     )
@@ -453,7 +461,7 @@ def _look(
     spec = current_spec(snapshot)
     partition = partition_in(described, snapshot.schema, spec)
     entry = replace(entry, spec_id=spec.id, partition=partition or ())
-    stamp, recode = None, False
+    stamp, recode = None, times.rewrite
     if stamps_ids(snapshot):
         try:
             new = stamped(described.footer, snapshot.schema)
@@ -472,13 +480,9 @@ def _look(
         spans=partition is None,
         stamp=stamp,
         recode=recode,
+        times=times,
         group_bytes=largest_group(described.footer),
-        tail=FooterOf(
-            described.metadata,
-            got.body if len(got.body) == got.size else got.body[-described.footer_bytes :],
-            got.size,
-            got.etag,
-        ),
+        tail=described.footer_of(got),
         names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
 
@@ -502,7 +506,7 @@ def _take(
     if adopt:
         return (in_place,)
     if _is_cut(seen, adopt, loaded.snapshot):
-        return _split(ctx, in_place, loaded, seen.source)
+        return _split(ctx, in_place, loaded, seen)
     key = keys.data_key(loaded.date_us, ctx.new_id())
     if seen.stamp is not None:
         return _stamp(ctx, seen, key, *seen.stamp)
@@ -513,30 +517,52 @@ def _take(
     return (replace(seen.entry, key=key),)
 
 
-def _check_statistics(ctx: Context, batch: _Batch, adopt: bool) -> None:
-    """Compares what the footers say of the checked columns with the rows. One object after the other: a row
-    group of a column is decoded at a time."""
+def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
+    """Compares the objects' rows with what the table can hold and with what their footers say of them. One
+    object after the other: a row group of a column is decoded at a time."""
     snapshot = batch.loaded.snapshot
     compared = compared_columns(snapshot)
-    for position, seen in list(batch.seen.items()) if compared else ():
-        if seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
-            continue  # its rows are read, and written with statistics of their own
+    for position, seen in list(batch.seen.items()):
+        if not seen.times and not compared:
+            continue
 
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
             try:
-                names = _contradicted(ctx, seen, snapshot, compared)
+                return _checked(ctx, seen, adopt, snapshot, compared)
             except SnapshotGone:
                 raise ObjectGone(f"{source.location.uri} no longer exists") from None
             except SourceChanged:
                 return Superseded(source)
-            if not names:
-                return seen
-            return _written_again(seen, adopt, snapshot, names)
 
         found = _guarded(ctx, seen.source, check)
         batch.settle(position, found)
         if not isinstance(found, _Seen):
             del batch.seen[position]
+
+
+def _checked(
+    ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot, compared: Sequence[int]
+) -> _Seen:
+    """To be written again if its statistics leave out rows. Raises `UnsupportedFile`."""
+    if seen.times:
+        _check_times(ctx, seen, adopt, snapshot)
+    # What is cut is read, and written with statistics of its own.
+    if not compared or seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
+        return seen
+    names = _contradicted(ctx, seen, snapshot, compared)
+    return seen if names is None else _written_again(seen, adopt, snapshot, names)
+
+
+def _check_times(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot) -> None:
+    if seen.times.rewrite and not _is_cut(seen, adopt, snapshot):
+        raise UnsupportedFile(
+            f"column {seen.times.names} is stored as INT96, and the file cannot be written again: it is "
+            f"{'adopted' if adopt else 'larger than ingest.split_bytes'}",
+            next_step=INT96_NEXT_STEP,
+        )
+    assert seen.tail is not None
+    whole = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
+    check_times(_outside(ctx, whole, seen.source), whole, seen.times, seen.tail, ctx.executor)
 
 
 def _written_again(seen: _Seen, adopt: bool, snapshot: Snapshot, names: str) -> _Seen:
@@ -629,13 +655,17 @@ def _stamp(
 
 
 def _split(
-    ctx: Context, whole: DataFile, loaded: LoadedTable, source: IngestSource
+    ctx: Context, whole: DataFile, loaded: LoadedTable, seen: _Seen
 ) -> Superseded | tuple[DataFile, ...]:
     """The rows of a landing object as files of their partitions."""
-    schema = loaded.snapshot.schema
-    columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+    source, schema = seen.source, loaded.snapshot.schema
+    read_by = seen.times.read_as(schema)
+    columns = Wanted(schema=read_by, columns=tuple(f.id for f in schema.fields))
     objects = _outside(ctx, whole, source)
-    rows = read_file(objects, FileTask(file=whole, schema=schema), columns, ctx.executor)
+    task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
+    rows = read_file(objects, task, columns, ctx.executor)
+    if seen.times:
+        rows = as_table(rows, schema_to_arrow(schema))
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))
     except SnapshotGone:
@@ -669,14 +699,8 @@ def take_over(
 
     compared = compared_columns(loaded.snapshot)
 
-    def check(seen: _Seen) -> _Seen:
-        if not compared or seen.entry.rows == 0 or _is_cut(seen, False, loaded.snapshot):
-            return seen
-        names = _contradicted(ctx, seen, loaded.snapshot, compared)
-        return seen if names is None else _written_again(seen, False, loaded.snapshot, names)
-
     # One after the other: a row group of a column is decoded at a time.
-    seen = [check(found) for found in ctx.map(look, sources)]
+    seen = [_checked(ctx, s, False, loaded.snapshot, compared) for s in ctx.map(look, sources)]
     reads = _policy(loaded.snapshot) != "keep"
     read = [s for s in seen if reads or _is_cut(s, False, loaded.snapshot)]
     copied = ctx.map(take, [s for s in seen if s not in read])

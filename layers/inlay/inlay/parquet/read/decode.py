@@ -510,6 +510,7 @@ class _GroupReader:
                 pre_buffer=False,
                 # A damaged page may decode to other values without any error.
                 page_checksum_verification=True,
+                coerce_int96_timestamp_unit=self.file.task.int96,
             )
         return self._parquet.reader
 

@@ -7,8 +7,10 @@ one row group. Nothing here checks how large they are once decoded: `page_sizes`
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from decimal import Context
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +29,7 @@ from inlay.parquet.footer.fields import (
     Meta,
     Page,
     PageType,
+    Physical,
     Repetition,
 )
 from inlay.parquet.footer.footer import (
@@ -48,12 +51,26 @@ def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: 
 
 
 def in_batches(
-    footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes, *, batch_rows: int
+    footer: Footer,
+    leaf: Leaf,
+    chunk: ColumnChunk,
+    rows: int,
+    body: bytes,
+    *,
+    batch_rows: int,
+    stored: bool = False,
 ) -> Iterator[pa.Array]:
     """The same, a few rows at a time. (Not as a dictionary and references: pyarrow 26 mixes them up where
-    an entry is there twice, as DuckDB leaves them.)"""
+    an entry is there twice, as DuckDB leaves them.) `stored`, of an INT96 column: its twelve bytes, of
+    which Arrow's times have not all."""
     batches: Iterator[pa.RecordBatch]
-    with translate_errors(lambda: _open(body, footer, *_whole(footer, leaf, chunk), rows)) as file:
+    chain, meta = _whole(footer, leaf, chunk)
+    if stored:
+        plain = {Element.TYPE: Physical.FIXED_LEN_BYTE_ARRAY, Element.LENGTH: INT96_BYTES}
+        names = (Element.REPETITION, Element.NAME)
+        chain[-1] = {**plain, **{key: chain[-1][key] for key in names}}
+        meta[Meta.TYPE] = int(Physical.FIXED_LEN_BYTE_ARRAY)
+    with translate_errors(lambda: _open(body, footer, chain, meta, rows)) as file:
         batches = file.iter_batches(batch_rows, use_threads=False)
         while (batch := translate_errors(lambda: next(batches, None))) is not None:
             yield _innermost(batch.column(0))
@@ -104,6 +121,32 @@ def read_plain(
     return _read(MAGIC + header + body, footer, [element], meta, count)
 
 
+def write_plain(leaf: Leaf, read_as: pa.DataType, value: pa.Scalar) -> bytes | None:
+    """The inverse for one value: how the column stores what `read_plain` gives as `read_as`. None if the
+    column cannot have it, or stores it in more ways than one."""
+    size = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
+        leaf.type, leaf.type_length
+    )
+    try:
+        found = value.cast(read_as)
+        if pa.types.is_floating(read_as):
+            return struct.pack({4: "<f", 8: "<d"}.get(size or 0, "<e"), found.as_py())
+        if pa.types.is_decimal(read_as):
+            number = int(found.as_py().scaleb(read_as.scale, Context(prec=MAX_DIGITS)))
+            is_binary = leaf.type in (Physical.BYTE_ARRAY, Physical.FIXED_LEN_BYTE_ARRAY)
+            shortest = (number if number >= 0 else ~number).bit_length() // 8 + 1
+            order: Literal["big", "little"] = "big" if is_binary else "little"
+            return number.to_bytes(size or shortest, order, signed=True)
+        if size is not None and pa.types.is_temporal(read_as):
+            return int(found.value).to_bytes(size, "little", signed=True)
+    except (pa.ArrowException, OverflowError):
+        pass
+    return None
+
+
+# Of a decimal of 256 bits.
+MAX_DIGITS = 76
+INT96_BYTES = 12
 _NOT_FOR_DECODING = frozenset({Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH})
 
 

@@ -29,6 +29,7 @@ from inlay.parquet.footer.fields import (
     Group,
     KeyValue,
     Meta,
+    Physical,
 )
 from inlay.parquet.footer.fields import Page as PageHeader
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer
@@ -236,7 +237,7 @@ def sparse_column(
 ) -> SparseColumn | None:
     """The column with only the `wanted` of its `pages` (which `pages_of` gives); None if that is unreliable
     or would save too little."""
-    if not pages:
+    if not pages or footer.leaves[leaf].type is Physical.INT96:  # read as the whole file is
         return None
     chunk = footer.row_groups[group].column(leaf)
     start, head = chunk.start, pages[0].place.start

@@ -43,14 +43,13 @@ from inlay.parquet.footer.footer import (
 )
 from inlay.parquet.footer.thrift import I8, STRUCT, Items, Struct, boolean, encode_struct, i32
 from inlay.parquet.read.page_sizes import Pages, check_pages_fit
-from inlay.parquet.read.single_column import translate_errors
+from inlay.parquet.read.single_column import INT96_BYTES, translate_errors
 
 # What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Inverted: the
 # largest precision that takes `n` bytes, so that a fixed-length decimal keeps its length.
 _PRECISION_OF_BYTES = {
     (((10**precision - 1).bit_length() + 1) + 7) // 8: precision for precision in range(1, 77)
 }
-INT96_BYTES = 12
 
 
 def physical_footer(footer: Footer) -> tuple[list[Struct], list[Struct]]:

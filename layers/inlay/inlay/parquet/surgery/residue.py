@@ -28,8 +28,9 @@ import pyarrow.compute as pc
 from inlay.errors import SchemaMismatch, UnreadableFile, UnsupportedFile
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate, field_ids
-from inlay.format.schema import Schema
+from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.evaluate import selected
+from inlay.parquet.arrow.types import to_arrow_scalar
 from inlay.parquet.footer.bloom import may_hold, plain_bytes, xxh64
 from inlay.parquet.footer.fields import (
     Codec,
@@ -67,7 +68,7 @@ from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.page_sizes import Pages, check_dictionary, read_distinct
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
-from inlay.parquet.read.single_column import read_plain
+from inlay.parquet.read.single_column import read_plain, write_plain
 from inlay.parquet.surgery.key_values import named_by_file, naming
 from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
 from inlay.plan.pruning.readings import names_any
@@ -198,7 +199,13 @@ def _in_gaps(
     held: _Held, gaps: Iterable[Gap], texts: frozenset[str], columns: Iterable[_Column]
 ) -> Iterator[Residue]:
     """Appending writers leave whole old footers. Numbers are as in bounds there."""
-    plain = [raw for column in columns for raw in column.plain if len(raw) >= MIN_CUT_BYTES]
+    plain = [
+        raw
+        for column in columns
+        for raw in column.plain
+        # A number of equal bytes, as 0 or -1, is in any padding.
+        if len(raw) >= MIN_CUT_BYTES and len(set(raw)) > 1
+    ]
     for start, end, group in gaps:
         body = held.read(ByteRange(start, end)) if end - start <= MAX_GAP_BYTES else None
         if body is None or names_any(body, texts) or any(raw in body for raw in plain):
@@ -276,10 +283,20 @@ class _Column:
 
     def __post_init__(self) -> None:
         named = equal_values(self.condition) or ()
-        found = (plain_bytes(self.leaf.type, kind, value) for kind, value in named)
-        self.plain = tuple(raw for raw in found if raw)
+        self.plain = tuple(raw for kind, value in named for raw in self._stored(kind, value))
         if any(group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups):
             self.hashes = {raw: xxh64(raw) for raw in self.plain}
+
+    def _stored(self, kind: Primitive, value: Value) -> Iterator[bytes]:
+        """How this file stores a value: once, but for zeros of floating point numbers."""
+        raw = plain_bytes(self.leaf.type, kind, value)
+        if raw is None and self.leaf.type not in (Physical.BOOLEAN, Physical.INT96):
+            read_as = self._decode(b"", 0, Codec.UNCOMPRESSED, 0).type
+            raw = write_plain(self.leaf, read_as, to_arrow_scalar(kind, value))
+        if raw:
+            yield raw
+            if isinstance(value, float) and value == 0:
+                yield raw[:-1] + bytes([raw[-1] ^ 0x80])
 
     @property
     def name(self) -> str:
@@ -352,18 +369,21 @@ class _Column:
         width = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
             self.leaf.type, self.leaf.type_length if self.leaf.type != Physical.BYTE_ARRAY else None
         )
+        is_text = self.leaf.type is Physical.BYTE_ARRAY
+        cut = _Cut(() if width is not None and self.leaf.type_length is None else self.plain)
+        for ordinal, where, raw in bounds:
+            if width is not None and len(raw) < width and cut.is_one(raw):
+                self.suspects[ordinal].append((where, None, (raw,)))
         whole = [b for b in bounds if width is None or len(b[2]) == width]
         if not whole or self.leaf.type is Physical.INT96:
             return
-        is_text = self.leaf.type is Physical.BYTE_ARRAY
         page = b"".join(len(raw).to_bytes(4, "little") * is_text + raw for *_, raw in whole)
         values = self._decode(page, len(whole), Codec.UNCOMPRESSED, len(page))
         hits = self._hits(values).to_pylist()
-        cut = _Cut(self.plain if is_text else ())
-        for (ordinal, where, raw), value, hit in zip(whole, values, hits, strict=True):
+        for at, ((ordinal, where, raw), hit) in enumerate(zip(whole, hits, strict=True)):
             if hit:
-                self.suspects[ordinal].append((where, pa.array([value.as_py()], values.type), ()))
-            elif cut.is_one(raw):
+                self.suspects[ordinal].append((where, values.slice(at, 1), ()))
+            elif is_text and cut.is_one(raw):
                 self.suspects[ordinal].append((where, None, (raw,)))
 
     def _look_at_bloom(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
@@ -502,7 +522,9 @@ def _cuts_some(rows: pa.Array, bound: bytes) -> bool:
     """Whether a bound may be a truncated value of the rows."""
     return any(
         raw == bound or is_cut_of(bound, raw)
-        for raw in (v.encode() if isinstance(v, str) else v for v in rows.to_pylist())
+        # As bytes: what other writers call text need not be UTF-8.
+        for raw in rows.cast(pa.large_binary()).to_pylist()
+        if raw is not None
     )
 
 

@@ -48,7 +48,8 @@ class FileTask:
     `schema` is the one its entry records, by which the file's names are interpreted. `predicate` is what
     must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty, keeps just
     the rows that at least one of these markers deletes (for `plan.feed.feed`). `by_rows`: `predicate` is
-    decided by the rows alone, whatever the file's statistics say.
+    decided by the rows alone, whatever the file's statistics say. `int96` is the unit in which times stored
+    as INT96 are read (`parquet.read.int96`).
     """
 
     file: DataFile
@@ -58,6 +59,7 @@ class FileTask:
     predicate: Predicate = TRUE
     row_groups: tuple[int, ...] | None = None
     by_rows: bool = False
+    int96: str = "ns"
 
     @property
     def decides_by_rows(self) -> bool:

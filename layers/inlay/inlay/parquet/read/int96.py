@@ -1,0 +1,288 @@
+"""Times stored as INT96: read exactly, or refused by their value.
+
+INT96 is a day and nanoseconds of it, deprecated in Parquet, and what Spark writes unless it is told
+otherwise. pyarrow reads it as local time in nanoseconds, or in another unit if asked, and whatever does not
+fit wraps around, or loses digits, without a word: the year 9999 becomes 1816.
+
+Promise: `check_times` passes a file only if the columns of its table hold each value exactly. A
+`timestamp(ns)` reads such a file as it is. For the other types it is written again (`rewrite`): its times
+are then read as `unit` and `read_as` say, and are UTC where the column is an instant, as Spark means them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inlay.errors import UnsupportedFile
+from inlay.format.entry import DataFile
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.types import is_list, plain_type
+from inlay.parquet.footer.columns import leaf_count
+from inlay.parquet.footer.fields import Physical
+from inlay.parquet.footer.footer import MAGIC, Footer
+from inlay.parquet.read.data_file import FooterOf
+from inlay.parquet.read.page_sizes import Pages, check_pages_fit
+from inlay.parquet.read.ranges import Objects, RangeFile
+from inlay.parquet.read.single_column import in_batches
+from inlay.storage.base import ByteRange
+
+BATCH_ROWS = 131_072
+_EPOCH_DAY = 2_440_588  # 1970-01-01 as a Julian day
+_DAY_NANOS = 86_400 * 10**9
+_DAYS_OF_400_YEARS = 146_097
+_NANOS = {"us": 1_000, "ns": 1}
+_SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyINT96"
+# Spark before 3.1 shifts older instants when it writes and reads INT96, other engines do not.
+REBASED_BEFORE_DAY = -25_567  # 1900-01-01
+_LEAVE = (
+    "Correct the value where the file is written, or leave the file out; columns in microseconds have the "
+    "most years"
+)
+NEXT_STEP = "Write it again with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The columns of a file that are stored as INT96: the field of each, and its dotted name, by leaf."""
+
+    fields: Mapping[int, tuple[Field, str]]
+
+    @staticmethod
+    def of(footer: Footer, arrow: pa.Schema, schema: Schema) -> Times:
+        """Those that are times in `schema`, under which the file is recorded. Another type of column does
+        not fit, as for every file."""
+        stored = {leaf.index for leaf in footer.leaves if leaf.type is Physical.INT96}
+        if not stored:
+            return NO_TIMES
+        found = {n: at for n, at in _leaves(list(arrow), schema.fields, 0, ()) if n in stored}
+        return Times({n: at for n, at in found.items() if _is_time(at[0].type)})
+
+    def __bool__(self) -> bool:
+        return bool(self.fields)
+
+    @property
+    def rewrite(self) -> bool:
+        """Whether the file has to be written again."""
+        return any(f.type != Primitive("timestamp", unit="ns") for f, _ in self.fields.values())
+
+    @property
+    def names(self) -> str:
+        return ", ".join(repr(name) for _, name in self.fields.values())
+
+    def as_stored(self, schema: Schema) -> Schema:
+        """`schema` as pyarrow sees the file's footer."""
+        return self._typed(schema, "ns")
+
+    @property
+    def unit(self) -> str:
+        """That of the columns. Raises `UnsupportedFile` if they have two: pyarrow reads a file in one."""
+        units = {f.type.unit for f, _ in self.fields.values() if isinstance(f.type, Primitive)}
+        if len(units) > 1:
+            raise UnsupportedFile(
+                f"INT96 times of columns {self.names} are microseconds and nanoseconds in the table",
+                next_step=NEXT_STEP,
+            )
+        return units.pop() if units else "ns"
+
+    def read_as(self, schema: Schema) -> Schema:
+        """`schema` as a file that is written again is read: INT96 as local times, in the columns' unit."""
+        return self._typed(schema, self.unit)
+
+    def _typed(self, schema: Schema, unit: str) -> Schema:
+        ids = {field.id for field, _ in self.fields.values()}
+        return replace(schema, fields=tuple(_with(f, ids, unit) for f in schema.fields))
+
+
+NO_TIMES = Times({})
+
+
+def _is_time(kind: Type) -> bool:
+    named = isinstance(kind, Primitive) and kind.name in ("timestamp", "timestamptz")
+    return named and isinstance(kind, Primitive) and kind.unit in _NANOS
+
+
+def _with(field: Field, ids: set[int], unit: str) -> Field:
+    match field.type:
+        case Struct(fields):
+            return replace(field, type=Struct(tuple(_with(f, ids, unit) for f in fields)))
+        case ListOf(element):
+            return replace(field, type=ListOf(_with(element, ids, unit)))
+        case MapOf(key, value):
+            return replace(field, type=MapOf(_with(key, ids, unit), _with(value, ids, unit)))
+        case _:
+            if field.id not in ids:
+                return field
+            return replace(field, type=Primitive("timestamp", unit=unit), default=None)
+
+
+def _leaves(
+    columns: Sequence[pa.Field], fields: Sequence[Field], first: int, path: tuple[str, ...]
+) -> Iterator[tuple[int, tuple[Field, str]]]:
+    """The leaves of columns that `fields` have, by name."""
+    by_name = {field.name: field for field in fields}
+    for column in columns:
+        field = by_name.get(column.name)
+        if field is not None:
+            yield from _within(column, field, first, path)
+        first += leaf_count(column.type)
+
+
+def _within(
+    column: pa.Field, field: Field, first: int, path: tuple[str, ...]
+) -> Iterator[tuple[int, tuple[Field, str]]]:
+    kind, here = plain_type(column.type), (*path, field.name)
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(kind):
+            children = [kind.field(n) for n in range(kind.num_fields)]
+            yield from _leaves(children, fields, first, here)
+        case ListOf(element) if is_list(kind):
+            yield from _within(kind.value_field, element, first, here)
+        case MapOf(key, value) if pa.types.is_map(kind):
+            yield from _within(kind.key_field, key, first, here)
+            yield from _within(kind.item_field, value, first + leaf_count(kind.key_type), here)
+        case Primitive() if not pa.types.is_nested(kind):
+            yield first, (field, ".".join(here))
+
+
+def as_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches read by `Times.read_as` in the table's own types."""
+    for batch in batches:
+        arrays = [
+            column if column.type.equals(field.type) else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def int96_is_rebased(metadata: pq.FileMetaData) -> bool:
+    """Whether Spark takes the file's oldest times for others than what is stored (`int96RebaseSpec` in its
+    `DataSourceUtils`)."""
+    pairs = metadata.metadata or {}
+    if _LEGACY in pairs:
+        return True
+    numbers = [
+        int(n) for n in re.findall(r"\d+", pairs.get(_SPARK, b"9").decode("ascii", "replace"))
+    ]
+    return numbers[:2] < [3, 1]
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def check_times(
+    objects: Objects,
+    entry: DataFile,
+    times: Times,
+    footer: FooterOf,
+    executor: Executor,
+    *,
+    rebased: bool = False,
+) -> None:
+    """Reads the columns, a row group at a time, of a file whose footer is known. Raises `UnsupportedFile`,
+    which names column and value, for the first that does not fit; `rebased`: also for one that Spark would
+    read as another."""
+    decoded = footer.footer
+    if decoded is None:
+        raise UnsupportedFile(
+            f"its INT96 times (columns {times.names}) cannot be checked: the footer is too large",
+            next_step=NEXT_STEP,
+        )
+    source = objects.source(entry.key, entry.size, footer.etag)
+    for group in decoded.row_groups:
+        held = RangeFile(source, entry.size)
+        held.add([(entry.size - len(footer.tail), footer.tail)])
+        chunks = {n: group.column(n) for n in times.fields}
+        places = {n: ByteRange(c.start, c.end) for n, c in chunks.items() if c.start < c.end}
+        held.prefetch(places.values(), executor)
+        for n, place in places.items():
+            field, name = times.fields[n]
+            assert isinstance(field.type, Primitive)
+            leaf = decoded.leaves[n]
+            body = bytes(memoryview(held.slice(place)))
+            check_pages_fit(decoded, group.num_rows, [Pages(leaf, chunks[n], memoryview(body))])
+            for values in in_batches(
+                decoded,
+                leaf,
+                chunks[n],
+                group.num_rows,
+                MAGIC + body,
+                batch_rows=BATCH_ROWS,
+                stored=True,
+            ):
+                _check_values(values, name, field.type, rebased)
+
+
+def _check_values(values: pa.Array, name: str, kind: Primitive, rebased: bool) -> None:
+    days, nanos = _split(values.drop_null())
+    is_day = pc.greater_equal(days, _number(-_EPOCH_DAY))
+    is_time = pc.and_(is_day, _between(nanos, -_DAY_NANOS, _DAY_NANOS))
+    unit = _number(_NANOS[kind.unit])
+    whole = pc.equal(pc.multiply(pc.divide(nanos, unit), unit), nanos)
+    checks = [
+        (is_time, "which is no time of a day", _LEAVE),
+        (_in_range(days, nanos, kind.unit), f"beyond the years that {kind} has", _LEAVE),
+        (whole, f"with nanoseconds, which {kind} lacks", NEXT_STEP),
+    ]
+    if rebased:
+        why = "which the old version of Spark that wrote it shifts, and other engines do not"
+        checks.append((pc.greater(days, _number(REBASED_BEFORE_DAY)), why, _LEAVE))
+    for fits, why, next_step in checks:
+        at = pc.index(fits, to_scalar(False, pa.bool_())).as_py()
+        if at >= 0:
+            raise UnsupportedFile(
+                f"column {name!r} has the INT96 time {_shown(days[at].as_py(), nanos[at].as_py())}, {why}",
+                next_step=next_step,
+            )
+
+
+def _split(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Days since 1970 and nanoseconds of them: the last four bytes of each, and the first eight."""
+    count, buffer = 3 * len(values), values.buffers()[1]
+
+    def part(n: int, kind: pa.DataType) -> pa.Array:
+        words = pa.Array.from_buffers(kind, count, [None, buffer], offset=3 * values.offset)
+        triples = pa.FixedSizeListArray.from_arrays(words, 3)
+        return pc.list_element(triples, n).cast(pa.int64())
+
+    days = pc.subtract(part(2, pa.int32()), _number(_EPOCH_DAY))
+    high = pc.multiply(part(1, pa.int32()), _number(2**32))
+    return days, pc.add(part(0, pa.uint32()), high)
+
+
+def _in_range(days: pa.Array, nanos: pa.Array, unit: str) -> pa.Array:
+    """Whether each is within 64 bits of the unit."""
+    most = (2**63 - 1) // (_DAY_NANOS // _NANOS[unit])
+    surely = _between(days, 1 - most, most - 1)
+    if unit == "us":
+        return surely  # but for the last day, in the year 294247
+    # Near the ends the sum wraps around, or it does not: then it has the sign of the days.
+    total = pc.add(pc.multiply(days, _number(_DAY_NANOS)), nanos)
+    same = pc.equal(pc.less(total, _number(0)), pc.less(days, _number(0)))
+    return pc.or_(surely, pc.and_(_between(days, -most - 2, most + 2), same))
+
+
+def _between(values: pa.Array, least: int, most: int) -> pa.Array:
+    return pc.and_(pc.greater_equal(values, _number(least)), pc.less_equal(values, _number(most)))
+
+
+def _number(value: int) -> pa.Scalar:
+    return to_scalar(value, pa.int64())
+
+
+def _shown(days: int, nanos: int) -> str:
+    """A value as text, in the proleptic calendar, whose years are alike after 400."""
+    days, nanos = days + nanos // _DAY_NANOS, nanos % _DAY_NANOS
+    cycles, rest = divmod(days, _DAYS_OF_400_YEARS)
+    found = date(1970, 1, 1) + timedelta(days=rest)
+    seconds, rest = divmod(nanos, 10**9)
+    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:09}"
+    return f"{found.year + 400 * cycles:04}-{found:%m-%d} {time}"
