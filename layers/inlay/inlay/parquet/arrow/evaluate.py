@@ -273,8 +273,15 @@ def like(values: pa.Array, pattern: str) -> pa.Array:
 
 
 def _like_by_regex(values: pa.Array, pattern: str) -> pa.Array:
+    """RE2 matches nothing where a text is not UTF-8 (pyarrow does not check what files hold): those are
+    compared one by one, each wrong byte as one character."""
     try:
-        return pc.match_substring_regex(values, pattern=like_re2(pattern))
-    except pa.ArrowInvalid:  # the pattern needs more memory than RE2 permits
-        found = [None if v is None else like_matches(pattern, v) for v in values.to_pylist()]
-        return pa.array(found, pa.bool_())
+        found = pc.match_substring_regex(values, pattern=like_re2(pattern))
+        values.validate(full=True)
+    except pa.ArrowInvalid:  # or the pattern needs more memory than RE2 permits
+        raw = values.cast(pa.large_binary()).to_pylist()
+        texts = (None if v is None else v.decode("utf-8", "replace") for v in raw)
+        return pa.array(
+            [None if v is None else like_matches(pattern, v) for v in texts], pa.bool_()
+        )
+    return found

@@ -380,9 +380,9 @@ class _Column:
         page = b"".join(len(raw).to_bytes(4, "little") * is_text + raw for *_, raw in whole)
         values = self._decode(page, len(whole), Codec.UNCOMPRESSED, len(page))
         hits = self._hits(values).to_pylist()
-        for (ordinal, where, raw), value, hit in zip(whole, values, hits, strict=True):
+        for at, ((ordinal, where, raw), hit) in enumerate(zip(whole, hits, strict=True)):
             if hit:
-                self.suspects[ordinal].append((where, pa.array([value.as_py()], values.type), ()))
+                self.suspects[ordinal].append((where, values.slice(at, 1), ()))
             elif is_text and cut.is_one(raw):
                 self.suspects[ordinal].append((where, None, (raw,)))
 
@@ -522,7 +522,9 @@ def _cuts_some(rows: pa.Array, bound: bytes) -> bool:
     """Whether a bound may be a truncated value of the rows."""
     return any(
         raw == bound or is_cut_of(bound, raw)
-        for raw in (v.encode() if isinstance(v, str) else v for v in rows.to_pylist())
+        # As bytes: what other writers call text need not be UTF-8.
+        for raw in rows.cast(pa.large_binary()).to_pylist()
+        if raw is not None
     )
 
 
