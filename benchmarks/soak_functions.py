@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 
 import inlay
 from inlay.errors import InlayError, StoreUnavailable
-from inlay.functions.dead_letters import read_letters, redrive
+from inlay.functions.dead_letters import drop, read_letters, redrive
 from inlay.local.runtime import Failed
 from inlay.local.s3_events import event
 from inlay.local.stack import LocalOptions, LocalStack, environment
@@ -263,23 +263,24 @@ class Soak:
         self._end_erasures()
 
     def _redrive(self) -> int:
-        """Letters of requests are sent again. Those of rounds are hints: the next round says so again."""
+        """Letters of requests are sent again, to the queue that they came from; how many. Those of rounds,
+        whose queues share one place for letters, are dropped: the next round asks for the same work."""
         again = 0
-        for queue in self.stack.template.queues:
-            if queue.dead_letters is None:
+        targets = {queue.dead_letters: queue.logical_id for queue in self.stack.template.queues}
+        for dead_letters, target in targets.items():
+            if dead_letters is None:
                 continue
-            source = self.stack.queue_url(queue.dead_letters)
+            source = self.stack.queue_url(dead_letters)
             for letter in list(read_letters(self.stack.sqs, source)):
-                self.counts[f"letters_{queue.dead_letters}"] += 1
+                self.counts[f"letters_{dead_letters}"] += 1
                 if letter.reasons:
-                    self.wrong.append(f"{queue.logical_id}: {letter.reasons}")
-                redrive(
-                    self.stack.sqs,
-                    letter,
-                    source=source,
-                    target=self.stack.queue_url(queue.logical_id),
-                )
-                again += queue.logical_id in LETTERS
+                    self.wrong.append(f"{dead_letters}: {letter.reasons}, {dict(letter.about)}")
+                if target in LETTERS:
+                    url = self.stack.queue_url(target)
+                    redrive(self.stack.sqs, letter, source=source, target=url)
+                    again += 1
+                else:
+                    drop(self.stack.sqs, letter, source=source)
         return again
 
     def _end_erasures(self) -> None:
@@ -301,8 +302,11 @@ class Soak:
                 for page in self.stack.s3.get_paginator("list_objects_v2").paginate(**asked)
             )
             self.counts["receipts"] += receipts
-            if receipts != len(truth.erased) or inlay.open(truth.uri).snapshot.erasures:
-                self.wrong.append(f"{name}: {len(truth.erased)} erasures, {receipts} receipts")
+            left = len(inlay.open(truth.uri).snapshot.erasures)
+            if receipts != len(truth.erased) or left:
+                self.wrong.append(
+                    f"{name}: {len(truth.erased)} erasures, {receipts} receipts, {left} open"
+                )
 
 
 def resident_mb(session: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -163,7 +163,14 @@ def touch(ctx: Context) -> None:
     commit(ctx, Change(operation="touch", updates=(SetProperties({"my.owner": ctx.new_id()}),)))
 
 
-def new_people(*, versioned: bool = False) -> People:
+def new_people(
+    schema: pa.Schema = SCHEMA,
+    *,
+    primary_key: Sequence[str] = ("id",),
+    row_group_rows: int | None = 4,
+    versioned: bool = False,
+) -> People:
+    """An empty table in memory; row groups of a few rows, or of the default size (None)."""
     time = Time()
     store = MemoryStore("b", now_us=time.now_us)
     if versioned:
@@ -176,7 +183,8 @@ def new_people(*, versioned: bool = False) -> People:
         clock=time,
         random=random.Random(11),
     )
-    create(ctx, SCHEMA, primary_key=["id"], properties={"write.row_group_rows": 4})
+    properties = {} if row_group_rows is None else {"write.row_group_rows": row_group_rows}
+    create(ctx, schema, primary_key=primary_key, properties=properties)
     return People(time, store, ctx)
 
 

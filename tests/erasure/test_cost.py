@@ -12,16 +12,12 @@ import pytest
 
 from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.request import advance_erasures
-from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.storage.base import Location
-from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore, Usage
 
-from ..maintenance.bench import Time
-from .people import People
+from .people import People, new_people
 
 GROUPS, ROWS, PAYLOAD = 20, 40, 4_000
 SCHEMA = pa.schema([("id", pa.int64()), ("email", pa.string()), ("payload", pa.binary())])
@@ -45,23 +41,8 @@ def file_of(emails: list[str], *more: str) -> bytes:
     return sink.getvalue()
 
 
-def new_table() -> People:
-    time = Time()
-    store = MemoryStore("b", now_us=time.now_us)
-    ctx = Context(
-        store=store,
-        root="tables/people",
-        uri="memory://b/tables/people",
-        executor=InlineExecutor(),
-        clock=time,
-        random=random.Random(5),
-    )
-    create(ctx, SCHEMA, properties={"write.row_group_rows": ROWS})
-    return People(time, store, ctx)
-
-
 def landed(body: bytes) -> People:
-    people = new_table()
+    people = new_people(SCHEMA, primary_key=(), row_group_rows=ROWS)
     people.time.sleep(1)
     people.store.put("ingest/people/x.parquet", body)
     people.ingest(Location("memory", "b", "ingest/people/x.parquet"))
@@ -108,7 +89,7 @@ def test_what_only_the_dictionaries_name_is_found_for_as_many_requests() -> None
 def test_rows_of_many_erasures_are_counted_by_one_look_at_a_file() -> None:
     found = {}
     for erasures in (1, 25):
-        people = new_table()
+        people = new_people(SCHEMA, primary_key=(), row_group_rows=ROWS)
         people.time.sleep(1)
         append(people.ctx, table(EMAILS))
         # All in two row groups, so that surgery has the same to do.

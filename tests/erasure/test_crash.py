@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -62,17 +62,38 @@ def _script(process: People) -> None:
         process.time.sleep(1000)
 
 
-def _requests(versioned: bool) -> int:
-    numbers: list[int] = []
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A table, what its functions do, which may be done again, and what must be true at the end."""
 
-    def count(sent: Sent) -> Fate:
-        numbers.append(sent.number)
-        return Fate.DONE
+    prepared: Callable[[bool], People]  # the bucket's versioning
+    script: Callable[[People], None]
+    holds: Callable[[People], None]
 
-    people = _prepared(versioned)
-    _script(_process(people, FaultyStore(people.store, count), 1))
-    assert people.found() == []
-    return numbers[-1]
+    def requests(self, versioned: bool) -> int:
+        numbers: list[int] = []
+
+        def count(sent: Sent) -> Fate:
+            numbers.append(sent.number)
+            return Fate.DONE
+
+        people = self.prepared(versioned)
+        self.script(_process(people, FaultyStore(people.store, count), 1))
+        self.holds(people)
+        return numbers[-1]
+
+    def strike(self, versioned: bool, fates: tuple[Fate, ...], stride: int) -> None:
+        """Each fate at every `stride`-th request, each in a table of its own."""
+        for number in range(1, self.requests(versioned) + 1, stride):
+            for fate in fates:
+                people = self.prepared(versioned)
+                struck = _process(people, FaultyStore(people.store, _strikes(number, fate)), 1)
+                try:
+                    self.script(struck)
+                except (Killed, RetryError):
+                    # The platform starts another process; the queue delivers its messages again.
+                    self.script(_process(people, people.store, 2))
+                self.holds(people)
 
 
 def _strikes(number: int, fate: Fate) -> Callable[[Sent], Fate]:
@@ -91,32 +112,22 @@ def _holds(people: People) -> None:
     assert list(people.store.list("ingest/")) == []
 
 
-def _strike_all(versioned: bool, fates: tuple[Fate, ...], stride: int) -> None:
-    for number in range(1, _requests(versioned) + 1, stride):
-        for fate in fates:
-            people = _prepared(versioned)
-            struck = _process(people, FaultyStore(people.store, _strikes(number, fate)), 1)
-            try:
-                _script(struck)
-            except (Killed, RetryError):
-                # The platform starts another process; the queue delivers its messages again.
-                _script(_process(people, people.store, 2))
-            _holds(people)
+PLAIN = Scene(_prepared, _script, _holds)
 
 
 def test_it_ends_after_a_crash_at_some_requests() -> None:
-    _strike_all(False, (Fate.KILLED_AFTER,), stride=9)
+    PLAIN.strike(False, (Fate.KILLED_AFTER,), stride=9)
 
 
 def test_it_ends_after_answers_were_lost_or_refused() -> None:
-    _strike_all(True, (Fate.LOST, Fate.TWICE), stride=13)
+    PLAIN.strike(True, (Fate.LOST, Fate.TWICE), stride=13)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("versioned", [False, True])
 def test_it_ends_after_a_crash_at_any_request(versioned: bool) -> None:
-    _strike_all(versioned, (Fate.KILLED_BEFORE, Fate.KILLED_AFTER), stride=1)
+    PLAIN.strike(versioned, (Fate.KILLED_BEFORE, Fate.KILLED_AFTER), stride=1)
 
 
 @pytest.mark.slow
@@ -124,11 +135,11 @@ def test_it_ends_after_a_crash_at_any_request(versioned: bool) -> None:
 @pytest.mark.parametrize("versioned", [False, True])
 @pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE])
 def test_it_ends_whatever_answer_is_lost(fate: Fate, versioned: bool) -> None:
-    _strike_all(versioned, (fate,), stride=1)
+    PLAIN.strike(versioned, (fate,), stride=1)
 
 
 def test_it_ends_beside_compaction_and_ingestion_after_a_crash() -> None:
-    for number in range(2, _requests(False), 17):
+    for number in range(2, PLAIN.requests(False), 17):
         people = _prepared(False)
         struck = _process(people, FaultyStore(people.store, _strikes(number, Fate.KILLED_AFTER)), 1)
         try:
@@ -187,36 +198,21 @@ def _crowded_holds(people: People) -> None:
         assert verify_receipt(people.ctx, name).problems == ()
 
 
-def _strike_crowd(fates: tuple[Fate, ...], stride: int, first: int = 1) -> None:
-    numbers: list[int] = []
-
-    def count(sent: Sent) -> Fate:
-        numbers.append(sent.number)
-        return Fate.DONE
-
-    people = _crowded(True)
-    _crowded_script(_process(people, FaultyStore(people.store, count), 1))
-    _crowded_holds(people)
-    for number in range(first, numbers[-1] + 1, stride):
-        for fate in fates:
-            people = _crowded(bool(number % 2))
-            struck = _process(people, FaultyStore(people.store, _strikes(number, fate)), 1)
-            try:
-                _crowded_script(struck)
-            except (Killed, RetryError):
-                _crowded_script(_process(people, people.store, 2))
-            _crowded_holds(people)
+CROWDED = Scene(_crowded, _crowded_script, _crowded_holds)
 
 
 def test_erasures_together_and_late_deletes_survive_crashes_at_some_requests() -> None:
-    _strike_crowd((Fate.KILLED_AFTER,), stride=41)
+    CROWDED.strike(True, (Fate.KILLED_AFTER,), stride=41)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("versioned", [False, True])
 @pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.LOST, Fate.TWICE])
-def test_erasures_together_and_late_deletes_survive_crashes_at_any_request(fate: Fate) -> None:
-    _strike_crowd((fate,), stride=1)
+def test_erasures_together_and_late_deletes_survive_crashes_at_any_request(
+    fate: Fate, versioned: bool
+) -> None:
+    CROWDED.strike(versioned, (fate,), stride=1)
 
 
 # -- files of other writers, cut by surgery -------------------------------------------------------
@@ -251,33 +247,21 @@ def _foreign_script(process: People) -> None:
         process.time.sleep(1000)
 
 
-def _strike_foreign(versioned: bool, fates: tuple[Fate, ...], stride: int) -> None:
-    numbers: list[int] = []
+def _foreign_holds(people: People) -> None:
+    # An object of somebody else's stays where it is.
+    assert [f for f in people.found() if "else/" not in f.split(" (")[0]] == []
+    assert people.ids() == [*range(20, 29), *range(30, 36)]
+    assert people.snapshot.erasures == ()
+    assert all(f.is_foreign for f in people.snapshot.files.inline)
+    assert verify_receipt(people.ctx, "case-1").problems == ()
 
-    def count(sent: Sent) -> Fate:
-        numbers.append(sent.number)
-        return Fate.DONE
 
-    people = _foreign(versioned)
-    _foreign_script(_process(people, FaultyStore(people.store, count), 1))
-    for number in range(1, numbers[-1] + 1, stride):
-        for fate in fates:
-            people = _foreign(versioned)
-            struck = _process(people, FaultyStore(people.store, _strikes(number, fate)), 1)
-            try:
-                _foreign_script(struck)
-            except (Killed, RetryError):
-                _foreign_script(_process(people, people.store, 2))
-            assert {f for f in people.found() if "else/" not in f.split(" (")[0]} == set()
-            assert people.ids() == [*range(20, 29), *range(30, 36)]
-            assert people.snapshot.erasures == ()
-            assert all(f.is_foreign for f in people.snapshot.files.inline)
-            assert verify_receipt(people.ctx, "case-1").problems == ()
+FOREIGN = Scene(_foreign, _foreign_script, _foreign_holds)
 
 
 @pytest.mark.usefixtures("surgery")
 def test_surgery_of_others_files_ends_after_crashes_at_some_requests() -> None:
-    _strike_foreign(True, (Fate.KILLED_AFTER,), stride=17)
+    FOREIGN.strike(True, (Fate.KILLED_AFTER,), stride=17)
 
 
 @pytest.mark.slow
@@ -285,4 +269,4 @@ def test_surgery_of_others_files_ends_after_crashes_at_some_requests() -> None:
 @pytest.mark.usefixtures("surgery")
 @pytest.mark.parametrize("versioned", [False, True])
 def test_surgery_of_others_files_ends_after_crashes_at_any_request(versioned: bool) -> None:
-    _strike_foreign(versioned, (Fate.KILLED_BEFORE, Fate.KILLED_AFTER), stride=1)
+    FOREIGN.strike(versioned, (Fate.KILLED_BEFORE, Fate.KILLED_AFTER), stride=1)

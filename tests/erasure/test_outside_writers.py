@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -22,17 +21,13 @@ import pytest
 import inlay.plan.surgery.strategy as strategy
 from inlay.format.predicate import And, Comparison, In, Like, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.metadata.load import load_entries, load_pointer
-from inlay.ops.schema.create import create
 from inlay.plan.pruning.readings import names_any
 from inlay.storage.base import Location
-from inlay.storage.memory import MemoryStore
 
-from ..maintenance.bench import Time
 from . import oracle
-from .people import People
+from .people import People, new_people
 from .test_receipt import receipt
 
 MODULES = Path(__file__).parents[2] / ".tools/emulators/node_modules"
@@ -129,22 +124,6 @@ def body_of(writer: str, ids: range, folder: Path) -> bytes:
     return BODIES[writer, ids]
 
 
-def new_table() -> People:
-    time = Time()
-    store = MemoryStore("b", now_us=time.now_us)
-    store.enable_versioning()
-    ctx = Context(
-        store=store,
-        root="tables/people",
-        uri="memory://b/tables/people",
-        executor=InlineExecutor(),
-        clock=time,
-        random=random.Random(5),
-    )
-    create(ctx, SCHEMA, primary_key=["id"])
-    return People(time, store, ctx)
-
-
 def found(people: People, text: str) -> set[str]:
     """Keys of the bucket whose versions have the text, in any spelling, packed or not."""
     return {
@@ -179,7 +158,7 @@ def test_nothing_stays_of_what_outside_writers_wrote(
     if way == "surgery":
         monkeypatch.setattr(strategy, "SMALL_FILE_BYTES", 0)
         monkeypatch.setattr(strategy, "rewrite_cost", lambda *_: strategy.Cost(10_000))
-    people = new_table()
+    people = new_people(SCHEMA, row_group_rows=None, versioned=True)
     folder = "else" if adopt else "ingest/people"
     # Of the second file, no row is hers: only the pairs and the writer's name are.
     for n, ids in enumerate((range(ROWS), range(100, 120))):
@@ -222,7 +201,7 @@ def test_what_the_condition_does_not_name_is_named_by_the_receipt(
     """By her number alone: what pairs say of her stays, by name."""
     monkeypatch.setattr(strategy, "SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(strategy, "rewrite_cost", lambda *_: strategy.Cost(10_000))
-    people = new_table()
+    people = new_people(SCHEMA, row_group_rows=None, versioned=True)
     people.time.sleep(1)
     body = body_of(writer, range(ROWS), tmp_path)
     people.store.put("ingest/people/0.parquet", body)

@@ -198,6 +198,12 @@ def test_a_full_file_system_says_so() -> None:
     assert raised.value.next_step == "Free space, then try again"
 
 
+def test_a_file_system_that_is_read_only_says_so() -> None:
+    with pytest.raises(AccessDenied, match="read-only") as raised, typed("k"):
+        raise OSError(errno.EROFS, "Read-only file system")
+    assert "reading works" in raised.value.next_step
+
+
 def test_too_long_a_name_says_so(store: DirectoryStore) -> None:
     with pytest.raises(InvalidRequest, match="too long"):
         store.put("n" * 300, b"x")

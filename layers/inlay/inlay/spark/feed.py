@@ -47,7 +47,7 @@ from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, bound, connect, load_state
 from inlay.spark.options import ReadOptions
 from inlay.spark.tasks import READ_AHEAD_BYTES
-from inlay.spark.types import arrow_for, spark_schema, to_spark
+from inlay.spark.types import arrow_for, column_ids, spark_schema, to_spark
 
 FEED_FIELDS = (
     st.StructField(CHANGE_TYPE, st.StringType(), False),
@@ -130,9 +130,9 @@ class FeedReader:
         found: list[StepPartition] = []
         for step in steps:
             if self._rows(connect(self.options.uri)).pairs(step):
-                found.append(StepPartition(slim_step(step, step.units)))
+                found.append(StepPartition(step_of_units(step, step.units)))
             else:
-                found += [StepPartition(slim_step(step, (unit,))) for unit in step.units]
+                found += [StepPartition(step_of_units(step, (unit,))) for unit in step.units]
         return found
 
     # -- on the executors ---------------------------------------------------------------------
@@ -148,11 +148,10 @@ class FeedReader:
 
     def _rows(self, ctx: Any) -> FeedRows:
         names = self.options.columns or self.schema.names
-        ids = {field.name: field.id for field in self.schema.fields}
         return FeedRows(
             ctx=ctx,
             schema=self.schema,
-            ids=tuple(ids[name] for name in names),
+            ids=column_ids(self.schema, names),
             key=self.key,
             ahead=Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS),
         )
@@ -170,7 +169,7 @@ def of_table(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
     return found
 
 
-def slim_step(step: Step, units: tuple[FeedUnit, ...]) -> Step:
+def step_of_units(step: Step, units: tuple[FeedUnit, ...]) -> Step:
     """Some units of a step, without the statistics of their files, which are no longer needed."""
     return replace(
         step,

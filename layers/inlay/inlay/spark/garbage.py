@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import takewhile
 from operator import or_
@@ -32,7 +32,7 @@ from inlay.ops.maintain.roots import Roots, delete_objects
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, Tally, plan_garbage
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
-from inlay.spark.connect import connect
+from inlay.spark.connect import bound, connect
 from inlay.spark.sessions import context_of
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _look(uri: str, rules: _Rules, keys: _Range) -> Garbage:
 
 
 def _delete(uri: str, rules: _Rules, keys: _Range) -> Garbage:
-    return _judged(replace(connect(uri), table_id=rules.table_id), rules, keys, delete=True)
+    return _judged(bound(uri, rules.table_id), rules, keys, delete=True)
 
 
 def _judged(ctx: Context, rules: _Rules, keys: _Range, *, delete: bool) -> Garbage:

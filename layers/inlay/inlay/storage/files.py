@@ -136,7 +136,10 @@ def typed(key: str) -> Iterator[None]:
         ) from error
     except OSError as error:
         if error.errno == errno.EROFS:
-            raise AccessDenied(f"the file system of /{key} is read-only") from error
+            raise AccessDenied(
+                f"the file system of /{key} is read-only",
+                next_step="Mount it for writing, or write elsewhere; reading works",
+            ) from error
         if error.errno == errno.ENAMETOOLONG:
             raise InvalidRequest(
                 "a name in the key is too long for the file system",

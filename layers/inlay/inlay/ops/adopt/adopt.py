@@ -352,10 +352,7 @@ def _look(
     entry = replace(
         entry, adopted=True, etag=got.etag, spec_id=file.spec_id, partition=file.partition
     )
-    assert got.etag is not None
-    kept = got.body if len(got.body) == got.size else got.body[-described.footer_bytes :]
-    footer = FooterOf(described.metadata, kept, got.size, got.etag)
-    return _Seen(entry, fields, absent, times, footer=footer)
+    return _Seen(entry, fields, absent, times, footer=described.footer_of(got))
 
 
 def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:

@@ -61,14 +61,14 @@ class SearchedFile:
     def kept(self, texts: frozenset[str]) -> tuple[KeptPlace, ...]:
         """The places, as a receipt may name them that is about `texts`."""
         key = shown_name(self.entry.key, texts) if self.entry.adopted else self.entry.key
-        found = [KeptPlace("file", key, _told(r)) for r in self.residues]
+        found = [KeptPlace("file", key, _in_words(r)) for r in self.residues]
         found += [KeptPlace("object", key, name) for name in self.described]
         if self.failure is not None:
             found.append(KeptPlace("unsearched", key, self.failure))
         return tuple(found)
 
 
-def _told(found: Residue) -> str:
+def _in_words(found: Residue) -> str:
     where = "" if found.row_group is None else f" of row group {found.row_group}"
     # The name of a pair may itself be a value; a gap has none.
     column = "" if found.where in ("key-value", "gap") else f" of column {found.column}"

@@ -464,7 +464,7 @@ def _look(
     stamp, recode = None, times.rewrite
     if stamps_ids(snapshot):
         try:
-            new = stamped(described.footer, snapshot.schema)
+            new = stamped(described.footer, snapshot.schema, foreign=True)
             stamp = None if new is described.footer else (described.footer, new)
         except UnsupportedFile:
             recode = True
@@ -482,12 +482,7 @@ def _look(
         recode=recode,
         times=times,
         group_bytes=largest_group(described.footer),
-        tail=FooterOf(
-            described.metadata,
-            got.body if len(got.body) == got.size else got.body[-described.footer_bytes :],
-            got.size,
-            got.etag,
-        ),
+        tail=described.footer_of(got),
         names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
 

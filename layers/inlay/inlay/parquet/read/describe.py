@@ -22,7 +22,7 @@ from inlay.parquet.arrow.conform import check_fits
 from inlay.parquet.footer.arrow_metadata import check_chunks, parse_metadata
 from inlay.parquet.footer.columns import locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
-from inlay.parquet.read.data_file import reading
+from inlay.parquet.read.data_file import FooterOf, reading
 from inlay.parquet.read.statistics import entry_of_file as describe_metadata
 from inlay.parquet.read.statistics import total_rows, whole_stats
 from inlay.plan.pruning.partitions import partition_from_stats
@@ -45,6 +45,12 @@ class Described:
     def rows(self) -> int:
         # Not the footer's total: some writers leave that at 0.
         return total_rows(self.metadata)
+
+    def footer_of(self, got: Got) -> FooterOf:
+        """For later reads of the object that `got` is of: its footer, and all of it if it is here."""
+        whole = len(got.body) == got.size
+        tail = got.body if whole else got.body[-self.footer_bytes :]
+        return FooterOf(self.metadata, tail, got.size, got.etag)
 
 
 def parse_object_footer(tail: bytes, *, size: int) -> Described:
