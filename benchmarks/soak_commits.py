@@ -467,6 +467,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--endpoint-url", help="another S3; http:// only. Its buckets are left behind"
     )
+    parser.add_argument("--plain", action="store_true", help="no bucket has versioning")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes it has started
     rng = random.Random(options.seed)
@@ -490,7 +491,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.update(direct)
         uris = []
         run = uuid.uuid4().hex[:8]
-        for kind in ("plain", VERSIONED):
+        for kind in ("plain", "plain-2" if options.plain else VERSIONED):
             bucket = f"soak-{run}-{kind}"
             store = S3Store(bucket)
             store.client.create_bucket(Bucket=bucket)

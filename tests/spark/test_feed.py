@@ -57,6 +57,12 @@ def test_a_batch_is_what_the_table_tells(spark: Any, lived: inlay.Table) -> None
     assert all(r.us == round(times[r["_commit_version"]].timestamp() * 1e6) for r in found)
 
 
+def test_its_columns_are_found_in_any_case(spark: Any, lived: inlay.Table) -> None:
+    reader = spark.read.format("inlay").options(changeFeed="true", startVersion=3, columns="ID")
+    found = reader.load(lived.uri).select("_change_type", "id").collect()
+    assert sorted(found) == sorted((kind, n) for _, kind, n, _ in told(lived, 2))
+
+
 def test_a_batch_ends_with_the_version_that_is_asked_for(spark: Any, lived: inlay.Table) -> None:
     reader = spark.read.format("inlay").options(changeFeed="true", startVersion=3, version=5)
     found = changes([row.asDict() for row in reader.load(lived.uri).collect()])

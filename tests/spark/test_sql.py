@@ -90,6 +90,25 @@ def test_the_tables_of_a_prefix_are_views_by_name(spark: Any, tmp_path: Any) -> 
     assert spark.sql("SELECT * FROM `odd name's` CROSS JOIN events").collect() == []
     with pytest.raises(inlay.errors.InvalidRequest, match="no tables directly under"):
         views(spark, f"file://{tmp_path}/lake/events")
+    inlay.create(f"file://{tmp_path}/lake/Events", pa.schema([("other", pa.int64())]))
+    with pytest.raises(inlay.errors.InvalidRequest, match="'Events' and 'events' would be one"):
+        views(spark, f"file://{tmp_path}/lake")
+    assert spark.table("events").columns == ["id"]
+
+
+@pytest.mark.parametrize("escaped", ["true", "false"])
+def test_a_view_is_of_the_table_that_it_names(spark: Any, tmp_path: Any, escaped: str) -> None:
+    setting = "spark.sql.parser.escapedStringLiterals"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, escaped)
+    try:
+        for name in ("odd name's", "a\\b", "${spark.app.name}"):
+            uri = f"file://{tmp_path}/{name}"
+            inlay.create(uri, pa.schema([("id", pa.int64())])).append(pa.table({"id": [7]}))
+            view(spark, "odd", uri)
+            assert spark.table("odd").collect() == [(7,)], name
+    finally:
+        spark.conf.set(setting, before)
 
 
 def test_a_missing_table_is_an_error_of_its_own_type(spark: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.spark.connect import load_state
+from inlay.spark.options import read_options
+from inlay.spark.stream import InlayStreamReader
+from inlay.spark.types import spark_schema
 
 from .streams import run_to_end
 
@@ -156,3 +161,97 @@ def test_a_tag_is_no_stream(follow: Callable[..., list[list[int]]], new_table: N
     table.tag("then")
     with pytest.raises(Exception, match="the tag 'then' never changes"):
         follow(table, ref="then")
+
+
+class Query:
+    """A query that is stopped after each micro-batch, and may go on with other options."""
+
+    def __init__(self, table: inlay.Table) -> None:
+        self.uri = table.uri
+        self.offset: dict[str, Any] | None = None
+
+    def batches(self, **options: str) -> Iterator[list[int]]:
+        """The ids of each micro-batch, until there is nothing new."""
+        while True:
+            state = load_state(self.uri)
+            asked = spark_schema(state.snapshot.schema)
+            stream = InlayStreamReader(read_options({"path": self.uri, **options}), state, asked)
+            start = self.offset or stream.initialOffset()
+            end = stream.latestOffset(start, stream.getDefaultReadLimit())
+            if start == end:
+                return
+            self.offset = json.loads(json.dumps(end))
+            parts = stream.partitions(start, self.offset)
+            assert parts == stream.partitions(start, end)
+            yield sorted(
+                n for part in parts for found in stream.read(part) for n in found["id"].to_pylist()
+            )
+
+
+def test_a_query_that_was_stopped_within_a_version_goes_on_with_another_condition(
+    new_table: NewTable,
+) -> None:
+    for after, expected in (("id >= 0", [[4, 5]]), ("id >= 5", [[5]]), ("id < 4", [])):
+        table = new_table(rows(0))
+        for n in range(1, 6):
+            table.append(rows(n))
+        query = Query(table)
+        assert next(query.batches(where="id >= 2", maxFilesPerTrigger="2")) == [2, 3]
+        assert [batch for batch in query.batches(where=after) if batch] == expected
+        # The files of a commit, in whatever order.
+        table = new_table(SCHEMA, partition_by=["id"])
+        query = Query(table)
+        assert [batch for batch in query.batches() if batch] == []
+        table.append(rows(0, 1, 2, 3, 4, 5))
+        seen = next(query.batches(where="id >= 2", maxFilesPerTrigger="2"))
+        left = [n for batch in query.batches(where=after, maxFilesPerTrigger="1") for n in batch]
+        assert len(seen) == 2 and not set(seen) & set(left)
+        wanted = table.refresh().scan(where=f"id >= 2 AND {after}").to_arrow()["id"].to_pylist()
+        assert set(wanted) <= {*seen, *left}
+
+
+def test_an_erasure_hides_rows_from_a_query_and_no_others(new_table: NewTable) -> None:
+    table = new_table(rows(0), primary_key="id")
+    for n in range(1, 5):
+        table.append(rows(n))
+    query = Query(table)
+    limited = query.batches(maxFilesPerTrigger="2")
+    assert next(limited) == [0, 1]
+    table.delete("id IN (0, 3)", mode="erase")
+    assert [batch for batch in limited if batch] == [[2, 4]]
+
+
+def test_what_a_branch_brings_is_read_in_parts(new_table: NewTable) -> None:
+    table = new_table(rows(1, 2), primary_key="id")
+    query = Query(table)
+    assert list(query.batches()) == [[1, 2]]
+    branch = table.branch("load")
+    branch.append(rows(3))
+    branch.compact(small_bytes=1 << 30)  # its one file is compared with the one of main
+    for n in range(4, 7):
+        branch.append(rows(n))
+    table.refresh().merge("load")
+    assert next(query.batches(maxFilesPerTrigger="1")) == [3]
+    assert next(query.batches(maxFilesPerTrigger="1", where="id > 1")) == [4]
+    table.delete("id = 4", mode="erase")
+    assert [batch for batch in query.batches(maxFilesPerTrigger="1") if batch] == [[5], [6]]
+
+
+def test_what_an_earlier_release_began_to_read_is_read_to_its_end(new_table: NewTable) -> None:
+    table = new_table(rows(0))
+    for n in range(1, 6):
+        table.append(rows(n))
+    query = Query(table)
+    begun = {"version": table.version, "files": 2, "first": True}
+    query.offset = begun
+    table.append(rows(6))
+    table.append(rows(7))
+    assert list(query.batches(maxFilesPerTrigger="1")) == [[2, 3, 4, 5], [6], [7]]
+    state = load_state(table.uri)
+    asked = spark_schema(state.snapshot.schema)
+    stream = InlayStreamReader(read_options({"path": table.uri}), state, asked)
+    repeated = stream.partitions(begun, begun | {"files": 4})
+    assert [n for part in repeated for b in stream.read(part) for n in b["id"].to_pylist()] == [
+        2,
+        3,
+    ]

@@ -107,4 +107,4 @@ def test_options_of_s3_are_its_endpoint_and_region_and_never_credentials() -> No
         inlay.connect("memory://x/t", storage_options=given)
     with pytest.raises(InvalidRequest, match="not taken") as caught:
         inlay.connect("s3://lake/t", storage_options={"colour": "red"})
-    assert "endpoint_url and region" in caught.value.next_step
+    assert "endpoint_url, region, dialect" in caught.value.next_step

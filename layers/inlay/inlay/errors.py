@@ -364,5 +364,13 @@ class ClocksDisagree(PageError):
     )
 
 
+class UnsupportedStore(PageError):
+    """The store does not do what the format requires of one."""
+
+    default_next_step = (
+        "Nothing was changed. Run the suite of stores against it first (docs/STORES.md)"
+    )
+
+
 class AccessDenied(PageError):
     default_next_step = "Check the credentials and the policies of bucket and key"

@@ -47,7 +47,7 @@ from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, bound, connect, load_state
 from inlay.spark.options import ReadOptions
 from inlay.spark.tasks import READ_AHEAD_BYTES
-from inlay.spark.types import arrow_for, spark_schema, to_spark
+from inlay.spark.types import arrow_for, column_ids, spark_schema, to_spark
 
 FEED_FIELDS = (
     st.StructField(CHANGE_TYPE, st.StringType(), False),
@@ -148,11 +148,10 @@ class FeedReader:
 
     def _rows(self, ctx: Any) -> FeedRows:
         names = self.options.columns or self.schema.names
-        ids = {field.name: field.id for field in self.schema.fields}
         return FeedRows(
             ctx=ctx,
             schema=self.schema,
-            ids=tuple(ids[name] for name in names),
+            ids=column_ids(self.schema, names),
             key=self.key,
             ahead=Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS),
         )

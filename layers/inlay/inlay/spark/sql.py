@@ -41,6 +41,9 @@ FUNCTION = "inlay"
 MAX_QUERIES = 64
 # With it Spark keeps the plan of a view that was made, and with that the version.
 _FIXED_VIEWS = "spark.sql.legacy.storeAnalyzedPlanForView"
+# Characters of a literal that settings of the session read otherwise: `spark.sql.variable.substitute`,
+# `spark.sql.parser.escapedStringLiterals`.
+_READ_OTHERWISE = frozenset("\\'$")
 # The arguments of the function after the table's location.
 _NAMED = ("version", "as_of", "ref")
 
@@ -77,17 +80,27 @@ def view(
 def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
     """Makes every table directly under `prefix` a view named after its folder; the names, in order."""
     store, root = open_store(prefix)
-    found = []
-    for folder in sorted(store.list_prefixes(f"{root}/" if root else "")):
-        if isinstance(store.head(f"{folder.rstrip('/')}/{POINTER}"), Head):
-            name = folder.rstrip("/").rpartition("/")[2]
-            view(spark, name, f"{prefix.rstrip('/')}/{name}")
-            found.append(name)
+    found = [
+        folder.rstrip("/").rpartition("/")[2]
+        for folder in sorted(store.list_prefixes(f"{root}/" if root else ""))
+        if isinstance(store.head(f"{folder.rstrip('/')}/{POINTER}"), Head)
+    ]
     if not found:
         raise InvalidRequest(
             f"there are no tables directly under {prefix}",
             next_step="Give the folder that contains the tables' folders",
         )
+    has_case = spark.conf.get("spark.sql.caseSensitive") == "true"
+    named: dict[str, str] = {}
+    for name in found:
+        other = named.setdefault(name if has_case else name.lower(), name)
+        if other != name:
+            raise InvalidRequest(
+                f"the tables {other[:100]!r} and {name[:100]!r} would be one view",
+                next_step="Name each by view(spark, name, uri), or set spark.sql.caseSensitive",
+            )
+    for name in found:
+        view(spark, name, f"{prefix.rstrip('/')}/{name}")
     return tuple(found)
 
 
@@ -213,4 +226,6 @@ def _literal(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     text = value.isoformat() if isinstance(value, datetime) else str(value)
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if not _READ_OTHERWISE.isdisjoint(text):
+        return f"CAST(X'{text.encode().hex()}' AS STRING)"
+    return f"'{text}'"

@@ -8,14 +8,16 @@ expires before the query reaches it ends the query with an error, never with a g
 
 An offset states what has been read:
 
-    {"version": 7, "files": 0, "first": false, …}    all of the versions up to 7
-    {"version": 7, "files": 3, "first": false, …}    and 3 files of what version 8 adds
-    {"version": 7, "files": 3, "first": true, …}     3 files of the live rows at version 7
+    {"version": 7, "first": false, "after": null, …}            all of the versions up to 7
+    {"version": 7, "first": false, "after": [8, "data/…"], …}   and what version 8 adds, up to this file
+    {"version": 7, "first": true, "after": [5, "data/…"], …}    the live rows at version 7, up to this file
 
 and of which table, by its id: versions of another one at its place are other versions (`TableReplaced`).
 
-Files are read in the order of the entries, which is the same whenever a version is read; files that have to
-be compared with what they replaced count as one.
+Files of a step are read in the order in which they were added, those of one commit by key. A query may go
+on with another `where`, and an erasure hides files: so an offset names the last file, which has its place
+whichever of the others are there. Files that have to be compared with what they replaced are read together,
+before the others of their step.
 """
 
 from __future__ import annotations
@@ -58,14 +60,21 @@ from inlay.spark.tasks import TaskReader
 Piece = FileTask | StepPartition
 
 
+# Where a file stands in its step: the version that added it, and its key.
+Place = tuple[int, str]
+_COMPARED: Place = (0, "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """See the module's head."""
+    """See the module's head. `files` is in offsets of earlier releases, in place of `after`: so many files
+    in the order of the entries, without those that were hidden or could not match."""
 
     table: str
     version: int
-    files: int = 0
     first: bool = False
+    after: Place | None = None
+    files: int = 0
 
 
 class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -119,15 +128,17 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         offset = self._offset(start)
         taken = size = 0
         while offset.first or offset.version < until:
-            pieces = self._step(current, offset)
-            for piece in pieces[offset.files :]:
+            for piece in _left(self._step(current, offset), offset):
                 taken += 1
                 size += _bytes(piece)
                 over_files = isinstance(limit, ReadMaxFiles) and taken > limit.max_files
                 over_bytes = isinstance(limit, ReadMaxBytes) and size > limit.max_bytes
-                if taken > 1 and (over_files or over_bytes):
+                # Pieces of one place are read together, and what an earlier release began, to its end.
+                is_cut = offset.after != _place(piece) and not offset.files
+                if taken > 1 and is_cut and (over_files or over_bytes):
                     return asdict(offset)
-                offset = replace(offset, files=offset.files + 1)
+                if not offset.files:
+                    offset = replace(offset, after=_place(piece))
             offset = _after(offset)
         return asdict(offset)
 
@@ -141,7 +152,11 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return [*files, *(piece for piece in pieces if isinstance(piece, StepPartition))]
 
     def _offset(self, found: dict[str, Any]) -> Offset:
-        return Offset(**of_table(found, self._table_id, self._options.uri))
+        offset = Offset(**of_table(found, self._table_id, self._options.uri))
+        if offset.after is None:
+            return offset
+        version, key = offset.after  # JSON has lists only
+        return replace(offset, after=(version, key))
 
     def _between(self, start: Offset, end: Offset) -> Iterator[Piece]:
         current = self._newest()
@@ -149,7 +164,8 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         while offset != end:
             last = (offset.version, offset.first) == (end.version, end.first)
             pieces = self._step(current, offset)
-            yield from pieces[offset.files : end.files if last else None]
+            later = {id(piece) for piece in _left(pieces, end)} if last else ()
+            yield from (piece for piece in _left(pieces, offset) if id(piece) not in later)
             offset = end if last else _after(offset)
 
     def _step(self, current: LoadedTable, offset: Offset) -> Sequence[Piece]:
@@ -206,6 +222,20 @@ def _bytes(piece: Piece) -> int:
     if isinstance(piece, FileTask):
         return piece.file.size
     return sum(task.file.size for unit in piece.step.units for task in unit.after)
+
+
+def _place(piece: Piece) -> Place:
+    if isinstance(piece, FileTask):
+        return (piece.file.sequence or 0, piece.file.key)
+    return _COMPARED
+
+
+def _left(pieces: Sequence[Piece], offset: Offset) -> Sequence[Piece]:
+    """The pieces of its step that are not read at `offset`."""
+    if offset.files:
+        return pieces[offset.files :]
+    after = offset.after
+    return sorted((p for p in pieces if after is None or _place(p) > after), key=_place)
 
 
 def _after(offset: Offset) -> Offset:

@@ -37,7 +37,7 @@ _ALIASES: Final = {
 _NOT_YET: Final = {"hdfs": "HDFS", "http": "a web server", "https": "a web server"}
 # What each store takes, and the prefix under which other tools know it.
 _OPTIONS: Final = {
-    "s3": (("endpoint_url", "region"), "aws_"),
+    "s3": (("endpoint_url", "region", "dialect"), "aws_"),
     "gs": (("endpoint_url",), "google_"),
     "abfss": (("account_name", "endpoint_url"), "azure_storage_"),
 }
@@ -111,7 +111,7 @@ def _checked_options(location: Location, options: Mapping[str, str]) -> dict[str
                 next_step="Credentials come from the environment (variables, a profile, a role), as "
                 "docs/STORES.md lists them: tables are pickled without them"
                 if any(word in plain for word in secrets)
-                else f"It takes {' and '.join(taken)}",
+                else f"It takes {', '.join(taken)}",
             )
         found[plain] = value
     return found
@@ -133,8 +133,8 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> tuple[Obje
 
 def store_at(location: Location, options: Mapping[str, str] | None = None) -> ObjectStore:
     """The store a location is in. Settings come from the standard environment of its maker, but for those
-    in `options`: `endpoint_url`, for S3 also `region`, for Azure also `account_name` (and each with the
-    prefix of its maker, as `aws_region`)."""
+    in `options`: `endpoint_url`, for S3 also `region` and `dialect` ("ceph" for Ceph's gateway), for Azure
+    also `account_name` (and each with the prefix of its maker, as `aws_region`)."""
     given = _checked_options(location, options or {})
     if location.scheme == "memory":
         from inlay.storage.memory import PROCESS_REGION, MemoryStore
@@ -148,7 +148,10 @@ def store_at(location: Location, options: Mapping[str, str] | None = None) -> Ob
         from inlay.storage.s3 import S3Store
 
         return S3Store(
-            location.bucket, endpoint_url=given.get("endpoint_url"), region=given.get("region")
+            location.bucket,
+            endpoint_url=given.get("endpoint_url"),
+            region=given.get("region"),
+            dialect=given.get("dialect"),
         )
     if location.scheme == "gs":
         from inlay.storage.gcs import GcsStore

@@ -3,6 +3,7 @@
 Promise: each method is one request (a page or batch each for lists and deletes), answered with the values
 of `base.py` or a typed error; the store's clock is the `Date` header of the answer, never the host's.
 Settings come from the standard AWS environment: AWS_ENDPOINT_URL_S3, region, profile, credential chain.
+One is our own: INLAY_S3_DIALECT (`DIALECTS`).
 
 Attempts. The SDK's own retries are off (`total_max_attempts=1`): they cannot be set by request, and a
 second attempt can turn a PUT that landed into a 412. Here it depends on the request. A swap (`If-Match`) is
@@ -32,7 +33,14 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
+from inlay.errors import (
+    AccessDenied,
+    InlayError,
+    InvalidRequest,
+    PageError,
+    StoreUnavailable,
+    UnsupportedStore,
+)
 from inlay.storage import process, rules, s3_direct, s3_errors
 from inlay.storage.base import (
     ByteRange,
@@ -80,6 +88,12 @@ _ALWAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "complete_multipart_upload": ("ETag",),
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Whose S3 it is, where that matters. "ceph" is Ceph's gateway, as seen on 16.2; DigitalOcean Spaces is one.
+# A write's `If-Match` is compared with the bare ETag, so that one in quotes, as HTTP has it (RFC 9110,
+# 8.8.3), never matches; and the condition on a copy's source is ignored. Never chosen by itself: a server
+# that takes no bare ETag might leave the condition out.
+DIALECTS: Final = ("aws", "ceph")
+_DIALECT_VARIABLE: Final = "INLAY_S3_DIALECT"
 
 
 class _Clients:
@@ -210,11 +224,14 @@ class S3Store:
         client: BaseClient | None = None,
         endpoint_url: str | None = None,
         region: str | None = None,
+        dialect: str | None = None,
     ) -> None:
         self._name = bucket
         self._given = client
         self._endpoint_url = _endpoint(endpoint_url)
         self._region = region
+        self._dialect = _dialect(dialect)
+        self._plain = False  # found without versioning, in the dialect that needs it so
         self._process = process.current()
         self._clients = PerProcess(self._connect)
         self._directs = PerProcess(lambda: _Direct(bucket))
@@ -238,8 +255,8 @@ class S3Store:
                 "the endpoint's URL holds credentials, which are not put into a pickle",
                 next_step="Set the endpoint without them",
             )
-        settings = (self._name, self._endpoint_url, self.client.meta.region_name)
-        return _with_settings, settings
+        region = self.client.meta.region_name
+        return _with_settings, (self._name, self._endpoint_url, region, self._dialect)
 
     @property
     def bucket(self) -> str:
@@ -252,7 +269,11 @@ class S3Store:
 
     def at(self, bucket: str) -> S3Store:
         return S3Store(
-            bucket, client=self._given, endpoint_url=self._endpoint_url, region=self._region
+            bucket,
+            client=self._given,
+            endpoint_url=self._endpoint_url,
+            region=self._region,
+            dialect=self._dialect,
         )
 
     # -- reads --------------------------------------------------------------------------------
@@ -365,7 +386,7 @@ class S3Store:
             key,
             attempts=1 if isinstance(condition, IfMatch) else MAX_ATTEMPTS,
             Body=content,
-            **_condition(condition),
+            **self._condition(condition),
             **_kept(key, metadata, headers),
         )
         if isinstance(answer, _Answer):
@@ -388,13 +409,16 @@ class S3Store:
         bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
-        arguments = _source(source, if_source_match) | _condition(condition)
+        arguments = _source(source, if_source_match) | self._condition(condition)
         if bare:
             arguments |= {"MetadataDirective": "REPLACE", "TaggingDirective": "REPLACE"}
         answer = self._ask(
             "copy_object", key, attempts=1 if condition is not None else MAX_ATTEMPTS, **arguments
         )
         if isinstance(answer, _Answer):
+            if (changed := self._changed(source, if_source_match)) is not None:
+                self.delete([key])  # of other bytes than were asked for
+                return changed
             etag = _unquoted(answer.content["CopyObjectResult"]["ETag"])
             return Written(etag, answer.date_us, answer.content.get("VersionId"))
         if answer.status == 404:
@@ -483,6 +507,8 @@ class S3Store:
             **_source(source, if_source_match),
         )
         if isinstance(answer, _Answer):
+            if (changed := self._changed(source, if_source_match)) is not None:
+                return changed
             return Part(number, _unquoted(answer.content["CopyPartResult"]["ETag"]))
         if answer.code == "NoSuchUpload":
             raise rules.upload_gone(key, upload_id)
@@ -503,7 +529,7 @@ class S3Store:
             attempts=1 if isinstance(condition, IfMatch) else MAX_ATTEMPTS,
             UploadId=upload_id,
             MultipartUpload={"Parts": listed},
-            **_condition(condition),
+            **self._condition(condition),
         )
         if isinstance(answer, _Answer):
             return _written(answer)
@@ -549,6 +575,39 @@ class S3Store:
         return self._delete({"Key": key, "VersionId": version} for key, version in versions)
 
     # -- requests -----------------------------------------------------------------------------
+
+    def _condition(self, condition: Condition) -> dict[str, str]:
+        if condition is None:
+            return {}
+        ceph = self._dialect == "ceph"
+        if ceph and not self._plain:
+            self._refuse_versioning()
+        if isinstance(condition, IfMatch):
+            return {"IfMatch": condition.etag if ceph else _quoted(condition.etag)}
+        return {"IfNoneMatch": "*"}
+
+    def _refuse_versioning(self) -> None:
+        """Raises where Ceph's gateway checks no condition: in a bucket that has or had versions it
+        holds them against the new version: a create replaces what is there, a swap is always refused."""
+        answer = self._ask("get_bucket_versioning", None)
+        if isinstance(answer, _Declined):
+            raise self._unexpected(answer, "")
+        if "Status" in answer.content:
+            raise UnsupportedStore(
+                f"bucket {self._name!r} has versioning, and with it Ceph's gateway checks no condition",
+                next_step="Nothing was changed. Keep tables in a bucket that never had versioning",
+            )
+        self._plain = True
+
+    def _changed(self, source: Location, etag: str | None) -> Refused | Missing | None:
+        """What a copy from `source` should have answered, of a server that did not look: None where the
+        source still has the ETag that it had before the copy."""
+        if self._dialect != "ceph" or etag is None:
+            return None
+        found = self.at(source.bucket).head(source.key, version_id=source.version_id)
+        if isinstance(found, Head):
+            return None if found.info.etag == etag else Refused("exists", found.date_us)
+        return found
 
     def _pages(self, operation: str, prefix: str, **arguments: Any) -> Iterator[Mapping[str, Any]]:
         asked = {name: value for name, value in arguments.items() if value is not None}
@@ -622,8 +681,21 @@ class S3Store:
         )
 
 
-def _with_settings(bucket: str, endpoint_url: str | None, region: str) -> S3Store:
-    return S3Store(bucket, endpoint_url=endpoint_url, region=region)
+def _with_settings(
+    bucket: str, endpoint_url: str | None, region: str, dialect: str = "aws"
+) -> S3Store:
+    return S3Store(bucket, endpoint_url=endpoint_url, region=region, dialect=dialect)
+
+
+def _dialect(given: str | None) -> str:
+    found = given or os.environ.get(_DIALECT_VARIABLE) or "aws"
+    if found not in DIALECTS:
+        raise InvalidRequest(
+            f"{found[:40]!r} is no dialect of S3",
+            next_step=f"Set storage_options={{'dialect': …}} or {_DIALECT_VARIABLE} to one of "
+            + ", ".join(DIALECTS),
+        )
+    return found
 
 
 # -- arguments ------------------------------------------------------------------------------------
@@ -631,14 +703,6 @@ def _with_settings(bucket: str, endpoint_url: str | None, region: str) -> S3Stor
 
 def _version(version_id: str | None) -> dict[str, Any]:
     return {} if version_id is None else {"VersionId": version_id}
-
-
-def _condition(condition: Condition) -> dict[str, str]:
-    if condition is None:
-        return {}
-    if isinstance(condition, IfMatch):
-        return {"IfMatch": _quoted(condition.etag)}
-    return {"IfNoneMatch": "*"}
 
 
 def _source(source: Location, if_match: str | None) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from inlay.errors import (
     StoreUnavailable,
     TableNotFound,
     TableReplaced,
+    UnsupportedStore,
 )
 from inlay.format import keys
 from inlay.format.codec import encode_snapshot
@@ -117,9 +118,11 @@ def swap(
     """Puts `data`, the bytes of `mine`, in place of `base`. `wait` is called with the number of this try,
     from 0, before the register is read and before the same swap is sent again.
 
-    Raises `TableReplaced`, `ForeignArchives`, and what the store refuses: nothing was done then.
+    Raises `TableReplaced`, `ForeignArchives`, `UnsupportedStore`, and what the store refuses: nothing was
+    done then.
     """
     unanswered: StoreUnavailable | None = None
+    disowned = 0
     for tried in range(MAX_SWAPS):
         try:
             answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IfMatch(base.etag))
@@ -134,6 +137,7 @@ def swap(
         else:
             if isinstance(answer, Written):
                 return Won(answer.etag, answer.date_us)
+            disowned += answer.reason == "exists"
             # Wait before the read, not after it: its result is then as recent as possible, and is the base
             # of the next attempt.
             wait(tried)
@@ -146,6 +150,15 @@ def swap(
         if outcome is not None:
             return outcome
         wait(tried)
+    if disowned == MAX_SWAPS:
+        raise UnsupportedStore(
+            f"the store of {ctx.uri} refused {MAX_SWAPS} times to replace the pointer, as if its ETag were "
+            f"not {base.etag!r}, and each read after it shows that ETag",
+            table=ctx.uri,
+            version=base.snapshot.version,
+            next_step="Nothing was changed. If this is Ceph's gateway or DigitalOcean Spaces, set "
+            "storage_options={'dialect': 'ceph'} or INLAY_S3_DIALECT=ceph; else see docs/STORES.md",
+        )
     given_up = OutcomeUnknown(
         f"the pointer of {ctx.uri} could not be swapped in {MAX_SWAPS} tries",
         table=ctx.uri,
