@@ -36,18 +36,24 @@ def claims(body: bytes, value: str | int) -> Iterator[str]:
     """The bloom filters of a Parquet file that say `value` may be in their chunk."""
     kind = INT64 if isinstance(value, int) else BYTE_ARRAY
     plain = struct.pack("<q", value) if isinstance(value, int) else value.encode()
+    for name, chunk_kind, bits in filters(body):
+        if chunk_kind == kind and may_hold(bits, plain):
+            yield name
+
+
+def filters(body: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """The bloom filters of a Parquet file: whose each is, the physical type, the bits."""
     footer = decode_footer(body, file_size=len(body))
     for group in footer.row_groups:
         for chunk in group.columns:
-            if chunk.bloom_offset is None or chunk.type != kind:
-                continue
-            header, bits = decode_struct(body, chunk.bloom_offset)
-            size = next(value for key, value in header.items() if key >> 4 == 1)
-            if _may_hold(body[bits : bits + size], plain):
-                yield f"bloom filter of {'.'.join(chunk.path)} in row group {group.ordinal}"
+            if chunk.bloom_offset is not None:
+                header, bits = decode_struct(body, chunk.bloom_offset)
+                size = next(value for key, value in header.items() if key >> 4 == 1)
+                name = f"bloom filter of {'.'.join(chunk.path)} in row group {group.ordinal}"
+                yield name, chunk.type, body[bits : bits + size]
 
 
-def _may_hold(bits: bytes, value: bytes) -> bool:
+def may_hold(bits: bytes, value: bytes) -> bool:
     hashed = xxh64(value)
     block = ((hashed >> 32) * (len(bits) // 32)) >> 32
     words = struct.unpack_from("<8I", bits, 32 * block)

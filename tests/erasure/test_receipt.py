@@ -13,6 +13,7 @@ import pytest
 
 from inlay.errors import CorruptTable, InvalidRequest
 from inlay.format.frame import decode_frame
+from inlay.format.predicate import Or
 from inlay.format.snapshot import Ref
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.erase.receipt import OUT_OF_REACH, verify_receipt
@@ -157,6 +158,19 @@ def test_a_default_that_is_what_was_erased_is_named(people: People) -> None:
     people.erase(is_alias(alias.id))
     assert people.finish().receipts
     assert receipt(people)["look"]["kept"] == [["default", "alias", "of the column"]]
+
+
+def test_a_default_of_another_column_that_has_an_erased_value_is_named(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.time.sleep(1)
+    schema = people.snapshot.schema
+    added = {"alias": pa.string(), "friend": pa.int64(), "other": pa.string()}
+    defaults = {"alias": f"known as {NAME}", "friend": WHO, "other": "nobody"}
+    alter(people.ctx, evolution_of(schema, add=added, defaults=defaults))
+    people.erase(Or((is_named(), is_who())))
+    assert people.finish().receipts
+    of_column = [["default", name, "of the column"] for name in ("alias", "friend")]
+    assert receipt(people)["look"]["kept"] == of_column
 
 
 def is_alias(field_id: int) -> Any:

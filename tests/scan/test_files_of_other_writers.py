@@ -345,3 +345,24 @@ def test_samples_read_as_pyarrow_reads_them(lake: Any, path: Path) -> None:
 
 def conformed(table: pa.Table, schema: Schema) -> pa.Table:
     return pa.Table.from_batches([conform(b, schema, schema) for b in table.to_batches()])
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_categories_in_encodings_that_pyarrow_does_not_read_as_such(
+    tmp_path: Path, encoding: str, nested: bool
+) -> None:
+    """pyarrow writes such files, and refuses to read them."""
+    names = pa.array(["ada", "bob"]).dictionary_encode().take(pa.array([0, 1, 0]))
+    column = pa.StructArray.from_arrays([names], ["name"]) if nested else names
+    rows = pa.table({"id": pa.array([1, 2, 3]), "who": column})
+    path = {"who.name" if nested else "who": encoding}
+    pq.write_table(rows, tmp_path / "x.parquet", use_dictionary=False, column_encoding=path)
+    with pytest.raises((OSError, NotImplementedError)):
+        pq.read_table(tmp_path / "x.parquet")
+    kind = pa.struct([("name", pa.string())]) if nested else pa.string()
+    t = inlay.create(f"file://{tmp_path}/t", pa.schema([("id", pa.int64()), ("who", kind)]))
+    assert t.ingest([f"file://{tmp_path}/x.parquet"]).write.committed
+    t.delete("id = 2", mode="surgery")
+    wanted = [{"name": "ada"}] * 2 if nested else ["ada"] * 2
+    assert t.scan().to_arrow()["who"].to_pylist() == wanted

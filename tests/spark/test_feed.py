@@ -11,6 +11,8 @@ import pytest
 
 import inlay
 
+from .streams import run_to_end
+
 pytestmark = pytest.mark.spark
 
 NewTable = Callable[..., inlay.Table]
@@ -77,16 +79,13 @@ def test_a_stream_tells_what_there_is_and_then_each_change_once(
         def collect(batch: Any, batch_id: int) -> None:
             found.extend(row.asDict() for row in batch.collect())
 
-        query = (
+        run_to_end(
             spark.readStream.format("inlay")
             .options(changeFeed="true", **options)
             .load(lived.uri)
             .writeStream.foreachBatch(collect)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
         return changes(found)
 
     there = follow()
@@ -110,16 +109,13 @@ def test_a_stream_can_start_at_a_version_and_take_little_at_a_time(
     def collect(batch: Any, batch_id: int) -> None:
         batches.append(changes([row.asDict() for row in batch.collect()]))
 
-    query = (
+    run_to_end(
         spark.readStream.format("inlay")
         .options(changeFeed="true", startVersion=2, maxFilesPerTrigger=1)
         .load(lived.uri)
         .writeStream.foreachBatch(collect)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     assert sorted(c for batch in batches for c in batch) == told(lived, 1)
     assert max(len({version for version, *_ in batch}) for batch in batches) == 1
 
@@ -141,11 +137,13 @@ def test_changes_over_a_restore_past_a_widening(
     assert ("insert", 2**40) in {(r["_change_type"], r["id"]) for r in found}
 
     batches: list[dict[str, Any]] = []
-    spark.readStream.format("inlay").options(changeFeed="true").load(
-        t.uri
-    ).writeStream.foreachBatch(
-        lambda batch, _: batches.extend(row.asDict() for row in batch.collect())
-    ).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
-        availableNow=True
-    ).start().awaitTermination()
+    run_to_end(
+        spark.readStream.format("inlay")
+        .options(changeFeed="true")
+        .load(t.uri)
+        .writeStream.foreachBatch(
+            lambda batch, _: batches.extend(row.asDict() for row in batch.collect())
+        )
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )
     assert [(kind, i) for _, kind, i, _ in changes(batches)] == [("insert", 1), ("insert", 2)]

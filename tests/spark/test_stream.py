@@ -16,6 +16,8 @@ from inlay.spark.options import read_options
 from inlay.spark.stream import InlayStreamReader
 from inlay.spark.types import spark_schema
 
+from .streams import run_to_end
+
 pytestmark = pytest.mark.spark
 
 NewTable = Callable[..., inlay.Table]
@@ -37,16 +39,13 @@ def follow(spark: Any, tmp_path: Path) -> Callable[..., list[list[int]]]:
         def collect(batch: Any, batch_id: int) -> None:
             batches.append(sorted(row.id for row in batch.collect()))
 
-        query = (
+        run_to_end(
             spark.readStream.format("inlay")
             .options(**options)
             .load(table.uri)
             .writeStream.foreachBatch(collect)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
         return [batch for batch in batches if batch]
 
     return run

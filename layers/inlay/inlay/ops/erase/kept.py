@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from inlay.format.entry import DataFile
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.properties import LEDGER_SALT
+from inlay.format.schema import Primitive, Value
 from inlay.format.snapshot import Snapshot
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import texts_of
@@ -66,8 +67,17 @@ def kept_in_metadata(
             if _names(field.doc or "", texts):
                 seen.add(KeptPlace("column", shown, "its comment"))
     yield from sorted(seen, key=lambda place: place.as_json)
-    for name in sorted(named_defaults(predicate, snapshot.schemas)):
-        yield KeptPlace("default", name, "of the column")
+    defaults = {
+        ".".join(path)
+        for schema in snapshot.schemas
+        for path, field in schema.walk()
+        if isinstance(field.type, Primitive)
+        and field.default is not None
+        # Also of columns that the erasure does not ask for.
+        and any(_names(text, texts) for text in _spelled(field.id, field.type, field.default))
+    }
+    for name in sorted(defaults | named_defaults(predicate, snapshot.schemas)):
+        yield KeptPlace("default", shown_name(name, texts), "of the column")
     for name, value in sorted(snapshot.properties.items()):
         # The salt is random: a short number would be found in it by chance.
         if name != LEDGER_SALT and _names(f"{name}\n{value}", texts):
@@ -84,6 +94,10 @@ def kept_in_metadata(
     for entry in files:
         if entry.adopted and _names(entry.key, texts):
             yield KeptPlace("file", WITHHELD, "the key of an adopted file")
+
+
+def _spelled(field_id: int, kind: Primitive, value: Value) -> frozenset[str]:
+    return texts_of(Comparison(field_id, "=", Literal(kind, value)))
 
 
 def _names(text: str, texts: frozenset[str]) -> bool:

@@ -70,7 +70,8 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
             )
         if wrong:
             return Verdict(repack=True)
-        same = stamped(footer, recorded, views=entry.adopted) is footer
+        foreign = entry.is_foreign and not entry.adopted
+        same = stamped(footer, recorded, views=entry.adopted, foreign=foreign) is footer
     except UnsupportedFile as error:
         return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
     except InlayError as error:

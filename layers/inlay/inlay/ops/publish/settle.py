@@ -211,7 +211,8 @@ def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, P
     location = Location(source.store.scheme, source.store.bucket, source.key)
     got = read_tail(source.store, location)
     old = decode_footer(got.body, file_size=got.size)
-    new = stamped(old, loaded.snapshot.schema_by_id(entry.schema_id))
+    schema = loaded.snapshot.schema_by_id(entry.schema_id)
+    new = stamped(old, schema, foreign=entry.is_foreign)
     if new is old:
         return entry, None
     key = keys.data_key(loaded.date_us, ctx.new_id())

@@ -464,7 +464,7 @@ def _look(
     stamp, recode = None, times.rewrite
     if stamps_ids(snapshot):
         try:
-            new = stamped(described.footer, snapshot.schema)
+            new = stamped(described.footer, snapshot.schema, foreign=True)
             stamp = None if new is described.footer else (described.footer, new)
         except UnsupportedFile:
             recode = True

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile
-from inlay.parquet.footer.fields import File, Meta, Order, Physical, Sizes, Stats
+from inlay.parquet.footer.fields import File, KeyValue, Meta, Order, Physical, Sizes, Stats
 from inlay.parquet.footer.footer import (
     ColumnChunk,
     Footer,
@@ -30,7 +30,7 @@ from inlay.parquet.footer.footer import (
     is_decimal,
     trailer,
 )
-from inlay.parquet.footer.thrift import encode_struct, unpack
+from inlay.parquet.footer.thrift import STRUCT, Items, encode_struct, unpack
 
 _WIDTHS = {
     Physical.BOOLEAN: 1,
@@ -39,6 +39,8 @@ _WIDTHS = {
     Physical.FLOAT: 4,
     Physical.DOUBLE: 8,
 }
+ARROW_SCHEMA = b"ARROW:schema"
+_NOT_TO_DICTIONARIES = frozenset({"DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"})
 _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 
 
@@ -49,17 +51,37 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     metadata = pq.read_metadata(pa.BufferReader(tail))
     if not foreign:
         return metadata  # decoding the footer here, too, would be half the cost of reading a small file
-    if not any(_is_doubtful(metadata.schema.column(n)) for n in range(len(metadata.schema))):
+    is_unreadable = _is_unreadable(metadata)
+    doubtful = any(_is_doubtful(metadata.schema.column(n)) for n in range(len(metadata.schema)))
+    if not (is_unreadable or doubtful):
         return metadata
     footer = decode_footer(tail, file_size=file_size)
     wrong = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in _WIDTHS]
     wrong += _compared_as_bytes(footer)
-    if not wrong:
+    if not (wrong or is_unreadable):
         return metadata
     for chunk in wrong:
         chunk.meta.pop(Meta.STATISTICS, None)
+    if is_unreadable:
+        pairs = map(unpack, footer.tree[File.KEY_VALUES])
+        left = [pair for pair in pairs if pair.get(KeyValue.KEY) != ARROW_SCHEMA]
+        footer.tree[File.KEY_VALUES] = Items(STRUCT, left)
     thrift = encode_struct(footer.tree)
     return pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
+
+
+def _is_unreadable(metadata: pq.FileMetaData) -> bool:
+    """Whether pyarrow would refuse to read a column as its Arrow schema says: as a dictionary, from pages
+    of an encoding that it decodes to plain values only. It writes such files itself."""
+    if ARROW_SCHEMA not in (metadata.metadata or {}):
+        return False
+    if not any("dictionary<" in str(f.type) for f in metadata.schema.to_arrow_schema()):
+        return False
+    return any(
+        not _NOT_TO_DICTIONARIES.isdisjoint(metadata.row_group(g).column(n).encodings)
+        for g in range(metadata.num_row_groups)
+        for n in range(metadata.num_columns)
+    )
 
 
 def _is_doubtful(column: pq.ColumnSchema) -> bool:

@@ -3,9 +3,10 @@
 Promise: `stamped` gives a footer in which each column of the recorded schema has its field id, at every
 level, and every other column an id that no table assigns, so that no reader takes it for a column of the
 table. Schemas that the writer left among the key-values (`ARROW:schema`, which iceberg-rust takes ids from,
-`iceberg.schema`) go where they have others. Nothing else changes: neither the data, which stays in place,
-nor a statistic or offset. What readers by id would see in another structure than Inlay (lists and maps of
-the old layouts) is refused by `UnsupportedFile`.
+`iceberg.schema`) go where they have others, and bounds of floats where they may stand beside NaN. Nothing
+else changes: neither the data, which stays in place, nor another statistic, nor an offset. What readers by
+id would see in another structure than Inlay (lists and maps of the old layouts) is refused by
+`UnsupportedFile`.
 
 Inlay itself finds columns by name under the recorded schema and never uses these ids. Iceberg's readers do:
 with another writer's ids they return exchanged columns, and without ids they use current names, so that a
@@ -30,6 +31,7 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
 from inlay.format.schema import Struct as StructOf
 from inlay.parquet.arrow.types import is_list
 from inlay.parquet.footer.fields import Converted, Element, File, KeyValue, Logical, Repetition
+from inlay.parquet.footer.float_bounds import doubtful, without_bounds
 from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.thrift import Items, Struct, encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source
@@ -43,22 +45,26 @@ ARROW_SCHEMA = b"ARROW:schema"
 SCHEMAS = frozenset({ARROW_SCHEMA, b"iceberg.schema"})
 
 
-def stamped(footer: Footer, schema: Schema, *, views: bool = False) -> Footer:
+def stamped(
+    footer: Footer, schema: Schema, *, views: bool = False, foreign: bool = False
+) -> Footer:
     """`footer` with the field ids of `schema`, under which the file is recorded; the same object if it
-    already has them. `views` True allows an Arrow schema with types that are views, by which pyiceberg 0.12
-    cannot read a file with deletes. Raises `UnsupportedFile` for layouts that readers by id may misread."""
+    already has them. `foreign` True: the file is another writer's, whose bounds of floats may stand beside
+    NaN. `views` True allows an Arrow schema with types that are views, by which pyiceberg 0.12 cannot read
+    a file with deletes. Raises `UnsupportedFile` for layouts that readers by id may misread."""
     elements = footer.tree[File.SCHEMA]
     walk = _Walk(elements, {})
     walk.children_of(0, schema.fields, ())
     now = {at: element.get(Element.FIELD_ID) for at, element in enumerate(elements)}
     pairs = footer.tree.get(File.KEY_VALUES) or ()
     whole = all(_is_consistent(pair, schema.fields, views) for pair in pairs)
-    if whole and all(now[at] == wanted for at, wanted in walk.ids.items()):
+    bounds = frozenset(doubtful(footer)) if foreign else frozenset()
+    if whole and not bounds and all(now[at] == wanted for at, wanted in walk.ids.items()):
         return footer
     new = Items(elements.element, kind=elements.kind)
     for at, element in enumerate(elements):
         new.append(_with_id(element, walk.ids[at]) if at in walk.ids else element)
-    tree: Struct = {**footer.tree, File.SCHEMA: new}
+    tree: Struct = {**without_bounds(footer, bounds).tree, File.SCHEMA: new}
     if pairs:
         kept = Items(pairs.element, kind=pairs.kind)
         kept.extend(pair for pair in pairs if pair.get(KeyValue.KEY) not in SCHEMAS)

@@ -47,6 +47,7 @@ class Upload:
         )
         self._pending: list[bytes] = []
         self._pending_bytes = 0
+        self._kept_from: int | None = None
 
     @property
     def held(self) -> int:
@@ -61,7 +62,8 @@ class Upload:
         self._pending_bytes += len(body)
         self.size += len(body)
         self.tail = (self.tail + body[-TAIL_BYTES:])[-TAIL_BYTES:]
-        if self._pending_bytes >= (PART_BYTES if self._parts.begun else PUT_BYTES):
+        most = PART_BYTES if self._parts.begun else PUT_BYTES
+        if self._pending_bytes >= most and self._kept_from is None:
             whole = b"".join(self._pending)
             cut = len(whole) - len(whole) % PART_BYTES
             for start in range(0, cut, PART_BYTES):
@@ -91,6 +93,25 @@ class Upload:
 
     def seekable(self) -> bool:
         return False
+
+    # -- what Arrow writes last -----------------------------------------------------------------
+
+    def keep(self) -> None:
+        """Sends nothing from here on: indexes and the footer, which may be replaced."""
+        self._kept_from = self.size
+
+    def kept(self) -> bytes:
+        assert self._kept_from is not None
+        return b"".join(self._pending)[self._kept_from - self.size :]
+
+    def replace_kept(self, body: bytes) -> None:
+        assert self._kept_from is not None
+        length = self.size - self._kept_from
+        whole = b"".join(self._pending)
+        self._pending = [whole[: len(whole) - length] + body]
+        self._pending_bytes += len(body) - length
+        self.size += len(body) - length
+        self.tail = body[-TAIL_BYTES:]
 
     # -- the end ------------------------------------------------------------------------------
 

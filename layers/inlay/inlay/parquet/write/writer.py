@@ -31,9 +31,11 @@ from inlay.format.partition import Partition
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.footer.columns import locate_columns
 from inlay.parquet.read.data_file import PAGE_ROWS
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.statistics import entry_of_file
+from inlay.parquet.write.nan import end_without_bounds, nan_leaves
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.upload import Upload
 from inlay.storage.write_once import no_wait
@@ -199,7 +201,8 @@ class _File:
         self._small: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._nan = {f.name: False for f in schema.fields if _is_float(f)}
+        self._groups = 0
+        self._nan: set[tuple[int, int]] = set()  # (row group, leaf) with NaN
 
     @property
     def full(self) -> bool:
@@ -306,10 +309,8 @@ class _File:
         )
 
     def _write(self, group: pa.Table) -> None:
-        for name, seen in self._nan.items():
-            if not seen:
-                found = pc.any(pc.is_nan(group.column(name))).as_py()
-                self._nan[name] = bool(found)
+        self._nan |= {(self._groups, leaf) for leaf in nan_leaves(group)}
+        self._groups += 1
         writer, before = self._open(group), self._upload.size
         try:
             writer.write_table(group, row_group_size=group.num_rows)
@@ -381,7 +382,12 @@ class _File:
                 self._write_sorted()
             elif self._pending_rows:
                 self._write_groups(self._table())
-            self._open().close()
+            writer = self._open()
+            self._upload.keep()
+            writer.close()
+            if self._nan:
+                end = end_without_bounds(self._upload.kept(), self._upload.size, self._nan)
+                self._upload.replace_kept(end)
             self._upload.finish()
         except BaseException:
             self.abort()
@@ -395,10 +401,12 @@ class _File:
             schema=self._schema,
             stats_columns=self._layout.stats_columns,
         )
+        with_nan = {leaf for _, leaf in self._nan}
+        leaves = locate_columns(self._arrow, self._schema).leaves
         known = {
-            f.id: replace(entry.stats[f.id], has_nan=self._nan[f.name])
+            f.id: replace(entry.stats[f.id], has_nan=leaves[f.id] in with_nan)
             for f in self._schema.fields
-            if f.name in self._nan and f.id in entry.stats
+            if _is_float(f) and f.id in entry.stats
         }
         return replace(
             entry,
