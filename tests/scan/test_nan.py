@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.layout import find_gaps, read_layout
+from inlay.parquet.footer.pages import page_locations
 
 NAN = math.nan
 KIND = pa.struct([("a", pa.string()), ("e", pa.float64())])
@@ -54,6 +57,20 @@ def test_chunks_with_nan_have_no_bounds_and_others_do(tmp_path: Path, options: A
             chunk = data.row_group(g).column(n)
             assert chunk.has_column_index == bounds[name][g] and chunk.has_offset_index
             assert chunk.statistics.null_count == 0
+    # Nothing is left over between what the footer points at, and the indexes are found.
+    body = path.read_bytes()
+    footer = decode_footer(body, file_size=len(body))
+    assert not list(find_gaps(footer, read_layout(footer)))
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            assert chunk.offset_index is not None
+            places = page_locations(body[slice(*chunk.offset_index)])
+            assert sum(size for _, size, _ in places) <= chunk.compressed_size
+            assert all(chunk.start <= at < chunk.end for at, _, _ in places)
+    first = duckdb.sql(f"SELECT f FROM read_parquet('{path}') WHERE id = 1999").fetchall()
+    assert first == [(999.5,)] and table.scan(where="id = 1999").to_arrow()["f"].to_pylist() == [
+        999.5
+    ]
     # Inlay's own metadata keeps the bounds of the other values.
     field = table.snapshot.schema.column("f")
     assert field is not None

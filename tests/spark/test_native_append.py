@@ -226,6 +226,38 @@ def test_a_null_in_a_required_column_commits_nothing(spark: Any, new_table: NewT
     assert objects(table) == set() or table.scan().count() == 0
 
 
+TEXTS = {
+    "a text": "{}",
+    "an element": "array('a', {})",
+    "a part of a struct": "named_struct('n', 1, 'c', array({}))",
+    "a key": "map({}, 1)",
+    "a value": "map(1, {})",
+}
+
+
+@pytest.mark.parametrize("where", TEXTS)
+def test_text_that_is_not_utf8_commits_nothing(spark: Any, new_table: NewTable, where: str) -> None:
+    def frame(*texts: str) -> Any:
+        values = spark.sql(f"SELECT * FROM VALUES ({'), ('.join(texts)}) AS v(b)")
+        return values.selectExpr("1L AS id", TEXTS[where].format("CAST(b AS STRING)") + " AS v")
+
+    right = frame("X'C3A9'", "X''", "X'F09F9982'")
+    table = new_table(arrow_for(right.schema))
+    wrong = frame("X'61'", "X'C3'")
+    assert why_by_source(wrong, table.uri, table.snapshot) == ""
+    for native in ("auto", "never"):
+        with pytest.raises(
+            Exception, match=r"column 'v[^']*' has text that is not UTF-8"
+        ) as raised:
+            append(wrong, table.uri, native=native)
+        assert native == "never" or isinstance(raised.value, SchemaMismatch)
+    assert table.refresh().version == 1
+    append(right, table.uri)
+    assert explain(spark, table.uri).source_files == 0
+    found = read(spark, table.uri).collect()
+    assert sorted(map(repr, found)) == sorted(map(repr, right.collect()))
+
+
 def test_what_does_not_fit_is_refused_before_a_task_runs(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA)
     for wrong in ("id, id AS other", "'x' AS id", "1D AS half"):

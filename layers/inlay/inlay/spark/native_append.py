@@ -10,9 +10,12 @@ The files count as another writer's (`DataFile.is_foreign`): an erasure judges t
 
 from __future__ import annotations
 
+import operator
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 from inlay.errors import InvalidRequest, SchemaMismatch
@@ -41,7 +44,7 @@ from inlay.storage.metered import Usage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 Native = Literal["auto", "never"]
 
@@ -80,6 +83,8 @@ _WRITTEN = frozenset(
         "timestamptz",
     }
 )
+# What a task says of such text, within Spark's words.
+_NOT_TEXT = re.compile(r"column '[^\n]*' has text that is not UTF-8")
 _OPTIONS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # The second version moves files of a task one by one: one that dies meanwhile leaves rows twice.
@@ -260,6 +265,11 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
     try:
         writer.mode("append").parquet(folder)
     except PySparkException as error:
+        if (wrong := _NOT_TEXT.search(str(error))) is not None:
+            raise SchemaMismatch(
+                wrong[0],
+                next_step="Repair it by make_valid_utf8(column), or make the column binary",
+            ) from error
         if "NOT_NULL_ASSERT_VIOLATION" not in str(error):
             raise
         required = [field.name for field in schema.fields if not field.nullable]
@@ -272,7 +282,8 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
 
 def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
     """The table's columns out of the frame's, each as required as the table says: a column that Spark knows
-    to have no NULL would be written as a required one, which is another Parquet type."""
+    to have no NULL would be written as a required one, which is another Parquet type. Spark takes any bytes
+    for text, and other readers of the file do not."""
     from pyspark.sql import functions as f
 
     given = dict(zip(named_as_in(schema, frame.columns), frame.columns, strict=True))
@@ -281,21 +292,60 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
         if found is None:
             column = default_of(field, wanted.dataType)
         else:
-            column = _attribute(frame, found, required=not field.nullable)
+            column = _attribute(frame, found)
+            if (wrong := _is_no_text(column, wanted.dataType)) is not None:
+                why = f"column {field.name!r} has text that is not UTF-8"
+                column = f.when(wrong, f.raise_error(f.lit(why))).otherwise(column)
+            if not field.nullable:
+                column = _required(frame, column, found)
         if field.nullable:
             # True of every row, which the optimizer does not know: it finds many a column to have no NULL.
             column = f.when(f.spark_partition_id() >= 0, column)
         yield column.alias(field.name)
 
 
-def _attribute(frame: Any, name: str, *, required: bool) -> Any:
-    """A column of the frame; if it is required, checked to have no NULL when it is written."""
+def _is_no_text(value: Any, kind: DataType) -> Any:
+    """Whether a value has text, at any level, that is not UTF-8; None for a type without text."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as st
+
+    def among(values: Any, inner: DataType) -> Any:
+        def is_wrong(element: Any) -> Any:
+            return _is_no_text(element, inner)
+
+        return None if is_wrong(f.lit(None)) is None else f.exists(values, is_wrong)
+
+    match kind:
+        case st.StringType():
+            parts = [~f.is_valid_utf8(value)]
+        case st.StructType():
+            parts = [_is_no_text(value.getField(part.name), part.dataType) for part in kind]
+        case st.ArrayType():
+            parts = [among(value, kind.elementType)]
+        case st.MapType():
+            keys, values = f.map_keys(value), f.map_values(value)
+            parts = [among(keys, kind.keyType), among(values, kind.valueType)]
+        case _:
+            parts = []
+    found = [f.coalesce(part, f.lit(False)) for part in parts if part is not None]
+    return reduce(operator.or_, found) if found else None
+
+
+def _attribute(frame: Any, name: str) -> Any:
+    from pyspark.sql.classic.column import Column
+
+    place = frame.columns.index(name)
+    found = frame._jdf.queryExecution().analyzed().output().apply(place)
+    expressions = frame.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils
+    return Column(expressions.column(found))
+
+
+def _required(frame: Any, value: Any, name: str) -> Any:
+    """A value that is checked to be no NULL when it is written."""
     from pyspark.sql.classic.column import Column
 
     jvm = frame.sparkSession._jvm
-    place = frame.columns.index(name)
-    found = frame._jdf.queryExecution().analyzed().output().apply(place)
-    if required:
-        checks = jvm.org.apache.spark.sql.catalyst.expressions.objects
-        found = checks.AssertNotNull(found, jvm.PythonUtils.toSeq([name]))
-    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(found))
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    checks = jvm.org.apache.spark.sql.catalyst.expressions.objects
+    checked = checks.AssertNotNull(expressions.expression(value._jc), jvm.PythonUtils.toSeq([name]))
+    return Column(expressions.column(checked))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.parquet.footer.columns import leaf_count
+from inlay.parquet.footer.fields import Chunk, Meta
 from inlay.parquet.footer.float_bounds import without_bounds
 from inlay.parquet.footer.footer import decode_footer, trailer
 
@@ -37,13 +38,24 @@ def _within(column: pa.ChunkedArray, first: int) -> Iterator[int]:
 
 def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int, int]]) -> bytes:
     """The end of a file, which has its page indexes and its footer, without the bounds of the (row group,
-    leaf) in `chunks`. Page indexes stay in place: of those left out there are zeros."""
+    leaf) in `chunks`, also in the column indexes."""
     footer = decode_footer(end, file_size=file_size)
-    start = file_size - len(end)
-    body = bytearray(end[: footer.start - start])
-    for group, leaf in chunks:
-        place = footer.row_groups[group].column(leaf).column_index
-        if place is not None:
-            body[place[0] - start : place[1] - start] = bytes(place[1] - place[0])
-    thrift = without_bounds(footer, chunks).encode()
-    return bytes(body) + thrift + trailer(len(thrift))
+    groups = footer.row_groups
+    found = (groups[group].column(leaf).column_index for group, leaf in chunks)
+    gone = sorted(place for place in found if place is not None)
+    new = without_bounds(footer, chunks)
+    for group in new.row_groups:
+        for chunk in group.columns:
+            for tree, key in (
+                (chunk.tree, Chunk.COLUMN_INDEX),
+                (chunk.tree, Chunk.OFFSET_INDEX),
+                (chunk.meta, Meta.BLOOM),
+            ):
+                if key in tree:
+                    tree[key] -= sum(stop - start for start, stop in gone if start < tree[key])
+    # What lies between, and before the footer.
+    starts = (file_size - len(end), *(stop for _, stop in gone))
+    stops = (*(start for start, _ in gone), footer.start)
+    kept = (end[a - starts[0] : b - starts[0]] for a, b in zip(starts, stops, strict=True))
+    thrift = new.encode()
+    return b"".join(kept) + thrift + trailer(len(thrift))
