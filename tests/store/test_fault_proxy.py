@@ -17,9 +17,10 @@ import pytest
 
 import inlay
 from inlay.errors import AccessDenied, InlayError, RetryError
+from inlay.format import keys
 from inlay.local.fault_proxy import FATES, FAULTS, Fault, FaultProxy, Passing
 from inlay.storage import s3
-from inlay.storage.base import Location
+from inlay.storage.base import Got, Location
 from inlay.storage.faults import Fate
 from inlay.storage.s3 import S3Store
 from inlay.table import Table
@@ -193,6 +194,38 @@ def matrix(bench: Bench, name: str, monkeypatch: Any, faults: tuple[Fault, ...] 
 @pytest.mark.parametrize("name", QUICK)
 def test_operations_under_faults_at_each_request(bench, monkeypatch, name):
     matrix(bench, name, monkeypatch)
+
+
+CHANGES = ("append", "delete", "delete rows", "update")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_no_fault_lets_a_commit_in_on_a_pointer_that_went_back(bench, monkeypatch, name):
+    """The archive is there, of the very bytes, whatever became of the first try to write it: a client that
+    took it for its own, because an earlier try had failed, asked no further, and rows were lost."""
+    run, _ = OPERATIONS[name]
+    faults = [fault for fault in FAULTS if fault != "late_listing"]
+    number, ended = 0, False
+    while not ended:
+        number += 1
+        for fault in faults:
+            root = bench.copy()
+            pointer = f"{root}/{keys.POINTER}"
+            old = bench.store.get(f"{root}/{keys.archive_key(2)}")
+            assert isinstance(old, Got)
+            bench.store.put(pointer, old.body)
+            table = bench.through(root, monkeypatch)
+            bench.proxy.restart_count()
+            bench.fault, bench.number = fault, number
+            with pytest.raises(InlayError):
+                run(table)
+            bench.fault = None
+            ended = len(bench.proxy.passed) < number
+            now = bench.store.get(pointer)
+            assert isinstance(now, Got)
+            assert now.body == old.body, f"{fault} at request {number}"
+            if ended:
+                break
 
 
 @pytest.mark.slow

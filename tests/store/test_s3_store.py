@@ -21,6 +21,7 @@ from inlay.errors import (
     ErrorKind,
     InlayError,
     InvalidRequest,
+    KeyTaken,
     PageError,
     StoreUnavailable,
     UnsupportedFile,
@@ -38,6 +39,7 @@ from inlay.storage.base import (
     Written,
 )
 from inlay.storage.s3 import S3Store, connect
+from inlay.storage.write_once import write_once
 
 if TYPE_CHECKING:
     from inlay.local.aws_process import AwsProcess
@@ -162,23 +164,24 @@ class TestTransientFailures:
         assert len(scripted.asked) == 1
         assert scripted.asked[0][2]["if-match"] == '"abc"'
 
-    def test_a_create_that_met_its_own_first_attempt_was_written(
+    def test_a_create_is_refused_whoever_wrote_what_is_there(
         self, store: S3Store, scripted: ScriptedS3, failure: Say
     ) -> None:
-        refused = Say(412, "PreconditionFailed")
-        there = Say(200, body=b"mine", headers={"ETag": '"abc"', "Last-Modified": DATE})
-        scripted.script = [failure, refused, there]
-        written = store.put("k", b"mine", condition=IF_ABSENT)
-        assert isinstance(written, Written)
-        assert written.etag == "abc"
-
-    def test_a_create_that_met_another_writer_was_refused(
-        self, store: S3Store, scripted: ScriptedS3, failure: Say
-    ) -> None:
-        refused = Say(412, "PreconditionFailed")
-        there = Say(200, body=b"other", headers={"ETag": '"abc"', "Last-Modified": DATE})
-        scripted.script = [failure, refused, there]
+        """Its own first attempt may have, or a writer of equal bytes: the store does not decide that."""
+        scripted.script = [failure, Say(412, "PreconditionFailed")]
         assert isinstance(store.put("k", b"mine", condition=IF_ABSENT), Refused)
+        assert len(scripted.asked) == 2
+
+    def test_what_is_written_once_is_compared(
+        self, store: S3Store, scripted: ScriptedS3, failure: Say
+    ) -> None:
+        there = Say(200, body=b"mine", headers={"ETag": '"abc"', "Last-Modified": DATE})
+        scripted.script = [failure, Say(412, "PreconditionFailed"), there]
+        stored = write_once(store, "k", b"mine")
+        assert (stored.etag, stored.was_there) == ("abc", True)
+        scripted.script = [failure, Say(412, "PreconditionFailed"), there]
+        with pytest.raises(KeyTaken):
+            write_once(store, "k", b"other")
 
 
 @pytest.mark.parametrize(

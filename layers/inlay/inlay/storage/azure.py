@@ -267,11 +267,7 @@ class AzureStore:
         )
         if answer.done:
             return _written(answer)
-        refused = self._refused(key, answer, condition)
-        if refused.reason == "exists" and answer.attempt > 1:
-            # Only a create is repeated under a condition.
-            return rules.earlier_put(self.get(key), content) or refused
-        return refused
+        return self._refused(key, answer, condition)
 
     def _refused(self, key: str, answer: Answer, condition: Condition) -> Refused:
         """The outcome of a conditional write."""

@@ -297,11 +297,7 @@ class GcsStore:
             return answer
         if answer.done:
             return _written(answer)
-        refused = self._refused(key, answer, condition)
-        if not isinstance(condition, IfMatch) and answer.attempt > 1:
-            # Only a create is repeated under a condition.
-            return rules.earlier_put(self.get(key), content) or refused
-        return refused
+        return self._refused(key, answer, condition)
 
     def _insert(
         self, key: str, content: bytes, described: Mapping[str, Any], condition: Condition

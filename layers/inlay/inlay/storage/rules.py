@@ -21,11 +21,7 @@ from inlay.storage.base import (
     MAX_PARTS,
     MIN_PART_BYTES,
     ByteRange,
-    Got,
-    Missing,
     Part,
-    Refused,
-    Written,
 )
 
 T = TypeVar("T")
@@ -155,14 +151,6 @@ def check_put_size(key: str, size: int, most: int = MAX_PUT_BYTES) -> None:
             key=key,
             next_step="Use a multipart upload",
         )
-
-
-def earlier_put(found: Got | Missing | Refused, body: bytes) -> Written | None:
-    """What an earlier attempt of a create under a condition wrote, from what is at its key now; None if
-    another writer's object is there. The bytes decide: a store gives no other sign."""
-    if isinstance(found, Got) and found.body == body:
-        return Written(found.etag, found.date_us, found.version_id)
-    return None
 
 
 def resolve_range(key: str, byte_range: ByteRange | None, size: int) -> tuple[int, int]:

@@ -8,8 +8,9 @@ One is our own: INLAY_S3_DIALECT (`DIALECTS`).
 Attempts. The SDK's own retries are off (`total_max_attempts=1`): they cannot be set by request, and a
 second attempt can turn a PUT that landed into a 412. Here it depends on the request. A swap (`If-Match`) is
 tried once, because the commit reads the pointer after any doubt. Everything else is tried up to four times.
-A create (`If-None-Match: *`) that is refused on a *later* attempt may have met its own first one, so it
-reads the object and reports `Written` when it has its bytes.
+A create (`If-None-Match: *`) that is refused on a later attempt may have met its own first one. It stays
+refused: equal bytes may be another's as well (an archive beside a pointer that went back). What is there is
+for `write_once` to compare, which says that it was there.
 
 GET, HEAD, PUT and object listings bypass the SDK's model of them (`s3_direct.py`), the rest use the SDK.
 botocore is used without boto3, whose resources are of no use here and cost import time.
@@ -394,9 +395,6 @@ class S3Store:
         refused = _refused(answer) if condition is not None else None
         if refused is None:
             raise self._unexpected(answer, key)
-        if refused.reason == "exists" and answer.attempt > 1:
-            # Only a create is repeated under a condition.
-            return rules.earlier_put(self.get(key), content) or refused
         return refused
 
     def copy(
