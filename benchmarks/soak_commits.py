@@ -68,7 +68,9 @@ LATE_EVERY = 4
 KILL_SECONDS = (4.0, 12.0)
 OPERATE_SECONDS = (12.0, 30.0)
 WATCH_SECONDS = 0.5
-IDS_OF_A_PROCESS = 10_000_000
+# Each life of a process has ids of its own; an hour has more than a hundred lives.
+IDS_OF_A_LIFE = 100_000
+IDS_OF_A_PROCESS = 10_000 * IDS_OF_A_LIFE
 Row = tuple[int, int]
 Note = dict[str, Any]
 
@@ -80,9 +82,9 @@ def work(process: int, life: int, uris: list[str], folder: str, seed: int) -> No
     """Change tables until killed."""
     rng = random.Random(f"{seed} {process} {life}")
     path = Path(folder) / f"{process}.{life}.jsonl"
-    first = process * IDS_OF_A_PROCESS + life * 100_000
+    first = process * IDS_OF_A_PROCESS + life * IDS_OF_A_LIFE
     with path.open("a", buffering=1) as journal:
-        for n in range(100_000):
+        for n in range(IDS_OF_A_LIFE):
             uri = rng.choice(uris if n % 2 else uris[:: len(uris) - 1])  # two of them are crowded
             note: dict[str, Any] = {"uri": uri, "request": f"{process}/{life}/{n}"}
             try:
@@ -370,9 +372,9 @@ def judge(
         for (_, request), times in applied.items()
         if times > 1 and asked.get(request, {}).get("kind") in CHANGING
     ]
-    gone = {n["id"] for n in told.values() if n["kind"] == "erase"}
+    gone = {(n["table"], n["id"]) for n in told.values() if n["kind"] == "erase"}
     for (table, version), found in (kept or {}).items():
-        if {i for i, _ in found} & gone and version == newest[table]:
+        if {(table, i) for i, _ in found} & gone and version == newest[table]:
             wrong.append(f"{table} version {version}: erased rows are there")
         found = left(found, erased)
         if (table, version) in rows and rows[table, version] != found:

@@ -154,6 +154,8 @@ def test_erased_rows_that_are_there_at_the_end_are_found(life):
     assert life.judged(kept={(TABLE, 9): Counter([(1, 1), (2, 2), (4, 4)])}) == []
     back = {(TABLE, 9): Counter([(1, 1), (2, 2), (3, 3), (4, 4)])}
     assert any("erased rows are there" in found for found in life.judged(kept=back))
+    life.journal[-1]["table"] = "another"  # the row of another table
+    assert not any("erased rows are there" in found for found in life.judged(kept=back))
 
 
 @pytest.mark.slow
