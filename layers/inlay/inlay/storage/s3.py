@@ -177,7 +177,6 @@ class _Answer:
 
     content: Mapping[str, Any]
     date_us: int
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,6 @@ class _Declined:
     code: str
     message: str
     date_us: int
-    attempt: int
 
 
 class _Direct:
@@ -638,7 +636,7 @@ class S3Store:
                 content = self._send(operation, arguments)
                 if _is_cut_short(operation, content):
                     raise ConnectionError("the head of the answer was cut short")
-                return _Answer(content, _date_us(content), attempt)
+                return _Answer(content, _date_us(content))
             except ClientError as error:
                 status, code, message = s3_errors.parts_of(error)
                 # S3 calls an id that never was a version's an invalid argument.
@@ -646,7 +644,7 @@ class S3Store:
                     status == 400 and code == "InvalidArgument" and "VersionId" in arguments
                 )
                 if no_version or s3_errors.is_outcome(status, code):
-                    return _Declined(status, code, message, _date_us(error.response), attempt)
+                    return _Declined(status, code, message, _date_us(error.response))
                 fault = s3_errors.of_answer(status, code, message, self._name, key)
                 if not isinstance(fault, StoreUnavailable) or attempt == attempts:
                     raise fault from error

@@ -21,7 +21,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile
-from inlay.parquet.footer.fields import File, KeyValue, Meta, Order, Physical, Sizes, Stats
+from inlay.parquet.footer.fields import (
+    ARROW_SCHEMA,
+    File,
+    KeyValue,
+    Meta,
+    Order,
+    Physical,
+    Sizes,
+    Stats,
+)
 from inlay.parquet.footer.footer import (
     ColumnChunk,
     Footer,
@@ -39,7 +48,6 @@ _WIDTHS = {
     Physical.FLOAT: 4,
     Physical.DOUBLE: 8,
 }
-ARROW_SCHEMA = b"ARROW:schema"
 _NOT_TO_DICTIONARIES = frozenset({"DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"})
 _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 

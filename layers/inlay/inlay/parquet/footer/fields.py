@@ -97,6 +97,10 @@ class KeyValue:
     VALUE = binary(2)
 
 
+# The key under which Arrow's writers keep their own schema.
+ARROW_SCHEMA = b"ARROW:schema"
+
+
 class Element:
     """One node of the schema, which is a tree written depth first."""
 

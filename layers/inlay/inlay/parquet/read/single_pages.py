@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile
 from inlay.parquet.footer.fields import (
+    ARROW_SCHEMA,
     Chunk,
     DataPage,
     DataPageV2,
@@ -178,7 +179,7 @@ def _check_rows(page: Page, body: bytes) -> None:
 def _arrow_schema(schema: pa.Schema) -> dict[int, bytes]:
     """The key-value by which Arrow gives the columns their types in the whole file."""
     found = schema.serialize().to_pybytes()
-    return {KeyValue.KEY: b"ARROW:schema", KeyValue.VALUE: base64.b64encode(found)}
+    return {KeyValue.KEY: ARROW_SCHEMA, KeyValue.VALUE: base64.b64encode(found)}
 
 
 def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:

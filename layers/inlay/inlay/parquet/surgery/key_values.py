@@ -31,7 +31,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.parquet.footer.fields import File, KeyValue
+from inlay.parquet.footer.fields import ARROW_SCHEMA, File, KeyValue
 from inlay.parquet.footer.thrift import Struct, unpack
 from inlay.plan.pruning.readings import names_any
 
@@ -40,7 +40,7 @@ PANDAS = b"pandas"
 FASTPARQUET = b"fastparquet.cats"
 SCHEMAS = frozenset(
     {
-        b"ARROW:schema",
+        ARROW_SCHEMA,
         b"org.apache.spark.sql.parquet.row.metadata",
         b"org.apache.spark.sql.parquet.row.metadata.v2",
     }

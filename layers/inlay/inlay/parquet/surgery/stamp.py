@@ -30,7 +30,15 @@ from inlay.errors import InlayError, UnsupportedFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
 from inlay.format.schema import Struct as StructOf
 from inlay.parquet.arrow.types import is_list
-from inlay.parquet.footer.fields import Converted, Element, File, KeyValue, Logical, Repetition
+from inlay.parquet.footer.fields import (
+    ARROW_SCHEMA,
+    Converted,
+    Element,
+    File,
+    KeyValue,
+    Logical,
+    Repetition,
+)
 from inlay.parquet.footer.float_bounds import doubtful, without_bounds
 from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.thrift import Items, Struct, encode_struct
@@ -41,7 +49,6 @@ from inlay.storage.write_once import no_wait
 
 # Above any id that a table assigns, below those that Iceberg reserves for metadata columns (2147483447 …).
 FOREIGN_IDS = 2_000_000_000
-ARROW_SCHEMA = b"ARROW:schema"
 SCHEMAS = frozenset({ARROW_SCHEMA, b"iceberg.schema"})
 
 
