@@ -1,6 +1,8 @@
 """From JSON to typed models, with errors that never repeat the input.
 
-Promise: an invalid message is an `InvalidRequest` that names the fields and what is wrong with them. The
+Promise: nothing that a message says is dropped or rounded on the way: a field that stands there twice and a
+number with more digits than a double holds are refused, for half of such a request would be carried out.
+An invalid message is an `InvalidRequest` that names the fields and what is wrong with them. The
 sender's text stays out, including names of unknown fields: what a delete names is personal data, wherever
 in the text it is.
 """
@@ -8,6 +10,7 @@ in the text it is.
 from __future__ import annotations
 
 import json
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
@@ -21,13 +24,46 @@ _MAX_PROBLEMS = 5
 
 
 def parse_json(text: str) -> Any:
+    """The value of a message. Raises `InvalidRequest`."""
     try:
-        return json.loads(text)
+        return json.loads(
+            text, object_pairs_hook=_named_once, parse_float=_exact, parse_constant=_no_number
+        )
     except (ValueError, RecursionError) as error:
         where = f" (at character {error.pos})" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidRequest(
             f"the message is not JSON{where}", next_step="Send one JSON object"
         ) from None
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InvalidRequest(
+            "a name stands twice in one object of the message",
+            next_step="Send one message for each request, and one list for each column of keys",
+        )
+    return found
+
+
+def _exact(text: str) -> float:
+    found = float(text)
+    try:
+        is_exact = Decimal(text) == Decimal(repr(found))
+    except InvalidOperation:
+        is_exact = False
+    if not is_exact:
+        raise InvalidRequest(
+            "a number of the message has more digits than a double holds",
+            next_step='Write it as a text: "0.1234567890123456789"',
+        )
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise InvalidRequest(
+        f"{text} is no value of JSON", next_step="Delete by a condition: isnan(x), or x > 1e308"
+    )
 
 
 def validated(model: type[Model], body: Any) -> Model:
