@@ -229,8 +229,8 @@ def _check_one_table(ctx: Context, newest: Snapshot) -> None:
         # What the newest no longer keeps may be of another history, which a repair has passed.
         elif kept or below.commit.time_us >= newest.commit.time_us:
             what = f"the archive of version {version} is another table's"
-    if others:
-        what = what or f"of the versions that it names, from {newest.oldest_version} on, none is there"
+    if others and not what:
+        what = f"of the versions that it names, from {newest.oldest_version} on, none is there"
     if not what:
         return
     key = archive_key(newest.version)
