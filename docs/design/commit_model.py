@@ -546,7 +546,9 @@ class Model:
         boundary = s.now if self.has("repair_moves_boundary") else base.boundary
         if not self.has("repair_commits_anew"):
             return base
-        return base._replace(lineage=(*base.lineage, f"repair{n}"), boundary=boundary, oldest=oldest)
+        return base._replace(
+            lineage=(*base.lineage, f"repair{n}"), boundary=boundary, oldest=oldest
+        )
 
     def erase(self, s: State) -> Iterator[tuple[str, State]]:
         """Section 12, of all rows that are there: opening it moves the boundary to now; the rewrite drops
@@ -597,9 +599,7 @@ def taken_from(s: State, pointer: Snapshot | None) -> State:
     """By an operator, who writes over the pointer or deletes it."""
     before = frozenset(s.pointer.lineage if s.pointer is not None else ())
     gone = before - frozenset(pointer.lineage if pointer is not None else ())
-    writers = tuple(
-        w._replace(taken=w.taken or rows_of(n, gone)) for n, w in enumerate(s.writers)
-    )
+    writers = tuple(w._replace(taken=w.taken or rows_of(n, gone)) for n, w in enumerate(s.writers))
     return s._replace(pointer=pointer, writers=writers)
 
 
