@@ -72,8 +72,8 @@ class JsonFile:
             row, name = self.ragged
             raise SchemaMismatch(
                 f"{self._path}: object {row:,} lacks {name[:80]!r}, which others have",
-                next_step="Write null where NULL is meant, and give rows that lack other columns to a command of "
-                "their own: an upsert keeps the columns that all of its rows lack",
+                next_step="Write null where NULL is meant, and give rows that lack other columns to a "
+                "command of their own: an upsert keeps the columns that all of its rows lack",
             )
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
