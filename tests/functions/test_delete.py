@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from inlay.functions.dead_letters import Letter, as_sent_before
+
 from .conftest import ORDERS, Functions, event
 
 CUSTOMER_7 = 10  # of the hundred orders
@@ -81,6 +83,9 @@ def test_what_a_parser_of_json_would_drop_or_round_is_refused(
     assert functions.queues.errors == ["InvalidRequest"]
     assert functions.queues.dead == [body]
     assert functions.rows() == 100
+    # Sent again, it is what it was: written again it would be half of the request, and be carried out.
+    letter = Letter(id="1", body=body, sent_us=0, reasons={}, receipt="")
+    assert as_sent_before(letter) == body
 
 
 def test_a_mode_chooses_the_marker(functions: Functions) -> None:

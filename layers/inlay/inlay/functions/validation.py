@@ -10,12 +10,12 @@ in the text it is.
 from __future__ import annotations
 
 import json
-from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
 
 from inlay.errors import InlayError, InvalidPredicate, InvalidRequest, RequestReused
+from inlay.exact_json import InexactJson, decode
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -26,44 +26,17 @@ _MAX_PROBLEMS = 5
 def parse_json(text: str) -> Any:
     """The value of a message. Raises `InvalidRequest`."""
     try:
-        return json.loads(
-            text, object_pairs_hook=_named_once, parse_float=_exact, parse_constant=_no_number
-        )
+        return decode(text)
+    except InexactJson as error:
+        raise InvalidRequest(
+            f"the message is not taken: {error}",
+            next_step="Send each request in a message of its own, with each field once",
+        ) from None
     except (ValueError, RecursionError) as error:
         where = f" (at character {error.pos})" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidRequest(
             f"the message is not JSON{where}", next_step="Send one JSON object"
         ) from None
-
-
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise InvalidRequest(
-            "a name stands twice in one object of the message",
-            next_step="Send one message for each request, and one list for each column of keys",
-        )
-    return found
-
-
-def _exact(text: str) -> float:
-    found = float(text)
-    try:
-        is_exact = Decimal(text) == Decimal(repr(found))
-    except InvalidOperation:
-        is_exact = False
-    if not is_exact:
-        raise InvalidRequest(
-            "a number of the message has more digits than a double holds",
-            next_step='Write it as a text: "0.1234567890123456789"',
-        )
-    return found
-
-
-def _no_number(text: str) -> float:
-    raise InvalidRequest(
-        f"{text} is no value of JSON", next_step="Delete by a condition: isnan(x), or x > 1e308"
-    )
 
 
 def validated(model: type[Model], body: Any) -> Model:
