@@ -84,7 +84,7 @@ def _printing() -> Iterator[None]:
         ) from error
 
 
-def _note(message: Warning | str, *_place: object) -> None:
+def _note(message: Warning | str, *_place: object, **_more: object) -> None:
     text = Text("note:  ", "bold").append(str(message), "not bold")
     Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
