@@ -168,3 +168,36 @@ def test_deletes_of_every_kind(
                 compared[engine] += 1
         assert not adopted.verify().findings
     assert compared["duckdb"] >= 6 and compared["pyiceberg"] >= 4, theirs
+
+
+def test_columns_that_the_source_dropped_do_not_keep_a_table_from_being_published(
+    tmp_path: Path, read_all: Read
+) -> None:
+    """They stay in its files, under ids that no column has or gets."""
+    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    columns = [
+        ("s", pa.string(), "a"),
+        ("l", pa.list_(inner), [{"x": 1, "y": "b"}]),
+        ("m", pa.map_(pa.string(), inner), [("k", {"x": 2, "y": "c"})]),
+        ("z", inner, {"x": 3, "y": "d"}),
+    ]
+    schema = pa.schema([("id", pa.int64()), *((name, kind) for name, kind, _ in columns)])
+    source = inlay.create(f"file://{tmp_path}/a", schema)
+    rows = {"id": [1, 2], **{name: [value, None] for name, _, value in columns}}
+    source.append(pa.table(rows, schema=schema))
+    source.alter(drop=["s", "l", "m", "z"])
+    source.alter(add={"s": pa.int64(), "z": pa.int64()})  # other columns under the same names
+    source.append(pa.table({"id": [3], "s": [5], "z": [7]}, schema=source.refresh().schema))
+    source.publish(format="v3")
+    adopted = adopt(source.uri, tmp_path / "b")
+    adopted.delete("id = 2", mode="vector")
+    assert adopted.publish(format="v3").published
+    adopted.alter(add={"m": pa.string(), "l": pa.int32()})
+    assert adopted.refresh().publish().published
+    metadata = json.loads((tmp_path / "b" / "metadata" / "latest.json").read_text())
+    expected = multiset(adopted.refresh().scan().to_arrow())
+    assert expected[0] == "{'id': 1, 's': None, 'z': None, 'm': None, 'l': None}"
+    for engine in ("duckdb", "pyiceberg", "polars"):
+        [found] = read_all(engine, [metadata["metadata-location"]])
+        assert not isinstance(found, Refused), found
+        assert multiset(found) == expected, engine
