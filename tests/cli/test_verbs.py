@@ -84,6 +84,16 @@ def test_delete_by_a_file_of_keys(inlay: Run, people: str, tmp_path: Path) -> No
     assert names(inlay, people) == ["Bob"]
 
 
+def test_keys_whose_rows_name_other_columns_are_refused(
+    inlay: Run, people: str, tmp_path: Path
+) -> None:
+    """A name that a row lacks would be NULL, which equals nothing: the row would be left out."""
+    (tmp_path / "gone.jsonl").write_text('{"id": 1, "name": "Ada"}\n{"id": 3}\n')
+    answer = inlay("delete", people, "--keys", "gone.jsonl", code=2)
+    assert "object 2 lacks 'name'" in answer.err
+    assert names(inlay, people) == ["Ada", "Bob", "Cy"]
+
+
 def test_update_sets_columns_where_the_condition_is_true(inlay: Run, people: str) -> None:
     inlay("update", people, "--set", "name = 'Ada L.'", "--where", "id = 1")
     assert sorted(names(inlay, people)) == ["Ada L.", "Bob", "Cy"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from inlay.format.schema import Primitive
 from inlay.ops.erase.request import advance_erasures
 from inlay.ops.write.append import append
 from inlay.storage.base import Location
+from inlay.storage.faults import Fate, FaultyStore, Sent
 from inlay.storage.metered import MeteredStore, Usage
 
 from .people import People, new_people
@@ -103,3 +105,22 @@ def test_rows_of_many_erasures_are_counted_by_one_look_at_a_file() -> None:
         assert set(counted.values()) == {(1, 1)} and len(counted) == max(erasures, 2)
         found[erasures] = usage.requests["get"]
     assert found[25] == found[1], found
+
+
+def test_each_older_version_is_read_once_by_the_run_that_forgets_it() -> None:
+    """To name originals of adopted files, and to collect garbage: both need what every version needed."""
+    people = new_people()
+    for n in range(30):
+        people.append(*range(10 * n, 10 * n + 3))
+    people.erase(is_("nobody"))
+    people.advance()
+    read: list[str] = []
+
+    def note(sent: Sent) -> Fate:
+        read.extend([sent.key] if sent.verb == "get" else [])
+        return Fate.DONE
+
+    people.on(FaultyStore(people.store, note)).collect()
+    assert people.snapshot.erasures[0].phase == "purge"
+    archives = Counter(key for key in read if "/manifest/" in key)
+    assert len(archives) >= 30 and set(archives.values()) == {1}, archives

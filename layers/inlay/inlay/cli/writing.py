@@ -361,7 +361,7 @@ def delete(
 def _keys(path: str, schema: pa.Schema, text: TextFormat) -> pa.Table:
     from inlay.cli.data import read_file
 
-    return read_file(path, schema, text).read_all()
+    return read_file(path, schema, text, even=True).read_all()
 
 
 def physical_schema(table: Table) -> pa.Schema:

@@ -36,6 +36,7 @@ from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.maintain.expire import DAY_US
 from inlay.ops.maintain.roots import (
+    History,
     Roots,
     check_clocks,
     check_deletable,
@@ -185,7 +186,7 @@ def collect_garbage(
     margin_us = int(clock_margin_seconds * 1_000_000)
     loaded = current_base(ctx, base)
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
-    swept = SweepResult()
+    swept, history = SweepResult(), History(ctx)
     if loaded.snapshot.erasures and not dry_run:
         prefix = landing_prefix(ctx.root) if landing is None else landing
         swept = finish_erasures(
@@ -195,9 +196,11 @@ def collect_garbage(
             hmac_key=hmac_key,
             landing=prefix,
             retention_days=retention_days,
+            history=history,
         )
         loaded = load_again(ctx, loaded)
-    result = _collect(ctx, loaded, hands or LocalWorker(ctx), grace_seconds, margin_us, dry_run)
+    hands = hands or LocalWorker(ctx)
+    result = _collect(ctx, loaded, hands, history, grace_seconds, margin_us, dry_run)
     return replace(
         result,
         erased_objects=swept.deleted,
@@ -211,6 +214,7 @@ def _collect(
     ctx: Context,
     loaded: LoadedTable,
     hands: GarbageWorker,
+    history: History,
     grace_seconds: float | None,
     margin_us: int,
     dry_run: bool,
@@ -223,7 +227,7 @@ def _collect(
         grace_us = int(grace_seconds * 1_000_000)
     since_us = now_us - grace_us
     boundary_us = max(loaded.date_us - grace_us, 0)
-    roots = Roots(ctx, since_us)
+    roots = Roots(ctx, since_us, history)
     roots.add(loaded.state)
     before_us = cutoff_with_margin(boundary_us, margin_us)
     found = hands.look(roots, before_us)

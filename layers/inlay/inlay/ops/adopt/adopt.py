@@ -63,7 +63,7 @@ from inlay.parquet.read.describe import (
     partition_in,
     read_tail,
 )
-from inlay.parquet.read.int96 import Times, as_table, check_times, int96_is_rebased
+from inlay.parquet.read.old_times import Times, as_table, check_times
 from inlay.parquet.read.reader import Wanted, read_file
 from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
@@ -284,7 +284,6 @@ def _check_times(sources: Sources, seen: _Seen) -> None:
             seen.times,
             seen.footer,
             sources.ctx.executor,
-            rebased=int96_is_rebased(seen.footer.metadata),
         )
     except InlayError as error:
         raise error.about(table=sources.root.uri, key=seen.uri) from None

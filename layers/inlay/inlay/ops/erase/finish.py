@@ -33,9 +33,9 @@ from inlay.ops.erase.receipt import (
     write_left,
     write_look,
 )
-from inlay.ops.maintain.roots import Roots, check_deletable, check_still_there
+from inlay.ops.maintain.roots import History, Roots, check_deletable, check_still_there
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import LoadedTable, find_version, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.publish.erased import publication_waits
 from inlay.ops.refs.refs import each_content
 from inlay.plan.change import (
@@ -107,6 +107,7 @@ class _Sweeper:
     hmac_key: bytes | None
     landing: str | None
     retention_days: Mapping[str, float]
+    history: History
     deleted: int = 0
     failures: tuple[DeleteFailure, ...] = ()
     receipts: list[str] = field(default_factory=list)
@@ -159,7 +160,9 @@ class _Sweeper:
             return {}
         live = frozenset(f.key for _, each in contents for f in each.state.files())
         since_us = loaded.date_us - self.life_us
-        searched.originals = find_originals(self.ctx, loaded, live, since_us, searched.texts)
+        searched.originals = find_originals(
+            self.ctx, loaded, live, since_us, searched.texts, self.history
+        )
         searched.originals_since = loaded.snapshot.oldest_version
         write_look(self.ctx, searched, [e.id for e in ready])
         moved = tuple(
@@ -366,11 +369,11 @@ class _Sweeper:
 
     def _deletes_since(self, loaded: LoadedTable, since_version: int) -> list[tuple[int, str]]:
         """(version, operation) of deletes committed in `since_version` or later, and of those not applied
-        by then. One GET for each version since."""
+        by then. One GET for each version since that this run has not read."""
         current = loaded.snapshot
         found: list[tuple[int, str]] = []
         versions = range(max(since_version, current.oldest_version), current.version)
-        archived = list(self.ctx.map(lambda v: find_version(self.ctx, v), versions))
+        archived = list(self.ctx.map(self.history.find, versions))
         for snapshot in [s for s in archived if s is not None] + [current]:
             if _names_rows(snapshot, first=snapshot.version == since_version):
                 found.append((snapshot.version, snapshot.commit.operation))
@@ -505,7 +508,7 @@ class _Sweeper:
             for v in versions
             if v.is_latest and not v.marker
         ]
-        roots = Roots(ctx, loaded.date_us - self.life_us)
+        roots = Roots(ctx, loaded.date_us - self.life_us, self.history)
         roots.add(loaded.state)
         plan = roots.plan(current, before_us)
         check_deletable(ctx, loaded.snapshot, plan.seen, self.margin_us)
@@ -594,16 +597,19 @@ def finish_erasures(
     hmac_key: bytes | None = None,
     landing: str | None = None,
     retention_days: Mapping[str, float] | None = None,
+    history: History | None = None,
 ) -> SweepResult:
     """Takes every open erasure as far as possible without rewriting files. `retention_days`: how long
     places outside the table keep data, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an
-    object's LastModified may be behind the `Date` of answers."""
+    object's LastModified may be behind the `Date` of answers; `history`: what the caller's run has read of
+    older versions, and will read again."""
     waiting: Waits = {}
     contents: Contents | None = None
     days = check_retention(retention_days or {})
     # An empty prefix would be the whole bucket, and every table in it a landed object.
     zone = landing or None
-    sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), margin_us, hmac_key, zone, days)
+    life_us = int(life_seconds * 1_000_000)
+    sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, zone, days, history or History(ctx))
     deleted, failures = 0, ()
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx, carried=contents))

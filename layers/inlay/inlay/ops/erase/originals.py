@@ -16,7 +16,7 @@ from typing import Literal
 from inlay.errors import ErrorKind, InlayError
 from inlay.ops.context import Context
 from inlay.ops.erase.kept import shown_name
-from inlay.ops.maintain.roots import Roots
+from inlay.ops.maintain.roots import History, Roots
 from inlay.ops.metadata.load import LoadedTable
 from inlay.storage.base import Head
 
@@ -32,11 +32,12 @@ def find_originals(
     live: frozenset[str],
     since_us: int,
     texts: frozenset[str],
+    history: History,
 ) -> Mapping[str, int]:
     """The names of originals as a receipt may have them, and the number of each. `live` are the keys of
-    files in use; `since_us` is how long ago readers of a version may have begun. A GET for each version
-    that is still there, as when garbage is collected."""
-    roots = Roots(ctx, since_us)
+    files in use; `since_us` is how long ago readers of a version may have begun. Needs each version that
+    is still there: a GET, which the collection of garbage that follows in the run does not repeat."""
+    roots = Roots(ctx, since_us, history)
     roots.add(loaded.state)
     named = (name for name in roots.needed - live if "://" in name)
     return dict(sorted(Counter(shown_original(name, texts) for name in named).items()))

@@ -14,7 +14,13 @@ from inlay.format.content import with_content
 from inlay.format.properties import is_published
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import find_version, load_head, load_segments, read_main
+from inlay.ops.metadata.load import (
+    decode_archive,
+    load_head,
+    load_segments,
+    read_archive,
+    read_main,
+)
 from inlay.ops.metadata.publication import Reached, find_reachable
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.retention import expired_before
@@ -31,6 +37,9 @@ from inlay.plan.maintain.roots import (
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.refs.refs import heads
 from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
+
+# Archives that one run holds in memory, of some 5 KB each: those of more than ten thousand versions.
+MAX_HISTORY_BYTES = 64 * 1024 * 1024
 
 
 def delete_objects(ctx: Context, relative: Iterable[str]) -> Iterator[DeleteFailure]:
@@ -99,17 +108,43 @@ def check_clocks(
         raise ClocksDisagree(fault, table=ctx.uri, version=snapshot.version)
 
 
+class History:
+    """Versions and segments that roots of one run read, each once, however many roots it gathers: an
+    erasure that forgets a table's history does so right before garbage is collected. For one run: what is
+    at a name is the same as long as the table is, which a run that deletes checks.
+
+    Archives are held as they are stored, up to MAX_HISTORY_BYTES; beyond, they are read each time."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.contents = Contents()
+        self._archives: dict[int, bytes] = {}
+        self._held_bytes = 0
+
+    def find(self, version: int) -> Snapshot | None:
+        """An archived version; None if there is no such archive. One GET, none if it was read before."""
+        body = self._archives.get(version)
+        if body is None:
+            body = read_archive(self.ctx, version)
+            if body is None:
+                return None
+            if self._held_bytes + len(body) <= MAX_HISTORY_BYTES:
+                self._archives[version] = body
+                self._held_bytes += len(body)
+        return decode_archive(self.ctx, version, body)
+
+
 class Roots:
     """What must be kept: gathered version by version, each archive and segment read once."""
 
-    def __init__(self, ctx: Context, since_us: int) -> None:
+    def __init__(self, ctx: Context, since_us: int, history: History | None = None) -> None:
         self.ctx = ctx
         self.since_us = since_us
+        self._history = history or History(ctx)
         self.gone_through = 0
         self.kept: set[int] = set()  # named by a ref, now or less than the grace ago
         self._held: frozenset[int] = frozenset()  # named by a ref now
         self._reach = Reachable()
-        self._contents = Contents()
         self._seen: set[int] = set()
         self._heads: set[str] = set()
         self._newest: Snapshot | None = None
@@ -198,7 +233,7 @@ class Roots:
 
     def _load(self, current: Snapshot, versions: Iterable[int]) -> Iterator[Snapshot]:
         def load(version: int) -> Snapshot | None:
-            found = find_version(self.ctx, version)
+            found = self._history.find(version)
             if found is None and self._can_be_opened(current, version):
                 # Its needs cannot be known: keep everything.
                 raise self._missing(version)
@@ -223,11 +258,11 @@ class Roots:
         )
 
     def _resolve(self, state: State) -> None:
-        known = state.contents
+        known, before = state.contents, self._history.contents
         contents = Contents(
-            {**known.files, **self._contents.files},
-            {**known.markers, **self._contents.markers},
-            nodes={**known.nodes, **self._contents.nodes},
+            {**known.files, **before.files},
+            {**known.markers, **before.markers},
+            nodes={**known.nodes, **before.nodes},
         )
         contents = self._load_nodes(state, contents)
         self._reach.open(contents.nodes)
@@ -237,11 +272,12 @@ class Roots:
             files=tuple(s for i, s in files.items() if i not in contents.files),
             markers=tuple(s for i, s in markers.items() if i not in contents.markers),
         )
-        self._contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        self._history.contents = contents
         # An adopted file may be within the table's own prefix: there it is listed by its key.
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
         self._needed = self._published | {
-            name.removeprefix(inside) for name in self._reach.resolve(self._contents)
+            name.removeprefix(inside) for name in self._reach.resolve(contents)
         }
 
     def _load_nodes(self, state: State, contents: Contents) -> Contents:

@@ -214,11 +214,20 @@ def schemas_of(ctx: Context) -> SchemaLoader:
 
 def find_version(ctx: Context, version: int) -> Snapshot | None:
     """An archived version; None if there is no such archive. One GET."""
+    body = read_archive(ctx, version)
+    return None if body is None else decode_archive(ctx, version, body)
+
+
+def read_archive(ctx: Context, version: int) -> bytes | None:
+    """The archive of a version as it is stored; None if there is none. One GET."""
+    answer = ctx.store.get(ctx.key(keys.archive_key(version)))
+    return None if isinstance(answer, Missing | Refused) else answer.body
+
+
+def decode_archive(ctx: Context, version: int, body: bytes) -> Snapshot:
+    """Raises `CorruptTable` when `body` is of another version. Reads schemas stored separately."""
     key = ctx.key(keys.archive_key(version))
-    answer = ctx.store.get(key)
-    if isinstance(answer, Missing | Refused):
-        return None
-    snapshot = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
+    snapshot = decode_snapshot(body, key=key, apart=schemas_of(ctx))
     if snapshot.version != version:
         raise CorruptTable(f"{key} holds version {snapshot.version}", key=key, version=version)
     return snapshot
