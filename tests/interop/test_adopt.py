@@ -116,7 +116,7 @@ def test_requests_are_one_for_each_file_and_few_beside(tmp_path: Path, files: in
     used = ctx.store.usage() - before
     assert dict(used.requests) == {
         "head": 1,  # is there a table?
-        "list": 2,  # are there archives, is there a Delta log?
+        "list": 4,  # archives? A Delta log? Metadata of the hint's version, of the next?
         "get": files + 4,  # footers; version hint, metadata, manifest list, manifest
         "put": 1,
     }
