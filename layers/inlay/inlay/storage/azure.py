@@ -438,10 +438,10 @@ class AzureStore:
     def _uploads_to(self, key: str) -> Sequence[str]:
         """The unfinished uploads to a blob, by their blocks."""
         query = {"comp": "blocklist", "blocklisttype": "uncommitted"}
-        answer = self._ask("GET", key, query=query, outcomes=(404,), whole=_xml)
+        answer = self._ask("GET", key, query=query, outcomes=(404,), whole=_blocks)
         if not answer.done:
             return ()
-        names = (_text(each, "Name") for each in _xml(answer).iter("Block"))
+        names = (_text(each, "Name") for each in _blocks(answer))
         return sorted({u for name in names if (u := _upload_of(name)) is not None})
 
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
@@ -522,9 +522,9 @@ class AzureStore:
                     "marker": marker,
                     **how,
                 },
-                whole=_xml,
+                whole=_listed_blobs,
             )
-            page = _xml(answer)
+            page = _listed_blobs(answer)
             yield page
             marker = _text(page, "NextMarker")
             if not marker:
@@ -644,11 +644,23 @@ def _is_gone(answer: Answer, version_id: str | None) -> bool:
     return answer.status == 404 and answer.code in _GONE
 
 
-def _xml(answer: Answer) -> ElementTree.Element:
+def _listed_blobs(answer: Answer) -> ElementTree.Element:
+    return _xml(answer, "EnumerationResults")
+
+
+def _blocks(answer: Answer) -> Iterator[ElementTree.Element]:
+    return _xml(answer, "BlockList").iter("Block")
+
+
+def _xml(answer: Answer, document: str) -> ElementTree.Element:
+    """Raises `ValueError` also for another document: it would be read as a list of nothing."""
     try:
-        return ElementTree.fromstring(answer.body.removeprefix(b"\xef\xbb\xbf"))
+        root = ElementTree.fromstring(answer.body.removeprefix(b"\xef\xbb\xbf"))
     except ElementTree.ParseError as error:
         raise ValueError(f"not XML: {error}") from error
+    if root.tag != document:
+        raise ValueError(f"a document <{root.tag[:40]}> in place of <{document}>")
+    return root
 
 
 _HIGH: Final = re.compile(r"[\ue000-\U0010ffff]")

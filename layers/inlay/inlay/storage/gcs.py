@@ -625,14 +625,22 @@ class GcsStore:
                 "GET",
                 f"/storage/v1/b/{quote(self._name, safe='')}/o",
                 query={"prefix": prefix, "maxResults": "1000", "pageToken": token, **how},
-                whole=lambda said: said.json().keys(),
+                whole=_objects,
                 key=prefix,
             )
-            page = answer.json()
+            page = _objects(answer)
             yield page
             token = page.get("nextPageToken")
             if not token:
                 return
+
+
+def _objects(answer: Answer) -> Mapping[str, Any]:
+    """A page of a listing. Raises `ValueError` for another document, which would be a list of nothing."""
+    page: Mapping[str, Any] = answer.json()
+    if page.get("kind") != "storage#objects":
+        raise ValueError("the answer is no list of objects")
+    return page
 
 
 def _at(bucket: str, endpoint: str) -> GcsStore:

@@ -146,6 +146,7 @@ def connect(*, endpoint_url: str | None = None, region: str | None = None) -> Ba
                 config=config,
             )
             _admit_conditions_on_copies(client)
+            s3_errors.check_documents(client)
             clients.made[identity] = client
         return client
 
@@ -241,6 +242,7 @@ class S3Store:
             return connect(endpoint_url=self._endpoint_url, region=self._region)
         process.check_same(self._process, "the client that was given to this store")
         _admit_conditions_on_copies(self._given)
+        s3_errors.check_documents(self._given)
         return self._given
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -748,7 +750,8 @@ def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
     """Python's HTTP client accepts a header section whose connection ended as complete."""
     if not content.get("ResponseMetadata", {}).get("HTTPHeaders"):
         return True
-    return any(name not in content for name in _ALWAYS.get(operation, ()))
+    wanted = [content.get(name) for name in _ALWAYS.get(operation, ())]
+    return any(each is None or (isinstance(each, dict) and "ETag" not in each) for each in wanted)
 
 
 def _date_us(response: Mapping[str, Any]) -> int:

@@ -40,6 +40,7 @@ from botocore.exceptions import (
 from urllib3.exceptions import HTTPError
 
 from inlay.storage import rules, sigv4
+from inlay.storage.s3_errors import check_document
 
 _PROBE_KEY: Final = "inlay"
 _PROBE_HEADERS: Final = frozenset(
@@ -333,11 +334,15 @@ def _words(content: bytes) -> tuple[str, str]:
 
 
 def _listing(content: bytes) -> Mapping[str, Any]:
+    check_document("ListObjectsV2", content)
     try:
-        root = ElementTree.fromstring(content)
-    except ElementTree.ParseError as error:
-        # Truncated, or not from an S3: like an answer that did not arrive.
+        return _page(ElementTree.fromstring(content))
+    except (ElementTree.ParseError, ValueError) as error:
+        # Truncated: like an answer that did not arrive.
         raise IncompleteReadError(actual_bytes=len(content), expected_bytes=-1) from error
+
+
+def _page(root: ElementTree.Element) -> Mapping[str, Any]:
     # Servers of other vendors may not support `encoding-type`.
     encoded = _field(root, "EncodingType") == "url"
     decode = unquote_plus if encoded else str

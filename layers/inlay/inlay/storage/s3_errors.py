@@ -7,7 +7,9 @@ codes of other vendors the HTTP status decides.
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore import exceptions as sdk
 
@@ -18,7 +20,11 @@ from inlay.errors import (
     PageError,
     StoreUnavailable,
     UnsupportedFile,
+    UnsupportedStore,
 )
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 # Answers that are outcomes for the caller: missing, a delete marker, in conflict, condition failed, no such
 # range. `S3Store` turns them into values.
@@ -74,6 +80,46 @@ _BAD_REQUEST: Final = frozenset(
 
 def is_outcome(status: int, code: str) -> bool:
     return status in _OUTCOMES and code != "NoSuchBucket"
+
+
+# The documents that answer a listing or a deletion. The SDK reads any other (a list of objects from a server
+# that does not know `?versions`, a proxy's page) as a list of nothing: what it should have named would be
+# taken for gone, by erasures above all.
+_DOCUMENTS: Final = {
+    "ListObjectsV2": "ListBucketResult",
+    "ListObjectVersions": "ListVersionsResult",
+    "ListMultipartUploads": "ListMultipartUploadsResult",
+    "DeleteObjects": "DeleteResult",
+}
+_ROOT = re.compile(rb"<(?:[A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)")
+
+
+def check_document(operation: str, content: bytes) -> None:
+    """Raises `UnsupportedStore` for an answer of 200 that is none of S3's to `operation` (the API's name),
+    `ConnectionError` for one without any document."""
+    wanted = _DOCUMENTS[operation]
+    found = _ROOT.search(content)
+    if found is None:
+        raise ConnectionError("the answer has no document")
+    root = found[1].decode("ascii")
+    if root != wanted:
+        raise UnsupportedStore(
+            f"{operation} was answered with a document <{root[:40]}> in place of <{wanted}>",
+            next_step="Check AWS_ENDPOINT_URL_S3, and that no proxy answers in its place; a store that "
+            "does not have this request is not supported (docs/STORES.md)",
+        )
+
+
+def check_documents(client: BaseClient) -> None:
+    """Lets `check_document` see what the client reads. Repeating it changes nothing."""
+
+    def check(operation_model: Any, response_dict: Mapping[str, Any], **_: Any) -> None:
+        if response_dict["status_code"] == 200:
+            check_document(operation_model.name, response_dict["body"])
+
+    for operation in _DOCUMENTS:
+        name = f"before-parse.s3.{operation}"
+        client.meta.events.register(name, check, unique_id=f"inlay-check-{operation}")
 
 
 def parts_of(error: sdk.ClientError) -> tuple[int, str, str]:
