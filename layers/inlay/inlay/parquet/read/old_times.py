@@ -98,6 +98,10 @@ class Times:
         return any(f.type != Primitive("timestamp", unit="ns") for f, _ in self.fields.values())
 
     @property
+    def ids(self) -> frozenset[int]:
+        return frozenset(field.id for field, _ in self.fields.values())
+
+    @property
     def names(self) -> str:
         return ", ".join(repr(name) for _, name in self.fields.values())
 
@@ -121,8 +125,7 @@ class Times:
         return self._typed(schema, self.unit)
 
     def _typed(self, schema: Schema, unit: str) -> Schema:
-        ids = {field.id for field, _ in self.fields.values()}
-        return replace(schema, fields=tuple(_with(f, ids, unit) for f in schema.fields))
+        return replace(schema, fields=tuple(_with(f, self.ids, unit) for f in schema.fields))
 
 
 NO_TIMES = Times({})
@@ -133,7 +136,7 @@ def _is_time(kind: Type) -> bool:
     return named and isinstance(kind, Primitive) and kind.unit in _NANOS
 
 
-def _with(field: Field, ids: set[int], unit: str) -> Field:
+def _with(field: Field, ids: frozenset[int], unit: str) -> Field:
     match field.type:
         case Struct(fields):
             return replace(field, type=Struct(tuple(_with(f, ids, unit) for f in fields)))
