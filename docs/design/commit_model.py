@@ -41,6 +41,7 @@ REAL = "no archive tells of a version that never was"
 BACK = "a pointer that went back is not written to"
 FILES = "a file that is needed is there"
 ERASED = "nothing erased comes back"
+MEANT = "what is meant for one table is in no other"
 
 RULES = {
     "look_after_doubt": Rule(ONCE, ("ask_the_ledger",)),
@@ -52,7 +53,18 @@ RULES = {
         ("create_on_clean_ground", "compare_archive", "look_for_successor", "ask_the_ledger"),
     ),
     "create_on_clean_ground": Rule(SAME, ("compare_archive", "look_for_successor")),
+    "keep_to_the_table": Rule(MEANT),
     "repair_archives_first": Rule(REAL),
+    "repair_commits_anew": Rule(REAL),
+    "repair_on_condition": Rule(THERE),
+    "repair_looks_again": Rule(REAL),
+    "repair_goes_on": Rule(THERE),
+    "repair_asks_what_follows": Rule(THERE),
+    "repair_searches_below": Rule(THERE),
+    "repair_passes_numbers": Rule(REAL),
+    "repair_expires_what_it_passed": Rule(SAME),
+    "repair_moves_boundary": Rule(FILES),
+    "repair_knows_its_table": Rule(SAME),
     "archive_before_swap": Rule(SAME),
     "swap_on_condition": Rule(THERE),
     "refuse_old_uploads": Rule(FILES),
@@ -86,7 +98,7 @@ class Snapshot(NamedTuple):
 
 class Writer(NamedTuple):
     """An append under a request id: `at` is the next step. `file` and `date`: the upload and a time from
-    before it."""
+    before it. `table`: the one that it began on."""
 
     at: str = "load"
     base: Snapshot | None = None
@@ -96,6 +108,18 @@ class Writer(NamedTuple):
     tries: int = 0
     landed: int = 0  # ghost: swaps of this writer that took effect
     stalled: bool = False  # ghost: its base was put back while it was about to swap
+    table: int = 0
+    taken: bool = False  # ghost: an operator took its row away, and no repair brought it back
+
+
+class Repairer(NamedTuple):
+    """`seen`: the pointer that it has read; `mended`: what it will put in its place."""
+
+    at: str = "read"
+    seen: Snapshot | None = None
+    mended: Snapshot | None = None
+    back: tuple[str, ...] = ()  # ghost: commits that must be there when it has ended
+    looked: bool = False  # ghost: and the pointer was what it had read
 
 
 class Collector(NamedTuple):
@@ -113,7 +137,7 @@ class State(NamedTuple):
     writers: tuple[Writer, ...]
     collectors: tuple[Collector, ...]
     operator: int = 0  # deeds left
-    repairs: int = 0
+    repairers: tuple[Repairer, ...] = ()
     crashes: int = 0  # left
     lost: int = 0  # answers that may still be lost
     touched: bool = False  # ghost: an operator has taken acknowledged versions away
@@ -127,6 +151,11 @@ class State(NamedTuple):
     )  # ghost: commits on a base that was put back under a writer
     # ghost: the version after the pointer's was in the pointer alone when an operator overwrote it
     alone: bool = False
+    creating: bool = False  # an operator has found the place empty
+    tables: int = 1  # created so far
+    removed: bool = False  # and no other was created since
+    # ghost: commits of repairs that were overtaken between their look and their archive
+    overtaken: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -141,10 +170,12 @@ class Bounds:
     operator: int = 0
     puts_back: bool = True  # the operator may put an older pointer back, not only delete it
     repairs: int = 0
+    removes: bool = False  # the operator may end what a pointer was deleted of
     hours: int = 0  # the clock goes to this
     skew: int = 0  # LastModified may be so far behind Date
     erasure: bool = False
     commits_before: int = 0  # versions there are at the start, beyond the first
+    left: int = 0  # the number of an archive that a former table has left
 
 
 @dataclass
@@ -161,6 +192,8 @@ class Model:
             (n, Snapshot(1, lineage[:n])) for n in range(1, self.bounds.commits_before + 1)
         )
         b = self.bounds
+        if b.left:
+            archives += ((b.left, Snapshot(0, ("former",) * b.left)),)
         return State(
             0,
             Snapshot(1, lineage),
@@ -169,7 +202,7 @@ class Model:
             (Writer(),) * b.writers,
             (Collector(),) * b.collectors,
             b.operator,
-            b.repairs,
+            (Repairer(),) * b.repairs,
             b.crashes,
             b.lost,
         )
@@ -215,7 +248,10 @@ class Model:
                 if s.pointer is None:
                     yield "finds no table", put(s, n, w._replace(at="error"))
                     return
-                known = w._replace(base=s.pointer, tries=0)
+                if w.table not in (0, s.pointer.table) and self.has("keep_to_the_table"):
+                    yield "finds another table", put(s, n, w._replace(at="error"))
+                    return
+                known = w._replace(base=s.pointer, tries=0, table=w.table or s.pointer.table)
                 applied = any(c.startswith(f"w{n}.") for c in s.pointer.lineage)
                 if applied and self.has("ask_the_ledger"):
                     yield (
@@ -264,6 +300,8 @@ class Model:
             case "doubt":  # moved on, or archives of another history?
                 if s.pointer == w.base:
                     yield "refuses foreign archives", put(s, n, w._replace(at="error"))
+                elif s.pointer is None:
+                    yield "finds no table", put(s, n, w._replace(at="error"))
                 else:
                     yield "sees that the table moved on", put(s, n, self.again(w))
             case "swap":
@@ -389,41 +427,128 @@ class Model:
         return held._replace(pointer=new)
 
     def operate(self, s: State) -> Iterator[tuple[str, State]]:
-        """An operator puts an older pointer back, by one version or more, or deletes the pointer, or
-        creates a table; and repairs."""
+        """An operator puts an older pointer back, by one version or more, or deletes the pointer, and then
+        perhaps all that is left, or creates a table; and repairs."""
         if s.operator:
             rest = s._replace(operator=s.operator - 1, touched=True, unmended=True)
             if s.pointer is not None:
                 for version, found in s.archives if self.bounds.puts_back else ():
                     if version < s.pointer.version and found.table == s.pointer.table:
                         yield f"operator: puts version {version} back", put_back(rest, found)
-                yield "operator: deletes the pointer", rest._replace(pointer=None)
+                yield "operator: deletes the pointer", taken_from(rest, None)
         if s.pointer is None and s.touched:
-            clean = not s.archives
-            if clean or not self.has("create_on_clean_ground"):
-                yield "operator: creates a table", s._replace(pointer=Snapshot(2, ("new",)))
-        if s.repairs and s.archives:
-            after = self.repair(s)
-            if after is not None:
-                yield "operator: repairs", after
+            # Nobody removes a table while somebody repairs it, or repairs what was removed.
+            idle = all(each.at in ("read", "done") for each in s.repairers)
+            if self.bounds.removes and idle and s.archives:
+                removed = s._replace(archives=(), files=(), creating=False, removed=True)
+                yield "operator: removes what is left", removed
+            if s.creating or not self.has("create_on_clean_ground"):
+                new = Snapshot(s.tables + 1, ("new",))
+                there = s._replace(pointer=new, tables=new.table, creating=False, removed=False)
+                there = there._replace(alone=False)
+                yield "operator: creates a table", there._replace(unmended=not s.creating)
+            elif not s.archives:
+                yield "operator: finds the place empty", s._replace(creating=True)
+        for n, repairer in enumerate(s.repairers):
+            if n and repairer == Repairer() and s.repairers[n - 1] == Repairer():
+                break
+            if s.removed and repairer == Repairer():
+                break
+            for what, after, then in self.repair(s, n, repairer):
+                repairers = (*s.repairers[:n], then, *s.repairers[n + 1 :])
+                yield f"operator: repairs, {what}", after._replace(repairers=repairers)
 
-    def repair(self, s: State) -> State | None:
-        """Section 10, 5: a commit of its own on the newest archive that follows on the pointer; where it
-        does not follow, on the pointer, past the numbers that are taken."""
+    def repair(self, s: State, n: int, r: Repairer) -> Iterator[tuple[str, State, Repairer]]:
+        """Section 10, 5: a commit of its own on the newest archive that follows on the pointer, or on the
+        pointer; past the numbers that others have taken. It may end before each step."""
+        ended = Repairer("done")
+        match r.at:
+            case "read":
+                yield "reads the pointer", s, Repairer("list", s.pointer)
+            case "list":
+                mended = self.mended(s, n, r.seen)
+                if mended is None:
+                    yield "finds nothing to do", s, ended
+                    return
+                rules = Model(self.bounds).mended(s, n, r.seen)
+                back = rules.lineage if rules is not None and self.without else ()
+                yield "reads the archives", s, r._replace(at="look", mended=mended, back=back)
+            case "look":
+                if self.has("repair_looks_again") and s.pointer != r.seen:
+                    yield "sees that the pointer moved", s, ended
+                else:
+                    looked = s.pointer == r.seen
+                    yield "looks again", s, r._replace(at="archive", looked=looked)
+            case "archive":
+                assert r.mended is not None
+                there = dict(s.archives).get(r.mended.version)
+                if not self.has("repair_archives_first"):
+                    yield "goes on", s, r._replace(at="put")
+                elif there not in (None, r.mended) and self.has("repair_passes_numbers"):
+                    yield "finds its number taken", s, ended
+                else:
+                    held = archived(s, r.mended)
+                    if r.looked and s.pointer != r.seen:
+                        held = held._replace(overtaken=s.overtaken | {r.mended.commit})
+                    yield "archives its version", held, r._replace(at="put")
+            case "put":
+                assert r.mended is not None
+                if s.pointer != r.seen and self.has("repair_on_condition"):
+                    yield "is refused", s, ended
+                    return
+                there = frozenset(r.back or r.mended.lineage)
+                writers = tuple(
+                    w._replace(taken=w.taken and not rows_of(n, there))
+                    for n, w in enumerate(s.writers)
+                )
+                mended = s._replace(pointer=r.mended, writers=writers, unmended=False)
+                yield "writes the pointer", mended._replace(touched=True), ended
+
+    def mended(self, s: State, n: int, now: Snapshot | None) -> Snapshot | None:
+        """What a repair of this pointer makes of the archives; None where there is nothing to do, or
+        nothing that needs no guess."""
+        if not s.archives:
+            return None
         version, newest = s.archives[-1]
-        oldest = newest.oldest
-        if s.pointer is not None:
-            now = s.pointer
-            own = dict(s.archives).get(now.version)
+        held = dict(s.archives)
+        oldest, base = newest.oldest, newest
+        if now is None:
+            # Archives of two tables: nothing says which was lost.
+            below = [found for v, found in s.archives if v < version]
+            strange = any(
+                not goes_back_to(newest, each)
+                if each.version >= newest.oldest
+                else each.table > newest.table
+                for each in below
+            )
+            alone = version > newest.oldest and all(e.version < newest.oldest for e in below)
+            if self.has("repair_knows_its_table") and (strange or alone):
+                return None
+        else:
             if version < now.version or newest == now:
                 return None
-            follows = newest.table == now.table and newest.lineage[: now.version] == now.lineage
-            if not follows or own not in (None, now):
-                skipped = (SKIPPED,) * (version - now.version)
-                newest, oldest = now._replace(lineage=now.lineage + skipped), version + 1
-        mended = newest._replace(lineage=(*newest.lineage, "repair"), boundary=s.now, oldest=oldest)
-        held = s._replace(pointer=mended, repairs=s.repairs - 1, touched=True, unmended=False)
-        return archived(held, mended) if self.has("repair_archives_first") else held
+            following = [
+                found
+                for v, found in s.archives
+                if v > now.version
+                and (not self.has("repair_asks_what_follows") or follows(found, now, held))
+            ]
+            if not self.has("repair_searches_below") and following[-1:] != [newest]:
+                following = []
+            base = following[-1] if following and self.has("repair_goes_on") else now
+            if base != newest:
+                passed = version if self.has("repair_passes_numbers") else base.version
+                skipped = (SKIPPED,) * (passed - base.version)
+                oldest = base.oldest
+                if self.has("repair_expires_what_it_passed"):
+                    oldest = passed + 1
+                base = base._replace(lineage=base.lineage + skipped)
+        boundary = s.now if self.has("repair_moves_boundary") else base.boundary
+        if not self.has("repair_commits_anew"):
+            return base
+        return base._replace(
+            lineage=(*base.lineage, f"repair{n}"), boundary=boundary, oldest=oldest
+        )
 
     def erase(self, s: State) -> Iterator[tuple[str, State]]:
         """Section 12, of all rows that are there: opening it moves the boundary to now; the rewrite drops
@@ -467,7 +592,27 @@ def swapped(s: State, n: int, mine: Snapshot, stalled: bool) -> State:
 def put_back(s: State, found: Snapshot) -> State:
     """The bytes of an archive, over the pointer."""
     alone = s.alone or found.version + 1 not in dict(s.archives)
-    return came_back(s._replace(pointer=found, alone=alone), found)
+    return came_back(taken_from(s, found)._replace(alone=alone), found)
+
+
+def taken_from(s: State, pointer: Snapshot | None) -> State:
+    """By an operator, who writes over the pointer or deletes it."""
+    before = frozenset(s.pointer.lineage if s.pointer is not None else ())
+    gone = before - frozenset(pointer.lineage if pointer is not None else ())
+    writers = tuple(w._replace(taken=w.taken or rows_of(n, gone)) for n, w in enumerate(s.writers))
+    return s._replace(pointer=pointer, writers=writers)
+
+
+def rows_of(n: int, commits: Iterable[str]) -> bool:
+    return any(commit.startswith(f"w{n}.") for commit in commits)
+
+
+def follows(found: Snapshot, now: Snapshot, held: dict[int, Snapshot]) -> bool:
+    return goes_back_to(found, now) and held.get(now.version) in (None, now)
+
+
+def goes_back_to(found: Snapshot, earlier: Snapshot) -> bool:
+    return found.table == earlier.table and found.lineage[: earlier.version] == earlier.lineage
 
 
 def came_back(s: State, found: Snapshot) -> State:
@@ -524,10 +669,8 @@ def acknowledged_is_there(s: State, model: Model) -> bool:
             continue
         if not writer.landed:
             return False
-        there = s.pointer is not None and any(
-            commit.startswith(f"w{n}.") for commit in s.pointer.lineage
-        )
-        if not there and not s.touched:
+        there = s.pointer is not None and rows_of(n, s.pointer.lineage)
+        if not there and not writer.taken:
             return False
     return True
 
@@ -552,7 +695,10 @@ def archives_were_versions(s: State, model: Model) -> bool:
     if s.pointer is None or s.unmended:
         return True
     found = dict(s.archives).get(s.pointer.version)
-    return found is None or found == s.pointer or s.pointer.commit in s.stalled
+    if found is None or found.table != s.pointer.table:
+        return True  # whoever reads an archive asks whose it is
+    excused = s.pointer.commit in s.stalled or found.commit in s.overtaken
+    return found == s.pointer or excused
 
 
 def not_written_to_when_back(s: State, model: Model) -> bool:
@@ -565,7 +711,9 @@ def not_written_to_when_back(s: State, model: Model) -> bool:
     if p.commit in s.stalled:
         return True
     found = dict(s.archives).get(p.version)
-    return found is None or found == p
+    if found is None or found == p or found.table != p.table:
+        return True
+    return found.commit in s.overtaken
 
 
 def needed_files_are_there(s: State, model: Model) -> bool:
@@ -591,6 +739,14 @@ def erased_stays_erased(s: State, model: Model) -> bool:
     )
 
 
+def each_in_its_table(s: State, model: Model) -> bool:
+    """Who began on a table that was removed is in no other that was created in its place."""
+    return s.pointer is None or all(
+        w.table in (0, s.pointer.table) or not rows_of(n, s.pointer.lineage)
+        for n, w in enumerate(s.writers)
+    )
+
+
 INVARIANTS: dict[str, Callable[[State, Model], bool]] = {
     ONCE: at_most_once,
     THERE: acknowledged_is_there,
@@ -599,12 +755,13 @@ INVARIANTS: dict[str, Callable[[State, Model], bool]] = {
     BACK: not_written_to_when_back,
     FILES: needed_files_are_there,
     ERASED: erased_stays_erased,
+    MEANT: each_in_its_table,
 }
 
 
 # -- one state for many ----------------------------------------------------------------------------
 
-READS_THE_CLOCK = (": loads", ": commits a boundary", ": repairs")
+READS_THE_CLOCK = (": loads", ": commits a boundary", ": repairs, reads the archives")
 
 
 class Reduced(Model):
@@ -650,6 +807,7 @@ class Reduced(Model):
         collectors = tuple(Collector("done") if c.at == "done" else c for c in s.collectors)
         snapshots = [s.pointer, *(held for _, held in s.archives), *(w.base for w in writers)]
         snapshots += [c.base for c in collectors]
+        snapshots += [each for r in s.repairers for each in (r.seen, r.mended)]
         snapshots += [each for base, mine, _, _ in s.late for each in (base, mine)]
         needed = {w.file for w in writers}
         for each in {each for each in snapshots if each is not None}:
@@ -665,6 +823,7 @@ class Reduced(Model):
             mine = tuple(i for i, c in enumerate(places) if c.startswith(f"w{n}."))
             base = (w.base.version, w.base.boundary) if w.base is not None else (0, 0)
             known = (w.at, w.attempt, w.tries, w.landed, w.stalled, w.date, w.file[2:], base)
+            known += (w.table, w.taken)
             return (w == Writer(), known, mine, any(each[2] == n for each in s.late))
 
         def collector(n: int) -> tuple[object, ...]:
@@ -681,9 +840,9 @@ class Reduced(Model):
 
 def forgotten(w: Writer) -> Writer:
     if w.at == "acknowledged":
-        return Writer("acknowledged", landed=min(1, w.landed))
+        return Writer("acknowledged", landed=min(1, w.landed), table=w.table, taken=w.taken)
     if w.at in DONE:
-        return Writer("error")
+        return Writer("error", table=w.table)
     if w.at == "load":
         w = w._replace(base=None, tries=0)
     return w._replace(landed=min(1, w.landed))
@@ -719,6 +878,12 @@ def renamed(s: State, writers: Order, collectors: Order) -> State:
         collectors=tuple(
             c._replace(base=snapshot(c.base), roots=frozenset(map(name, c.roots)))
             for c in (s.collectors[n] for n in collectors)
+        ),
+        repairers=tuple(
+            r._replace(
+                seen=snapshot(r.seen), mended=snapshot(r.mended), back=tuple(map(name, r.back))
+            )
+            for r in s.repairers
         ),
         stalled=frozenset(map(name, s.stalled)),
         late=late,
@@ -817,7 +982,6 @@ BOUNDS = (
     Bounds("three writers", writers=3, attempts=3, crashes=1, lost=1),
     Bounds("three writers, two lost answers", writers=3, attempts=2, crashes=0, lost=2, late=True),
     Bounds("operator", writers=2, attempts=2, lost=1, operator=1, repairs=1, commits_before=3),
-    Bounds("late swaps", writers=2, lost=2, late=True, operator=1, repairs=1, commits_before=2),
     Bounds(
         "collection under an operator",
         writers=1,
@@ -828,8 +992,32 @@ BOUNDS = (
         commits_before=1,
     ),
     Bounds("creation", writers=2, lost=1, operator=1, puts_back=False, commits_before=1),
+    Bounds(
+        "removal",
+        writers=2,
+        lost=1,
+        operator=1,
+        removes=True,
+        puts_back=False,
+        hours=1,
+        commits_before=1,
+    ),
+    Bounds("repairs", writers=3, attempts=1, operator=1, repairs=1, commits_before=1),
+    Bounds("a former table's archive", 2, attempts=1, operator=1, repairs=1, left=3),
+    Bounds("two repairs", writers=1, operator=1, repairs=2, commits_before=2),
+    Bounds(
+        "removal and a repair",
+        writers=1,
+        operator=2,
+        removes=True,
+        repairs=1,
+        hours=1,
+        commits_before=2,
+    ),
     Bounds("clocks", writers=1, collectors=2, attempts=2, crashes=1, hours=3, skew=1),
     Bounds("erasure", writers=1, collectors=1, attempts=2, hours=2, skew=1, erasure=True),
+    Bounds("repairs and a collector", 2, 1, attempts=1, operator=1, repairs=1, commits_before=1),
+    Bounds("late swaps", writers=2, lost=2, late=True, operator=1, repairs=1, commits_before=2),
 )
 EVERYTHING = Bounds(
     "everything",
@@ -839,12 +1027,17 @@ EVERYTHING = Bounds(
     lost=2,
     late=True,
     operator=2,
-    repairs=1,
+    repairs=2,
+    removes=True,
     hours=2,
     skew=1,
     erasure=True,
     commits_before=2,
+    left=9,
 )
+# That need more states than CI visits: `repair_moves_boundary` two writers, of whom one is let in when its
+# base comes back, and a collection of what the other has uploaded.
+RARE = {"repair_moves_boundary": "a boundary of another history"}
 # Visited whole by `Reduced`.
 WHOLE = (
     Bounds("all but the operator", writers=3, collectors=2, lost=1, hours=2, skew=1),
@@ -868,6 +1061,7 @@ WHOLE = (
         repairs=1,
         commits_before=3,
     ),
+    Bounds("a boundary of another history", 2, 1, operator=1, repairs=1, hours=1),
     Bounds("two deeds", writers=2, lost=1, late=True, operator=2, repairs=2, commits_before=3),
 )
 # Every actor at once: as far as `--most` goes, and beyond that by random walks.

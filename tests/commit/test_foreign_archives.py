@@ -395,6 +395,59 @@ def test_a_repair_writes_no_version_over_another_of_its_number(world):
     assert not broken(world)
 
 
+def leave_an_archive(world, version):
+    """A writer of the table that was here before has stalled, and archives what it had read."""
+    first = decode_snapshot(world.store.get(archive(1)).body, key=archive(1))
+    commit_ = replace(first.commit, id=world.ctx.new_id(), time_us=first.commit.time_us - 1)
+    former = replace(
+        first, table_id=world.ctx.new_id(), version=version, commit=commit_, time_index=()
+    )
+    world.store.put(archive(version), encode_snapshot(former))
+
+
+def test_a_repair_goes_on_from_what_follows_though_another_tables_archive_is_beyond_it(world):
+    for name in ("a", "b", "c", "d"):
+        world.append(name)  # versions 2 to 5
+    leave_an_archive(world, 9)
+    go_back_to(world, 2)
+    assert repair(world.ctx).mends[0].kind == "pointer_behind"
+    mended(world)
+    assert world.files() == ["a", "b", "c"]  # version 5 was in the pointer alone
+    assert world.append("e").snapshot.version == 11
+    assert not broken(world)
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_a_removed_table_does_not_come_back_when_the_pointer_of_its_successor_is_lost(world, kept):
+    for name in ("a", "b", "c", "d"):
+        world.append(name)
+    leave_an_archive(world, 9)
+    for version in range(1, kept):
+        world.store.delete([archive(version)])
+    world.store.delete([POINTER])
+    for dry_run in (True, False):
+        with pytest.raises(ForeignArchives) as told:
+            repair(world.ctx, dry_run=dry_run)
+        assert told.value.key == archive(9)
+        assert POINTER in told.value.next_step
+    world.store.delete([archive(9)])
+    if kept == 1:
+        mended(world)
+        assert world.files() == ["a", "b", "c"]
+
+
+def test_what_a_late_writer_left_of_a_table_that_was_removed_is_not_that_table(world):
+    """Alone at the place, it names versions and files that are gone."""
+    for name in ("a", "b", "c"):
+        world.append(name)
+    left = world.store.get(archive(3)).body
+    world.store.delete([o.key for o in world.store.list(ROOT)])
+    world.store.put(archive(3), left)
+    with pytest.raises(ForeignArchives):
+        repair(world.ctx, dry_run=False)
+    assert [o.key for o in world.store.list(ROOT)] == [archive(3)]
+
+
 def test_a_swap_that_arrives_twice_makes_its_own_version_again(world):
     """A duplicate of a request that was answered long ago meets the ETag it was for."""
     world.append("a")

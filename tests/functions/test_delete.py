@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from inlay.functions.dead_letters import Letter, as_sent_before
+
 from .conftest import ORDERS, Functions, event
 
 CUSTOMER_7 = 10  # of the hundred orders
@@ -41,6 +43,49 @@ def test_keys_may_be_values_columns_or_rows(functions: Functions, keys: object) 
     functions.invoke("delete", message({"table": "orders", "keys": keys}))
     assert functions.queues.sent == []
     assert functions.rows() == 97
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [{"order_id": 1}, {"order_id": 2, "customer_id": 99}],
+        [{"order_id": 2, "customer_id": 99}, {"order_id": 1}],
+        [{"customer_id": 7}, {"order_id": 2}],
+        [{}],
+        {},
+    ],
+)
+def test_rows_of_keys_that_name_other_columns_are_refused(
+    functions: Functions, keys: object
+) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", message({"table": "orders", "keys": keys}))
+    assert len(functions.queues.dead) == 1
+    assert functions.rows() == 100
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"table": "orders", "where": "order_id = 1", "where": "order_id = 2"}',
+        '{"table": "orders", "keys": {"order_id": [1], "order_id": [2]}}',
+        '{"table": "orders", "keys": {"amount": [0.12345678901234567890]}}',
+        '{"table": "orders", "keys": {"order_id": [1.00000000000000000001]}}',
+        '{"table": "orders", "keys": {"order_id": [1e400]}}',
+        '{"table": "orders", "keys": {"amount": [NaN]}}',
+    ],
+)
+def test_what_a_parser_of_json_would_drop_or_round_is_refused(
+    functions: Functions, body: str
+) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", event_of(body))
+    assert functions.queues.errors == ["InvalidRequest"]
+    assert functions.queues.dead == [body]
+    assert functions.rows() == 100
+    # Sent again, it is what it was: written again it would be half of the request, and be carried out.
+    letter = Letter(id="1", body=body, sent_us=0, reasons={}, receipt="")
+    assert as_sent_before(letter) == body
 
 
 def test_a_mode_chooses_the_marker(functions: Functions) -> None:

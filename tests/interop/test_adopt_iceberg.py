@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.errors import CorruptTable
 from inlay.table import Table
 
 from .conftest import Refused
@@ -168,3 +170,62 @@ def test_deletes_of_every_kind(
                 compared[engine] += 1
         assert not adopted.verify().findings
     assert compared["duckdb"] >= 6 and compared["pyiceberg"] >= 4, theirs
+
+
+def test_columns_that_the_source_dropped_do_not_keep_a_table_from_being_published(
+    tmp_path: Path, read_all: Read
+) -> None:
+    """They stay in its files, under ids that no column has or gets."""
+    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    columns = [
+        ("s", pa.string(), "a"),
+        ("l", pa.list_(inner), [{"x": 1, "y": "b"}]),
+        ("m", pa.map_(pa.string(), inner), [("k", {"x": 2, "y": "c"})]),
+        ("z", inner, {"x": 3, "y": "d"}),
+    ]
+    schema = pa.schema([("id", pa.int64()), *((name, kind) for name, kind, _ in columns)])
+    source = inlay.create(f"file://{tmp_path}/a", schema)
+    rows = {"id": [1, 2], **{name: [value, None] for name, _, value in columns}}
+    source.append(pa.table(rows, schema=schema))
+    source.alter(drop=["s", "l", "m", "z"])
+    source.alter(add={"s": pa.int64(), "z": pa.int64()})  # other columns under the same names
+    source.append(pa.table({"id": [3], "s": [5], "z": [7]}, schema=source.refresh().schema))
+    source.publish(format="v3")
+    adopted = adopt(source.uri, tmp_path / "b")
+    adopted.delete("id = 2", mode="vector")
+    assert adopted.publish(format="v3").published
+    adopted.alter(add={"m": pa.string(), "l": pa.int32()})
+    assert adopted.refresh().publish().published
+    metadata = json.loads((tmp_path / "b" / "metadata" / "latest.json").read_text())
+    expected = multiset(adopted.refresh().scan().to_arrow())
+    assert expected[0] == "{'id': 1, 's': None, 'z': None, 'm': None, 'l': None}"
+    for engine in ("duckdb", "pyiceberg", "polars"):
+        [found] = read_all(engine, [metadata["metadata-location"]])
+        assert not isinstance(found, Refused), found
+        assert multiset(found) == expected, engine
+
+
+@pytest.mark.parametrize("name", ["v3.metadata.json", "v3.gz.metadata.json", "v3.metadata.json.gz"])
+def test_a_hint_that_is_behind_is_followed_to_the_newest_version(tmp_path: Path, name: str) -> None:
+    """A writer of a folder commits by the metadata file; the hint comes after, and is not always there."""
+    source = inlay.create(f"file://{tmp_path}/a", pa.schema([("id", pa.int64())]))
+    source.append(pa.table({"id": [1]}))
+    source.publish(format="v3")
+    folder = tmp_path / "a" / "metadata"
+    first = source.refresh().version
+    source.append(pa.table({"id": [2]}))
+    source.publish()
+    last = source.refresh().version
+    (folder / f"v{first}.metadata.json").rename(folder / "v2.metadata.json")
+    newest = (folder / f"v{last}.metadata.json").read_bytes()
+    (folder / f"v{last}.metadata.json").unlink()
+    (folder / name).write_bytes(gzip.compress(newest) if "gz" in name else newest)
+    for hint in ("2", "3\n"):
+        (folder / "version-hint.text").write_text(hint)
+        assert sorted(
+            adopt(source.uri, tmp_path / f"b{hint.strip()}").scan().to_arrow()["id"].to_pylist()
+        ) == [1, 2]
+    (folder / "version-hint.text").write_text("1")
+    with pytest.raises(CorruptTable, match="version 1, which has no metadata file") as refused:
+        adopt(source.uri, tmp_path / "c")
+    assert refused.value.next_step

@@ -305,7 +305,77 @@ def test_a_pointer_of_a_later_version_is_not_overwritten(tmp_path: Path) -> None
     (shop.root / "_latest_manifest").write_bytes(pointer)
     with pytest.raises(Unpublishable, match="put back"):
         inlay.open(f"file://{shop.root}").publish()
+    status = inlay.open(f"file://{shop.root}").publication()
+    assert status is not None and status.behind == 0 and "put back" in status.reasons[0]
     assert (shop.root / "metadata" / "latest.json").read_text() != text
+
+
+def put_back(shop: Shop, pointer: bytes) -> inlay.Table:
+    """The table as it was, as from a backup: what came later is gone but for its publications."""
+    (shop.root / "_latest_manifest").write_bytes(pointer)
+    t = inlay.open(f"file://{shop.root}")
+    for path in (shop.root / "manifest").iterdir():
+        if path.name > f"v{t.version:08}":
+            path.unlink()
+    return t
+
+
+def test_another_version_of_the_same_number_is_not_taken_for_the_published_one(
+    tmp_path: Path,
+) -> None:
+    """The table was put back, and committed to again."""
+    shop = Shop(tmp_path)
+    shop.table.append(rows(0, 10))
+    shop.table.publish()
+    pointer = (shop.root / "_latest_manifest").read_bytes()
+    shop.table.append(rows(10, 20))
+    shop.table.publish()
+    lost = shop.pointer()["metadata-location"]
+    shop.table = put_back(shop, pointer)
+    shop.table.append(rows(20, 35))
+    with pytest.raises(Unpublishable, match=r"is another one in the table.*put back"):
+        shop.table.publish()
+    assert shop.pointer()["metadata-location"] == lost
+    assert "put back" in str(shop.table.publication())
+    shop.table.publish(rebuild=True)
+    shop.agree()
+
+
+def test_metadata_of_another_version_of_the_same_number_is_not_published(tmp_path: Path) -> None:
+    """It was written by a publisher that was killed before its swap; then the table was put back."""
+    shop = Shop(tmp_path)
+    shop.table.append(rows(0, 10))
+    shop.table.publish()
+    pointer, published = (
+        (shop.root / name).read_bytes() for name in ("_latest_manifest", "metadata/latest.json")
+    )
+    shop.table.append(rows(10, 20))
+    shop.table.publish()
+    (shop.root / "metadata" / "latest.json").write_bytes(published)  # it did not swap
+    shop.table = put_back(shop, pointer)
+    shop.table.append(rows(20, 35))
+    shop.table.publish()
+    shop.agree()
+
+
+def test_metadata_that_an_earlier_table_left_behind_is_not_found_by_its_number(
+    tmp_path: Path,
+) -> None:
+    """Readers of a folder go on from the hint to the next number."""
+    shop = Shop(tmp_path)
+    shop.table.append(rows(0, 10))
+    pointer = (shop.root / "_latest_manifest").read_bytes()
+    for n in range(3):
+        shop.table.append(rows(10 * n, 10 * n + 10))
+        shop.table.publish()
+    folder = shop.root / "metadata"
+    shop.table = put_back(shop, pointer)
+    shop.table.publish(rebuild=True)
+    version = int((folder / "version-hint.text").read_text())
+    assert [p.name for p in folder.glob("v*") if p.name != "version-hint.text"] == [
+        f"v{version}.metadata.json"
+    ]
+    shop.agree()
 
 
 def test_lost_metadata_is_written_anew(tmp_path: Path) -> None:

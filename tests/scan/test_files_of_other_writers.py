@@ -194,13 +194,13 @@ FAR = (*NEAR, dt.datetime(9999, 12, 31, 23, 59, 59, 999_999), dt.datetime(1, 1, 
         (pa.timestamp("ns", "UTC"), NEAR, ""),
         (pa.timestamp("ns"), NEAR, ""),
         # Arrow reads 1816 in the last: what does not fit wraps around.
-        (pa.timestamp("ns"), FAR, "9999-12-31 23:59:59.999999000, beyond the years"),
-        (pa.timestamp("ns", "UTC"), FAR, "9999-12-31 23:59:59.999999000, beyond the years"),
+        (pa.timestamp("ns"), FAR, "an INT96 time beyond the years"),
+        (pa.timestamp("ns", "UTC"), FAR, "an INT96 time beyond the years"),
         (pa.timestamp("ms"), NEAR, "is timestamp.ns. in the data"),
     ],
 )
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_int96_times_that_are_ingested_are_exact_or_refused_by_value(
+def test_int96_times_that_are_ingested_are_exact_or_refused(
     tmp_path: Path, kind: Any, values: Any, why: str, partitioned: bool
 ) -> None:
     rows = pa.table({"id": range(len(values)), "at": pa.array(values, pa.timestamp("us"))})
@@ -250,6 +250,79 @@ def test_int96_times_of_two_units_in_one_file_are_refused(tmp_path: Path) -> Non
     assert outcome.error.next_step
 
 
+SPARK = "org.apache.spark."
+OLD_DATE, OLD_TIME = dt.date(1582, 10, 14), dt.datetime(1899, 12, 31, 23, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+@pytest.mark.parametrize(
+    ("marks", "refused"),
+    [
+        ({SPARK + "version": "2.4.8"}, True),
+        ({SPARK + "sql.parquet.row.metadata": "{}"}, True),  # before 2.4.6
+        ({SPARK + "version": "3.5.1", SPARK + "legacyDateTime": ""}, True),
+        ({"writer.date.proleptic": "false"}, True),  # Hive
+        ({SPARK + "version": "3.5.1", SPARK + "sql.parquet.row.metadata": "{}"}, False),
+        ({"writer.date.proleptic": "true"}, False),
+        ({}, False),
+    ],
+)
+def test_days_of_another_calendar_are_ingested_as_all_readers_take_them_or_refused(
+    tmp_path: Path, marks: dict[str, str], refused: bool, adopt: bool
+) -> None:
+    old = pa.table(
+        {
+            "d": pa.array([None, OLD_DATE]),
+            "t": pa.array([None, dt.datetime(2024, 1, 1)], pa.timestamp("us", "UTC")),
+            "s": pa.array([{"t": None}, {"t": OLD_TIME}]),
+            "m": pa.array(
+                [None, [("k", OLD_TIME)]], pa.map_(pa.string(), pa.timestamp("us", "UTC"))
+            ),
+            "n": pa.array([None, OLD_TIME.replace(tzinfo=None)], pa.timestamp("us")),
+        }
+    )
+    for names, says in (
+        (["d"], "'d' has an old date"),
+        (["t", "s"], "'s.t' has an old time"),
+        (["m"], "'m.value' has an old time"),
+        (["t", "n"], ""),  # times without a zone are nobody's local ones
+    ):
+        rows = old.select(names)
+        path = tmp_path / f"{'-'.join(names)}.parquet"
+        pq.write_table(rows.replace_schema_metadata(marks), path)
+        table = inlay.create(tmp_path / "-".join(["in", *names]), rows.schema)
+        [outcome] = table.ingest([path], adopt=adopt).outcomes
+        if refused and says:
+            assert isinstance(outcome, Rejected) and says in str(outcome.error)
+            assert outcome.error.next_step and table.count() == 0
+        else:
+            assert isinstance(outcome, Ingested)
+            assert table.scan().to_arrow().to_pylist() == rows.to_pylist()
+
+
+def test_the_first_days_of_the_calendar_are_everybodys(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "d": pa.array([dt.date(1582, 10, 15)]),
+            "t": pa.array([dt.datetime(1900, 1, 1)], pa.timestamp("us", "UTC")),
+        }
+    ).replace_schema_metadata({SPARK + "version": "2.4.8"})
+    pq.write_table(rows, tmp_path / "f.parquet")
+    table = inlay.create(tmp_path / "t", rows.schema)
+    assert isinstance(table.ingest([tmp_path / "f.parquet"]).outcomes[0], Ingested)
+
+
+def test_int96_times_that_an_old_spark_shifts_are_refused_where_they_are_ingested(
+    tmp_path: Path,
+) -> None:
+    rows = pa.table({"at": pa.array([dt.datetime(1874, 1, 1)], pa.timestamp("us"))})
+    rows = rows.replace_schema_metadata({SPARK + "version": "3.0.1"})
+    pq.write_table(rows, tmp_path / "f.parquet", use_deprecated_int96_timestamps=True)
+    table = inlay.create(tmp_path / "t", pa.schema([("at", pa.timestamp("ns"))]))
+    [outcome] = table.ingest([tmp_path / "f.parquet"]).outcomes
+    assert isinstance(outcome, Rejected) and "which the old writer" in str(outcome.error)
+
+
 @pytest.mark.parametrize("stored", [(0, -1), (0, 2**31 - 1), (2 * 86_400 * 10**9, 2_440_588)])
 def test_int96_that_is_no_time_is_refused(tmp_path: Path, stored: tuple[int, int]) -> None:
     """Nanoseconds beyond a day, days that no calendar has: readers differ in what these are."""
@@ -269,7 +342,7 @@ def test_int96_that_is_no_time_is_refused(tmp_path: Path, stored: tuple[int, int
     path.write_bytes(body.replace(struct.pack("<qi", 0, days), struct.pack("<qi", *stored)))
     table = inlay.create(tmp_path / "t", pa.schema([("at", pa.timestamp("us", "UTC"))]))
     [outcome] = table.ingest([path]).outcomes
-    assert isinstance(outcome, Rejected) and "column 'at' has the INT96 time" in str(outcome.error)
+    assert isinstance(outcome, Rejected) and "column 'at' has an INT96 time" in str(outcome.error)
 
 
 def test_field_ids_of_another_system_are_not_ours(lake: Any) -> None:

@@ -296,3 +296,36 @@ def test_an_assignment_names_a_column_as_spark_does(spark: Any, new_table: NewTa
     assert table.refresh().scan().to_arrow().to_pylist() == [row]
     target.update({"s": f.col("s").withField("x", f.lit(9))})
     assert table.refresh().scan().to_arrow().column("s").to_pylist() == [{"x": 9, "b": 2}]
+
+
+def test_a_condition_with_a_collation_leaves_no_file_out(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statistics are of bytes, and by a collation "ABC" may equal "abc"."""
+    from inlay.spark import dml
+
+    monkeypatch.setattr(dml, "KEYS_BYTES", 0)
+    table = new_table(pa.table({"id": [1, 2], "name": ["abc", "abd"]}))
+    target = InlayTable(spark, table.uri).alias("t")
+    assert target.update({"id": "7"}, "name = 'ABC' COLLATE UTF8_LCASE").updated == 1
+    source = spark.sql("SELECT 9L AS id, 'ABD' AS name").alias("s")
+    merge = target.merge(source, "t.name = s.name COLLATE UTF8_LCASE")
+    merge = merge.whenMatchedUpdate(set={"id": "s.id"})
+    found = merge.whenNotMatchedInsertAll().execute()
+    assert (found.updated, found.inserted) == (1, 0)
+    assert content(table) == [{"id": 7, "name": "abc"}, {"id": 9, "name": "abd"}]
+
+
+@pytest.mark.parametrize("name", ["__inlay_file", "__INLAY_position", "__inlay_clause"])
+def test_names_that_are_added_to_rows_on_their_way_are_refused(
+    spark: Any, new_table: NewTable, name: str
+) -> None:
+    table = new_table(pa.table({"id": [1], name: ["x"]}))
+    target = InlayTable(spark, table.uri).alias("t")
+    complaint = f"the column '{name}' has a name that merges use"
+    with pytest.raises(InvalidRequest, match=complaint):
+        target.delete("id = 1")
+    other = InlayTable(spark, new_table(pa.table({"id": [1]})).uri).alias("t")
+    source = spark.createDataFrame([(1, "y")], ["id", name]).alias("s")
+    with pytest.raises(InvalidRequest, match=complaint):
+        other.merge(source, "t.id = s.id").whenMatchedDelete().execute()

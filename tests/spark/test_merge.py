@@ -152,6 +152,19 @@ def test_no_name_is_too_strange(spark: Any, new_table: NewTable) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["__inlay_rank", "__inlay_deleted", "__INLAY_has"])
+def test_a_column_named_as_those_of_a_merge_is_refused(
+    spark: Any, new_table: NewTable, name: str
+) -> None:
+    """Its values would be replaced, and lost."""
+    rows = pa.table({"id": [1], "seq": [1], name: ["x"]})
+    table = new_table(rows, primary_key="id")
+    frame = spark.createDataFrame([(1, 2, "y")], ["id", "seq", name])
+    with pytest.raises(InvalidRequest, match=f"the column '{name}' has a name that merges use"):
+        merge(frame, table.uri, order="seq", op=None)
+    assert table.refresh().scan().to_arrow().to_pylist() == rows.to_pylist()
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "error", "complaint"),
     [

@@ -92,6 +92,15 @@ def test_a_delete_leaves_rows_for_which_it_is_null(spark: Any, new_table: NewTab
     assert sorted(set(names), key=str) == [None, "name 1"]
 
 
+def test_a_key_of_any_name_deletes(spark: Any, new_table: NewTable) -> None:
+    """The deleted keys are columns beside the rows."""
+    table = new_table(pa.table({"__inlay_key_0": [1, 2, 3], "id": ["a", "b", "c"]}))
+    table.delete(keys=pa.table({"id": ["b"]}))
+    table.delete(keys=pa.table({"__inlay_key_0": [3]}))
+    assert explain(spark, table.uri).source_files == 0
+    assert read(spark, table.uri).collect() == [(1, "a")]
+
+
 def test_more_sets_of_deletes_than_frames_go_through_python(
     spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

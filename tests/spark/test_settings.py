@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, UnsupportedType
 from inlay.spark import InlayTable, append, explain, read, view
+from inlay.spark.merge import merge
 
 from .conftest import load
 
@@ -144,10 +145,13 @@ def test_a_value_that_does_not_fit_its_column_changes_nothing(
     assert (row["small"], row["name"]) == (12, "7")
 
 
-def test_a_view_that_would_stand_still_is_refused(spark: Any, new_table: NewTable) -> None:
+@pytest.mark.parametrize("spelled", ["true", "TRUE"])
+def test_a_view_that_would_stand_still_is_refused(
+    spark: Any, new_table: NewTable, spelled: str
+) -> None:
     table = new_table(rows(0, 3))
     with (
-        having(spark, {"spark.sql.legacy.storeAnalyzedPlanForView": "true"}),
+        having(spark, {"spark.sql.legacy.storeAnalyzedPlanForView": spelled}),
         pytest.raises(InvalidRequest, match="would stay at the version"),
     ):
         view(spark, "still", table.uri)
@@ -201,3 +205,24 @@ def test_a_frame_of_a_table_that_was_replaced_is_not_the_new_ones(
     inlay.create(table.uri, new.schema).append(new)
     with pytest.raises(Exception, match="another table than when the DataFrame was made"):
         frame.collect()
+
+
+def test_text_of_a_declared_length_is_written_as_text_or_refused(
+    spark: Any, new_table: NewTable
+) -> None:
+    """Its type is kept if the session says so, and Arrow has none for it."""
+    table = new_table(pa.table({"id": [1], "name": ["a"]}), primary_key="id")
+    kept = {"spark.sql.preserveCharVarcharTypeInfo": "true"}
+    for kind in ("CHAR(2)", "VARCHAR(2)"):
+        asked = f"SELECT 2L AS id, CAST('b' AS {kind}) AS name"
+        with having(spark, kept):
+            frame = spark.sql(asked)
+            assert frame.schema["name"].dataType.simpleString() == kind.lower()
+            for native in ("auto", "never"):
+                with pytest.raises(UnsupportedType, match=r"'name' is .*CAST\(column AS STRING\)"):
+                    append(frame, table.uri, native=native)
+            assert merge(frame, table.uri, order="name", on=["id"], op=None).committed == (
+                kind == "CHAR(2)"
+            )
+    names = table.refresh().scan().to_arrow().sort_by("id").column("name").to_pylist()
+    assert [name.strip() for name in names] == ["a", "b"]

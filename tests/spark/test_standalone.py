@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +24,7 @@ import pytest
 import inlay
 from inlay.spark.java import java_home
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NewTable = Callable[..., inlay.Table]
 
@@ -56,16 +60,18 @@ class Cluster:
     python: str
     packages: str
 
-    def submit(self, folder: Path, *arguments: str) -> str:
+    def submit(self, folder: Path, *arguments: str, driver: str | None = None) -> str:
+        """With the packages, unless the driver has a Python of its own."""
         command = [
             str(HOME / "bin" / "spark-submit"),
-            *("--master", self.url, "--py-files", self.packages),
+            *("--master", self.url),
+            *(() if driver else ("--py-files", self.packages)),
             *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"),
             *arguments,
         ]
         done = subprocess.run(
             command,
-            env=environment(self.python),
+            env=environment(driver or self.python),
             cwd=folder,
             capture_output=True,
             text=True,
@@ -107,6 +113,37 @@ def python_without_inlay(folder: Path) -> str:
     )
     assert b"No module named 'inlay" in found.stderr, found.stderr
     return python
+
+
+def packed_environment(folder: Path) -> Path:
+    """An archive of an environment that has Inlay and what it needs, of this one's packages, and no Spark:
+    the driver and the workers bring that."""
+    place = folder / "packed"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+    [site] = place.glob("lib/python*/site-packages")
+    wanted, known = ["boto3", "pandas", "pyarrow", "pyroaring"], set()
+    while wanted:
+        name = wanted.pop()
+        with suppress(metadata.PackageNotFoundError):
+            found = metadata.distribution(name)
+            if found.name in known:
+                continue
+            known.add(found.name)
+            needs = [need for need in found.requires or () if "extra ==" not in need]
+            wanted += [re.match(r"[\w.-]+", need)[0] for need in needs]  # type: ignore[index]
+            for file in found.files or ():
+                if ".." not in file.parts and "tests" not in file.parts:
+                    copy = site / str(file)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(str(file.locate()), copy)
+    for package in ("inlay", "pyspark_inlay"):
+        shutil.copytree(ROOT / "layers" / "inlay" / package, site / package)
+    # Of a .tar or .zip Spark unpacks neither links nor who may execute a file.
+    archive = folder / "python.tar.gz"
+    pack = [sys.executable, "-m", "venv_pack", "-q", "--compress-level", "1"]
+    subprocess.run([*pack, "-p", str(place), "-o", str(archive)], check=True)
+    shutil.rmtree(place)
+    return archive
 
 
 def started(log: Path, python: str, *command: str) -> subprocess.Popen[bytes]:
@@ -173,6 +210,46 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for process in reversed(processes):
             process.terminate()
             process.wait()
+
+
+# Where tasks run, and what they run with.
+OF_TASKS = """
+import os, sys
+from inlay.spark import append, count, session
+uri, source = sys.argv[1:]
+spark = session()
+append(spark.read.parquet(source), uri, native="never")
+def whereabouts(_):
+    import inlay
+    return [(os.path.realpath(sys.prefix), inlay.__file__)]
+for prefix, package in spark.sparkContext.parallelize([0], 1).mapPartitions(whereabouts).collect():
+    assert "/work/app-" in prefix and "environment" in package, (prefix, package)
+assert count(spark, uri, where="id < 100") == 100
+"""
+
+
+def test_an_environment_that_is_sent_as_an_archive(
+    cluster: Cluster, new_table: NewTable, tmp_path: Path
+) -> None:
+    pytest.importorskip("venv_pack", reason="pip install venv-pack")
+    table = table_of(new_table)
+    archive = packed_environment(tmp_path)
+    # Where the jobs are submitted: Spark starts the Python of the tasks beside the driver, too.
+    driver = tmp_path / "environment"
+    shutil.unpack_archive(archive, driver, filter="fully_trusted")
+    script = tmp_path / "script.py"
+    script.write_text(OF_TASKS)
+    cluster.submit(
+        tmp_path,
+        *("--archives", f"{archive}#environment"),
+        *("--conf", "spark.pyspark.python=./environment/bin/python"),
+        *("--conf", f"spark.pyspark.driver.python={driver / 'bin' / 'python'}"),
+        str(script),
+        table.uri,
+        source_in(tmp_path),
+        driver=str(driver / "bin" / "python"),
+    )
+    assert table.refresh().count() == ROWS
 
 
 def table_of(new_table: NewTable) -> inlay.Table:

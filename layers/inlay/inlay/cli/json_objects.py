@@ -66,14 +66,14 @@ class JsonFile:
                 yield found
 
     def check_even(self) -> None:
-        """For upserts, where a column that a row lacks cannot be told from NULL. Raises
+        """For upserts and keys, where a column that a row lacks cannot be distinguished from NULL. Raises
         `SchemaMismatch`."""
         if self.ragged is not None:
             row, name = self.ragged
             raise SchemaMismatch(
                 f"{self._path}: object {row:,} lacks {name[:80]!r}, which others have",
-                next_step="An upsert keeps columns that all rows lack: write null where NULL is meant, and "
-                "upsert rows that lack other columns by a command of their own",
+                next_step="Write null where NULL is meant, and give rows that lack other columns to a "
+                "command of their own: an upsert keeps the columns that all of its rows lack",
             )
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:

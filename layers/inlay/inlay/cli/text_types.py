@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from inlay.exact_json import named_once
 from inlay.parquet.arrow.types import is_list
 
 # A fraction's trailing zeros, which Arrow refuses where the unit is coarser than they are many.
@@ -61,20 +62,13 @@ class Misread(Exception):
 
 def plain_json() -> json.JSONDecoder:
     """Numbers exactly as they are written; a name twice in one object is an error."""
-    return json.JSONDecoder(parse_float=Decimal, parse_int=_digits, object_pairs_hook=_named_once)
+    return json.JSONDecoder(parse_float=Decimal, parse_int=_digits, object_pairs_hook=named_once)
 
 
 def _digits(text: str) -> int:
     if len(text) > _MAX_DIGITS:
         raise ValueError(f"a number has more than {_MAX_DIGITS} digits")
     return int(text)
-
-
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has one name twice")
-    return found
 
 
 # -- texts ----------------------------------------------------------------------------------------

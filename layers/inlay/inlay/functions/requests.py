@@ -122,6 +122,13 @@ class DeleteRequest(BaseModel):
                 return pa.table(self.keys)
             rows = [row for row in self.keys or () if isinstance(row, dict)]
             if rows:
+                # Arrow takes the columns of the first row: those of another would not narrow it.
+                if any(row.keys() != rows[0].keys() for row in rows):
+                    raise InvalidRequest(
+                        "the rows of keys do not all name the same columns",
+                        next_step="Send a message for the rows of each set of columns",
+                        table=self.table,
+                    )
                 return pa.Table.from_pylist(rows)
             if len(primary_key) == 1:
                 return pa.table({primary_key[0]: self.keys})

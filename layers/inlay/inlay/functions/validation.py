@@ -1,6 +1,8 @@
 """From JSON to typed models, with errors that never repeat the input.
 
-Promise: an invalid message is an `InvalidRequest` that names the fields and what is wrong with them. The
+Promise: nothing that a message says is dropped or rounded on the way: a field that stands there twice and a
+number with more digits than a double holds are refused, for half of such a request would be carried out.
+An invalid message is an `InvalidRequest` that names the fields and what is wrong with them. The
 sender's text stays out, including names of unknown fields: what a delete names is personal data, wherever
 in the text it is.
 """
@@ -13,6 +15,7 @@ from typing import Any, TypeVar
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
 
 from inlay.errors import InlayError, InvalidPredicate, InvalidRequest, RequestReused
+from inlay.exact_json import InexactJson, decode
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -21,8 +24,14 @@ _MAX_PROBLEMS = 5
 
 
 def parse_json(text: str) -> Any:
+    """The value of a message. Raises `InvalidRequest`."""
     try:
-        return json.loads(text)
+        return decode(text)
+    except InexactJson as error:
+        raise InvalidRequest(
+            f"the message is not taken: {error}",
+            next_step="Send each request in a message of its own, with each field once",
+        ) from None
     except (ValueError, RecursionError) as error:
         where = f" (at character {error.pos})" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidRequest(

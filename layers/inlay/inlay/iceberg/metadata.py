@@ -65,9 +65,11 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The content of the published pointer. `versions` are the versions of Inlay that can be read by it."""
+    """The content of the published pointer. `commit` is the id of the commit that made the version: a table
+    that was put back has another one. Empty: published before ids were noted."""
 
     version: int
+    commit: str
     table_id: str
     format_version: int
     root: str
@@ -157,6 +159,7 @@ def decode_pointer(data: bytes) -> Publication:
         properties = metadata["properties"]
         return Publication(
             version=int(metadata["current-snapshot-id"]),
+            commit=properties.get("inlay.commit", ""),
             table_id=metadata["table-uuid"],
             format_version=int(metadata["format-version"]),
             root=metadata["location"],

@@ -22,6 +22,7 @@ from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.native import Split, native_frames, split
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
+from inlay.spark.sessions import is_set
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -216,7 +217,7 @@ def _check_times(spark: SparkSession, schema: StructType) -> None:
     from pyspark.sql.types import TimeType
 
     times = [field.name for field in schema if isinstance(field.dataType, TimeType)]
-    if times and spark.conf.get(TIME_SETTING, "false") != "true":
+    if times and not is_set(spark, TIME_SETTING):
         raise UnsupportedType(
             f"column {times[0]!r} is a time of day, which this Spark session refuses",
             next_step=f"Set {TIME_SETTING}=true, or leave the column out with columns=[…]",

@@ -8,11 +8,13 @@ is not certain has no condition, and then neither has the predicate.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from inlay.errors import InvalidRequest
 from inlay.format.like import Wildcard, parse_like, quote_like
 from inlay.format.predicate import (
     And,
@@ -40,6 +42,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+# What names of columns begin with that are added to rows on the way of a merge.
+_ADDED = "__inlay_"
 _EPOCH = datetime(1970, 1, 1)
 _DAY = 86_400_000_000
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -68,6 +72,16 @@ def _weight(node: Predicate) -> int:
 def quoted(name: str) -> str:
     """A column's name, quoted for Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def check_names(*sides: Iterable[str]) -> None:
+    """Raises `InvalidRequest` for a column named as those that a merge adds to rows on their way."""
+    for name in chain(*sides):
+        if name.lower().startswith(_ADDED):
+            raise InvalidRequest(
+                f"the column {name[:100]!r} has a name that merges use for columns of their own",
+                next_step=f"Rename it: names from {_ADDED!r} on are taken",
+            )
 
 
 def _condition(node: Predicate, schema: Schema) -> Any:

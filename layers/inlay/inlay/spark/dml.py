@@ -53,7 +53,7 @@ from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
-from inlay.spark.conditions import default_of, quoted
+from inlay.spark.conditions import check_names, default_of, quoted
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
@@ -202,6 +202,7 @@ class InlayTable:
             check_writable(ctx, loaded)
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
             schema = loaded.snapshot.schema
+            check_names(schema.names, () if source is None else source.columns)
             tasks = self._reached(loaded, rows_of, condition, clauses)
             target = self._target(tasks, schema)
             values = [_values(c, schema, rows_of.frame, self._alias) for c in clauses]

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
 from inlay.parquet.read.data_file import OpenFile
+from inlay.parquet.read.old_times import shifts_dates
 
 _CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
 _ENCODINGS = frozenset(
@@ -48,15 +49,13 @@ _PHYSICAL = {
     "timestamptz": "INT64",
 }
 _UNITS = {"ms": "milliseconds", "us": "microseconds"}
-# Spark shifts dates of files with these keys; Arrow reads them as they are.
-_SPARK_VERSION = b"org.apache.spark.version"
-_LEGACY_DATES = b"org.apache.spark.legacyDateTime"
 
 
 def exact_columns(file: OpenFile) -> frozenset[int]:
     """Ids of the top-level columns of the file's recorded schema that Spark reads exactly."""
     spelled = Counter(name.lower() for name in file.arrow.names)
-    rebased = _dates_are_rebased(file.metadata)
+    # Arrow reads them as they are.
+    rebased = shifts_dates(file.metadata.metadata or {})
     return frozenset(
         field.id
         for field in file.task.schema.fields
@@ -147,9 +146,3 @@ def _is_decodable(metadata: pq.FileMetaData, leaf: int) -> bool:
         return True
     chunk = metadata.row_group(0).column(leaf)
     return chunk.compression in _CODECS and _ENCODINGS.issuperset(chunk.encodings)
-
-
-def _dates_are_rebased(metadata: pq.FileMetaData) -> bool:
-    marks = metadata.metadata or {}
-    version = marks.get(_SPARK_VERSION, b"").partition(b".")[0]
-    return _LEGACY_DATES in marks or (version.isdigit() and int(version) < 3)

@@ -50,7 +50,7 @@ from inlay.plan.change import (
     RemoveFiles,
     Request,
 )
-from inlay.spark.conditions import quoted
+from inlay.spark.conditions import check_names, quoted
 from inlay.spark.connect import bound, check_writable, connect
 from inlay.spark.recent_rows import Recent, find_positions
 from inlay.spark.records import (
@@ -138,6 +138,7 @@ def merge(
         if batch is not None and is_applied(snapshot, *batch):
             return None
         names = snapshot.schema
+        check_names(names.names, changes.columns)
         given = _without_collation(changes.toDF(*named_as_in(names, changes.columns)))
         keys = named_as_in(names, _keys(loaded, on))
         [by] = named_as_in(names, [order])
@@ -212,13 +213,14 @@ def _keys(loaded: LoadedTable, on: Sequence[str]) -> list[str]:
 def _without_collation(changes: DataFrame) -> DataFrame:
     """Texts as the table compares them: by a collation of the records' "a" may be "A"."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType
+    from pyspark.sql.types import CharType, StringType, VarcharType
 
     plain = StringType()
     return changes.select(
         *(
             f.col(quoted(field.name)).cast(plain).alias(field.name)
-            if isinstance(field.dataType, StringType) and field.dataType != plain
+            if isinstance(field.dataType, (StringType, CharType, VarcharType))
+            and field.dataType != plain
             else f.col(quoted(field.name))
             for field in changes.schema
         )

@@ -389,8 +389,8 @@ def _without(frame: DataFrame, by: Sequence[str], gone: DataFrame) -> DataFrame:
     """The rows that equal none of the keys. A NULL equals nothing, so such rows stay."""
     from pyspark.sql import functions as f
 
-    gone = gone.toDF(*(f"__inlay_key_{place}" for place in range(len(by))))
-    equal = [f.col(quoted(name)) == f.col(key) for name, key in zip(by, gone.columns, strict=True)]
+    # Columns of either side, not names: these are the same.
+    equal = [frame[quoted(name)] == gone[quoted(name)] for name in by]
     return frame.join(f.broadcast(gone), reduce(operator.and_, equal), "left_anti")
 
 

@@ -58,6 +58,11 @@ def context_of(spark: SparkSession, verb: str) -> SparkContext:
     return context
 
 
+def is_set(spark: SparkSession, name: str) -> bool:
+    """Whether a setting of the session is true, in any spelling that Spark takes for it."""
+    return str(spark.conf.get(name, "false")).strip().lower() == "true"
+
+
 def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
     """The session of this process, with Inlay registered: the existing one, that of spark-submit, or else a
     new one on this machine (`local_session`), whose workers use this Python even where its environment is

@@ -29,7 +29,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.keys import POINTER
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, load_state
-from inlay.spark.sessions import context_of
+from inlay.spark.sessions import context_of, is_set
 from inlay.storage.base import Head
 from inlay.storage.open import open_store
 
@@ -63,7 +63,7 @@ def view(
     Raises what `read` raises; `InvalidRequest` for a session of Spark Connect.
     """
     register_function(spark)
-    if spark.conf.get(_FIXED_VIEWS, "false") == "true":
+    if is_set(spark, _FIXED_VIEWS):
         raise InvalidRequest(
             f"with {_FIXED_VIEWS} the view would stay at the version that it was made with",
             next_step="Unset it, or use read(spark, uri).createOrReplaceTempView(name) for a fixed view",
@@ -90,7 +90,7 @@ def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
             f"there are no tables directly under {prefix}",
             next_step="Give the folder that contains the tables' folders",
         )
-    has_case = spark.conf.get("spark.sql.caseSensitive") == "true"
+    has_case = is_set(spark, "spark.sql.caseSensitive")
     named: dict[str, str] = {}
     for name in found:
         other = named.setdefault(name if has_case else name.lower(), name)

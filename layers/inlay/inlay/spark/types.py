@@ -177,9 +177,11 @@ def check_written(data: st.StructType) -> None:
 _CONVERT = "Convert it to plain types"
 _INSTEAD = {
     "CalendarIntervalType": "Write its months, days and seconds as numbers",
+    "CharType": "Write CAST(column AS STRING)",
     "DayTimeIntervalType": "Write CAST(CAST(column AS INTERVAL SECOND) AS DECIMAL(18, 6))",
     "GeographyType": "Write st_asbinary(column)",
     "GeometryType": "Write st_asbinary(column)",
+    "VarcharType": "Write CAST(column AS STRING)",
     "VariantType": "Write to_json(column), or the values by variant_get",
     "YearMonthIntervalType": "Write CAST(CAST(column AS INTERVAL MONTH) AS INT)",
 }

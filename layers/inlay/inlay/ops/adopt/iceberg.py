@@ -38,6 +38,9 @@ from inlay.ops.adopt.foreign import (
 from inlay.parquet.arrow.types import FIELD_ID, arrow_primitive
 
 HINT = "metadata/version-hint.text"
+MAX_HINT_DIGITS = 18
+# Versions that a hint may be behind, each a request.
+MAX_BEHIND = 1_000
 MAX_METADATA_BYTES = 64 * 1024 * 1024
 # Iceberg's writers begin a new manifest at 8 MB.
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
@@ -49,14 +52,45 @@ _MERGE = "Compact the source first (rewrite_data_files with delete-file-threshol
 
 
 def find_metadata(sources: Sources) -> str | None:
-    """The URI of the metadata file that a table's folder points at; None if it is none of Iceberg."""
+    """The URI of the newest metadata file in a table's folder; None if it is none of Iceberg. As Iceberg's
+    own writers find it (`HadoopTableOperations`): they commit by writing the file with the next number, and
+    the hint may be behind."""
     hint = sources.find(HINT, 64, "the version hint")
     if hint is None:
         return None
     text = hint.decode("ascii", "replace").strip()
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MAX_HINT_DIGITS:
         raise CorruptTable("the version hint is not a number", key=f"{sources.root.uri}/{HINT}")
-    return sources.uri(f"metadata/v{text}.metadata.json")
+    version = int(text)
+    newest = _numbered(sources, version)
+    if newest is None:
+        raise CorruptTable(
+            f"the version hint names version {version}, which has no metadata file",
+            key=f"{sources.root.uri}/{HINT}",
+            next_step="Name the newest metadata file of the table, *.metadata.json",
+        )
+    for later in range(version + 1, version + 1 + MAX_BEHIND):
+        found = _numbered(sources, later)
+        if found is None:
+            return newest
+        newest = found
+    raise CorruptTable(
+        f"the version hint is more than {MAX_BEHIND} versions behind",
+        key=f"{sources.root.uri}/{HINT}",
+        next_step="Name the newest metadata file of the table, *.metadata.json",
+    )
+
+
+def _numbered(sources: Sources, version: int) -> str | None:
+    """The metadata file of this number, compressed or not."""
+    names = {f"v{version}.metadata.json", f"v{version}.gz.metadata.json"}
+    names.add(f"v{version}.metadata.json.gz")  # as the first writers called it
+    at = sources.source(sources.uri(f"metadata/v{version}."))
+    for info in at.store.list(at.key):
+        name = info.key.rpartition("/")[2]
+        if name in names:
+            return sources.uri(f"metadata/{name}")
+    return None
 
 
 def read_iceberg(sources: Sources, metadata: str) -> Foreign:

@@ -135,7 +135,8 @@ _OF_A_FILE = "Read it first, for example by pyarrow.parquet.read_table; `inlay a
 # What people give first.
 _STEPS = {
     "LazyFrame": "Run it first: frame.collect()",
-    "list": "Give pa.Table.from_pylist(rows)",
+    # Without a schema, Arrow takes the columns of the first row only.
+    "list": "Give pa.Table.from_pylist(rows, schema=…)",
     "dict": "Give pa.table(columns)",
     "str": _OF_A_FILE,
     "PosixPath": _OF_A_FILE,

@@ -58,10 +58,15 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
 
 def newest_archive(ctx: Context) -> int | None:
     """The highest version that has an archive object, by a listing."""
+    return max(archived_versions(ctx), default=None)
+
+
+def archived_versions(ctx: Context) -> list[int]:
+    """All versions that have an archive object, in order."""
     prefix = ctx.key(keys.ARCHIVES + "v")
     root = len(ctx.key(""))
     versions = (archive_version(info.key[root:]) for info in ctx.store.list(prefix))
-    return max((v for v in versions if v is not None), default=None)
+    return sorted(v for v in versions if v is not None)
 
 
 def read_archive(ctx: Context, data: bytes, version: int, table_id: str) -> Snapshot | str:

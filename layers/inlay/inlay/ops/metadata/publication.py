@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from inlay.errors import CorruptTable, SnapshotGone
 from inlay.format import keys
+from inlay.format.snapshot import Snapshot
 from inlay.iceberg.manifest import Manifest, Read, decode_list, decode_manifest
 from inlay.iceberg.metadata import Publication, Published, decode_pointer
 from inlay.ops.context import Context
@@ -37,6 +38,25 @@ def load_publication(ctx: Context) -> Found:
     except CorruptTable as error:
         raise error.about(table=ctx.uri, key=ctx.key(keys.PUBLISHED_POINTER)) from None
     return Found(found, answer.etag, answer.date_us)
+
+
+def is_of(publication: Publication, snapshot: Snapshot) -> bool:
+    """Whether what is published under the number of this version of the same table is this version."""
+    return publication.commit in ("", snapshot.commit.id)
+
+
+def put_back(publication: Publication, snapshot: Snapshot) -> str:
+    """Why what is published is no earlier state of the table; empty if it is, or is another table's."""
+    if publication.table_id != snapshot.table_id or publication.version < snapshot.version:
+        return ""
+    if publication.version == snapshot.version and is_of(publication, snapshot):
+        return ""
+    same = publication.version == snapshot.version
+    what = "is another one in the table" if same else "the table has not reached"
+    return (
+        f"version {publication.version} is published, which {what}: the table or the published pointer was "
+        "put back"
+    )
 
 
 def relative(ctx: Context, publication: Publication, uri: str) -> str:

@@ -46,14 +46,21 @@ def check_files(
     ctx: Context, snapshot: Snapshot, entries: Iterable[DataFile]
 ) -> Mapping[str, Verdict]:
     """By key, the files that do not pass."""
+    retired = _retired(snapshot)
 
     def judge(entry: DataFile) -> tuple[str, Verdict]:
-        return entry.key, _judge(ctx, snapshot, entry)
+        return entry.key, _judge(ctx, snapshot, entry, retired)
 
     return {key: v for key, v in ctx.map(judge, entries) if v != Verdict()}
 
 
-def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
+def _retired(snapshot: Snapshot) -> frozenset[int]:
+    """Field ids that no column has or gets: those that a table that was adopted had dropped before."""
+    ids = {field.id for schema in snapshot.schemas for _, field in schema.walk()}
+    return frozenset(range(1, snapshot.last_field_id + 1)) - ids
+
+
+def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset[int]) -> Verdict:
     source = ctx.objects.source(entry.key, entry.size, entry.etag)
     try:
         got = read_tail(
@@ -71,7 +78,13 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
         if wrong:
             return Verdict(repack=True)
         foreign = entry.is_foreign and not entry.adopted
-        same = stamped(footer, recorded, views=entry.adopted, foreign=foreign) is footer
+        same = footer is stamped(
+            footer,
+            recorded,
+            views=entry.adopted,
+            foreign=foreign,
+            retired=retired if entry.adopted else frozenset(),
+        )
     except UnsupportedFile as error:
         return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
     except InlayError as error:

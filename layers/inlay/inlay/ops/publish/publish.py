@@ -18,6 +18,7 @@ Objects are written once under random names, so a lost swap leaves garbage but n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -75,7 +76,9 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.metadata.publication import (
     Found,
+    is_of,
     load_publication,
+    put_back,
     read_list,
     read_manifest,
     relative,
@@ -95,6 +98,7 @@ MAX_SECONDS = 3_600.0
 # Files that engines would misread are rewritten, so many bytes in one publication: what a function with
 # fifteen minutes can do.
 REPACK_BYTES = 4 * 2**30
+_METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
 # So few entries of files with vectors are looked up one by one.
 FEW = 4
 
@@ -167,6 +171,8 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
                 # its objects as garbage. From now on it sees it: repeat, with new objects.
                 loaded, rebuild = now, True
                 continue
+            if rebuild or found.publication is None:
+                _drop_later_metadata(ctx, loaded)
             _write_hint(ctx, loaded.snapshot.version)
             result = _result(loaded.snapshot, True, settled, commits)
             return replace(
@@ -236,11 +242,10 @@ def _check(
         raise Unpublishable("; ".join(reasons), table=ctx.uri, version=snapshot.version)
     if publication is None or rebuild:
         return
-    same = publication.table_id == snapshot.table_id
-    if same and publication.version > snapshot.version:
+    reason = put_back(publication, snapshot)
+    if reason:
         raise Unpublishable(
-            f"version {publication.version} is published, which the table has not reached: the table or "
-            "the published pointer was put back",
+            reason,
             next_step="`inlay publish --rebuild` publishes the table as it is",
             table=ctx.uri,
         )
@@ -264,6 +269,7 @@ def _is_current(ctx: Context, snapshot: Snapshot, publication: Publication | Non
         publication is not None
         and publication.table_id == snapshot.table_id
         and publication.version == snapshot.version
+        and is_of(publication, snapshot)
         and publication.format_version == _format_version(snapshot)
         and publication.root == _root(ctx)
     )
@@ -711,6 +717,7 @@ class _Attempt:
             properties={
                 "inlay.fingerprint": self.fingerprint,
                 "inlay.types": self.types,
+                "inlay.commit": snapshot.commit.id,
                 "inlay.leaves-of-a-group": str(self.of_a_group),
             },
         )
@@ -762,6 +769,7 @@ class _Attempt:
             found.version == self.snapshot.version
             and found.table_id == self.snapshot.table_id
             and found.fingerprint == self.fingerprint
+            and is_of(found, self.snapshot)
             and min(s.version for s in found.snapshots) >= self.snapshot.oldest_version
             and all(
                 not isinstance(
@@ -851,6 +859,27 @@ def _write_hint(ctx: Context, version: int) -> None:
         swapped = ctx.store.put(hint, str(version).encode(), condition=IfMatch(now.etag))
         if isinstance(swapped, Written):
             return
+
+
+def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
+    """Readers of a folder look for a newer metadata file than the hint names (Iceberg's
+    `HadoopTableOperations`). One that an earlier table left behind, or this one before it was put back, is
+    older than the version that is published now; a racing publisher's is not."""
+    folder = ctx.key(keys.published_metadata_key(0)).rpartition("/")[0]
+    later = []
+    for info in ctx.store.list(f"{folder}/v"):
+        match = _METADATA.fullmatch(info.key.rpartition("/")[2])
+        is_later = match is not None and int(match[1]) > loaded.snapshot.version
+        if is_later and info.modified_us < loaded.date_us:
+            later.append(info.key)
+    failures = ctx.store.delete(later) if later else ()
+    if failures:
+        raise Unpublishable(
+            f"{failures[0].key} is of an earlier table, where readers of the folder find it, and cannot be "
+            f"removed: {failures[0].reason}",
+            next_step="Delete it, or publish with --rebuild as someone who may delete objects",
+            table=ctx.uri,
+        )
 
 
 def withdraw(ctx: Context) -> bool:

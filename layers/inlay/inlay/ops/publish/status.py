@@ -13,7 +13,7 @@ from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.schema import refusals
 from inlay.ops.context import Context
-from inlay.ops.metadata.publication import load_publication
+from inlay.ops.metadata.publication import load_publication, put_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
         found = load_publication(ctx).publication
         if found is not None and found.table_id == snapshot.table_id:
             version = found.version
+            reason = put_back(found, snapshot)
+            reasons += [reason] if reason else []
     except CorruptTable as error:
         reasons.append(error.message)
-    return PublicationStatus(version, snapshot.version - (version or 0), tuple(reasons))
+    return PublicationStatus(version, max(0, snapshot.version - (version or 0)), tuple(reasons))

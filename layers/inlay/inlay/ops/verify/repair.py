@@ -15,7 +15,7 @@ pointer    from the newest whole version of it that the bucket keeps, or one bef
 history    a pointer that went back (archives beyond it follow on it) goes on from the newest of them. Where
            archives beyond it are of another history (a table that was here before, or commits on a pointer
            that had gone back), the pointer's own number included, the table skips their numbers: it keeps
-           what it holds, and no older version can be opened any more
+           what it holds and what follows on that, and no older version can be opened any more
 archives   of the current version from the pointer, over what is no snapshot of that version; of older ones
            from the object versions that the bucket keeps of the archive or of the pointer
 totals     counted again, and markers of files that are not live dropped, by an ordinary commit
@@ -23,6 +23,9 @@ totals     counted again, and markers of files that are not live dropped, by an 
 What an archive cannot restore: the archive of N is written before the swap to N+1. When the pointer is lost
 and the newest archive is N, the table was at N or at N+1, and the changes of N+1 existed only in the
 pointer. Its writer was told that it is committed; the rebuilt table does not have it.
+
+Where the pointer is lost, and the newest archive does not go on from those below it (a late writer of a
+table that was removed has left it), nothing says which table was lost: `ForeignArchives`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from itertools import islice
 from inlay.errors import (
     ConcurrentChange,
     CorruptTable,
+    ForeignArchives,
     KeyTaken,
     OutcomeUnknown,
     StoreUnavailable,
@@ -52,7 +56,7 @@ from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
 from inlay.ops.metadata.pointer import (
     BrokenPointer,
     Pointer,
-    newest_archive,
+    archived_versions,
     read_archive,
     read_pointer,
 )
@@ -110,8 +114,9 @@ class Repaired:
 def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
     """Repairs the table at `ctx`, or reports what would be done.
 
-    Raises `TableNotFound` where there is neither pointer nor archive, `NewerFormat`,
-    `ConcurrentChange` when something else changed what was to be repaired.
+    Raises `TableNotFound` where there is neither pointer nor archive, `NewerFormat`, `ForeignArchives`
+    where a lost pointer may have been of either of two tables, `ConcurrentChange` when something else
+    changed what was to be repaired.
     """
     mends: list[Mend] = []
     read = read_pointer(ctx)
@@ -184,21 +189,59 @@ def _newest_state(ctx: Context, broken: BrokenPointer) -> _Source | None:
     if last is not None and last.snapshot.version == newest:
         source = last
     else:
-        answer = ctx.store.get(ctx.key(archive_key(newest)))
-        if not isinstance(answer, Got):
-            return None
-        try:
-            snapshot = decode_snapshot(answer.body, key=archive_key(newest), apart=schemas_of(ctx))
-        except CorruptTable:
+        found = _archive(ctx, newest)
+        if found is None or found.snapshot.version != newest:
             # An older archive would lose what was certainly committed.
             return None
-        if snapshot.version != newest:
+        if last is not None and last.snapshot.table_id != found.snapshot.table_id:
             return None
-        if last is not None and last.snapshot.table_id != snapshot.table_id:
-            return None
-        source = _Source(snapshot, answer.body, is_archive=True)
+        _check_one_table(ctx, found.snapshot)
+        source = found
     # If the pointer went back before it was lost, what it was then may be kept, too.
     return next((s for s in kept if _is_beyond(s.snapshot, source.snapshot)), source)
+
+
+def _archive(ctx: Context, version: int) -> _Source | None:
+    """What is whole under the name of the archive of `version`."""
+    key = archive_key(version)
+    answer = ctx.store.get(ctx.key(key))
+    if not isinstance(answer, Got):
+        return None
+    try:
+        found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
+    except CorruptTable:
+        return None
+    return _Source(found, answer.body, is_archive=True)
+
+
+def _check_one_table(ctx: Context, newest: Snapshot) -> None:
+    """Raises `ForeignArchives` unless the newest archive goes on from those below it, a GET each: a writer
+    that stalled while its table was removed may have left it beside the archives of another."""
+    what, others = "", newest.version > newest.oldest_version
+    for version in archived_versions(ctx):
+        found = _archive(ctx, version) if version < newest.version else None
+        if found is None:
+            continue  # damage of one version is not another table
+        below = found.snapshot
+        kept = version >= newest.oldest_version
+        if below.table_id == newest.table_id:
+            others = others and not kept
+        # What the newest no longer keeps may be of another history, which a repair has passed.
+        elif kept or below.commit.time_us >= newest.commit.time_us:
+            what = f"the archive of version {version} is another table's"
+    if others and not what:
+        what = f"of the versions that it names, from {newest.oldest_version} on, none is there"
+    if not what:
+        return
+    key = archive_key(newest.version)
+    raise ForeignArchives(
+        f"the pointer of {ctx.uri} is lost, and the newest archive, {key}, may not be of it: {what}",
+        next_step="If a writer of a table that was removed has left it, delete it and repair again; if it "
+        f"is what was lost, copy it to {ctx.key(keys.POINTER)}",
+        table=ctx.uri,
+        key=ctx.key(key),
+        version=newest.version,
+    )
 
 
 def _kept_pointers(ctx: Context) -> Iterator[_Source]:
@@ -296,43 +339,47 @@ def _rebuild(
 
 
 def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
-    """Go on from the newest archive if it follows on the pointer, else skip the numbers that are taken.
-    None when there is no sign that the pointer went back, or the newest archive is broken."""
-    newest = newest_archive(ctx)
+    """Go on from the newest archive that follows on the pointer, or from the pointer where none does; past
+    the numbers that archives of other histories have. None when there is no sign that the pointer went
+    back, or an archive that may follow is broken."""
     now = pointer.snapshot
-    if newest is None or newest < now.version:
+    beyond = [v for v in reversed(archived_versions(ctx)) if v >= now.version]
+    if not beyond:
         return None
+    newest = beyond[0]
     if newest > now.version and read_pointer(ctx).etag != pointer.etag:
         return None  # who committed since has archived what was read
-    key = archive_key(newest)
-    answer = ctx.store.get(ctx.key(key))
-    if not isinstance(answer, Got):
-        return None
-    if answer.body == pointer.raw:
-        # What stood in the pointer alone is nowhere else: only the bucket may have kept it.
-        overwritten = next(islice(_kept_pointers(ctx), 1, 2), None)
-        if overwritten is None or not _is_beyond(overwritten.snapshot, now):
-            return None
-        return _go_on(ctx, pointer, overwritten, dry_run=dry_run)
-    try:
-        found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
-    except CorruptTable:
-        return None  # its table is unknown
-    if newest == now.version and found.version != newest:
-        return None  # no such version: the pointer's bytes take its place
-    ours = found.table_id == now.table_id and found.version == newest
-    if newest > now.version and ours and _follows(ctx, pointer, found):
-        kept = (s for s in _kept_pointers(ctx) if _is_beyond(s.snapshot, found))
-        source = next(kept, _Source(found, answer.body, is_archive=True))
-        return _go_on(ctx, pointer, source, dry_run=dry_run)
+    source: _Source | None = None
+    for version in beyond:  # the newest first, a GET each
+        found = _archive(ctx, version)
+        if found is None:
+            return None  # its table is unknown
+        if found.raw == pointer.raw:
+            if version == newest:
+                # What stood in the pointer alone is nowhere else: only the bucket may have kept it.
+                overwritten = next(islice(_kept_pointers(ctx), 1, 2), None)
+                if overwritten is None or not _is_beyond(overwritten.snapshot, now):
+                    return None
+                return _go_on(ctx, pointer, overwritten, dry_run=dry_run)
+            break
+        if found.snapshot.version != version:
+            if newest == now.version:
+                return None  # no such version: the pointer's bytes take its place
+        elif _is_beyond(found.snapshot, now) and _follows(ctx, pointer, found.snapshot):
+            source = found
+            break
+    if source is None:
+        source = _Source(now, pointer.raw, is_archive=False)
+    elif source.snapshot.version == newest:
+        kept = (s for s in _kept_pointers(ctx) if _is_beyond(s.snapshot, source.snapshot))
+        return _go_on(ctx, pointer, next(kept, source), dry_run=dry_run)
     if not dry_run:
-        own = _Source(now, pointer.raw, is_archive=False)
-        _rebuild(ctx, pointer, own, beyond=newest)
+        _rebuild(ctx, pointer, source, beyond=newest)
     return Mend(
         kind="pointer_behind",
         key=keys.POINTER,
-        what=f"continue from version {now.version}: archives up to {newest} are of another history, "
-        f"as version {newest + 1}",
+        what=f"continue from version {source.snapshot.version}: archives up to {newest} are of another "
+        f"history, as version {newest + 1}",
         lost="no older version can be opened any more",
     )
 

@@ -14,8 +14,8 @@ If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a foo
 ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
 rewritten, up to `ingest.split_bytes`; a larger one, or an adopted one, stays as it is.
 
-Times stored as INT96 are held to what the table's column can hold (`parquet.read.int96`); for other columns
-than `timestamp(ns)` the object is rewritten, or refused where it cannot be.
+Times of old writers are held to what the table's column can hold (`parquet.read.old_times`); those stored
+as INT96 for other columns than `timestamp(ns)` are rewritten with the object, or refused.
 
 The statistics of the key columns are compared with the rows once, before the copy (property
 `ingest.check_statistics`): from then on scans, upserts and deletes leave the file out by them. An object
@@ -67,8 +67,8 @@ from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
-from inlay.parquet.read.int96 import NEXT_STEP as INT96_NEXT_STEP
-from inlay.parquet.read.int96 import NO_TIMES, Times, as_table, check_times
+from inlay.parquet.read.old_times import NEXT_STEP as INT96_NEXT_STEP
+from inlay.parquet.read.old_times import NO_TIMES, Times, as_table, check_times
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries

@@ -53,18 +53,25 @@ SCHEMAS = frozenset({ARROW_SCHEMA, b"iceberg.schema"})
 
 
 def stamped(
-    footer: Footer, schema: Schema, *, views: bool = False, foreign: bool = False
+    footer: Footer,
+    schema: Schema,
+    *,
+    views: bool = False,
+    foreign: bool = False,
+    retired: frozenset[int] = frozenset(),
 ) -> Footer:
     """`footer` with the field ids of `schema`, under which the file is recorded; the same object if it
     already has them. `foreign` True: the file is another writer's, whose bounds of floats may stand beside
     NaN. `views` True allows an Arrow schema with types that are views, by which pyiceberg 0.12 cannot read
-    a file with deletes. Raises `UnsupportedFile` for layouts that readers by id may misread."""
+    a file with deletes. `retired` are ids that no column of the table has or gets: other columns may have
+    them. Raises `UnsupportedFile` for layouts that readers by id may misread."""
     elements = footer.tree[File.SCHEMA]
-    walk = _Walk(elements, {})
+    walk = _Walk(elements, {}, retired)
     walk.children_of(0, schema.fields, ())
     now = {at: element.get(Element.FIELD_ID) for at, element in enumerate(elements)}
     pairs = footer.tree.get(File.KEY_VALUES) or ()
-    whole = all(_is_consistent(pair, schema.fields, views) for pair in pairs)
+    same = _SameIds(views, retired)
+    whole = all(_is_consistent(pair, schema.fields, same) for pair in pairs)
     bounds = frozenset(doubtful(footer)) if foreign else frozenset()
     if whole and not bounds and all(now[at] == wanted for at, wanted in walk.ids.items()):
         return footer
@@ -80,7 +87,7 @@ def stamped(
     return Footer(tree, footer.start + length, length, footer.leaves)
 
 
-def _is_consistent(pair: Struct, fields: tuple[Field, ...], views: bool) -> bool:
+def _is_consistent(pair: Struct, fields: tuple[Field, ...], same: _SameIds) -> bool:
     """Whether a key-value pair is no Arrow schema, or one that has just the ids of `fields`."""
     if pair.get(KeyValue.KEY) != ARROW_SCHEMA:
         return True
@@ -90,29 +97,46 @@ def _is_consistent(pair: Struct, fields: tuple[Field, ...], views: bool) -> bool
         )
     except (pa.ArrowException, OSError, ValueError):
         return False
-    return _same_ids(list(found), fields, views)
+    return same.of_all(list(found), fields)
 
 
-def _same_ids(found: Sequence[pa.Field], fields: tuple[Field, ...], views: bool) -> bool:
-    by_name = {field.name: field for field in fields}
-    return all(_same_id(each, by_name.get(each.name), views) for each in found)
+@dataclass(frozen=True, slots=True)
+class _SameIds:
+    """Whether columns of an Arrow schema have the ids of the table's; see `stamped`."""
 
+    views: bool
+    retired: frozenset[int]
 
-def _same_id(found: pa.Field, field: Field | None, views: bool) -> bool:
-    raw = (found.metadata or {}).get(b"PARQUET:field_id")
-    if field is None or raw != str(field.id).encode():
+    def of_all(self, found: Sequence[pa.Field], fields: tuple[Field, ...]) -> bool:
+        by_name = {field.name: field for field in fields}
+        return all(self.of(each, by_name.get(each.name)) for each in found)
+
+    def of(self, found: pa.Field, field: Field | None) -> bool:
+        raw = (found.metadata or {}).get(b"PARQUET:field_id")
+        if field is None:
+            return self._is_retired(found)
+        if raw != str(field.id).encode():
+            return False
+        kind = found.type
+        match field.type:
+            case StructOf(fields) if pa.types.is_struct(kind):
+                return self.of_all([kind.field(n) for n in range(kind.num_fields)], fields)
+            case ListOf(element) if is_list(kind):
+                return self.of(kind.value_field, element)
+            case MapOf(key, value) if pa.types.is_map(kind):
+                return self.of(kind.key_field, key) and self.of(kind.item_field, value)
+            case Primitive():
+                return self.views or not _is_view(kind)
         return False
-    kind = found.type
-    match field.type:
-        case StructOf(fields) if pa.types.is_struct(kind):
-            return _same_ids([kind.field(n) for n in range(kind.num_fields)], fields, views)
-        case ListOf(element) if is_list(kind):
-            return _same_id(kind.value_field, element, views)
-        case MapOf(key, value) if pa.types.is_map(kind):
-            return _same_id(kind.key_field, key, views) and _same_id(kind.item_field, value, views)
-        case Primitive():
-            return views or not _is_view(kind)
-    return False
+
+    def _is_retired(self, found: pa.Field) -> bool:
+        raw, kind = (found.metadata or {}).get(b"PARQUET:field_id", b""), found.type
+        if not raw.isdigit() or int(raw) not in self.retired:
+            return False
+        if pa.types.is_map(kind):
+            return self._is_retired(kind.key_field) and self._is_retired(kind.item_field)
+        inner = [kind.field(n) for n in range(kind.num_fields)]
+        return (self.views or not _is_view(kind)) and all(map(self._is_retired, inner))
 
 
 def _is_view(kind: pa.DataType) -> bool:
@@ -134,6 +158,7 @@ class _Walk:
 
     elements: Items
     ids: dict[int, int | None]
+    retired: frozenset[int]
     foreign: int = FOREIGN_IDS
 
     def children_of(self, at: int, fields: tuple[Field, ...], path: tuple[str, ...]) -> int:
@@ -146,13 +171,19 @@ class _Walk:
             after = self.strange(after) if field is None else self.field(after, field, here)
         return after
 
-    def strange(self, at: int) -> int:
-        """A column that the schema does not have, with everything under it."""
-        self.ids[at] = self.foreign
-        self.foreign += 1
+    def strange(self, at: int, *, retired: bool = False) -> int:
+        """A column that the schema does not have, with everything under it. `retired`: it is under one."""
+        element = self.elements[at]
+        own = element.get(Element.FIELD_ID)
+        group = own is None and element.get(Element.REPETITION) == Repetition.REPEATED
+        if own in self.retired or (retired and group):
+            self.ids[at] = own
+        else:
+            self.ids[at] = self.foreign
+            self.foreign += 1
         after = at + 1
         for _ in range(self._count(at)):
-            after = self.strange(after)
+            after = self.strange(after, retired=retired or own in self.retired)
         return after
 
     def field(self, at: int, field: Field, path: tuple[str, ...]) -> int:

@@ -49,7 +49,7 @@ class FileTask:
     must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty, keeps just
     the rows that at least one of these markers deletes (for `plan.feed.feed`). `by_rows`: `predicate` is
     decided by the rows alone, whatever the file's statistics say. `int96` is the unit in which times stored
-    as INT96 are read (`parquet.read.int96`).
+    as INT96 are read (`parquet.read.old_times`).
     """
 
     file: DataFile

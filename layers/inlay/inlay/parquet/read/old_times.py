@@ -1,12 +1,17 @@
-"""Times stored as INT96: read exactly, or refused by their value.
+"""Times of old writers: read exactly, or refused by their value.
 
 INT96 is a day and nanoseconds of it, deprecated in Parquet, and what Spark writes unless it is told
 otherwise. pyarrow reads it as local time in nanoseconds, or in another unit if asked, and whatever does not
 fit wraps around, or loses digits, without a word: the year 9999 becomes 1816.
 
-Promise: `check_times` passes a file only if the columns of its table hold each value exactly. A
-`timestamp(ns)` reads such a file as it is. For the other types it is written again (`rewrite`): its times
-are then read as `unit` and `read_as` say, and are UTC where the column is an instant, as Spark means them.
+Spark before version 3, and Hive, count days before 15 October 1582 in the Julian calendar, and instants
+before 1900 by the local times of then. They, and newer ones, shift such values when they read a file that
+says who wrote it; all other engines read what is stored. So there is no one value that such a file has.
+
+Promise: `check_times` passes a file only if the columns of its table hold each value exactly, and every
+reader takes it for the same. A `timestamp(ns)` reads a file with INT96 as it is. For the other types it is
+written again (`rewrite`): its times are then read as `unit` and `read_as` say, and are UTC where the column
+is an instant, as Spark means them.
 """
 
 from __future__ import annotations
@@ -14,12 +19,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile
@@ -38,41 +41,65 @@ from inlay.storage.base import ByteRange
 BATCH_ROWS = 131_072
 _EPOCH_DAY = 2_440_588  # 1970-01-01 as a Julian day
 _DAY_NANOS = 86_400 * 10**9
-_DAYS_OF_400_YEARS = 146_097
 _NANOS = {"us": 1_000, "ns": 1}
-_SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyINT96"
-# Spark before 3.1 shifts older instants when it writes and reads INT96, other engines do not.
-REBASED_BEFORE_DAY = -25_567  # 1900-01-01
+# Keys of a footer (Spark: `DataSourceUtils`; Hive: `DataWritableWriteSupport`).
+_SPARK, _OLD_SPARK = b"org.apache.spark.version", b"org.apache.spark.sql.parquet.row.metadata"
+_LEGACY_INT96, _LEGACY_DATES = b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime"
+_HIVE_PROLEPTIC = b"writer.date.proleptic"
+# Older instants are shifted by some readers, and older dates.
+INSTANTS_SINCE_DAY = -25_567  # 1900-01-01
+DATES_SINCE_DAY = -141_427  # 1582-10-15
 _LEAVE = (
     "Correct the value where the file is written, or leave the file out; columns in microseconds have the "
     "most years"
 )
 NEXT_STEP = "Write it again with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
+_PROLEPTIC = (
+    "Write the file again by Spark 3 or later with "
+    "spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
+)
+_SHIFTED = (
+    "which the old writer of the file means otherwise than it is stored, and engines differ in that"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The columns of a file that are stored as INT96: the field of each, and its dotted name, by leaf."""
+    """The columns of a file whose values have to be looked at: the field of each, and its dotted name, by
+    leaf. `fields` are stored as INT96, their oldest values shifted by some readers if `int96_shifts`;
+    `shifted` are other dates and instants of which that is true."""
 
     fields: Mapping[int, tuple[Field, str]]
+    shifted: Mapping[int, tuple[Field, str]] = field(default_factory=dict)
+    int96_shifts: bool = False
 
     @staticmethod
     def of(footer: Footer, arrow: pa.Schema, schema: Schema) -> Times:
         """Those that are times in `schema`, under which the file is recorded. Another type of column does
         not fit, as for every file."""
-        stored = {leaf.index for leaf in footer.leaves if leaf.type is Physical.INT96}
-        if not stored:
+        pairs = arrow.metadata or {}
+        int96 = {leaf.index for leaf in footer.leaves if leaf.type is Physical.INT96}
+        shifts = shifts_dates(pairs)
+        if not int96 and not shifts:
             return NO_TIMES
-        found = {n: at for n, at in _leaves(list(arrow), schema.fields, 0, ()) if n in stored}
-        return Times({n: at for n, at in found.items() if _is_time(at[0].type)})
+        found = list(_leaves(list(arrow), schema.fields, 0, ()))
+        return Times(
+            {n: at for n, at, _ in found if n in int96 and _is_time(at[0].type)},
+            {n: at for n, at, kind in found if n not in int96 and shifts and _is_shifted(kind)},
+            _shifts_int96(pairs),
+        )
 
     def __bool__(self) -> bool:
-        return bool(self.fields)
+        return bool(self.fields or self.shifted)
 
     @property
     def rewrite(self) -> bool:
         """Whether the file has to be written again."""
         return any(f.type != Primitive("timestamp", unit="ns") for f, _ in self.fields.values())
+
+    @property
+    def ids(self) -> frozenset[int]:
+        return frozenset(field.id for field, _ in self.fields.values())
 
     @property
     def names(self) -> str:
@@ -98,8 +125,7 @@ class Times:
         return self._typed(schema, self.unit)
 
     def _typed(self, schema: Schema, unit: str) -> Schema:
-        ids = {field.id for field, _ in self.fields.values()}
-        return replace(schema, fields=tuple(_with(f, ids, unit) for f in schema.fields))
+        return replace(schema, fields=tuple(_with(f, self.ids, unit) for f in schema.fields))
 
 
 NO_TIMES = Times({})
@@ -110,7 +136,7 @@ def _is_time(kind: Type) -> bool:
     return named and isinstance(kind, Primitive) and kind.unit in _NANOS
 
 
-def _with(field: Field, ids: set[int], unit: str) -> Field:
+def _with(field: Field, ids: frozenset[int], unit: str) -> Field:
     match field.type:
         case Struct(fields):
             return replace(field, type=Struct(tuple(_with(f, ids, unit) for f in fields)))
@@ -124,10 +150,17 @@ def _with(field: Field, ids: set[int], unit: str) -> Field:
             return replace(field, type=Primitive("timestamp", unit=unit), default=None)
 
 
+def _is_shifted(kind: pa.DataType) -> bool:
+    return pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+_FoundLeaf = tuple[int, tuple[Field, str], pa.DataType]
+
+
 def _leaves(
     columns: Sequence[pa.Field], fields: Sequence[Field], first: int, path: tuple[str, ...]
-) -> Iterator[tuple[int, tuple[Field, str]]]:
-    """The leaves of columns that `fields` have, by name."""
+) -> Iterator[_FoundLeaf]:
+    """The leaves of columns that `fields` have, by name, and their types in the file."""
     by_name = {field.name: field for field in fields}
     for column in columns:
         field = by_name.get(column.name)
@@ -138,7 +171,7 @@ def _leaves(
 
 def _within(
     column: pa.Field, field: Field, first: int, path: tuple[str, ...]
-) -> Iterator[tuple[int, tuple[Field, str]]]:
+) -> Iterator[_FoundLeaf]:
     kind, here = plain_type(column.type), (*path, field.name)
     match field.type:
         case Struct(fields) if pa.types.is_struct(kind):
@@ -150,7 +183,7 @@ def _within(
             yield from _within(kind.key_field, key, first, here)
             yield from _within(kind.item_field, value, first + leaf_count(kind.key_type), here)
         case Primitive() if not pa.types.is_nested(kind):
-            yield first, (field, ".".join(here))
+            yield first, (field, ".".join(here)), kind
 
 
 def as_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -163,16 +196,24 @@ def as_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def int96_is_rebased(metadata: pq.FileMetaData) -> bool:
-    """Whether Spark takes the file's oldest times for others than what is stored (`int96RebaseSpec` in its
-    `DataSourceUtils`)."""
-    pairs = metadata.metadata or {}
-    if _LEGACY in pairs:
-        return True
-    numbers = [
-        int(n) for n in re.findall(r"\d+", pairs.get(_SPARK, b"9").decode("ascii", "replace"))
-    ]
-    return numbers[:2] < [3, 1]
+def shifts_dates(pairs: Mapping[bytes, bytes]) -> bool:
+    """Whether the writer of a file with these key-values meant its oldest dates and instants otherwise than
+    they are stored (`datetimeRebaseSpec` in Spark's `DataSourceUtils`)."""
+    before_3 = _spark_version(pairs) < [3]
+    return before_3 or _LEGACY_DATES in pairs or pairs.get(_HIVE_PROLEPTIC) == b"false"
+
+
+def _shifts_int96(pairs: Mapping[bytes, bytes]) -> bool:
+    """The same for INT96 (`int96RebaseSpec`)."""
+    return _spark_version(pairs) < [3, 1] or _LEGACY_INT96 in pairs
+
+
+def _spark_version(pairs: Mapping[bytes, bytes]) -> list[int]:
+    """The first numbers of it; before 2.4.6 Spark wrote none. Of other writers: a new one."""
+    if _SPARK not in pairs:
+        return [2] if _OLD_SPARK in pairs else [9]
+    text = pairs[_SPARK].decode("ascii", "replace")
+    return [int(n) for n in re.findall(r"\d+", text)][:2]
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -184,28 +225,27 @@ def check_times(
     times: Times,
     footer: FooterOf,
     executor: Executor,
-    *,
-    rebased: bool = False,
 ) -> None:
     """Reads the columns, a row group at a time, of a file whose footer is known. Raises `UnsupportedFile`,
-    which names column and value, for the first that does not fit; `rebased`: also for one that Spark would
-    read as another."""
+    which names the column (no value: it reaches logs), where one does not fit, or some readers take it for
+    another."""
     decoded = footer.footer
+    wanted = {**times.fields, **times.shifted}
     if decoded is None:
+        names = ", ".join(repr(name) for _, name in wanted.values())
         raise UnsupportedFile(
-            f"its INT96 times (columns {times.names}) cannot be checked: the footer is too large",
+            f"the times of columns {names} cannot be checked: the footer is too large",
             next_step=NEXT_STEP,
         )
     source = objects.source(entry.key, entry.size, footer.etag)
     for group in decoded.row_groups:
         held = RangeFile(source, entry.size)
         held.add([(entry.size - len(footer.tail), footer.tail)])
-        chunks = {n: group.column(n) for n in times.fields}
+        chunks = {n: group.column(n) for n in wanted}
         places = {n: ByteRange(c.start, c.end) for n, c in chunks.items() if c.start < c.end}
         held.prefetch(places.values(), executor)
         for n, place in places.items():
-            field, name = times.fields[n]
-            assert isinstance(field.type, Primitive)
+            field, name = wanted[n]
             leaf = decoded.leaves[n]
             body = bytes(memoryview(held.slice(place)))
             check_pages_fit(decoded, group.num_rows, [Pages(leaf, chunks[n], memoryview(body))])
@@ -216,12 +256,33 @@ def check_times(
                 group.num_rows,
                 MAGIC + body,
                 batch_rows=BATCH_ROWS,
-                stored=True,
+                stored=n in times.fields,
             ):
-                _check_values(values, name, field.type, rebased)
+                if n in times.fields:
+                    assert isinstance(field.type, Primitive)
+                    _check_int96(values, name, field.type, times.int96_shifts)
+                else:
+                    _check_shifted(values, name)
 
 
-def _check_values(values: pa.Array, name: str, kind: Primitive, rebased: bool) -> None:
+def _check_shifted(values: pa.Array, name: str) -> None:
+    """That none is so old that some readers shift it."""
+    oldest = pc.min(values)
+    if oldest.as_py() is None:
+        return
+    is_date = pa.types.is_date(values.type)
+    day = pa.scalar(DATES_SINCE_DAY if is_date else INSTANTS_SINCE_DAY, pa.int32())
+    since = day.cast(pa.date32()).cast(values.type if is_date else pa.timestamp(values.type.unit))
+    found = oldest if is_date else oldest.cast(pa.timestamp(values.type.unit))
+    if pc.less(found, since).as_py():
+        kind = "date" if is_date else "time"
+        raise UnsupportedFile(
+            f"column {name!r} has an old {kind}, {_SHIFTED}",
+            next_step=_PROLEPTIC,
+        )
+
+
+def _check_int96(values: pa.Array, name: str, kind: Primitive, shifts: bool) -> None:
     days, nanos = _split(values.drop_null())
     is_day = pc.greater_equal(days, _number(-_EPOCH_DAY))
     is_time = pc.and_(is_day, _between(nanos, -_DAY_NANOS, _DAY_NANOS))
@@ -232,14 +293,12 @@ def _check_values(values: pa.Array, name: str, kind: Primitive, rebased: bool) -
         (_in_range(days, nanos, kind.unit), f"beyond the years that {kind} has", _LEAVE),
         (whole, f"with nanoseconds, which {kind} lacks", NEXT_STEP),
     ]
-    if rebased:
-        why = "which the old version of Spark that wrote it shifts, and other engines do not"
-        checks.append((pc.greater(days, _number(REBASED_BEFORE_DAY)), why, _LEAVE))
+    if shifts:
+        checks.append((pc.greater(days, _number(INSTANTS_SINCE_DAY)), _SHIFTED, _PROLEPTIC))
     for fits, why, next_step in checks:
-        at = pc.index(fits, to_scalar(False, pa.bool_())).as_py()
-        if at >= 0:
+        if pc.index(fits, to_scalar(False, pa.bool_())).as_py() >= 0:
             raise UnsupportedFile(
-                f"column {name!r} has the INT96 time {_shown(days[at].as_py(), nanos[at].as_py())}, {why}",
+                f"column {name!r} has an INT96 time {why}",
                 next_step=next_step,
             )
 
@@ -276,13 +335,3 @@ def _between(values: pa.Array, least: int, most: int) -> pa.Array:
 
 def _number(value: int) -> pa.Scalar:
     return to_scalar(value, pa.int64())
-
-
-def _shown(days: int, nanos: int) -> str:
-    """A value as text, in the proleptic calendar, whose years are alike after 400."""
-    days, nanos = days + nanos // _DAY_NANOS, nanos % _DAY_NANOS
-    cycles, rest = divmod(days, _DAYS_OF_400_YEARS)
-    found = date(1970, 1, 1) + timedelta(days=rest)
-    seconds, rest = divmod(nanos, 10**9)
-    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:09}"
-    return f"{found.year + 400 * cycles:04}-{found:%m-%d} {time}"

@@ -1,0 +1,46 @@
+"""JSON of which nothing is dropped or rounded on the way.
+
+Promise: what Python's parser would change silently is a `ValueError`: of a name that stands twice in one
+object it keeps the last, a number with more digits than a double holds it rounds, and NaN and Infinity are
+no values of JSON (RFC 8259). The errors repeat nothing of the text.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+
+class InexactJson(ValueError):
+    """JSON that cannot be taken as it is written."""
+
+
+def decode(text: str) -> Any:
+    """The value of a text. Raises `ValueError`: `InexactJson`, `json.JSONDecodeError`; `RecursionError`."""
+    return json.loads(
+        text, object_pairs_hook=named_once, parse_float=_exact, parse_constant=_no_number
+    )
+
+
+def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `object_pairs_hook`: an object as a dict. Raises `InexactJson`."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InexactJson("an object has one name twice")
+    return found
+
+
+def _exact(text: str) -> float:
+    found = float(text)
+    try:
+        is_exact = Decimal(text) == Decimal(repr(found))
+    except InvalidOperation:
+        is_exact = False
+    if not is_exact:
+        raise InexactJson("a number has more digits than a double holds: write it as a text")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise InexactJson(f"{text} is no value of JSON")
