@@ -1,5 +1,5 @@
-"""Tables on Google's and Azure's stores in other processes: forked, spawned, started by a fork server, and by
-the pickles of schedulers.
+"""Tables on the stores of Google and Azure in other processes: forked, spawned, started by a fork server,
+and by the pickles of schedulers.
 
 As on S3 (`tests/commit/test_forks.py`): connections and tokens are of one process, a pickle holds settings
 and no credentials.
@@ -15,13 +15,13 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
+from tests.commit.test_forks import HUNG_SECONDS, SCHEMA, Committing, ids_of, in_fork, rows
 
 import inlay
 from inlay.storage import azure_account, gcs, rest
 from inlay.storage.base import Written
 from inlay.table import Table
 
-from tests.commit.test_forks import HUNG_SECONDS, SCHEMA, Committing, ids_of, in_fork, rows
 from .conftest import ACCOUNT_KEY, Cloud
 
 
@@ -95,8 +95,8 @@ def test_tokens_and_connections_are_of_a_process(module):
 def test_pools_of_every_kind_take_tables_and_scans(table, method):
     context = multiprocessing.get_context(method)
     # A fork server has the environment, and so the credentials, of whoever started it.
-    given = {"initializer": os.environ.update, "initargs": (dict(os.environ),)}
-    pool = ProcessPoolExecutor(1, mp_context=context, **given)
+    given = ("import os; os.environ.update(given)", {"given": dict(os.environ)})
+    pool = ProcessPoolExecutor(1, mp_context=context, initializer=exec, initargs=given)
     with pool, Committing(table, 1) as parent:
         count = pool.submit(Table.count, table)
         read = pool.submit(inlay.ops.read.scan.Scan.to_arrow, table.scan(where="id < 3"))
