@@ -594,14 +594,22 @@ def test_int96_with_deleted_rows_is_written_again_without_them(
 @pytest.mark.parametrize(
     ("nanos", "metadata", "says"),
     [
-        (1, {}, r"column 't' has the INT96 time 1970-01-01 00:00:00.000000001, with nanoseconds"),
-        (-(10**18) * 3, {"org.apache.spark.version": "3.0.1"}, "1874-.*old writer of the file"),
-        (-(10**18) * 3, {"org.apache.spark.legacyINT96": ""}, "1874-.*old writer of the file"),
+        (1, {}, "column 't' has an INT96 time with nanoseconds"),
+        (
+            -(10**18) * 3,
+            {"org.apache.spark.version": "3.0.1"},
+            "time which the old writer",
+        ),
+        (
+            -(10**18) * 3,
+            {"org.apache.spark.legacyINT96": ""},
+            "time which the old writer",
+        ),
         (-(10**18) * 3, {"org.apache.spark.version": "3.1.0"}, ""),
         (0, {"org.apache.spark.version": "2.4.5"}, ""),
     ],
 )
-def test_int96_that_does_not_fit_exactly_is_refused_by_its_value(
+def test_int96_that_does_not_fit_exactly_is_refused(
     tmp_path: Path, nanos: int, metadata: dict[str, str], says: str
 ) -> None:
     delta = Delta(tmp_path / "t", fields(("t", "timestamp", None, None)))
@@ -622,12 +630,12 @@ def test_int96_that_does_not_fit_exactly_is_refused_by_its_value(
 
 
 @pytest.mark.parametrize("copy", [False, True])
-def test_dates_of_an_old_calendar_are_refused_by_their_value(tmp_path: Path, copy: bool) -> None:
+def test_dates_of_an_old_calendar_are_refused(tmp_path: Path, copy: bool) -> None:
     delta = Delta(tmp_path / "t", fields(("d", "date", None, None)))
     rows = pa.table({"d": pa.array([None, date(1582, 10, 14)])})
     rows = rows.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
     delta.commit({"add": delta.add("f.parquet", rows)})
-    with pytest.raises(UnsupportedFile, match="column 'd' has the date 1582-10-14") as refused:
+    with pytest.raises(UnsupportedFile, match="column 'd' has an old date") as refused:
         adopt(tmp_path / "t", tmp_path / "in", copy=copy)
     assert "f.parquet" in str(refused.value) and refused.value.next_step
     assert not inlay.exists(tmp_path / "in")
