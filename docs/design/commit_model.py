@@ -1035,6 +1035,9 @@ EVERYTHING = Bounds(
     commits_before=2,
     left=9,
 )
+# That need more states than CI visits: `repair_moves_boundary` two writers, of whom one is let in when its
+# base comes back, and a collection of what the other has uploaded.
+RARE = {"repair_moves_boundary": "a boundary of another history"}
 # Visited whole by `Reduced`.
 WHOLE = (
     Bounds("all but the operator", writers=3, collectors=2, lost=1, hours=2, skew=1),
@@ -1058,6 +1061,7 @@ WHOLE = (
         repairs=1,
         commits_before=3,
     ),
+    Bounds("a boundary of another history", 2, 1, operator=1, repairs=1, hours=1),
     Bounds("two deeds", writers=2, lost=1, late=True, operator=2, repairs=2, commits_before=3),
 )
 # Every actor at once: as far as `--most` goes, and beyond that by random walks.

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.conftest import Run
 
@@ -164,3 +166,48 @@ def test_an_interrupt_while_modules_are_loaded_ends_without_a_traceback(
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ran.returncode == 130
     assert "Traceback" not in ran.stderr
+
+
+def test_a_thread_of_arrows_that_outlives_the_command_does_not_change_its_exit() -> None:
+    # Arrow reads ahead through a Python object; that read returns while the interpreter is torn down.
+    script = (
+        "import io, os, sys, time\n"
+        "import pyarrow as pa\n"
+        "from pyarrow import csv\n"
+        "asked, ended = os.pipe(), os.pipe()\n"
+        "class Source(io.RawIOBase):\n"
+        "    left = [b'a\\n1\\n', b'2\\n', b'3\\n']\n"
+        "    def readable(self): return True\n"
+        "    def read(self, size=-1):\n"
+        "        found = Source.left.pop(0) if Source.left else b''\n"
+        "        if found: return found\n"
+        "        os.write(asked[1], b'x')\n"
+        "        return os.read(ended[0], 1)\n"
+        "reader = csv.open_csv(pa.PythonFile(Source(), mode='r'))\n"
+        "os.read(asked[0], 1)\n"
+        "class Last:\n"
+        "    def __del__(self, write=os.write, sleep=time.sleep, to=ended[1]):\n"
+        "        write(to, b'\\n')\n"
+        "        sleep(1)\n"
+        "last = Last()\n"
+        "last.itself = last\n"
+        "sys.argv = ['inlay', '--version']\n"
+        "from inlay.cli import main\n"
+        "main()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=90)
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout
+
+
+def test_a_warning_is_a_note_without_a_place_in_the_source(tmp_path: Path) -> None:
+    noted = pa.field("id", pa.int64(), metadata={"PARQUET:other": "1"})
+    pq.write_table(pa.table({"id": [1]}, schema=pa.schema([noted])), tmp_path / "noted.parquet")
+    ran = subprocess.run(
+        [sys.executable, "-m", "inlay", "create", "people", "--like", "noted.parquet"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0
+    assert ran.stderr.startswith("note:  Arrow metadata is not kept by a table: id.PARQUET:other")
+    assert ran.stderr.count("\n") == 1

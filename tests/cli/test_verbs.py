@@ -99,6 +99,26 @@ def test_update_sets_columns_where_the_condition_is_true(inlay: Run, people: str
     assert sorted(names(inlay, people)) == ["Ada L.", "Bob", "Cy"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("update", "people", "--where", "id = 1", "--set", "name = 'x'", "--set", "name='y'"),
+        ("set", "people", "delete.mode=vector", "delete.mode=tombstone"),
+        ("alter", "people", "--add", "a int", "--add", "a string"),
+        ("alter", "people", "--rename", "name=first", "--rename", "name=last"),
+        ("alter", "people", "--widen", "id=decimal(20,0)", "--widen", "id=double"),
+        ("alter", "people", "--comment", "id=one", "--comment", "id=two"),
+        ("alter", "people", "--add", "a int", "--default", "a=1", "--default", "a=2"),
+        ("delete", "people", "--where", "id = 1", "--metadata", "job=1", "--metadata", "job=2"),
+        ("create", "more", "--schema", "id int", "--set", "sort_by=id", "--set", "sort_by="),
+    ],
+)
+def test_a_name_given_twice_is_refused(inlay: Run, people: str, arguments: tuple[str, ...]) -> None:
+    """The last would count, and nothing say so."""
+    assert "is given twice for" in inlay(*arguments, code=2).err
+    assert inlay("count", people, "--json").json == {"rows": 3, "version": 2}
+
+
 def test_upsert_replaces_rows_with_the_same_key(inlay: Run, people: str, tmp_path: Path) -> None:
     (tmp_path / "changes.csv").write_text("id,name,born\n2,Bea,1950-01-01\n9,Ivy,\n")
     inlay("upsert", people, "changes.csv")

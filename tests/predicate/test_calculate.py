@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import re
 import uuid
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 
 import duckdb
 import pyarrow as pa
@@ -256,6 +256,14 @@ def ours(text, table):
     return calculate(whole(text), batch, columns_of(SCHEMA)).to_pylist()
 
 
+def value_of(text, table):
+    """Of an expression of any type."""
+    node = Calculator(text, SCHEMA).expression(
+        Folder(text, SCHEMA, lambda: NOW).fold(parse_text(text))
+    )
+    return calculate(node, table.combine_chunks().to_batches()[0], columns_of(SCHEMA)).to_pylist()
+
+
 def theirs(connection, text, table):
     connection.register("held", table)
     text = re.sub(r"\bat\b", '"at"', text)  # a keyword there
@@ -376,6 +384,8 @@ ONE = table_of(
         ("CAST(seen AS VARCHAR) = '2026-01-31 12:00:00+00'", True),
         ("CAST('2026-01-31 13:00:00+01' AS TIMESTAMPTZ) = seen", True),
         ("CAST(CAST(at AS VARCHAR) || '+01' AS TIMESTAMPTZ) < seen", True),
+        ("CAST(y AS DECIMAL(3, 0)) = 3 AND CAST(-y AS DECIMAL(3, 0)) = -3", True),
+        ("CAST(DOUBLE '2.4999999999999996' AS DECIMAL(3, 0)) = 2", True),
         ("left(name, -1) = 'Ad' AND right(name, 1) = 'a' AND right(name, 0) = ''", True),
     ],
 )
@@ -399,12 +409,35 @@ def test_values_that_are_easily_got_wrong(text, value):
         "d + INTERVAL '9999999 months' > d",
         "CAST(name AS TIMESTAMPTZ) = seen",
         "CAST(name AS TIME) = TIME '12:00'",
+        "CAST(y * 1e300 AS FLOAT) > 0",
+        "CAST('1e300' || left(name, 0) AS FLOAT) > 0",
     ],
 )
 def test_what_a_row_does_not_allow_is_refused_without_its_value(text):
     with pytest.raises(NotCalculable) as caught:
         ours(text, ONE)
     assert "Ada" not in str(caught.value) and "9223" not in str(caught.value)
+
+
+@given(
+    st.floats(-1e17, 1e17)
+    | st.tuples(st.integers(-(10**6), 10**6), st.integers(0, 12)).map(lambda t: t[0] / 2 ** t[1])
+    | st.tuples(st.integers(-2000, 2000), st.sampled_from([-math.inf, math.inf])).map(
+        lambda t: math.nextafter((t[0] + 0.5) / 100, t[1])
+    ),
+    st.integers(0, 10),
+)
+def test_doubles_become_decimals_half_away_from_zero(number, scale):
+    with localcontext(prec=100):
+        exact = Decimal(number).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+    cast = f"CAST(x AS DECIMAL(38, {scale}))"
+    assert value_of(cast, table_of([{"x": number}])) == [exact]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e39])
+def test_doubles_that_are_no_decimal_are_refused(number):
+    with pytest.raises(NotCalculable):
+        value_of("CAST(x AS DECIMAL(38, 0))", table_of([{"x": number}]))
 
 
 def test_rows_that_are_left_out_first_do_not_fail():

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import inlay
@@ -177,3 +178,25 @@ def test_a_scan_takes_an_order() -> None:
     with pytest.raises(InvalidRequest, match="needs a limit"):
         table.scan(order_by="x")
     assert table.scan(order_by="x", limit=0).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("order", ["s", "s DESC", "s NULLS FIRST", "s DESC NULLS FIRST"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 9])
+def test_text_that_is_not_utf_8_has_its_place_in_an_order(
+    tmp_path: Any, order: str, limit: int
+) -> None:
+    """Files of other writers may hold such; its bytes are compared."""
+    texts = [[b"b", b"\xff\xfe", b"a"], [None, b"\xfe", b"z"], [b"c", b"\xff"]]
+    t = inlay.create(tmp_path / "t", pa.schema([("s", pa.string()), ("n", pa.int64())]))
+    for n, part in enumerate(texts):
+        column = pa.array(part, pa.binary()).view(pa.string())
+        numbers = pa.array(range(n * 10, n * 10 + len(part)), pa.int64())
+        pq.write_table(pa.table({"s": column, "n": numbers}), tmp_path / f"{n}.parquet")
+    t.ingest([(tmp_path / f"{n}.parquet").as_uri() for n in range(len(texts))])
+    rows = [(held, n * 10 + m) for n, part in enumerate(texts) for m, held in enumerate(part)]
+    known = sorted((r for r in rows if r[0] is not None), reverse="DESC" in order)
+    null = [row for row in rows if row[0] is None]
+    expected = [n for _, n in (null + known if "FIRST" in order else known + null)][:limit]
+    assert (
+        t.scan(columns=["n"], order_by=order, limit=limit).to_arrow()["n"].to_pylist() == expected
+    )

@@ -40,7 +40,10 @@ def test_every_promise_holds_in_every_state(bounds):
     assert found.states > 300
 
 
-@pytest.mark.parametrize("rule", model.RULES)
+FREQUENT = [rule for rule in model.RULES if rule not in model.RARE]
+
+
+@pytest.mark.parametrize("rule", FREQUENT)
 def test_without_a_rule_its_promise_is_broken(rule):
     promise, behind = model.RULES[rule]
 
@@ -74,7 +77,7 @@ def test_one_state_for_many_holds_what_all_of_them_hold(bounds):
     assert found.states > 100
 
 
-@pytest.mark.parametrize("rule", [r for r in model.RULES if r != "erasure_moves_boundary"])
+@pytest.mark.parametrize("rule", [r for r in FREQUENT if r != "erasure_moves_boundary"])
 def test_one_state_for_many_breaks_where_all_of_them_break(rule):
     """What is left out of the states hides no mistake: each is found, by a way that can be walked again."""
     promise, behind = model.RULES[rule]
@@ -90,6 +93,16 @@ def test_one_state_for_many_breaks_where_all_of_them_break(rule):
         assert found.way
         return
     pytest.fail(f"without {rule} nothing breaks")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rule", model.RARE)
+def test_without_a_rule_that_is_rarely_needed_its_promise_is_broken(rule):
+    bounds = next(each for each in model.WHOLE if each.name == model.RARE[rule])
+    promise = model.RULES[rule].promise
+    found = model.check(model.Reduced(bounds, model.left_out(rule)), promises=[promise])
+    assert found.broken == promise
 
 
 @pytest.mark.slow

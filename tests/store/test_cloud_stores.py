@@ -18,12 +18,13 @@ import pytest
 
 import inlay
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, KeyTaken, StoreUnavailable
+from inlay.local.fault_proxy import Fault, FaultProxy, Passing
 from inlay.storage import azure_account, gcs, rest
 from inlay.storage.azure import AzureStore
 from inlay.storage.base import IF_ABSENT, IfMatch, Location, Missing, Refused, Written
 from inlay.storage.gcs import GcsStore
 from inlay.storage.open import parse_location, store_at
-from inlay.storage.write_once import write_once
+from inlay.storage.write_once import complete_once, write_once
 
 from .conftest import ACCOUNT_KEY
 from .test_s3_store import Say, ScriptedS3
@@ -86,6 +87,42 @@ class TestLostAnswers:
         server.script = [Say(503), refusal(store, *UNMET[type(store)]), read]
         with pytest.raises(KeyTaken):
             write_once(store, "k", b"another")
+
+    @pytest.mark.parametrize("ours", [True, False])
+    def test_a_completion_is_refused_whoever_made_what_is_there(
+        self, gcs_store: GcsStore, gcs_env: str, monkeypatch: pytest.MonkeyPatch, ours: bool
+    ) -> None:
+        """What its first try has made, or somebody else in between: the caller compares."""
+        monkeypatch.setattr(rest, "_FIRST_BACKOFF_SECONDS", 0.001)
+        store = gcs_store
+        upload = store.create_multipart("k")
+        part = store.upload_part("k", upload, 1, b"three")
+        fault: Fault = "reset_after" if ours else "reset_before"
+        met: list[Fault] = []
+
+        def plan(passing: Passing) -> Fault | None:
+            if "/compose" not in passing.target or met:
+                return None
+            met.append(fault)
+            if not ours:
+                store.put("k", b"3", condition=IF_ABSENT)
+            return fault
+
+        with FaultProxy(gcs_env, plan) as proxy:
+            through = GcsStore(store.bucket, endpoint_url=proxy.endpoint_url)
+            answer = through.complete_multipart("k", upload, [part], condition=IF_ABSENT)
+        assert met == [fault]
+        assert isinstance(answer, Refused)
+        assert answer.reason == "exists"
+        # Of what was made nothing else is left; what another stands in the way of stays an upload.
+        assert len(list(store.list_uploads("k"))) == (not ours)
+        if ours:
+            upload = store.create_multipart("q")
+            part = store.upload_part("q", upload, 1, b"three")
+            met.clear()
+            with FaultProxy(gcs_env, plan) as proxy:
+                through = GcsStore(store.bucket, endpoint_url=proxy.endpoint_url)
+                assert complete_once(through, "q", upload, [part], size=5).was_there
 
     @pytest.mark.parametrize("lost", [Say(0), Say(500), Say(503), Say(429), Say(408)])
     def test_a_swap_is_sent_once_and_its_outcome_is_unknown(

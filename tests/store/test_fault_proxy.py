@@ -153,6 +153,8 @@ def check(bench: Bench, name: str, fault: Fault, number: int, monkeypatch: Any) 
         assert isinstance(error, allowed), error.fields()
     finally:
         bench.fault = None
+    # What was held arrives when its client has done all that it does.
+    assert bench.proxy.deliver() == (fault == "held")
     found = content(bench.direct(root))
     if done:
         assert found == expected
@@ -220,6 +222,7 @@ def test_no_fault_lets_a_commit_in_on_a_pointer_that_went_back(bench, monkeypatc
             with pytest.raises(InlayError):
                 run(table)
             bench.fault = None
+            bench.proxy.deliver()
             ended = len(bench.proxy.passed) < number
             now = bench.store.get(pointer)
             assert isinstance(now, Got)
@@ -252,15 +255,18 @@ def test_each_fault_is_what_it_says(bench, monkeypatch):
             answered = False
             assert isinstance(error, AccessDenied if fault == "expired" else RetryError)
         bench.fault = None
-        if FATES[fault] is Fate.LATE:
+        if fault == "held":
+            assert not list(bench.store.list(key))
+            assert bench.proxy.deliver() == 1
+        elif FATES[fault] is Fate.LATE:
             import time
 
             time.sleep(0.5)
         assert answered == (FATES[fault] in (Fate.DONE, Fate.TWICE))
         there = bool(list(bench.store.list(key)))
         assert there == (FATES[fault] not in (Fate.UNSENT, Fate.RACE)), fault
-    assert len(list(store.list("each/"))) == 7
+    assert len(list(store.list("each/"))) == 8
     bench.proxy.restart_count()
     bench.fault, bench.number = "late_listing", 1
-    assert len(list(store.list("each/"))) == 6
+    assert len(list(store.list("each/"))) == 7
     bench.fault = None

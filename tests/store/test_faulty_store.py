@@ -19,7 +19,7 @@ from inlay.storage.base import (
     Refused,
     Written,
 )
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent, once
+from inlay.storage.faults import Fate, FaultyStore, Killed, Request, Sent, once
 from inlay.storage.memory import MemoryStore
 
 SOURCE = Location("memory", "memory", "src")
@@ -150,6 +150,25 @@ def test_a_completion_can_land_and_say_no_such_upload() -> None:
     store = FaultyStore(inner, once(Fate.TWICE))
     assert isinstance(store.complete_multipart("k", upload, [part]), Missing)
     assert isinstance(inner.get("k"), Got)
+
+
+def test_a_client_that_sends_again_reports_the_second_answer() -> None:
+    inner = MemoryStore()
+    made = FaultyStore(inner, once(Fate.RESENT)).put("k", b"1", condition=IF_ABSENT)
+    assert isinstance(made, Written)
+    refused = FaultyStore(inner, once(Fate.RESENT)).put("k", b"1", condition=IF_ABSENT)
+    assert isinstance(refused, Refused)
+
+
+def test_what_was_sent_again_may_arrive_after_all_is_gone() -> None:
+    inner, held = MemoryStore(), list[Request]()
+    store = FaultyStore(inner, once(Fate.GHOST), later=held.append)
+    assert isinstance(store.put("k", b"1", condition=IF_ABSENT), Written)
+    assert isinstance(held[0](), Refused)
+    inner.delete(["k"])
+    assert isinstance(held[0](), Written)
+    with pytest.raises(ValueError, match="cannot meet"):
+        FaultyStore(inner, lambda sent: Fate.GHOST, later=held.append).delete(["k"])
 
 
 def test_an_unconditional_write_cannot_lose_a_race() -> None:

@@ -161,8 +161,8 @@ def create(
     lost = metadata_not_kept(schema) if isinstance(schema, pa.Schema) else []
     if lost:
         warnings.warn(
-            f"Arrow metadata is not kept by a table: {', '.join(lost)[:300]}. Comments of columns are "
-            '(b"comment"), and properties= takes what is of the whole table',
+            f"Arrow metadata is not kept by a table: {', '.join(lost)[:300]}. Comments of columns are kept "
+            '(b"comment" of a field), and properties of the table',
             stacklevel=2,
         )
     try:

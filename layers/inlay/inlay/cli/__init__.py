@@ -7,17 +7,36 @@ need when they run, so that `inlay --help` answers at once.
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import sys
+import traceback
+from contextlib import suppress
+from typing import NoReturn
 
 
-def main() -> None:
-    """The entry point."""
+def main() -> NoReturn:
+    """The entry point. It ends the process itself: while an interpreter is torn down, a thread of Arrow's
+    that still holds something of Python's aborts the process, after the work and with another exit code."""
+    code: object = 0
     try:
         _run()
     except KeyboardInterrupt:  # before a verb begins, while its modules are loaded
-        sys.exit(130)
+        code = 130
+    except SystemExit as done:
+        code = done.code or 0
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _run() -> None:

@@ -16,6 +16,7 @@ from inlay.cli.options import (
     RequestId,
     TableUri,
     Version,
+    assignments,
     noted,
     split_names,
 )
@@ -90,22 +91,29 @@ def alter(
     without a default, dropping a column that the key, the order, the partitioning or a pending delete
     needs.
     """
-    added = dict(_column(each) for each in add or ())
+    added: dict[str, pa.Field] = {}
+    for name, field in map(_column, add or ()):
+        if name in added:
+            raise InvalidRequest(
+                f"--add is given twice for {name[:80]!r}", next_step="Give it once"
+            )
+        added[name] = field
     with opened(table) as found:
         result = found.alter(
             add=added,
             defaults={
                 name: _literal(name, text, added)
-                for name, text in (_pair(each, "--default") for each in default or ())
+                for name, text in assignments(default, "--default", empty=False).items()
             },
             drop=split_names(drop),
-            rename=dict(_pair(each, "--rename") for each in rename or ()),
+            rename=assignments(rename, "--rename", empty=False),
             widen={
-                name: _type(text) for name, text in (_pair(each, "--widen") for each in widen or ())
+                name: _type(text)
+                for name, text in assignments(widen, "--widen", empty=False).items()
             },
             optional=split_names(optional),
             order=split_names(order),
-            comment=dict(_pair(each, "--comment", empty=True) for each in comment or ()),
+            comment=assignments(comment, "--comment"),
             primary_key=None if primary_key is None else split_names(primary_key),
             request_id=request_id,
             **noted(message, metadata),
@@ -223,13 +231,6 @@ def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
     if not isinstance(assignment.expression, Assigned):
         raise InvalidRequest(f"the default of {name!r} is no literal: {text[:80]!r}")
     return assignment.expression.value
-
-
-def _pair(text: str, what: str, *, empty: bool = False) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip() or not (empty or value.strip()):
-        raise InvalidRequest(f"{what} is written NAME=…, not {text[:80]!r}")
-    return name.strip(), value.strip()
 
 
 def register(app: typer.Typer) -> None:

@@ -18,6 +18,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
@@ -50,7 +51,9 @@ def failing_well(*, as_json: bool, arguments: Iterable[str] = ()) -> Iterator[No
 
 @contextmanager
 def ending_well() -> Iterator[None]:
-    """Around the whole command line: what no verb prints, such as help, fails well too."""
+    """Around the whole command line: what no verb prints, such as help, fails well too, and the library's
+    warnings are lines of words."""
+    warnings.showwarning = _note
     try:
         with failing_well(as_json=False):
             try:
@@ -79,6 +82,11 @@ def _printing() -> Iterator[None]:
             f"cannot write the output: {error.strerror or error}",
             next_step="Check the space left, or write elsewhere",
         ) from error
+
+
+def _note(message: Warning | str, *_place: object, **_more: object) -> None:
+    text = Text("note:  ", "bold").append(str(message), "not bold")
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
 def _give_up(stream: TextIO) -> None:

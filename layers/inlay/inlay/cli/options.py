@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -104,18 +105,25 @@ def text_format(
     return TextFormat(null=tuple(null or ()), delimiter=between, encoding=encoding, format=format)
 
 
-def assignment(text: str, what: str) -> tuple[str, str]:
-    """`name=value` → name, value."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise InvalidRequest(f"{what} is written NAME=VALUE, not {text[:80]!r}")
-    return name.strip(), value.strip()
+def assignments(given: Iterable[str] | None, what: str, *, empty: bool = True) -> dict[str, str]:
+    """`NAME=VALUE`, given several times. Raises `InvalidRequest` also for a name given twice: which of its
+    values counts would be a guess."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name or not (empty or value):
+            raise InvalidRequest(f"{what} is written NAME=VALUE, not {text[:80]!r}")
+        if name in found:
+            raise InvalidRequest(
+                f"{what} is given twice for {name[:80]!r}", next_step="Give it once"
+            )
+        found[name] = value
+    return found
 
 
 def noted(message: str | None, metadata: list[str] | None) -> dict[str, Any]:
     """The two options above as a `Table` takes them."""
-    given = dict(assignment(each, "--metadata") for each in metadata or ())
-    return {"message": message, "metadata": given or None}
+    return {"message": message, "metadata": assignments(metadata, "--metadata") or None}
 
 
 def split_partitions(given: list[str] | None) -> tuple[str, ...]:

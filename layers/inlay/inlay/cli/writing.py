@@ -19,7 +19,7 @@ from inlay.cli.options import (
     RequestId,
     TableUri,
     Where,
-    assignment,
+    assignments,
     noted,
     split_names,
     split_partitions,
@@ -107,7 +107,7 @@ def create(
             primary_key=split_names(primary_key),
             sort_by=split_names(sort_by),
             partition_by=split_partitions(partition_by),
-            properties=dict(assignment(each, "--set") for each in properties or ()),
+            properties=assignments(properties, "--set"),
             context=context,
         )
     facts = {"table": made.uri, "version": made.version, "columns": len(made.schema)}
@@ -222,7 +222,7 @@ def adopt(
             source,
             copy=copy,
             adopt_from=tuple(adopt_from or ()),
-            properties=dict(assignment(each, "--set") for each in properties or ()),
+            properties=assignments(properties, "--set"),
         )
     facts = {
         "table": context.uri,
@@ -387,7 +387,7 @@ def _explain_delete(table: Table, where: str, *, as_json: bool) -> None:
 
 def update(
     table: TableUri,
-    assignments: Annotated[
+    changes: Annotated[
         list[str],
         typer.Option(
             "--set",
@@ -412,7 +412,7 @@ def update(
 
     with opened(table, ref=ref) as found:
         result = found.update(
-            dict(assignment(each, "--set") for each in assignments),
+            assignments(changes, "--set", empty=False),
             where=TRUE if where is None else where,
             mode=mode,
             request_id=request_id,
@@ -500,7 +500,7 @@ def set_(
     """Set properties of the table. `inlay show` lists them with their defaults."""
     from inlay.format.properties import PROPERTIES, check_properties
 
-    given = dict(assignment(each, "a property") for each in properties)
+    given = assignments(properties, "a property")
     # Names of arguments of set_properties are none of properties.
     check_properties({k: v for k, v in given.items() if k not in PROPERTIES and "." not in k})
     with opened(table) as found:

@@ -19,6 +19,7 @@ which the wire brings it about:
 | `truncate` | LOST | half of the answer's body, or of its head, then the end |
 | `stall` | LOST | half of the answer's body, then nothing for `stall_seconds`, then a reset |
 | `late` | LATE | connection reset at once; the server does it after `stall_seconds` |
+| `held` | LATE | connection reset at once; the server does it when `deliver` is called |
 | `duplicate` | TWICE | the second answer |
 | `slow` | DONE | the answer in small pieces |
 | `late_listing` | DONE | a listing without its last object |
@@ -52,6 +53,7 @@ Fault = Literal[
     "slow",
     "duplicate",
     "late",
+    "held",
     "internal_error",
     "slow_down",
     "conflict",
@@ -68,6 +70,7 @@ FATES: Final[Mapping[Fault, Fate]] = {
     "slow": Fate.DONE,
     "duplicate": Fate.TWICE,
     "late": Fate.LATE,
+    "held": Fate.LATE,
     "internal_error": Fate.UNSENT,
     "slow_down": Fate.UNSENT,
     "conflict": Fate.RACE,
@@ -139,6 +142,7 @@ class FaultProxy:
         self.dropped = tuple(dropped)
         self.passed: list[Passing] = []
         self.faults: list[Fault] = []  # that were met, in order
+        self._held: list[tuple[_Message, str]] = []
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -158,6 +162,18 @@ class FaultProxy:
         if fault is not None:
             self.faults.append(fault)
         return passing, fault
+
+    def hold(self, request: _Message, method: str) -> None:
+        with self._lock:
+            self._held.append((request, method))
+
+    def deliver(self) -> int:
+        """Let the requests that were held arrive, in order; how many there were."""
+        with self._lock:
+            held, self._held = self._held, []
+        for request, method in held:
+            _ask(self.upstream, request, method)
+        return len(held)
 
     def restart_count(self) -> None:
         """The next request is number 1."""
@@ -237,30 +253,16 @@ class _Connection(socketserver.BaseRequestHandler):
             _linger(client)
             client.close()
             time.sleep(proxy.stall_seconds)
-            self._ask(request, method)
+            _ask(proxy.upstream, request, method)
             raise _Ended
-        answer = self._ask(request, method)
+        if fault == "held":
+            proxy.hold(request, method)
+            raise _reset(client)
+        answer = _ask(proxy.upstream, request, method)
         if fault == "duplicate":
-            answer = self._ask(request, method)
+            answer = _ask(proxy.upstream, request, method)
         self._answer(client, answer, fault)
         return held
-
-    def _ask(self, request: _Message, method: str) -> _Message:
-        with socket.create_connection(self.server.proxy.upstream, _SERVER_SECONDS) as upstream:
-            upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            upstream.sendall(request.whole)
-            head, held = _head(upstream, b"")
-            while head.startswith(b"HTTP/1.1 1"):
-                head, held = _head(upstream, held)
-            status = int(head.split(b" ", 2)[1])
-            if method == "HEAD" or status in (204, 304):
-                return _Message(head, b"")
-            fields = _fields(head)
-            if "content-length" in fields:
-                body, _ = _exactly(upstream, held, int(fields["content-length"]))
-                return _Message(head, body)
-            # Chunked, or until the end: the server is asked to close after this answer.
-            return _Message(head, held + _until_end(upstream, head, held))
 
     def _answer(self, client: socket.socket, answer: _Message, fault: Fault | None) -> None:
         if fault == "reset_after":
@@ -290,6 +292,24 @@ class _Connection(socketserver.BaseRequestHandler):
                 time.sleep(self.server.proxy.stall_seconds / _PIECES)
             return
         client.sendall(answer.whole)
+
+
+def _ask(upstream: tuple[str, int], request: _Message, method: str) -> _Message:
+    with socket.create_connection(upstream, _SERVER_SECONDS) as server:
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server.sendall(request.whole)
+        head, held = _head(server, b"")
+        while head.startswith(b"HTTP/1.1 1"):
+            head, held = _head(server, held)
+        status = int(head.split(b" ", 2)[1])
+        if method == "HEAD" or status in (204, 304):
+            return _Message(head, b"")
+        fields = _fields(head)
+        if "content-length" in fields:
+            body, _ = _exactly(server, held, int(fields["content-length"]))
+            return _Message(head, body)
+        # Chunked, or until the end: the server is asked to close after this answer.
+        return _Message(head, held + _until_end(server, head, held))
 
 
 def _head(connection: socket.socket, held: bytes) -> tuple[bytes, bytes]:

@@ -497,7 +497,7 @@ class _Parser:
         elif token.word in ("SIMILAR", "REGEXP", "RLIKE", "GLOB"):
             step = "LIKE and ILIKE know % and _; CONTAINS looks for a text"
         elif token.text == ",":
-            step = "A list stands in parentheses: x IN (1, 2)"
+            step = "A list stands in parentheses, x IN (1, 2); columns are set each by its own expression"
         elif before.kind == "word" and token.kind == "number":
             step = "A comparison such as = is missing between them"
         elif token.kind == "word" and (near := get_close_matches(token.word, _FOLLOWING, n=1)):

@@ -37,6 +37,8 @@ class Fate(Enum):
     UNSENT = "failed before it arrived"
     LOST = "done, the answer lost"
     TWICE = "done, the answer lost, sent again by the SDK, which reports the second answer"
+    RESENT = "failed before it arrived, sent again by the client, which reports the second answer"
+    GHOST = "on its way, sent again by the client, which reports that answer; done again later"
     RACE = "409: refused in a race, nothing done"
     LATE = "given up by its sender, done some time later"
     KILLED_BEFORE = "the process died before it was sent"
@@ -48,6 +50,8 @@ _ANY: Final = (Fate.DONE, Fate.UNSENT, Fate.LOST, Fate.KILLED_BEFORE, Fate.KILLE
 _REPEATED: Final = frozenset({"put", "copy", "delete", "complete_multipart"})
 # Requests whose answer is not needed to continue, so that they can be delayed for long.
 _LATE: Final = frozenset({"put", "copy", "delete"})
+# For those that a client repeats under a condition, the second answer may be about what others did.
+_GHOSTS: Final = frozenset({"put", "copy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +120,18 @@ class _Process:
             *_ANY,
             *((Fate.TWICE,) if asked.verb in _REPEATED else ()),
             *((Fate.RACE,) if asked.conditional else ()),
+            *((Fate.RESENT,) if asked.conditional else ()),
             *((Fate.LATE,) if self.later is not None and asked.verb in _LATE else ()),
+            *((Fate.GHOST,) if self._may_haunt(asked) else ()),
         )
         with self._lock:
             if self._dead:
                 raise Killed
             self._number += 1
             return Sent(self._number, asked.verb, asked.key, possible)
+
+    def _may_haunt(self, asked: Asked) -> bool:
+        return self.later is not None and asked.conditional and asked.verb in _GHOSTS
 
     def die(self) -> NoReturn:
         with self._lock:
@@ -133,8 +142,8 @@ class _Process:
 class FaultyStore(WrappedStore):
     """`inner` as one process sees it. Give each simulated process its own `FaultyStore`.
 
-    `again` runs before the second sending of `TWICE`; `later` takes the request of a `LATE`, which is
-    called when it arrives: without it no request is late.
+    `again` runs before the second sending of `TWICE`, `RESENT` and `GHOST`; `later` takes the request of a
+    `LATE` or `GHOST`, which is called when it arrives: without it no request is late.
     """
 
     def __init__(
@@ -183,6 +192,12 @@ class FaultyStore(WrappedStore):
                 assert process.later is not None
                 process.later(send)
                 raise StoreUnavailable("the request is still on its way", key=sent.key)
+            case Fate.RESENT:
+                return self._resend(sent, send)
+            case Fate.GHOST:
+                assert process.later is not None
+                process.later(send)
+                return self._resend(sent, send)
         answer = send()
         match fate:
             case Fate.LOST:
@@ -190,7 +205,11 @@ class FaultyStore(WrappedStore):
             case Fate.KILLED_AFTER:
                 process.die()
             case Fate.TWICE:
-                if process.again is not None:
-                    process.again(sent)
-                return send()
+                return self._resend(sent, send)
         return answer
+
+    def _resend(self, sent: Sent, send: Callable[[], T]) -> T:
+        """A further attempt of the client's own, of which the caller knows nothing."""
+        if self._process.again is not None:
+            self._process.again(sent)
+        return send()

@@ -491,19 +491,18 @@ class GcsStore:
         if first.get("metadata"):
             described["metadata"] = first["metadata"]
         answer = self._compose(key, sources, described, wanted, condition)
-        done: Written | None = None
         if answer.done:
-            done = _written(answer)
-        elif answer.attempt > 1 and not isinstance(condition, IfMatch):
-            # An earlier attempt may have landed.
+            self._forget(key, upload_id)
+            return _written(answer)
+        refused = self._refused(key, answer, condition)
+        if answer.attempt > 1 and refused.reason == "exists":
+            # An earlier attempt may have landed. That is for the caller to compare, as of a PUT; but nobody
+            # would ask for these parts again, and a target of the same size needs them no more.
             there = self.head(key)
             size = sum(staged[part.number].size for part in parts)
             if isinstance(there, Head) and there.info.size == size:
-                done = Written(there.info.etag, there.date_us, there.info.version_id)
-        if done is None:
-            return self._refused(key, answer, condition)
-        self._forget(key, upload_id)
-        return done
+                self._forget(key, upload_id)
+        return refused
 
     def _join(self, name: str, sources: Sequence[tuple[str, str]]) -> tuple[str, str]:
         answer = self._compose(name, sources, {"contentType": _PLAIN_TYPE}, None, None)

@@ -38,11 +38,13 @@ class Odds:
     late: float = 0.01
     slow: float = 0.02
     killed: float = 0.002
+    resent: float = 0.01
+    ghost: float = 0.01
     # Those who wait for nobody, such as an erasure for the life of a writer, cannot bear it.
     stalled: float = 0.0
 
 
-CALM = Odds(0, 0, 0, 0, 0, 0, 0)
+CALM = Odds(0, 0, 0, 0, 0, 0, 0, 0, 0)
 NAMES = tuple(field.name for field in fields(Odds))
 _FATES = {
     "unsent": Fate.UNSENT,
@@ -51,6 +53,8 @@ _FATES = {
     "race": Fate.RACE,
     "late": Fate.LATE,
     "killed": Fate.KILLED_BEFORE,
+    "resent": Fate.RESENT,
+    "ghost": Fate.GHOST,
 }
 
 

@@ -81,6 +81,8 @@ HASTY_COMPACTOR = tidier(compact, times=8, pause=1)
 
 CROWD = Scene(full_cast)
 OPERATED = Scene(operators_cast, Odds(slow=0.1, lost=0.05))
+# The same where clients have to send most of what they create again.
+RESENT = Scene(operators_cast, Odds(slow=0.1, lost=0.05, resent=0.3))
 
 
 def _replaced(counts: Mapping[str, int], **acts: Act) -> Cast:
@@ -105,7 +107,7 @@ REPLACED = Scene(
         }
         | {"erase": 1, "collect": 1},
     ),
-    Odds(slow=0.1, late=0),
+    Odds(slow=0.1, late=0, ghost=0),
 )
 
 # Nothing but the look after the swap keeps their rows from coming twice, or from being lost.

@@ -227,7 +227,10 @@ class _Best:
         assert self.rows is not None
         key = self._order[0]
         [last] = self.rows.slice(self._limit - 1).combine_chunks().to_batches()
-        value = to_physical(column_at(self._paths[key.field_id], last)[0], key.kind)
+        try:
+            value = to_physical(column_at(self._paths[key.field_id], last)[0], key.kind)
+        except InvalidRequest:
+            return TRUE  # text of another writer that is not UTF-8: no literal, and nothing is left out
         null = IsNull(key.field_id)
         if value is None:
             return null if key.nulls_first else TRUE

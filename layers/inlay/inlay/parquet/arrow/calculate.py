@@ -428,9 +428,53 @@ def _part(kernel: Callable[[pa.Array], pa.Array]) -> Callable[[Apply, list[pa.Ar
         [value] = values
         if pa.types.is_null(value.type):
             return value.cast(pa.int64())
-        return kernel(_naive(value)).cast(pa.int64())
+        return kernel(_in_calendar(value)).cast(pa.int64())
 
     return part
+
+
+# Arrow's calendar counts years in 16 bits and takes days beyond for others; these are January 1 of the year
+# -32,766 and December 31 of 32,766.
+_FIRST_DAY, _LAST_DAY = -12_687_063, 11_248_372
+
+
+def _in_calendar(value: pa.Array) -> pa.Array:
+    """Dates and timestamps, in UTC, that Arrow's calendar knows."""
+    naive = _naive(value)
+    days = naive.cast(pa.int32()) if pa.types.is_date(naive.type) else _whole_days(naive)
+    ends = pc.min_max(days)
+    least, greatest = ends["min"].as_py(), ends["max"].as_py()
+    if least is not None and (least < _FIRST_DAY or greatest > _LAST_DAY):
+        raise pa.ArrowInvalid("beyond the calendar")
+    return naive
+
+
+def _whole_days(moments: pa.Array) -> pa.Int64Array:
+    """Days since 1970 of timestamps, all of them. (Arrow's rounding down wraps near the least one.)"""
+    day = NANOS_PER_DAY // NANOS_PER_UNIT[moments.type.unit]
+    count = moments.cast(pa.int64())
+    return _floor_divided(count, day)
+
+
+def _floor_divided(count: pa.Array, by: int) -> pa.Int64Array:
+    towards_zero = pc.divide(count, by)
+    early = pc.less(count, pc.multiply(towards_zero, by)).cast(pa.int64())
+    return pc.subtract(towards_zero, early)
+
+
+def _time_of_day(moments: pa.Array) -> pa.Int64Array:
+    """Units since midnight."""
+    day = NANOS_PER_DAY // NANOS_PER_UNIT[moments.type.unit]
+    count = moments.cast(pa.int64())
+    past = pc.subtract(count, pc.multiply(pc.divide(count, day), day))
+    return pc.if_else(pc.less(past, 0), pc.add(past, day), past)
+
+
+def _floored(value: pa.Array, unit: str) -> pa.Array:
+    found = pc.floor_temporal(_in_calendar(value), unit=unit)
+    if pc.any(pc.greater(found, value), min_count=0).as_py():
+        raise pa.ArrowInvalid("the start of the unit is before the first moment")
+    return found
 
 
 def _truncated(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -446,7 +490,21 @@ def _truncated(node: Apply, values: list[pa.Array]) -> pa.Array:
         "microsecond",
     ):
         return value
-    return pc.floor_temporal(_naive(value), unit=unit).cast(_naive(value).type).view(value.type)
+    naive = _naive(value)
+    floored = _monday(naive) if unit == "week" else _floored(naive, unit).cast(naive.type)
+    return floored.view(value.type)
+
+
+def _monday(value: pa.Array) -> pa.Array:
+    """The start of the week. (Arrow's wraps near the last moment as well.)"""
+    dated = pa.types.is_date(value.type)
+    days = value.cast(pa.int32()).cast(pa.int64()) if dated else _whole_days(value)
+    # 1970 began on a Thursday.
+    start = pc.subtract(pc.multiply(_floor_divided(pc.add(days, 3), 7), 7), 3)
+    if dated:
+        return start.cast(pa.int32()).cast(value.type)
+    day = NANOS_PER_DAY // NANOS_PER_UNIT[value.type.unit]
+    return pc.multiply_checked(start, day).cast(value.type)
 
 
 def _days_later(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -474,7 +532,7 @@ def _later(node: Apply, values: list[pa.Array]) -> pa.Array:
 def _months_later(moments: pa.Array, months: int) -> pa.Array:
     """Units since 1970; a day that its month lacks becomes the month's last."""
     day = NANOS_PER_DAY // NANOS_PER_UNIT[moments.type.unit]
-    days = _floored(moments, "day")
+    moments = _in_calendar(moments)
     year, month = pc.year(moments), pc.month(moments)
     # Counted from 400,000 years back, where no division rounds up.
     count = pc.add(pc.add(pc.multiply(pc.add(year, _SHIFT), 12), pc.subtract(month, 1)), months)
@@ -485,8 +543,7 @@ def _months_later(moments: pa.Array, months: int) -> pa.Array:
     moved = pc.add(
         first, pc.min_element_wise(pc.subtract(pc.day(moments), 1), last, skip_nulls=False)
     )
-    of_day = pc.subtract(moments.cast(pa.int64()), days.cast(pa.int64()))
-    return pc.add_checked(pc.multiply_checked(moved, day), of_day)
+    return pc.add_checked(pc.multiply_checked(moved, day), _time_of_day(moments))
 
 
 _SHIFT = 400_000
@@ -627,9 +684,7 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
         return _from_text(value, to)
     if to.is_float:
         doubles = _doubles(value.cast(pa.int8()) if pa.types.is_boolean(value.type) else value)
-        return (
-            doubles if to.name == "double" else doubles.cast(wanted, safe=False).cast(pa.float64())
-        )
+        return doubles if to.name == "double" else _to_float(doubles)
     if to.is_integer:
         return _to_integer(value, wanted)
     if to.name == "decimal":
@@ -640,13 +695,14 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
         return _to_text(value, given)
     if to.name == "time" and given.name != "time":
         naive = _naive(value)
-        of_day = pc.subtract(naive.cast(pa.int64()), _floored(naive, "day").cast(pa.int64()))
-        nanos = pc.multiply(of_day, NANOS_PER_UNIT[naive.type.unit]).cast(pa.time64("ns"))
+        of_day = pc.multiply(_time_of_day(naive), NANOS_PER_UNIT[naive.type.unit])
+        nanos = of_day.cast(pa.time64("ns"))
         return nanos.cast(wanted, safe=False)
     if to.name in ("date", "timestamp", "timestamptz"):
         naive = _naive(value)
         if to.name == "date":
-            return naive if pa.types.is_date(naive.type) else _floored(naive, "day").cast(wanted)
+            dated = pa.types.is_date(naive.type)
+            return naive if dated else _whole_days(naive).cast(pa.int32()).cast(wanted)
         plain = pa.timestamp(to.unit)
         coarser = pa.types.is_timestamp(naive.type) and (
             NANOS_PER_UNIT[naive.type.unit] < NANOS_PER_UNIT[to.unit]
@@ -655,10 +711,6 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
         naive = _floored(naive, names[to.unit]) if coarser else naive
         return naive.cast(plain).view(wanted)
     return value.cast(wanted)
-
-
-def _floored(value: pa.Array, unit: str) -> pa.Array:
-    return pc.floor_temporal(value, unit=unit)
 
 
 def _to_integer(value: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -676,13 +728,32 @@ def _to_integer(value: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _to_decimal(value: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_floating(value.type):
-        return value.cast(wanted)
+        return _rounded_to_decimal(_doubles(value), wanted)
     exact = _exact(value)
     if exact.type.scale > wanted.scale:
         digits = min(exact.type.precision + 1, _WIDEST_DIGITS)
         exact = exact.cast(pa.decimal256(digits, exact.type.scale))
         exact = pc.round(exact, ndigits=wanted.scale, round_mode="half_towards_infinity")
     return exact.cast(wanted)
+
+
+def _rounded_to_decimal(doubles: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Halves away from zero. Arrow rounds them to even, so it is given twenty digits more: a double and a
+    half that it is not differ in the first seventeen. One too large for these has no fraction to round."""
+    scale = min(wanted.scale + 20, _WIDEST_DIGITS)
+    small = pc.fill_null(pc.less(pc.abs(doubles), 10.0 ** (_WIDEST_DIGITS - 1 - scale)), True)
+    fine = pc.if_else(small, doubles, 0.0).cast(pa.decimal256(_WIDEST_DIGITS, scale))
+    near = pc.round(fine, ndigits=wanted.scale, round_mode="half_towards_infinity").cast(wanted)
+    return pc.if_else(small, near, pc.if_else(small, 0.0, doubles).cast(wanted))
+
+
+def _to_float(doubles: pa.Array) -> pa.Array:
+    """The nearest floats, as doubles."""
+    floats = doubles.cast(pa.float32(), safe=False).cast(pa.float64())
+    overflown = pc.and_(pc.is_inf(floats), pc.is_finite(doubles))
+    if pc.any(overflown, min_count=0).as_py():
+        raise pa.ArrowInvalid("beyond the range of a float")
+    return floats
 
 
 def _to_text(value: pa.Array, given: Primitive) -> pa.Array:
@@ -692,7 +763,7 @@ def _to_text(value: pa.Array, given: Primitive) -> pa.Array:
         return value.cast(pa.string())
     naive = _naive(value)
     if given.name != "time":
-        years = pc.year(naive)
+        years = pc.year(_in_calendar(naive))
         if pc.any(pc.or_(pc.less(years, 1), pc.greater(years, 9999)), min_count=0).as_py():
             raise pa.ArrowInvalid("a year of other than four digits")
     texts = naive.cast(pa.string())
@@ -723,7 +794,7 @@ def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
         value = pc.replace_substring_regex(value, r"^\+", "")
     if to.is_float:
         doubles = value.cast(pa.float64())
-        return doubles if to.name == "double" else doubles.cast(wanted).cast(pa.float64())
+        return doubles if to.name == "double" else _to_float(doubles)
     if to.name == "decimal":
         return _to_decimal(value.cast(pa.decimal256(_WIDEST_DIGITS, 38)), wanted)
     return value.cast(wanted)

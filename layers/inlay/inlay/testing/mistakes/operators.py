@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import ExitStack
+from threading import get_ident
 from typing import Any
 
 from inlay.errors import KeyTaken
@@ -12,6 +13,8 @@ from inlay.format.keys import archive_version
 from inlay.ops.commit import driver as commit_module
 from inlay.ops.metadata import load as load_module
 from inlay.ops.verify import repair as repair_module
+from inlay.storage.base import IF_ABSENT, Got, Refused, Written
+from inlay.storage.faults import FaultyStore
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
 
@@ -39,6 +42,29 @@ def look_for_no_successor(stack: ExitStack) -> None:
             return original(ctx, loaded, wait)
 
     original = swap_in(stack, commit_module, "archive", archive)
+
+
+@mutation(scenes.RESENT)
+def take_what_a_retry_meets_for_ones_own(stack: ExitStack) -> None:
+    """A client whose create is refused when it is sent again reads what is there, and is done if that has
+    its bytes: as if nobody else wrote these."""
+    resent: set[int] = set()
+
+    def resend(self: Any, sent: Any, send: Any) -> Any:
+        resent.add(get_ident())
+        return again(self, sent, send)
+
+    def put(self: Any, key: str, body: bytes, *, condition: Any = None, **more: Any) -> Any:
+        resent.discard(get_ident())
+        answer = original(self, key, body, condition=condition, **more)
+        if condition is IF_ABSENT and isinstance(answer, Refused) and get_ident() in resent:
+            there = self.inner.get(key)
+            if isinstance(there, Got) and there.body == body:
+                return Written(there.etag, there.date_us, there.version_id)
+        return answer
+
+    again = swap_in(stack, FaultyStore, "_resend", resend)
+    original = swap_in(stack, FaultyStore, "put", put)
 
 
 @mutation(scenes.OPERATED)
