@@ -246,6 +246,37 @@ def test_what_the_caller_has_made_for_one_process_is_refused_in_a_child(tmp_path
         pickle.dumps(store)
 
 
+def test_a_child_forked_while_its_parent_draws_progress_draws_its_own(uri, monkeypatch):
+    made = inlay.create(uri, SCHEMA)
+    for n in range(2):
+        made.append(rows(n))
+    table = inlay.open(uri, progress=True)
+    report = table._ctx.progress
+    parent, drawing, go_on = os.getpid(), threading.Event(), threading.Event()
+
+    class Drawn:
+        def update(self, what: str, done: int, total: int | None) -> None:
+            if os.getpid() == parent:
+                drawing.set()
+                go_on.wait(HUNG_SECONDS)
+
+    for name in ("_Rich", "_Tqdm"):
+        monkeypatch.setattr(f"inlay.progress.{name}", Drawn)
+    working = threading.Thread(target=report, args=("files read", 1, 2))
+    working.start()
+    assert drawing.wait(HUNG_SECONDS)
+
+    def child() -> list[int]:
+        report("files read", 1, 2)
+        return ids_of(table)
+
+    try:
+        assert in_fork(child)() == [0, 1]
+    finally:
+        go_on.set()
+        working.join(HUNG_SECONDS)
+
+
 def test_memory_is_of_one_process():
     table = inlay.create(f"memory://{uuid.uuid4().hex}/t", SCHEMA)
     table.append(rows(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 
 import pandas as pd
 import pyarrow as pa
@@ -12,14 +13,32 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay.ops.maintain.rewrite_file as rewriting
-from inlay.format.predicate import Comparison, Like, Literal, Predicate
+from inlay.format.predicate import (
+    And,
+    Comparison,
+    In,
+    Like,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+)
 from inlay.format.schema import Primitive
 from inlay.ops.commit.driver import commit
 from inlay.ops.erase.kept import WITHHELD
 from inlay.ops.erase.receipt import verify_receipt
-from inlay.parquet.footer.fields import File
+from inlay.parquet.footer.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
+from inlay.parquet.footer.thrift import (
+    STRUCT,
+    Items,
+    Struct,
+    binary,
+    encode_struct,
+    unpack,
+)
 from inlay.plan.change import Change, SetProperties
 from inlay.plan.pruning.literals import texts_of
 
@@ -51,11 +70,39 @@ def written(table: pa.Table, pairs: dict[str, str], *, created_by: str = "") -> 
         writer.write_table(table, row_group_size=3)
         writer.add_key_value_metadata(pairs)
     body = sink.getvalue()
-    if not created_by:
-        return body
+    return with_footer(body, {File.CREATED_BY: created_by.encode()}) if created_by else body
+
+
+def with_footer(body: bytes, fields: Struct) -> bytes:
+    """The file with these fields in its footer."""
     footer = decode_footer(body, file_size=len(body))
-    thrift = encode_struct({**footer.tree, File.CREATED_BY: created_by.encode()})
+    thrift = encode_struct({**footer.tree, **fields})
     return body[: footer.start] + thrift + trailer(len(thrift))
+
+
+def with_unknown(place: str, name: str, table: pa.Table) -> bytes:
+    """A field that no version of the format defines, in the first row group or in the footer itself.
+    32767 is where the format lets extensions be: they repeat bounds of every row group."""
+    said = {binary(32767): b"\x01\x00" + name.encode() + b"\x00"}
+    body = written(table, {})
+    if place == "file":
+        return with_footer(body, said)
+    tree = decode_footer(body, file_size=len(body)).tree
+    first, *others = tree[File.GROUPS]
+    chunk, *columns = first[Group.COLUMNS]
+    meta = chunk[Chunk.META]
+    match place:
+        case "group":
+            first = {**first, **said}
+        case "chunk":
+            chunk = {**chunk, **said}
+        case "metadata":
+            chunk = {**chunk, Chunk.META: {**meta, **said}}
+        case "statistics":
+            stats = {**unpack(meta[Meta.STATISTICS]), **said}
+            chunk = {**chunk, Chunk.META: {**meta, Meta.STATISTICS: stats}}
+    first = {**first, Group.COLUMNS: Items(STRUCT, [chunk, *columns])}
+    return with_footer(body, {File.GROUPS: Items(STRUCT, [first, *others])})
 
 
 def named(name: str, ids: list[int]) -> pa.Table:
@@ -79,6 +126,21 @@ def metadata_within(name: str, table: pa.Table) -> bytes:
     return written(table.set_column(at, "visits", table["visits"].cast(kind)), {})
 
 
+def filtered(table: pa.Table, pairs: dict[str, str]) -> bytes:
+    """Bloom filters of one block, with every bit set: they may hold any value."""
+    sink = io.BytesIO()
+    options = {"name": {"ndv": 1, "fpp": 0.5}}
+    with pq.ParquetWriter(sink, table.schema, bloom_filter_options=options) as writer:
+        writer.write_table(table, row_group_size=3)
+        writer.add_key_value_metadata(pairs)
+    body = bytearray(sink.getvalue())
+    for group in decode_footer(body, file_size=len(body)).row_groups:
+        at = next(c.bloom_offset for c in group.columns if c.bloom_offset)
+        header, bits = bloom_length(bytes(body[at : at + BLOOM_HEADER_BYTES]))
+        body[at + header : at + header + bits] = b"\xff" * bits
+    return bytes(body)
+
+
 PLANTED: dict[str, Callable[[str, pa.Table], bytes]] = {
     "value": lambda name, table: written(table, {"who": name}),
     "name of a pair": lambda name, table: written(table, {name: "1", f"of.{name}": "2"}),
@@ -89,6 +151,10 @@ PLANTED: dict[str, Callable[[str, pa.Table], bytes]] = {
     "attributes": attributes,
     "metadata within": metadata_within,
     "writer": lambda name, table: written(table, {}, created_by=f"made for {name}"),
+    **{
+        f"unknown field of {place}": partial(with_unknown, place)
+        for place in ("file", "group", "chunk", "metadata", "statistics")
+    },
 }
 
 
@@ -107,6 +173,41 @@ def test_nothing_that_a_footer_says_is_left(
     assert find(people.store, Secret(name)) == []
     assert people.ids() == list(range(20, 29))
     assert receipt(people)["look"]["kept"] == []
+
+
+def _compared(op: Operator, value: str = NAME) -> Comparison:
+    return Comparison(2, op, Literal(Primitive("string"), value))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Not(_compared("!=")),
+        Not(Not(is_named())),
+        Not(And((_compared("!="), _compared("!=", "name 99")))),
+        And((_compared(">="), _compared("<="))),
+        Not(Or((_compared("<"), _compared(">")))),
+        Like(2, NAME),
+    ],
+    ids=["not unequal", "not not", "neither", "between", "not beside", "like"],
+)
+def test_a_value_is_named_however_the_condition_says_equal(
+    people: People, condition: Predicate
+) -> None:
+    body = filtered(rows([*range(20, 29)]), {"who": NAME})
+    people.ingest(land(people, "a.parquet", body))
+    assert [f for f in people.found(Secret(NAME)) if "bloom" in f]
+    people.erase(condition)
+    people.advance()
+    assert people.finish().receipts
+    assert people.found(Secret(NAME)) == []
+    assert people.ids() == list(range(20, 29))
+
+
+def test_what_a_condition_excludes_is_not_what_it_names() -> None:
+    kept = Comparison(2, "=", Literal(Primitive("string"), "kept"))
+    others = In(2, Primitive("string"), ("other1", "other2"))
+    assert texts_of(And((is_named(), Not(Or((kept, others)))))) == {NAME}
 
 
 def test_a_receipt_does_not_repeat_names_that_may_be_data(people: People) -> None:

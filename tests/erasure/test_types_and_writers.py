@@ -24,6 +24,9 @@ import inlay
 import inlay.plan.surgery.strategy as strategy
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.receipt import verify_receipt
+from inlay.parquet.footer import thrift
+from inlay.parquet.footer.fields import Chunk, File, Group, Physical
+from inlay.parquet.footer.footer import decode_footer
 from inlay.storage.base import Location
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 from inlay.storage.memory import MemoryStore
@@ -32,6 +35,7 @@ from ..maintenance.bench import Time
 from . import oracle
 from .bloom import filters, may_hold
 from .people import People
+from .test_named_in_footers import with_footer
 
 URI = "memory://b/tables/people"
 EPOCH = datetime(1970, 1, 1)
@@ -183,7 +187,29 @@ def by_polars(case: Case, table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-WRITERS = [by_pyarrow, by_pyarrow_with_categories, by_polars]
+def by_a_later_format(case: Case, table: pa.Table) -> bytes:
+    """Fields that the format does not define name her values, as they are in pages: in the footer itself or
+    in the entry of a column chunk."""
+    body = by_pyarrow(case, table)
+    footer = decode_footer(body, file_size=len(body))
+    kinds = {leaf.path[0]: leaf.type for leaf in footer.leaves}
+    values = [
+        # A decimal in a 64-bit integer has its bytes in the other order.
+        KINDS[n].stored(case.hers[n])[n == "owes" and kinds[n] is Physical.INT64]
+        for n in case.names
+    ]
+    said = {thrift.binary(32767): b"\x00".join([b"", *values, b""])}
+    groups = footer.tree[File.GROUPS]
+    if case.rng.random() < 0.5 or not groups:
+        return with_footer(body, said)
+    first, *others = groups
+    chunk, *columns = first[Group.COLUMNS]
+    chunk = {**chunk, Chunk.META: {**chunk[Chunk.META], **said}}
+    first = {**first, Group.COLUMNS: thrift.Items(thrift.STRUCT, [chunk, *columns])}
+    return with_footer(body, {File.GROUPS: thrift.Items(thrift.STRUCT, [first, *others])})
+
+
+WRITERS = [by_pyarrow, by_pyarrow_with_categories, by_polars, by_a_later_format]
 
 
 def new_case(seed: int) -> tuple[Case, People]:

@@ -173,3 +173,62 @@ def test_no_event_ends_in_anything_but_a_typed_outcome(seed: int, log: io.String
                 again = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
                 assert "sound" not in again, shown
         functions.orders().verify()
+
+
+S3_TEST = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2026-11-20T12:00:00.000Z"}
+
+
+def wrapped(body: str, rng: random.Random) -> str:
+    """As another service would hand a message on: SNS, EventBridge, S3 trying a queue out, nothing."""
+    match rng.randrange(6):
+        case 0:
+            return json.dumps(
+                {"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": body}
+            )
+        case 1:
+            inner = json.dumps({"Type": "Notification", "Message": body})
+            return json.dumps({"Type": "Notification", "Message": inner})
+        case 2:
+            return json.dumps(
+                {"source": "aws.s3", "detail-type": "Object Created", "detail": unwrapped(body)}
+            )
+        case 3:
+            return json.dumps({**S3_TEST, "Bucket": "inlay-123456789012-us-east-1"})
+        case 4:
+            return json.dumps([unwrapped(body)])
+        case _:
+            return body
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_records_of_other_functions_and_services_harm_no_neighbour(
+    seed: int, log: io.StringIO
+) -> None:
+    rng = random.Random(f"spliced {seed}")
+    sent = [event(name) for name in SEEDS]
+    records = [each for one in sent if isinstance(one, dict) for each in one.get("Records") or ()]
+    with fresh() as functions:
+        functions.create_orders(**{"publish.format": "v3"})
+        functions.land()
+        functions.replay("ingest.normal")
+        for _ in range(12):
+            function = rng.choice(("ingest", "delete", "rewrite"))
+            those = [copy.deepcopy(rng.choice(records)) for _ in range(rng.randint(1, 4))]
+            for at, each in enumerate(those):
+                if isinstance(each, dict):
+                    each["messageId"] = f"spliced-{at}"
+                    if isinstance(each.get("body"), str):
+                        each["body"] = wrapped(each["body"], rng)
+            batch = beside_a_sound_message(function, {"Records": those})
+            log.truncate(0)
+            log.seek(0)
+            shown = f"{function}: {json.dumps(those)[:3_000]}"
+            try:
+                answer = run(functions, function, batch)
+            except InternalFailure as error:
+                pytest.fail(f"{error}: {shown}\n{log.getvalue()[-3_000:]}")
+            assert "InternalFailure" not in log.getvalue(), shown
+            if isinstance(answer, dict):
+                again = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+                assert "sound" not in again, shown
+        functions.orders().verify()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import traceback
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inlay
 from inlay.errors import InvalidRequest
 from inlay.functions import observe
 from inlay.functions.arrivals import check_table_name
 
-from .conftest import Functions, event, fresh
+from .conftest import BUCKET, Functions, event, fresh
 from .test_budgets import batch
 
 TOKEN = "Zq7Mustermann"
@@ -103,6 +107,33 @@ def test_the_rewrite_queues_condition_is_not_told(functions: Functions, log: io.
     functions.invoke("rewrite", batch({"table": "orders", "delete": {TOKEN: 1}}))
     assert functions.queues.errors == ["InvalidPredicate", "InvalidRequest"]
     assert TOKEN not in told(functions, log)
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [
+        # 4 March 1512, and ends in 512 nanoseconds.
+        ([dt.date(1512, 3, 4)], {"org.apache.spark.legacyDateTime": ""}),
+        ([dt.datetime(1512, 3, 4, tzinfo=dt.UTC)], {"org.apache.spark.legacyDateTime": ""}),
+        ([1_707_048_000_151_234_512], {}),
+        (["Zq7Mustermann"], {}),
+    ],
+)
+def test_no_value_of_a_landed_file_is_told(
+    functions: Functions, log: io.StringIO, values: list[Any], written: dict[str, str]
+) -> None:
+    kind = {dt.date: pa.date32()}.get(type(values[0]), pa.timestamp("us", "UTC"))
+    inlay.create(f"memory://{BUCKET}/tables/orders", pa.schema([("at", kind)]))
+    held = pa.array(values, pa.timestamp("ns") if isinstance(values[0], int) else None)
+    rows = pa.table({"at": held}).replace_schema_metadata(written)
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, use_deprecated_int96_timestamps=isinstance(values[0], int))
+    functions.land(body=sink.getvalue().to_pybytes())
+    sent = json.dumps(event("ingest.normal")).replace("a481becd5170bb71a007d15066ae30c0", "")
+    functions.invoke("ingest", json.loads(sent.replace(r"\\\"eTag\\\": \\\"\\\", ", "")))
+    assert functions.queues.dead
+    said = told(functions, log)
+    assert "at" in said and not any(word in said for word in ("1512", "151234512", "Zq7"))
 
 
 def test_the_place_is_told(functions: Functions) -> None:

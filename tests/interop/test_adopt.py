@@ -397,6 +397,44 @@ def test_a_column_that_stands_only_in_metadata_needs_a_copy(tmp_path: Path) -> N
     assert not made.verify().findings
 
 
+@pytest.mark.parametrize(
+    ("spec", "values", "fits"),
+    [
+        ("s", ["xa", "xa"], True),
+        ("s", ["xa", "xb"], False),
+        ("truncate(1, s)", ["xa", "xb"], True),
+        ("truncate(1, s)", ["xa", "ya"], False),
+        ("truncate(1, s)", ["xa", None], False),
+        ("bucket(2, s)", ["xa", "xa"], True),
+    ],
+)
+def test_rows_of_another_partition_are_refused_though_the_footer_does_not_show_them(
+    tmp_path: Path, spec: str, values: list[str | None], fits: bool
+) -> None:
+    """Some of Iceberg's readers take the partition's value, and all leave files out by it."""
+    t = inlay.create(f"file://{tmp_path}/a", SCHEMA, partition_by=[spec])
+    t.append(pa.table({"id": [1, 2], "s": ["xa", "xa"]}))
+    t.publish()
+    version = (tmp_path / "a" / "metadata" / "version-hint.text").read_text()
+    table = Iceberg(f"file://{tmp_path}/a/metadata/v{version}.metadata.json")
+
+    def other(record: dict[str, Any]) -> None:
+        path = Path(record["file_path"].removeprefix("file://"))
+        found = pq.read_table(path)
+        found = found.set_column(1, found.schema.field(1), pa.array(values, pa.string()))
+        pq.write_table(found, path, write_statistics=False)
+        record["file_size_in_bytes"] = path.stat().st_size
+
+    table.edit_files(other)
+    if fits:
+        made = adopt(table.metadata, tmp_path / "b")
+        assert made.scan().to_arrow()["s"].to_pylist() == values
+        return
+    with pytest.raises(CorruptTable, match="rows of another partition"):
+        adopt(table.metadata, tmp_path / "b")
+    assert not inlay.exists(tmp_path / "b")
+
+
 def test_a_table_in_another_store_is_refused(tmp_path: Path) -> None:
     t = inlay.create("memory://adopt/tables/a", SCHEMA)
     t.append(rows(0, 30))

@@ -594,14 +594,22 @@ def test_int96_with_deleted_rows_is_written_again_without_them(
 @pytest.mark.parametrize(
     ("nanos", "metadata", "says"),
     [
-        (1, {}, r"column 't' has the INT96 time 1970-01-01 00:00:00.000000001, with nanoseconds"),
-        (-(10**18) * 3, {"org.apache.spark.version": "3.0.1"}, "1874-.*old writer of the file"),
-        (-(10**18) * 3, {"org.apache.spark.legacyINT96": ""}, "1874-.*old writer of the file"),
+        (1, {}, "column 't' has an INT96 time with nanoseconds"),
+        (
+            -(10**18) * 3,
+            {"org.apache.spark.version": "3.0.1"},
+            "time which the old writer",
+        ),
+        (
+            -(10**18) * 3,
+            {"org.apache.spark.legacyINT96": ""},
+            "time which the old writer",
+        ),
         (-(10**18) * 3, {"org.apache.spark.version": "3.1.0"}, ""),
         (0, {"org.apache.spark.version": "2.4.5"}, ""),
     ],
 )
-def test_int96_that_does_not_fit_exactly_is_refused_by_its_value(
+def test_int96_that_does_not_fit_exactly_is_refused(
     tmp_path: Path, nanos: int, metadata: dict[str, str], says: str
 ) -> None:
     delta = Delta(tmp_path / "t", fields(("t", "timestamp", None, None)))
@@ -622,12 +630,12 @@ def test_int96_that_does_not_fit_exactly_is_refused_by_its_value(
 
 
 @pytest.mark.parametrize("copy", [False, True])
-def test_dates_of_an_old_calendar_are_refused_by_their_value(tmp_path: Path, copy: bool) -> None:
+def test_dates_of_an_old_calendar_are_refused(tmp_path: Path, copy: bool) -> None:
     delta = Delta(tmp_path / "t", fields(("d", "date", None, None)))
     rows = pa.table({"d": pa.array([None, date(1582, 10, 14)])})
     rows = rows.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
     delta.commit({"add": delta.add("f.parquet", rows)})
-    with pytest.raises(UnsupportedFile, match="column 'd' has the date 1582-10-14") as refused:
+    with pytest.raises(UnsupportedFile, match="column 'd' has an old date") as refused:
         adopt(tmp_path / "t", tmp_path / "in", copy=copy)
     assert "f.parquet" in str(refused.value) and refused.value.next_step
     assert not inlay.exists(tmp_path / "in")
@@ -660,3 +668,47 @@ def test_a_removed_vector_brings_the_rows_back() -> None:
     replay.apply({"remove": {"path": "a%20b", "deletionVector": vector}})
     replay.apply({"add": {"path": "a b", "size": 1}})
     assert [f.path for f in replay.files.values()] == ["a b"]
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("statistics", [False, True])
+@pytest.mark.parametrize(
+    ("values", "stated", "fits"),
+    [
+        (["x", "x"], "x", True),
+        ([None, None], None, True),
+        (["x", "y"], "x", False),
+        (["x", None], "x", False),
+        (["x", "x"], "y", False),
+        (["x", None], None, False),
+    ],
+)
+def test_a_partition_column_that_files_have_too_says_the_same_there_or_is_refused(
+    tmp_path: Path,
+    read_all: Read,
+    values: list[str | None],
+    stated: str | None,
+    fits: bool,
+    statistics: bool,
+    copy: bool,
+) -> None:
+    """Delta's readers return what the log says, without a look at the column."""
+    delta = Delta(tmp_path / "t", PLAIN, partitionColumns=["s"])
+    found = pa.table({"id": [1, 2], "s": pa.array(values, pa.string())})
+    add = delta.add("f.parquet", found, partitionValues={"s": stated})
+    path = tmp_path / "t" / "f.parquet"
+    pq.write_table(found, path, write_statistics=statistics, row_group_size=1)
+    delta.commit({"add": {**add, "size": path.stat().st_size}})
+    if not fits:
+        with pytest.raises(CorruptTable, match=r"partition .*its table says") as refused:
+            adopt(tmp_path / "t", tmp_path / "in", copy=copy)
+        assert "f.parquet" in str(refused.value) and refused.value.next_step
+        assert not inlay.exists(tmp_path / "in")
+        return
+    made = adopt(tmp_path / "t", tmp_path / "in", copy=copy)
+    [their] = read_all("deltalake", [str(tmp_path / "t")])
+    assert not isinstance(their, Refused), their
+    assert as_multiset(made.scan().to_arrow()) == as_multiset(their)
+    for where in ("s = 'x'", "s IS NULL"):
+        kept = [row for row in found.to_pylist() if (row["s"] is None) == ("NULL" in where)]
+        assert made.scan(where=where).to_arrow().to_pylist() == kept

@@ -386,6 +386,8 @@ ONE = table_of(
         ("CAST(CAST(at AS VARCHAR) || '+01' AS TIMESTAMPTZ) < seen", True),
         ("CAST(y AS DECIMAL(3, 0)) = 3 AND CAST(-y AS DECIMAL(3, 0)) = -3", True),
         ("CAST(DOUBLE '2.4999999999999996' AS DECIMAL(3, 0)) = 2", True),
+        ("name || '%' LIKE 'Ada\\%' AND NOT name || 'x' LIKE 'Ada\\%'", True),
+        ("name || '\\x' LIKE 'Ada\\%' ESCAPE '' AND NOT name LIKE 'Ada\\\\'", True),
         ("left(name, -1) = 'Ad' AND right(name, 1) = 'a' AND right(name, 0) = ''", True),
     ],
 )

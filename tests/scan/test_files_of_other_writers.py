@@ -194,13 +194,13 @@ FAR = (*NEAR, dt.datetime(9999, 12, 31, 23, 59, 59, 999_999), dt.datetime(1, 1, 
         (pa.timestamp("ns", "UTC"), NEAR, ""),
         (pa.timestamp("ns"), NEAR, ""),
         # Arrow reads 1816 in the last: what does not fit wraps around.
-        (pa.timestamp("ns"), FAR, "9999-12-31 23:59:59.999999000, beyond the years"),
-        (pa.timestamp("ns", "UTC"), FAR, "9999-12-31 23:59:59.999999000, beyond the years"),
+        (pa.timestamp("ns"), FAR, "an INT96 time beyond the years"),
+        (pa.timestamp("ns", "UTC"), FAR, "an INT96 time beyond the years"),
         (pa.timestamp("ms"), NEAR, "is timestamp.ns. in the data"),
     ],
 )
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_int96_times_that_are_ingested_are_exact_or_refused_by_value(
+def test_int96_times_that_are_ingested_are_exact_or_refused(
     tmp_path: Path, kind: Any, values: Any, why: str, partitioned: bool
 ) -> None:
     rows = pa.table({"id": range(len(values)), "at": pa.array(values, pa.timestamp("us"))})
@@ -267,7 +267,7 @@ OLD_DATE, OLD_TIME = dt.date(1582, 10, 14), dt.datetime(1899, 12, 31, 23, tzinfo
         ({}, False),
     ],
 )
-def test_days_of_another_calendar_are_ingested_as_all_readers_take_them_or_refused_by_value(
+def test_days_of_another_calendar_are_ingested_as_all_readers_take_them_or_refused(
     tmp_path: Path, marks: dict[str, str], refused: bool, adopt: bool
 ) -> None:
     old = pa.table(
@@ -282,9 +282,9 @@ def test_days_of_another_calendar_are_ingested_as_all_readers_take_them_or_refus
         }
     )
     for names, says in (
-        (["d"], "'d' has the date 1582-10-14"),
-        (["t", "s"], "'s.t' has the time 1899-12-31 23:00"),
-        (["m"], "'m.value' has the time 1899"),
+        (["d"], "'d' has an old date"),
+        (["t", "s"], "'s.t' has an old time"),
+        (["m"], "'m.value' has an old time"),
         (["t", "n"], ""),  # times without a zone are nobody's local ones
     ):
         rows = old.select(names)
@@ -320,7 +320,7 @@ def test_int96_times_that_an_old_spark_shifts_are_refused_where_they_are_ingeste
     pq.write_table(rows, tmp_path / "f.parquet", use_deprecated_int96_timestamps=True)
     table = inlay.create(tmp_path / "t", pa.schema([("at", pa.timestamp("ns"))]))
     [outcome] = table.ingest([tmp_path / "f.parquet"]).outcomes
-    assert isinstance(outcome, Rejected) and "1874-01-01" in str(outcome.error)
+    assert isinstance(outcome, Rejected) and "which the old writer" in str(outcome.error)
 
 
 @pytest.mark.parametrize("stored", [(0, -1), (0, 2**31 - 1), (2 * 86_400 * 10**9, 2_440_588)])
@@ -342,7 +342,7 @@ def test_int96_that_is_no_time_is_refused(tmp_path: Path, stored: tuple[int, int
     path.write_bytes(body.replace(struct.pack("<qi", 0, days), struct.pack("<qi", *stored)))
     table = inlay.create(tmp_path / "t", pa.schema([("at", pa.timestamp("us", "UTC"))]))
     [outcome] = table.ingest([path]).outcomes
-    assert isinstance(outcome, Rejected) and "column 'at' has the INT96 time" in str(outcome.error)
+    assert isinstance(outcome, Rejected) and "column 'at' has an INT96 time" in str(outcome.error)
 
 
 def test_field_ids_of_another_system_are_not_ours(lake: Any) -> None:

@@ -258,6 +258,28 @@ def test_text_that_is_not_utf8_commits_nothing(spark: Any, new_table: NewTable, 
     assert sorted(map(repr, found)) == sorted(map(repr, right.collect()))
 
 
+def test_text_that_is_not_utf8_is_found_in_each_column(spark: Any, new_table: NewTable) -> None:
+    columns = pa.schema(
+        [("a", pa.string()), pa.field("b", pa.string(), nullable=False), ("c", pa.string())]
+    )
+    table = new_table(columns)
+    for wrong in columns.names:
+        # Of a literal, of a value that Spark knows when it plans, and of rows.
+        for bytes_ in ("X'FF'", "unhex('61C3')", "IF(id = 7, X'EDA080', X'61')"):
+            row = [
+                f"CAST({bytes_} AS STRING) AS {n}" if n == wrong else f"'x' AS {n}"
+                for n in columns.names
+            ]
+            with pytest.raises(SchemaMismatch, match="a, b, c has text that is not UTF-8"):
+                append(spark.range(9).selectExpr(*row), table.uri)
+    assert table.refresh().version == 1
+    append(
+        spark.sql("SELECT CAST(NULL AS STRING) AS a, '' AS b, CAST(X'C3A9' AS STRING) AS c"),
+        table.uri,
+    )
+    assert read(spark, table.uri).collect() == [(None, "", "é")]
+
+
 def test_what_does_not_fit_is_refused_before_a_task_runs(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA)
     for wrong in ("id, id AS other", "'x' AS id", "1D AS half"):

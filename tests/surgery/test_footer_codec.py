@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
 from inlay.parquet.footer import thrift
-from inlay.parquet.footer.fields import Meta
+from inlay.parquet.footer.fields import Meta, OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import (
     MAX_FOOTER_BYTES,
     Footer,
@@ -24,6 +24,7 @@ from inlay.parquet.footer.footer import (
     footer_length,
     trailer,
 )
+from inlay.parquet.footer.pages import move_pages, page_locations
 
 FOREIGN = Path(__file__).parents[3] / "shared" / "data" / "parquet-testing"
 
@@ -206,19 +207,36 @@ def test_statistics_are_plain() -> None:
                 assert thrift._PLAIN_STRUCT.fullmatch(chunk.meta[key])
 
 
-@given(TREES, st.integers(1, 20), I64, st.integers(-(2**31), 2**31))
+PAGES = st.lists(st.tuples(st.integers(4, 2**62), st.integers(0, 2**31 - 1), st.integers(0, 2**40)))
+
+
+@given(PAGES, st.integers(-4, 2**31), st.booleans(), st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_an_integer_of_a_packed_struct_is_edited_wherever_it_stands(
-    tree: dict[int, object], field: int, value: int, by: int
+def test_pages_move_whatever_else_their_index_says(
+    pages: list[tuple[int, int, int]], by: int, more: bool, odd: bool
 ) -> None:
-    key = thrift.i64(field)
-    for fields in ({key: value // 2, **tree}, {**tree, key: value // 2}):
-        expected = {**fields, key: fields[key] + by}
-        edited = thrift.edit_integer(thrift.encode_struct(fields), key, lambda old: old + by)
-        assert edited == thrift.encode_struct(expected)
-    absent = {k: v for k, v in tree.items() if k != key}
-    with pytest.raises(thrift.ThriftError):
-        thrift.edit_integer(thrift.encode_struct(absent), key, lambda old: old)
+    """`odd` locations have a field that the format does not define, and are decoded whole."""
+    keys = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
+    extra = {thrift.binary(9): b"later"} if odd else {}
+
+    def encoded(by: int) -> bytes:
+        listed = [
+            {**dict(zip(keys, (at + by, size, row), strict=True)), **extra}
+            for at, size, row in pages
+        ]
+        index = {OffsetIndex.PAGES: thrift.Items(thrift.STRUCT, listed)}
+        text_bytes = {thrift.items(2): thrift.Items(thrift.I64, [7, 8])} if more else {}
+        return thrift.encode_struct({**index, **text_bytes})
+
+    assert move_pages(encoded(0), by) == encoded(by)
+    assert page_locations(encoded(by)) == [(at + by, size, row) for at, size, row in pages]
+    if pages:
+        with pytest.raises(UnreadableFile, match="outside"):
+            move_pages(encoded(0), by, within=(0, max(at for at, _, _ in pages)))
+    assert move_pages(encoded(0) + b"behind", by) == encoded(by)
+    for cut in range(len(encoded(0))):
+        with pytest.raises(UnreadableFile, match="damaged"):
+            move_pages(encoded(0)[:cut], by)
 
 
 def test_fields_of_a_later_format_survive() -> None:

@@ -11,6 +11,8 @@ import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from inlay.storage.process import PerProcess
+
 if TYPE_CHECKING:
     from inlay.ops.context import Progress
 
@@ -18,24 +20,31 @@ _LOG = logging.getLogger("inlay.progress")
 
 
 class Bars:
-    """One bar for each kind of work that is reported."""
+    """One bar for each kind of work that is reported. A forked process draws its own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._draw: _Rich | _Tqdm | None = None
+        self._drawing = PerProcess(_Drawing)
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        with self._lock:
-            if self._draw is None:
-                self._draw = _Rich() if find_spec("rich") else _Tqdm()
-            self._draw.update(what, done, total)
+        mine = self._drawing.get()
+        with mine.lock:
+            if mine.draw is None:
+                mine.draw = _Rich() if find_spec("rich") else _Tqdm()
+            mine.draw.update(what, done, total)
 
     def close(self) -> None:
         """Take away what is drawn."""
-        with self._lock:
-            if self._draw is not None:
-                self._draw.close()
-                self._draw = None
+        mine = self._drawing.get()
+        with mine.lock:
+            if mine.draw is not None:
+                mine.draw.close()
+                mine.draw = None
+
+
+class _Drawing:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.draw: _Rich | _Tqdm | None = None
 
 
 class _Rich:

@@ -26,6 +26,16 @@ from inlay.format.values import order_key
 
 Operator = OneOf["=", "!=", "<", "<=", ">", ">="]
 
+# TRUE where the other is FALSE, and NULL where it is NULL.
+NEGATED: dict[Operator, Operator] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">=": "<",
+    "<=": ">",
+    ">": "<=",
+}
+
 # Deeper trees would exhaust the stack of recursive code; a request is refused well before.
 MAX_DEPTH = 200
 MAX_NODES = 20_000
@@ -111,6 +121,15 @@ def field_ids(predicate: Predicate) -> frozenset[int]:
         for node in walk(predicate)
         if isinstance(node, Comparison | In | Like | IsNull)
     )
+
+
+def conditions(predicate: Predicate) -> Iterator[Predicate]:
+    """The conditions that select a row, without those that are negated."""
+    if isinstance(predicate, And | Or):
+        for part in predicate.parts:
+            yield from conditions(part)
+    elif not isinstance(predicate, Not):
+        yield predicate
 
 
 def walk(predicate: Predicate) -> Iterator[Predicate]:

@@ -28,18 +28,19 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from inlay.format.entry import ColumnStats, DataFile, Marker
-from inlay.format.predicate import And, Comparison, In, Like, Not, Or, Predicate
+from inlay.format.predicate import Comparison, In, Like, Predicate, conditions
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.schema import Schema, Value
 from inlay.format.snapshot import Erasure, Ref, Snapshot
 from inlay.plan.change import Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.literals import plainly
 from inlay.plan.pruning.prune import all_match
 from inlay.plan.scan.marker_scope import marker_may_hit
 
@@ -85,7 +86,7 @@ def predicate_digest(predicate: Predicate, key: bytes | None) -> str | None:
 def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset[str]:
     """Columns whose default is a value that the predicate names. The default is part of the schema that old
     files are read under, and no rewrite removes it."""
-    named = [n for n in _conditions(predicate) if isinstance(n, Comparison | In | Like)]
+    named = [n for n in conditions(plainly(predicate)) if isinstance(n, Comparison | In | Like)]
     return frozenset(
         ".".join(path)
         for schema in schemas
@@ -93,15 +94,6 @@ def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset
         if column.default is not None
         and any(n.field_id == column.id and _is_named(n, column.default) for n in named)
     )
-
-
-def _conditions(predicate: Predicate) -> Iterator[Predicate]:
-    """The conditions that select a row, without those that are negated."""
-    if isinstance(predicate, And | Or):
-        for part in predicate.parts:
-            yield from _conditions(part)
-    elif not isinstance(predicate, Not):
-        yield predicate
 
 
 def _is_named(node: Comparison | In | Like, value: Value) -> bool:

@@ -83,8 +83,9 @@ _WRITTEN = frozenset(
         "timestamptz",
     }
 )
-# What a task says of such text, within Spark's words.
+# What a task says of such text, within Spark's words: of nested text, and Spark's own of other text.
 _NOT_TEXT = re.compile(r"column '[^\n]*' has text that is not UTF-8")
+_NOT_TEXT_OF_SPARK = "[INVALID_UTF8_STRING]"
 _OPTIONS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # The second version moves files of a task one by one: one that dies meanwhile leaves rows twice.
@@ -265,9 +266,9 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
     try:
         writer.mode("append").parquet(folder)
     except PySparkException as error:
-        if (wrong := _NOT_TEXT.search(str(error))) is not None:
+        if (wrong := _has_no_text(str(error), schema)) is not None:
             raise SchemaMismatch(
-                wrong[0],
+                wrong,
                 next_step="Repair it by make_valid_utf8(column), or make the column binary",
             ) from error
         if "NOT_NULL_ASSERT_VIOLATION" not in str(error):
@@ -280,11 +281,24 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
         ) from error
 
 
+def _has_no_text(error: str, schema: Schema) -> str | None:
+    """What is wrong, if it is text that is not UTF-8."""
+    if (wrong := _NOT_TEXT.search(error)) is not None:
+        return wrong[0]
+    if _NOT_TEXT_OF_SPARK not in error:
+        return None
+    texts = [field.name for field in schema.fields if field.type == Primitive("string")]
+    if len(texts) == 1:
+        return f"column {texts[0]!r} has text that is not UTF-8"
+    return f"one of the columns {', '.join(texts)[:500]} has text that is not UTF-8"
+
+
 def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
     """The table's columns out of the frame's, each as required as the table says: a column that Spark knows
     to have no NULL would be written as a required one, which is another Parquet type. Spark takes any bytes
     for text, and other readers of the file do not."""
     from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType
 
     given = dict(zip(named_as_in(schema, frame.columns), frame.columns, strict=True))
     for field, wanted in zip(schema.fields, spark_schema(schema), strict=True):
@@ -293,7 +307,10 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
             column = default_of(field, wanted.dataType)
         else:
             column = _attribute(frame, found)
-            if (wrong := _is_no_text(column, wanted.dataType)) is not None:
+            if isinstance(wanted.dataType, StringType):
+                # One call, and no CASE: compiled code of many columns stays small enough to be fast.
+                column = f.validate_utf8(column)
+            elif (wrong := _is_no_text(column, wanted.dataType)) is not None:
                 why = f"column {field.name!r} has text that is not UTF-8"
                 column = f.when(wrong, f.raise_error(f.lit(why))).otherwise(column)
             if not field.nullable:

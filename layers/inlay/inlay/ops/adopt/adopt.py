@@ -32,10 +32,16 @@ from inlay.errors import (
     UnsupportedTable,
 )
 from inlay.format import keys
-from inlay.format.entry import DataFile, Marker, Rows
+from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
+from inlay.format.partition import written
 from inlay.format.properties import check_properties, with_arrow_types
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
-from inlay.format.snapshot import Commit, PartitionSpec, Snapshot
+from inlay.format.snapshot import (
+    Commit,
+    PartitionField,
+    PartitionSpec,
+    Snapshot,
+)
 from inlay.ops.adopt.delta import has_log, read_delta
 from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
@@ -47,7 +53,7 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free
-from inlay.ops.write.compare_statistics import compared_columns, denied_rows
+from inlay.ops.write.compare_statistics import compared_columns, denied_rows, rows_outside
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (
     FIELD_ID,
@@ -69,6 +75,7 @@ from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State
 from inlay.plan.metadata.stats_columns import choose_stats_columns
+from inlay.plan.pruning.partitions import with_partition
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Location
 from inlay.storage.open import parse_location
@@ -224,12 +231,14 @@ def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
 class _Seen:
     """A data file as its footer describes it, read under columns of these names. `absent` are values, by
     field id, of columns that it lacks: it has to be written again with them, as has one whose statistics
-    leave out rows of it (`denies`), and one with INT96 (`times`) where the table's column is another."""
+    leave out rows of it (`denies`), and one with INT96 (`times`) where the table's column is another.
+    `stated` is what its partition says of columns that it has, where its footer does not show that."""
 
     entry: DataFile
     fields: tuple[Field, ...]
     absent: Mapping[int, Value | None]
     times: Times
+    stated: Mapping[int, ColumnStats]
     denies: bool = False
     footer: FooterOf | None = None  # until it is compared: there may be many files
 
@@ -269,6 +278,8 @@ def _look_at_all(
         # One after the other: a row group of a column is decoded at a time.
         if seen.times:
             _check_times(sources, seen)
+        if seen.stated:
+            _check_stated(sources, seen, snapshot.schema)
         done = _compared(sources, seen, snapshot, compared, copy=copy) if compared else seen
         found.append(replace(done, footer=None))
         sources.ctx.progress("files", len(found), len(foreign.files))
@@ -287,6 +298,27 @@ def _check_times(sources: Sources, seen: _Seen) -> None:
         )
     except InlayError as error:
         raise error.about(table=sources.root.uri, key=seen.uri) from None
+
+
+def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
+    """Delta's readers and some of Iceberg's take a partition's value for that of each row, others the
+    column's own: these must be the same."""
+    names = rows_outside(
+        sources.objects,
+        seen.entry,
+        Schema(0, seen.fields),
+        schema,
+        seen.stated,
+        sources.ctx.executor,
+        footer=seen.footer,
+    )
+    if names is not None:
+        raise CorruptTable(
+            f"a data file has rows of another partition than its table says (columns checked: {names})",
+            next_step="Rewrite the source's data files",
+            table=sources.root.uri,
+            key=seen.uri,
+        )
 
 
 def _compared(
@@ -344,6 +376,7 @@ def _look(
         stats_columns=snapshot.stats_columns,
         extra_columns=True,
     )
+    shown = None
     if spec.fields and described.rows and not absent:
         shown = partition_in(described, schema, spec)
         if shown is not None and shown != file.partition:
@@ -351,7 +384,32 @@ def _look(
     entry = replace(
         entry, adopted=True, etag=got.etag, spec_id=file.spec_id, partition=file.partition
     )
-    return _Seen(entry, fields, absent, times, footer=described.footer_of(got))
+    shown_of = () if shown is None else _sources_of(spec)
+    stated = {
+        i: stats
+        for i, stats in _stated(entry, schema, spec, file.constants).items()
+        if i in there and i not in shown_of and i not in times.ids and described.rows
+    }
+    return _Seen(entry, fields, absent, times, stated, footer=described.footer_of(got))
+
+
+def _stated(
+    entry: DataFile, schema: Schema, spec: PartitionSpec, constants: Mapping[int, Value | None]
+) -> Mapping[int, ColumnStats]:
+    """What the partition of a file says of its columns, and its metadata beside that (`constants`)."""
+    known = {f.id: f.type for f in schema.fields if isinstance(f.type, Primitive)}
+    found: dict[int, ColumnStats] = {}
+    for field_id, value in constants.items():
+        if field_id in known:
+            single = PartitionSpec(1, (PartitionField(field_id, "identity", ""),))
+            own = None if value is None else written(known[field_id], value)
+            of = replace(entry, partition=(own,))
+            found[field_id] = with_partition(ColumnStats(), of, schema, single, field_id)
+    for source in _sources_of(spec):
+        if source in known:
+            known_so_far = found.get(source, ColumnStats())
+            found[source] = with_partition(known_so_far, entry, schema, spec, source)
+    return {i: stats for i, stats in found.items() if stats != ColumnStats()}
 
 
 def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:

@@ -70,8 +70,8 @@ class SearchedFile:
 
 def _in_words(found: Residue) -> str:
     where = "" if found.row_group is None else f" of row group {found.row_group}"
-    # The name of a pair may itself be a value; a gap has none.
-    column = "" if found.where in ("key-value", "gap") else f" of column {found.column}"
+    # The name of a pair may itself be a value.
+    column = f" of column {found.column}" if found.column and found.where != "key-value" else ""
     return f"{found.where}{column}{where}" + ("" if found.certain else ", perhaps")
 
 

@@ -71,6 +71,7 @@ OUT_OF_REACH = (
     "replicas of the bucket",
     "backups",
     "exports and originals of adopted files",
+    "logs, manifests and delete files of adopted tables",
     "originals ingested from outside the landing zone",
 )
 # What a service keeps at most, whatever the deployment says (Amazon SQS, quotas of messages).

@@ -314,15 +314,8 @@ def decode_footer(tail: bytes, *, file_size: int) -> Footer:
 
 # -- what must be there ---------------------------------------------------------------------------
 
-_REQUIRED_IN_META = (
-    Meta.TYPE,
-    Meta.PATH,
-    Meta.CODEC,
-    Meta.VALUES,
-    Meta.UNCOMPRESSED,
-    Meta.COMPRESSED,
-    Meta.DATA_PAGE,
-)
+_NOT_NEGATIVE = (Meta.VALUES, Meta.UNCOMPRESSED, Meta.COMPRESSED, Meta.DATA_PAGE)
+_REQUIRED_IN_META = frozenset({Meta.TYPE, Meta.PATH, Meta.CODEC, *_NOT_NEGATIVE})
 
 
 def is_decimal(element: Struct) -> bool:
@@ -359,13 +352,11 @@ def _check(tree: Struct) -> None:
             meta = chunk.get(Chunk.META)
             _must(meta is not None, "a column chunk without metadata")
             assert meta is not None
-            for key in _REQUIRED_IN_META:
-                _must(key in meta, "column metadata that lacks a required field")
+            _must(meta.keys() >= _REQUIRED_IN_META, "column metadata that lacks a required field")
             _must(meta[Meta.PATH].element == BINARY, "a column path that is not text")
-            _must(0 <= meta[Meta.TYPE] <= 7, f"physical type {meta[Meta.TYPE]}")
-            _must(0 <= meta[Meta.CODEC] <= 7, f"codec {meta[Meta.CODEC]}")
-            for key in (Meta.VALUES, Meta.UNCOMPRESSED, Meta.COMPRESSED, Meta.DATA_PAGE):
-                _must(meta[key] >= 0, "a negative size or offset")
+            _must(0 <= meta[Meta.TYPE] <= 7, "an unknown physical type")
+            _must(0 <= meta[Meta.CODEC] <= 7, "an unknown codec")
+            _must(all(meta[key] >= 0 for key in _NOT_NEGATIVE), "a negative size or offset")
 
 
 def _must(holds: bool, otherwise: str) -> None:

@@ -37,7 +37,7 @@ from __future__ import annotations
 import gc
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -150,24 +150,6 @@ def unpack(value: Struct | bytes) -> Struct:
     if isinstance(value, bytes):
         return decode_struct(value)[0]
     return value
-
-
-def edit_integer(packed: bytes, key: int, change: Callable[[int], int]) -> bytes:
-    """A packed struct with its integer field `key` changed. Where that is the first field, as a rule,
-    nothing else is looked at."""
-    if packed[0] == key:  # ids below 16 begin with the very byte
-        try:
-            number, rest = decode_varint(packed, 1)
-        except IndexError:
-            raise ThriftError("cut short") from None
-        out = bytearray(packed[:1])
-        _write_zigzag(out, change(number >> 1 ^ -(number & 1)))
-        out += packed[rest:]
-        return bytes(out)
-    fields = unpack(packed)
-    if key not in fields:
-        raise ThriftError(f"no field {key >> 4}")
-    return encode_struct({**fields, key: change(fields[key])})
 
 
 def _plain_struct() -> re.Pattern[bytes]:
@@ -458,7 +440,7 @@ def _write_struct(out: bytearray, fields: Struct | bytes, lists: dict[int, bytes
 
 def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes]) -> None:
     if kind in INTEGERS:
-        _write_zigzag(out, value)
+        write_zigzag(out, value)
     elif kind == STRUCT:
         _write_struct(out, value, lists)
     elif kind in (LIST, SET):
@@ -499,7 +481,8 @@ def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes])
         raise ThriftError(f"wire type {kind}")
 
 
-def _write_zigzag(out: bytearray, value: int) -> None:
+def write_zigzag(out: bytearray, value: int) -> None:
+    """Appends an integer of any width."""
     _write_varint(out, value << 1 if value >= 0 else ~(value << 1))
 
 

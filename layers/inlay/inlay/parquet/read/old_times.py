@@ -20,7 +20,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,7 +41,6 @@ from inlay.storage.base import ByteRange
 BATCH_ROWS = 131_072
 _EPOCH_DAY = 2_440_588  # 1970-01-01 as a Julian day
 _DAY_NANOS = 86_400 * 10**9
-_DAYS_OF_400_YEARS = 146_097
 _NANOS = {"us": 1_000, "ns": 1}
 # Keys of a footer (Spark: `DataSourceUtils`; Hive: `DataWritableWriteSupport`).
 _SPARK, _OLD_SPARK = b"org.apache.spark.version", b"org.apache.spark.sql.parquet.row.metadata"
@@ -100,6 +98,10 @@ class Times:
         return any(f.type != Primitive("timestamp", unit="ns") for f, _ in self.fields.values())
 
     @property
+    def ids(self) -> frozenset[int]:
+        return frozenset(field.id for field, _ in self.fields.values())
+
+    @property
     def names(self) -> str:
         return ", ".join(repr(name) for _, name in self.fields.values())
 
@@ -123,8 +125,7 @@ class Times:
         return self._typed(schema, self.unit)
 
     def _typed(self, schema: Schema, unit: str) -> Schema:
-        ids = {field.id for field, _ in self.fields.values()}
-        return replace(schema, fields=tuple(_with(f, ids, unit) for f in schema.fields))
+        return replace(schema, fields=tuple(_with(f, self.ids, unit) for f in schema.fields))
 
 
 NO_TIMES = Times({})
@@ -135,7 +136,7 @@ def _is_time(kind: Type) -> bool:
     return named and isinstance(kind, Primitive) and kind.unit in _NANOS
 
 
-def _with(field: Field, ids: set[int], unit: str) -> Field:
+def _with(field: Field, ids: frozenset[int], unit: str) -> Field:
     match field.type:
         case Struct(fields):
             return replace(field, type=Struct(tuple(_with(f, ids, unit) for f in fields)))
@@ -226,7 +227,8 @@ def check_times(
     executor: Executor,
 ) -> None:
     """Reads the columns, a row group at a time, of a file whose footer is known. Raises `UnsupportedFile`,
-    which names column and value, for the first that does not fit, or that some readers take for another."""
+    which names the column (no value: it reaches logs), where one does not fit, or some readers take it for
+    another."""
     decoded = footer.footer
     wanted = {**times.fields, **times.shifted}
     if decoded is None:
@@ -275,7 +277,7 @@ def _check_shifted(values: pa.Array, name: str) -> None:
     if pc.less(found, since).as_py():
         kind = "date" if is_date else "time"
         raise UnsupportedFile(
-            f"column {name!r} has the {kind} {found.cast(pa.string()).as_py()}, {_SHIFTED}",
+            f"column {name!r} has an old {kind}, {_SHIFTED}",
             next_step=_PROLEPTIC,
         )
 
@@ -294,10 +296,9 @@ def _check_int96(values: pa.Array, name: str, kind: Primitive, shifts: bool) -> 
     if shifts:
         checks.append((pc.greater(days, _number(INSTANTS_SINCE_DAY)), _SHIFTED, _PROLEPTIC))
     for fits, why, next_step in checks:
-        at = pc.index(fits, to_scalar(False, pa.bool_())).as_py()
-        if at >= 0:
+        if pc.index(fits, to_scalar(False, pa.bool_())).as_py() >= 0:
             raise UnsupportedFile(
-                f"column {name!r} has the INT96 time {_shown(days[at].as_py(), nanos[at].as_py())}, {why}",
+                f"column {name!r} has an INT96 time {why}",
                 next_step=next_step,
             )
 
@@ -334,13 +335,3 @@ def _between(values: pa.Array, least: int, most: int) -> pa.Array:
 
 def _number(value: int) -> pa.Scalar:
     return to_scalar(value, pa.int64())
-
-
-def _shown(days: int, nanos: int) -> str:
-    """A value as text, in the proleptic calendar, whose years are alike after 400."""
-    days, nanos = days + nanos // _DAY_NANOS, nanos % _DAY_NANOS
-    cycles, rest = divmod(days, _DAYS_OF_400_YEARS)
-    found = date(1970, 1, 1) + timedelta(days=rest)
-    seconds, rest = divmod(nanos, 10**9)
-    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:09}"
-    return f"{found.year + 400 * cycles:04}-{found:%m-%d} {time}"

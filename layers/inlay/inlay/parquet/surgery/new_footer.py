@@ -1,7 +1,8 @@
 """The index and the footer of a rewritten file, with every offset in its new place.
 
 Promise: `write_index` appends the bloom filters of edited groups and the column and offset indexes of all
-that are left, and returns their footer entries; `new_tree` makes the footer from them, all else verbatim.
+that are left, and returns their footer entries; `new_tree` makes the footer from them, all else that is
+known verbatim.
 An offset of an unchanged group moves with the bytes it points at (`OffsetMap`), one of an edited group with
 the place of the group; nothing else decides an offset. When erasing, the file's key-values lose what a
 removed row may have set.
@@ -31,6 +32,7 @@ from inlay.parquet.surgery.assemble import Assembly
 from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs
 from inlay.parquet.surgery.row_group import NewChunk, NewGroup
 from inlay.parquet.surgery.surviving_rows import GroupEditor
+from inlay.parquet.surgery.unknown_fields import known_of_file
 from inlay.plan.pruning.readings import names_any
 from inlay.plan.surgery.multipart import MIB
 from inlay.plan.surgery.positions import PositionMap
@@ -232,7 +234,7 @@ def new_tree(
     *,
     erase: bool,
 ) -> Struct:
-    tree = {**footer.tree, File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
+    tree = {**known_of_file(footer.tree), File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
     if erase and File.KEY_VALUES in tree:
         plain = pandas_types(footer) if judge.edited else NOTHING_PLAIN
         pairs = erased_pairs(tree[File.KEY_VALUES], texts, plain)

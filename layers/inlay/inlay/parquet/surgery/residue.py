@@ -1,10 +1,10 @@
 """Residue: values that a file still names although no row of it has them.
 
 Promise: `find_residue` searches the parts of a Parquet file besides its rows (dictionary pages, bounds of
-row groups and pages, Bloom filters, key-values, bytes that the footer does not point at) for values that a
-predicate selects, and returns the places with one that no row of their row group has. pandas and Polars
-write dictionaries with unused entries for categories, and DuckDB for an ENUM: the whole dictionary, in
-every group.
+row groups and pages, Bloom filters, key-values, fields of the footer that the format does not define, bytes
+that the footer does not point at) for values that a predicate selects, and returns the places with one that
+no row of their row group has. pandas and Polars write dictionaries with unused entries for categories, and
+DuckDB for an ENUM: the whole dictionary, in every group.
 
 Nothing is concluded from the file's claims: a value counts as used only when it was read from the rows.
 First the footer, dictionary pages and indexes are read, in planned ranges, fetched together; then, for the
@@ -70,12 +70,13 @@ from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.single_column import read_plain, write_plain
 from inlay.parquet.surgery.key_values import named_by_file, naming
+from inlay.parquet.surgery.unknown_fields import name_one, unknown_in_group, unknown_of_file
 from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
 from inlay.plan.pruning.readings import names_any
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 
-Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value", "gap"]
+Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value", "unknown field", "gap"]
 
 # Gaps with more bytes than this are not searched but removed: padding to a block has less.
 MAX_GAP_BYTES = 8 * 1024 * 1024
@@ -87,9 +88,9 @@ _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 @dataclass(frozen=True, slots=True)
 class Residue:
     """A place that names a value which no row of `row_group` has. `column` is the path, or the key of a
-    key-value pair, "" for a gap; `row_group` None is the file's own footer, or a gap beside all groups.
-    `certain` is False if only a Bloom filter has it, or if it is in a key-value that stays (a column's
-    name)."""
+    key-value pair, "" for a gap and for a field of the footer or of the group itself; `row_group` None is
+    the file's own footer, or a gap beside all groups. `certain` is False if only a Bloom filter has it, or
+    if it is in a key-value that stays (a column's name)."""
 
     row_group: int | None
     column: str
@@ -154,7 +155,12 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
     gaps = list(find_gaps(footer, read_layout(footer))) if texts else []
     places = [ByteRange(g.start, g.end) for g in gaps if g.end - g.start <= MAX_GAP_BYTES]
     held.fetch([*places, *(place for column in columns for place in column.ranges())])
-    residues = [*_in_key_values(footer, texts), *_in_gaps(held, gaps, texts, columns)]
+    plain = _telling(columns)
+    residues = [
+        *_in_key_values(footer, texts),
+        *_in_unknown_fields(footer, texts, plain),
+        *_in_gaps(held, gaps, texts, plain),
+    ]
     for column in columns:
         column.look(held)
     held.fetch([column.chunk(g).place for column in columns for g in column.suspects])
@@ -195,17 +201,34 @@ def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
                 yield Residue(group.ordinal, name, "key-value")
 
 
-def _in_gaps(
-    held: _Held, gaps: Iterable[Gap], texts: frozenset[str], columns: Iterable[_Column]
+def _in_unknown_fields(
+    footer: Footer, texts: frozenset[str], plain: Sequence[bytes]
 ) -> Iterator[Residue]:
-    """Appending writers leave whole old footers. Numbers are as in bounds there."""
-    plain = [
+    if not texts:
+        return
+    if name_one(unknown_of_file(footer.tree), texts, plain):
+        yield Residue(None, "", "unknown field")
+    for group in footer.row_groups:
+        for column, fields in unknown_in_group(group):
+            if name_one(fields, texts, plain):
+                yield Residue(group.ordinal, column, "unknown field")
+
+
+def _telling(columns: Iterable[_Column]) -> tuple[bytes, ...]:
+    """The values in PLAIN encoding that are not found by chance: a number of equal bytes, as 0 or -1, is in
+    any padding."""
+    return tuple(
         raw
         for column in columns
         for raw in column.plain
-        # A number of equal bytes, as 0 or -1, is in any padding.
         if len(raw) >= MIN_CUT_BYTES and len(set(raw)) > 1
-    ]
+    )
+
+
+def _in_gaps(
+    held: _Held, gaps: Iterable[Gap], texts: frozenset[str], plain: Sequence[bytes]
+) -> Iterator[Residue]:
+    """Appending writers leave whole old footers. Numbers are as in bounds there."""
     for start, end, group in gaps:
         body = held.read(ByteRange(start, end)) if end - start <= MAX_GAP_BYTES else None
         if body is None or names_any(body, texts) or any(raw in body for raw in plain):
@@ -471,13 +494,13 @@ def _dictionary_page(held: _Held, chunk: _Chunk) -> tuple[Struct, bytes] | None:
 
 
 def _index_bounds(body: bytes) -> Iterator[bytes]:
-    """The bounds of all pages that are not only nulls."""
+    """The bounds of all pages; of those of only nulls, which have none, what is there nevertheless."""
     try:
         index, _ = decode_struct(body)
         nulls = index[ColumnIndex.NULL_PAGES]
         for bounds in (index[ColumnIndex.MIN], index[ColumnIndex.MAX]):
             yield from (
-                raw for raw, only_nulls in zip(bounds, nulls, strict=True) if only_nulls != 1
+                raw for raw, only_nulls in zip(bounds, nulls, strict=True) if raw or only_nulls != 1
             )
     except (ThriftError, KeyError, TypeError, ValueError):
         raise UnreadableFile("a column index is damaged") from None

@@ -1,9 +1,10 @@
 """Row-group surgery: a Parquet object without some of its rows, at the cost of the affected row groups.
 
 Promise: `rewrite_object` writes a new object that holds the kept rows of every row group, in order;
-unaffected groups are byte for byte the same, copied by the store itself. Schema, field ids, key-values,
-`created_by` and unknown footer fields stay verbatim; every absolute offset, ordinal and total is correct.
-With `erase`, no byte of the new object comes from a removed row or from bytes that nothing points at, and
+unaffected groups are byte for byte the same, copied by the store itself. Schema, field ids, key-values and
+`created_by` stay verbatim; every absolute offset, ordinal and total is correct. Fields of the footer
+itself that the format does not define are left out: they may be about the old object's offsets. With
+`erase`, no byte of the new object comes from a removed row or from bytes that nothing points at, and
 key-values known to hold bounds of rows lose them. A file that this is not possible for is refused
 (`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written, and the old
 object is never changed.
@@ -51,6 +52,7 @@ from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly, descrip
 from inlay.parquet.surgery.key_values import named_by_file
 from inlay.parquet.surgery.new_footer import must_be_sound, new_tree, write_index
 from inlay.parquet.surgery.surviving_rows import GroupEditor, KeepRows, Progress
+from inlay.parquet.surgery.unknown_fields import unknown_of_file
 from inlay.plan.surgery.multipart import PartsError, Segment, borrowed_bytes, plan_parts
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import Cost
@@ -209,7 +211,8 @@ def _names(footer: Footer, layout: Layout, texts: frozenset[str]) -> bool:
     if not texts:
         return False
     gaps = any(gap.group is None for gap in find_gaps(footer, layout))
-    return gaps or any(goes for _, goes in named_by_file(footer.tree, texts))
+    unknown = bool(unknown_of_file(footer.tree))
+    return gaps or unknown or any(goes for _, goes in named_by_file(footer.tree, texts))
 
 
 # -- reading --------------------------------------------------------------------------------------

@@ -20,15 +20,17 @@ from uuid import UUID
 
 from inlay.format.like import parse_like
 from inlay.format.predicate import (
+    NEGATED,
     And,
     Comparison,
     Constant,
     In,
     Like,
+    Literal,
     Not,
     Or,
     Predicate,
-    walk,
+    conditions,
 )
 from inlay.format.schema import Primitive, Value
 from inlay.format.values import order_key
@@ -61,16 +63,17 @@ def condition_on(predicate: Predicate, field_id: int) -> Predicate | None:
 
 
 def any_of(predicates: Sequence[Predicate]) -> Predicate:
-    """TRUE where one of them is: equalities and INs of a column, from however many, as one IN.
+    """TRUE where one of them is, in the form of `plainly`: equalities and INs of a column, from however
+    many, as one IN.
 
     >>> any_of((In(1, Primitive("int64"), (3, 7)), In(1, Primitive("int64"), (1, 3)))).values
     (1, 3, 7)
     """
     if len(predicates) == 1:
-        return predicates[0]
+        return plainly(predicates[0])
     listed: dict[tuple[int, Primitive], dict[Any, Value]] = defaultdict(dict)
     left: list[Predicate] = []
-    for predicate in predicates:
+    for predicate in map(plainly, predicates):
         match predicate:
             case Comparison(field_id, "=", literal):
                 listed[field_id, literal.type][order_key(literal.value)] = literal.value
@@ -83,14 +86,63 @@ def any_of(predicates: Sequence[Predicate]) -> Predicate:
     return left[0] if len(left) == 1 else Or(tuple(left))
 
 
+def plainly(predicate: Predicate) -> Predicate:
+    """The same condition with each value that it names in an equality: NOT is only before IN, LIKE and IS
+    NULL; a LIKE without wildcards, and bounds that one value alone is within, are equalities.
+
+    >>> ada = Literal(Primitive("string"), "ada")
+    >>> plainly(Not(Comparison(1, "!=", ada))) == plainly(Like(1, "ada")) == Comparison(1, "=", ada)
+    True
+    >>> plainly(And((Comparison(1, ">=", ada), Comparison(1, "<=", ada)))) == Comparison(1, "=", ada)
+    True
+    """
+    match predicate:
+        case Not(Not(part)):
+            return plainly(part)
+        case Not(Comparison(field_id, op, literal)):
+            return Comparison(field_id, NEGATED[op], literal)
+        case Not(And(parts)):
+            return plainly(Or(tuple(Not(part) for part in parts)))
+        case Not(Or(parts)):
+            return plainly(And(tuple(Not(part) for part in parts)))
+        case Or(parts):
+            return Or(tuple(plainly(part) for part in parts))
+        case And(parts):
+            each = _with_points([plainly(part) for part in parts])
+            return each[0] if len(each) == 1 else And(tuple(each))
+        case Like(field_id, pattern):
+            match parse_like(pattern):
+                case (str(text),):
+                    return Comparison(field_id, "=", Literal(Primitive("string"), text))
+    return predicate
+
+
+def _with_points(parts: Sequence[Predicate]) -> list[Predicate]:
+    """What holds together: from a value on and up to it is that value."""
+    bounds: dict[str, dict[tuple[int, Primitive, Any], Comparison]] = {">=": {}, "<=": {}}
+    for part in parts:
+        if isinstance(part, Comparison) and part.op in bounds:
+            literal = part.literal
+            bounds[part.op][part.field_id, literal.type, order_key(literal.value)] = part
+    low, high = bounds[">="], bounds["<="]
+    points = low.keys() & high.keys()
+    gone = {id(found[point]) for found in (low, high) for point in points}
+    equal: list[Predicate] = [
+        Comparison(part.field_id, "=", part.literal)
+        for point, part in low.items()
+        if point in points
+    ]
+    return [*(part for part in parts if id(part) not in gone), *equal]
+
+
 def texts_of(predicate: Predicate) -> frozenset[str]:
     """Values that the predicate names (by equality, IN, or as fixed parts of a LIKE), as spelled in free
-    text, of `MIN_TEXT` characters or more. A range names none."""
-    return frozenset(text for text in _texts(predicate) if len(text) >= MIN_TEXT)
+    text, of `MIN_TEXT` characters or more. A range names none, and NOT names rows that stay."""
+    return frozenset(text for text in _texts(plainly(predicate)) if len(text) >= MIN_TEXT)
 
 
 def _texts(predicate: Predicate) -> Iterator[str]:
-    for node in walk(predicate):
+    for node in conditions(predicate):
         match node:
             case Comparison(_, "=", literal):
                 yield from _text(literal.type, literal.value)

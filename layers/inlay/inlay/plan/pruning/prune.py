@@ -25,6 +25,7 @@ from typing import Literal as OneOf
 from inlay.format.entry import ColumnStats, KeyRange, Keys
 from inlay.format.like import like_exact, like_prefix
 from inlay.format.predicate import (
+    NEGATED,
     And,
     Comparison,
     Constant,
@@ -45,14 +46,6 @@ from inlay.plan.pruning.partitions import PartitionedStats
 Stats = Mapping[int, ColumnStats]
 
 _UNKNOWN = ColumnStats()
-_NEGATED: dict[Operator, Operator] = {
-    "=": "!=",
-    "!=": "=",
-    "<": ">=",
-    ">=": "<",
-    "<=": ">",
-    ">": "<=",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +174,7 @@ def _outcomes(node: Predicate, stats: Stats, rows: int) -> _Outcomes:
         case Comparison(field_id, op, literal):
             column = stats.get(field_id, _UNKNOWN)
             true = _some_value(column, op, literal)
-            return _of_values(column, rows, true, _some_value(column, _NEGATED[op], literal))
+            return _of_values(column, rows, true, _some_value(column, NEGATED[op], literal))
         case In(field_id, kind, values):
             column = stats.get(field_id, _UNKNOWN)
             return _of_values(column, rows, *_in(column, kind, values))
