@@ -263,7 +263,8 @@ def test_a_listing_in_no_order_is_refused(server: ScriptedS3) -> None:
         "<Blob><Name>{}</Name><Properties><Last-Modified>Fri, 20 Nov 2026 16:00:00 GMT</Last-Modified>"
         "<Etag>0x1</Etag><Content-Length>1</Content-Length></Properties></Blob>"
     )
-    listing = f"<R><Blobs>{blob.format('b')}{blob.format('a')}</Blobs><NextMarker/></R>"
+    blobs = f"<Blobs>{blob.format('b')}{blob.format('a')}</Blobs><NextMarker/>"
+    listing = f"<EnumerationResults>{blobs}</EnumerationResults>"
     server.script = [Say(200, body=listing.encode())]
     with pytest.raises(InlayError, match="behind a greater key"):
         list(store.list(""))

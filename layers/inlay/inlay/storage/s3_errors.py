@@ -82,9 +82,9 @@ def is_outcome(status: int, code: str) -> bool:
     return status in _OUTCOMES and code != "NoSuchBucket"
 
 
-# The documents that answer a listing or a deletion. The SDK reads any other (a list of objects from a server
-# that does not know `?versions`, a proxy's page) as a list of nothing: what it should have named would be
-# taken for gone, by erasures above all.
+# The documents that answer a listing or a deletion. The SDK reads any other (a list of objects, from a
+# server that does not know `?versions`; a proxy's page) as a list of nothing: what it should have named
+# would be taken for gone, by erasures above all.
 _DOCUMENTS: Final = {
     "ListObjectsV2": "ListBucketResult",
     "ListObjectVersions": "ListVersionsResult",

@@ -13,7 +13,7 @@ from inlay.format.keys import archive_version
 from inlay.ops.commit import driver as commit_module
 from inlay.ops.metadata import load as load_module
 from inlay.ops.verify import repair as repair_module
-from inlay.storage.base import IF_ABSENT, Got, Refused, Written
+from inlay.storage.base import Got, IfMatch, Refused, Written
 from inlay.storage.faults import FaultyStore
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
@@ -57,7 +57,8 @@ def take_what_a_retry_meets_for_ones_own(stack: ExitStack) -> None:
     def put(self: Any, key: str, body: bytes, *, condition: Any = None, **more: Any) -> Any:
         resent.discard(get_ident())
         answer = original(self, key, body, condition=condition, **more)
-        if condition is IF_ABSENT and isinstance(answer, Refused) and get_ident() in resent:
+        is_create = condition is not None and not isinstance(condition, IfMatch)
+        if is_create and isinstance(answer, Refused) and get_ident() in resent:
             there = self.inner.get(key)
             if isinstance(there, Got) and there.body == body:
                 return Written(there.etag, there.date_us, there.version_id)
