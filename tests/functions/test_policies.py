@@ -332,6 +332,8 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     shown = inlay.create(f"memory://{BUCKET}/tables/shown", schema())
     shown.ingest([f"memory://{BUCKET}/ingest/large/big.parquet"])
     shown.set_properties(**{"publish.format": "v3"})
+    # What a table of the same name left behind.
+    functions.store.put("tables/shown/metadata/v99.metadata.json", b'{"table-uuid": "another"}')
     actor.failing("publish", {"table": "shown"})
     actor.round("publish")
     actor("catalog", event("catalog.tables"))
@@ -443,7 +445,8 @@ def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
     bucket = parameters.get("ExistingBucket", BUCKET)
     allowed = {f"arn:aws:s3:::{bucket}", KEY_ARN, "ErasureKey"}
     allowed |= {f"arn:aws:s3:::{bucket}/{prefix}{zone}/*" for zone in ("tables", "ingest")}
-    allowed.add(f"arn:aws:s3:::{bucket}/{prefix}tables/*/metadata/latest.json")
+    published = ("latest.json", "v*.metadata.json")
+    allowed |= {f"arn:aws:s3:::{bucket}/{prefix}tables/*/metadata/{name}" for name in published}
     if "GlueDatabase" in parameters:
         glue_arn = "arn:aws:glue:us-east-1:123456789012:"
         allowed |= {glue_arn + each for each in ("catalog", "database/lake", "table/lake/*")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -370,12 +371,36 @@ def test_metadata_that_an_earlier_table_left_behind_is_not_found_by_its_number(
         shop.table.publish()
     folder = shop.root / "metadata"
     shop.table = put_back(shop, pointer)
+    before = shop.pointer()
+    with pytest.raises(Unpublishable, match="too young to say"):
+        shop.table.publish(rebuild=True)
+    assert shop.pointer() == before
+    for path in folder.iterdir():
+        os.utime(path, (path.stat().st_mtime - 120,) * 2)
     shop.table.publish(rebuild=True)
     version = int((folder / "version-hint.text").read_text())
     assert [p.name for p in folder.glob("v*") if p.name != "version-hint.text"] == [
         f"v{version}.metadata.json"
     ]
     shop.agree()
+
+
+def test_metadata_of_another_table_goes_before_the_first_publication(tmp_path: Path) -> None:
+    """However young it is; and a publisher that may not remove it publishes nothing."""
+    shop = Shop(tmp_path)
+    for n in range(3):
+        shop.table.append(rows(10 * n, 10 * n + 10))
+        shop.table.publish()
+    folder = shop.root / "metadata"
+    left = {p.name: p.read_bytes() for p in folder.glob("v*.metadata.json")}
+    newer = max(left, key=lambda name: int(name[1:].partition(".")[0]))
+    other = Shop(tmp_path / "other")
+    other.table.append(rows(0, 10))
+    (other.root / "metadata").mkdir(exist_ok=True)
+    (other.root / "metadata" / newer).write_bytes(left[newer])
+    other.table.publish()
+    assert not (other.root / "metadata" / newer).exists()
+    other.agree()
 
 
 def test_lost_metadata_is_written_anew(tmp_path: Path) -> None:

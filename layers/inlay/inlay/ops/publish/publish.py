@@ -87,9 +87,10 @@ from inlay.ops.publish.files import check_files, puffin_sizes
 from inlay.ops.publish.position_deletes import write_position_deletes
 from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
 from inlay.plan.change import NeedSegments
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State, live_files, live_markers
 from inlay.plan.pruning.evidence import Evidence
-from inlay.storage.base import Head, IfMatch, Missing, Refused, Written
+from inlay.storage.base import Got, Head, IfMatch, Missing, Refused, Written
 
 # Others may commit and publish meanwhile: each round starts on the newest version.
 MAX_ROUNDS = 8
@@ -161,6 +162,8 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
             settled, commits = settled + done.files, commits + done.commits
             loaded = load_again(ctx, done.loaded)
             continue
+        if rebuild or found.publication is None:
+            _drop_later_metadata(ctx, loaded)
         metadata, location = attempt.write(rebuild=rebuild)
         if ctx.clock.monotonic() - started > MAX_SECONDS:
             raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
@@ -171,8 +174,6 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
                 # its objects as garbage. From now on it sees it: repeat, with new objects.
                 loaded, rebuild = now, True
                 continue
-            if rebuild or found.publication is None:
-                _drop_later_metadata(ctx, loaded)
             _write_hint(ctx, loaded.snapshot.version)
             result = _result(loaded.snapshot, True, settled, commits)
             return replace(
@@ -863,23 +864,45 @@ def _write_hint(ctx: Context, version: int) -> None:
 
 def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
     """Readers of a folder look for a newer metadata file than the hint names (Iceberg's
-    `HadoopTableOperations`). One that an earlier table left behind, or this one before it was put back, is
-    older than the version that is published now; a racing publisher's is not."""
+    `HadoopTableOperations`). Removes those of an earlier table, and of this one before it was put back:
+    these are older than the version that is published now, which a racing publisher's is not. Before
+    anything is published: one that cannot be removed, or judged, keeps the table from it."""
     folder = ctx.key(keys.published_metadata_key(0)).rpartition("/")[0]
     later = []
     for info in ctx.store.list(f"{folder}/v"):
         match = _METADATA.fullmatch(info.key.rpartition("/")[2])
-        is_later = match is not None and int(match[1]) > loaded.snapshot.version
-        if is_later and info.modified_us < loaded.date_us:
-            later.append(info.key)
+        if match is None or int(match[1]) <= loaded.snapshot.version:
+            continue
+        age_us = loaded.date_us - info.modified_us
+        if age_us < int(CLOCK_MARGIN_SECONDS * 1_000_000) and _is_of(ctx, info.key, loaded):
+            if age_us <= 0:
+                continue  # a racing publisher's
+            # LastModified may be behind the store's clock: it may be either.
+            raise Unpublishable(
+                f"{info.key} is of a later version, and too young to say whether of one that was lost",
+                next_step=f"Publish again in {CLOCK_MARGIN_SECONDS:.0f} seconds",
+                table=ctx.uri,
+            )
+        later.append(info.key)
     failures = ctx.store.delete(later) if later else ()
     if failures:
         raise Unpublishable(
             f"{failures[0].key} is of an earlier table, where readers of the folder find it, and cannot be "
             f"removed: {failures[0].reason}",
-            next_step="Delete it, or publish with --rebuild as someone who may delete objects",
+            next_step="Delete it, or publish as someone who may delete objects",
             table=ctx.uri,
         )
+
+
+def _is_of(ctx: Context, key: str, loaded: LoadedTable) -> bool:
+    """Whether a metadata file is of this table, or may be."""
+    found = ctx.store.get(key)
+    if not isinstance(found, Got):
+        return False
+    try:
+        return bool(json.loads(found.body)["table-uuid"] == loaded.snapshot.table_id)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return True
 
 
 def withdraw(ctx: Context) -> bool:
