@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from inlay.ops.context import Context
+from inlay.ops.erase import finish, landing
 from inlay.ops.erase.request import erase_status
 from inlay.ops.maintain.compact import compact
 from inlay.ops.write.ingest import Duplicate, IngestSource, ingest
@@ -28,6 +31,28 @@ def test_ingested_originals_are_deleted_and_newer_objects_left(any_people: Peopl
     assert [o.key for o in people.store.list("ingest/")] == [newer.key]
     assert people.found() == []
     assert people.ids() == [*range(10), *range(20, 30), *range(40, 50)]
+
+
+def test_an_object_that_was_overwritten_since_the_listing_is_not_deleted(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without versions its name is that of the content that was judged; its event is still on the way."""
+    people.ingest(people.land("daily.parquet", *ids_with(WHO)))
+    people.erase()
+    real = finish.clear_landing
+    landed = []
+
+    def clear(ctx: Context, found: Iterable[landing.Landing]) -> landing.Cleared:
+        if not landed:
+            people.time.sleep(1)
+            landed.append(people.land("daily.parquet", *ids_with(start=20)))
+        return real(ctx, found)
+
+    monkeypatch.setattr(finish, "clear_landing", clear)
+    assert people.finish().receipts
+    people.ingest(*landed)
+    assert people.ids() == [*range(10), *range(20, 30)]
+    assert people.found() == []
 
 
 def test_a_pending_object_with_such_rows_is_waited_for_and_comes_in_clean(people: People) -> None:

@@ -26,7 +26,7 @@ from inlay.parquet.read.reader import read_positions
 from inlay.plan.erasure import Waiting
 from inlay.plan.pruning.literals import any_of
 from inlay.plan.scan.scan import FileTask
-from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, ObjectVersion, Upload
+from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion, Upload
 
 _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"
 
@@ -104,13 +104,27 @@ def check_landing(
 
 
 def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
-    """Deletes what can be deleted, versions for good."""
+    """Deletes what can be deleted, versions for good. Where a name keeps no versions it is looked at again
+    first: minutes may have passed since the listing, and what was put there meanwhile is not known."""
     each = tuple(found)
-    gone = list({(v.key, v.version_id): None for f in each for v in (*f.dead, *f.ingested)})
+    listed = list({(v.key, v.version_id): v for f in each for v in (*f.dead, *f.ingested)}.values())
+    same = ctx.map(lambda version: _is_still_there(ctx, version), listed)
+    gone = [(v.key, v.version_id) for v, kept in zip(listed, same, strict=True) if kept]
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
     for upload in {u: None for f in each for u in f.uploads}:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
     return Cleared(len(gone) - len(failures), failures)
+
+
+def _is_still_there(ctx: Context, version: ObjectVersion) -> bool:
+    """Whether the name and version id still stand for the content that was listed."""
+    if version.version_id != NULL_VERSION or version.marker:
+        return True
+    head = ctx.store.head(version.key)
+    if isinstance(head, Missing):
+        return True  # deleted, or hidden by a marker
+    is_versioned = head.info.version_id not in (None, NULL_VERSION)
+    return is_versioned or head.info.etag == version.etag
 
 
 def _adopted(ctx: Context, loaded: LoadedTable) -> set[str]:
