@@ -51,7 +51,11 @@ def create(
     checked = check_properties(properties or {})
     typed = schema_from_arrow(schema, schema_id=0)
     if not typed.fields:
-        raise InvalidRequest("a table needs at least one column", table=ctx.uri)
+        raise InvalidRequest(
+            "a table needs at least one column",
+            next_step="Give its schema, as by --schema or --like of `inlay create`",
+            table=ctx.uri,
+        )
     twice = {n for n in typed.names if typed.names.count(n) > 1}
     if twice:
         raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
