@@ -93,7 +93,8 @@ def test_parameters_can_be_overridden_but_not_invented() -> None:
         load_template(path, {"BuketPrefix": "mine"})
 
 
-def test_only_collect_garbage_may_delete_objects() -> None:
+def test_only_collect_garbage_may_delete_objects_of_tables() -> None:
+    """What publish may delete, and that it is metadata alone, is in tests/functions/test_policies.py."""
     body = yaml.load((ROOT / "template.yaml").read_text(), Loader=_Loader)
     may_delete = {
         logical_id
@@ -105,7 +106,7 @@ def test_only_collect_garbage_may_delete_objects() -> None:
         for logical_id, resource in body["Resources"].items()
         if "'s3:*'" in str(resource) or "'*'" in str(resource.get("Properties", {}).get("Policies"))
     }
-    assert may_delete == {"CollectGarbageFunction"}
+    assert may_delete == {"CollectGarbageFunction", "PublishFunction"}
     assert may_do_anything == {"BucketPolicy"}  # which only denies
 
 

@@ -79,6 +79,14 @@ def test_time_travel_and_refs_by_name(spark: Any, new_table: NewTable) -> None:
             ids(wrong)
     with pytest.raises(Exception, match="give one of version and as_of"):
         ids(", version => 1, as_of => '2026-01-01'")
+    for wrong, why in (
+        (", version => true", "version is a whole number"),
+        (", version => 2, VERSION => 1", "version is given twice"),
+        (", version => CAST(NULL AS INT)", "version is NULL"),
+        (", ref => NULL", "ref is NULL"),
+    ):
+        with pytest.raises(Exception, match=why):
+            ids(wrong)
 
 
 def test_the_tables_of_a_prefix_are_views_by_name(spark: Any, tmp_path: Any) -> None:

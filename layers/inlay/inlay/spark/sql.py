@@ -146,7 +146,13 @@ class _Function:
         places, asked = [], {}
         for expression in expressions:
             if expression.getClass().getSimpleName() == "NamedArgumentExpression":
-                asked[expression.key().lower()] = self._value(expression.value())
+                name, value = expression.key().lower(), self._value(expression.value())
+                if name in asked or value is None:
+                    what = "is given twice" if name in asked else "is NULL"
+                    raise InvalidRequest(
+                        f"{name[:80]} {what}", next_step="Leave it out, or give a value"
+                    )
+                asked[name] = value
             else:
                 places.append(self._value(expression))
         unknown = asked.keys() - set(_NAMED)
@@ -204,7 +210,7 @@ def _find_version(uri: str, asked: Mapping[str, object]) -> int:
     version, as_of = asked.get("version"), asked.get("as_of")
     if version is not None and as_of is not None:
         raise InvalidRequest("give one of version and as_of")
-    if version is not None and (not isinstance(version, int) or version < 1):
+    if version is not None and (type(version) is not int or version < 1):
         raise InvalidRequest("version is a whole number from 1")
     as_of_us = None
     if as_of is not None:

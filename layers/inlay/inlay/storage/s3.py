@@ -641,6 +641,8 @@ class S3Store:
                 return _Answer(content, _date_us(content))
             except ClientError as error:
                 status, code, message = s3_errors.parts_of(error)
+                if _is_cut_short("", error.response):
+                    status, message = 500, "the head of the answer was cut short"
                 # S3 calls an id that never was a version's an invalid argument.
                 no_version = (
                     status == 400 and code == "InvalidArgument" and "VersionId" in arguments
