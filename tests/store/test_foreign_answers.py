@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from inlay.errors import InlayError
+from inlay.errors import InlayError, StoreUnavailable
 from inlay.storage import s3
 from inlay.storage.base import IF_ABSENT, ByteRange, Location, Part
 from inlay.storage.s3 import S3Store
@@ -51,6 +51,7 @@ REQUESTS: dict[str, Callable[[S3Store], object]] = {
 class _Answering(ThreadingHTTPServer):
     daemon_threads = True
     body = b""
+    status_line = b""  # all that is answered, if any
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -58,6 +59,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.server.status_line:
+            self.wfile.write(self.server.status_line)
+            self.close_connection = True
+            return
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.server.body)))
         self.end_headers()
@@ -104,4 +109,14 @@ def test_a_list_of_objects_is_no_answer_to_another_request(
     server.body = OBJECTS
     assert list(store.list("")) == []
     with pytest.raises(InlayError, match="in place of <"):
+        REQUESTS[request_](store)
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize("status", ["200 OK", "404 Not Found", "412 Precondition Failed"])
+def test_a_head_that_is_cut_short_is_no_answer_whatever_its_status(
+    server: _Answering, store: S3Store, monkeypatch: pytest.MonkeyPatch, status: str, request_: str
+) -> None:
+    monkeypatch.setattr(server, "status_line", f"HTTP/1.1 {status}\r\n".encode())
+    with pytest.raises(StoreUnavailable):
         REQUESTS[request_](store)
