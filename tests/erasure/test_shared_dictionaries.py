@@ -52,7 +52,7 @@ def plain(*, has_her: bool, rows: int = 3 * GROUP_ROWS) -> pa.Table:
             "mail": [HER, *names[1:]] if has_her else names,
             "cc": names,
             "tags": [[name, None, name] if n % 7 else [] for n, name in enumerate(names)],
-            "who": [{"name": name, "of": {"team": name}} if n % 5 else None for n, name in enumerate(names)],
+            "who": [{"name": n, "of": {"team": n}} if n != OTHERS[0] else None for n in names],
             "said": [[("to", name)] for name in names],
         },
         schema=SCHEMA,

@@ -4,8 +4,8 @@ Promise: `find_residue` searches the parts of a Parquet file besides its rows (d
 row groups and pages, Bloom filters, key-values, fields of the footer that the format does not define, bytes
 that the footer does not point at) for values that a predicate selects, and returns the places with one that
 no row of their row group has. pandas and Polars write dictionaries with unused entries for categories, and
-DuckDB for an ENUM: the whole dictionary, in every group. One may serve several columns, so in files of other
-writers each column of text, at whatever depth, is searched for the texts that the predicate names.
+DuckDB for an ENUM: the whole dictionary, in every group. One may serve several columns, so in files of
+other writers each column of text, at whatever depth, is searched for the texts that the predicate names.
 
 Nothing is concluded from the file's claims: a value counts as used only when it was read from the rows.
 First the footer, dictionary pages and indexes are read, in planned ranges, fetched together; then, for the
@@ -37,6 +37,7 @@ from inlay.parquet.footer.fields import (
     Codec,
     ColumnIndex,
     DictionaryPage,
+    File,
     Meta,
     Page,
     PageType,
@@ -71,7 +72,7 @@ from inlay.parquet.read.page_sizes import Pages, check_dictionary, read_distinct
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.single_column import read_plain, write_plain
-from inlay.parquet.surgery.key_values import named_by_file, naming
+from inlay.parquet.surgery.key_values import listed_values, named_by_file, naming
 from inlay.parquet.surgery.unknown_fields import name_one, unknown_in_group, unknown_of_file
 from inlay.plan.pruning.literals import asked_of_text, condition_on, equal_values, texts_of
 from inlay.plan.pruning.readings import names_any
@@ -173,6 +174,7 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
         *_in_unknown_fields(footer, texts, plain),
         *_in_gaps(held, gaps, texts, plain),
     ]
+    residues += _in_lists(footer, columns)
     for column in columns:
         column.look(held)
     held.fetch([column.chunk(g).place for column in columns for g in column.suspects])
@@ -211,6 +213,27 @@ def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
         for chunk in group.columns:
             for name, _ in naming(chunk.meta.get(Meta.KEY_VALUES, ()), texts):
                 yield Residue(group.ordinal, name, "key-value")
+
+
+def _in_lists(footer: Footer, columns: Iterable[_Column]) -> Iterator[Residue]:
+    """Lists of a column's values with one that a condition selects which names no text (a range, NOT). They
+    go with any row group that is written again: here the smallest."""
+    groups = [group for group in footer.row_groups if group.num_rows]
+    conditions = {
+        column.field_id: column.condition
+        for column in columns
+        if column.field_id != _ELSEWHERE
+        and is_text(footer.schema[column.leaf.element])
+        and equal_values(column.condition) is None
+    }
+    for name, values in listed_values(footer.tree.get(File.KEY_VALUES, ())) if groups else ():
+        batch = pa.RecordBatch.from_arrays([pa.array(values, pa.string())], ["v"])
+        if any(
+            pc.any(selected(condition, batch, {field_id: (0,)})).as_py()
+            for field_id, condition in conditions.items()
+        ):
+            smallest = min(groups, key=lambda group: group.compressed_size)
+            yield Residue(smallest.ordinal, name, "key-value")
 
 
 def _in_unknown_fields(
