@@ -33,6 +33,7 @@ from urllib.parse import urlencode
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from inlay.errors import (
     AccessDenied,
@@ -88,6 +89,8 @@ _ALWAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "upload_part_copy": ("CopyPartResult",),
     "complete_multipart_upload": ("ETag",),
 }
+# Names of requests that change nothing begin so.
+_READS: Final = ("get_", "head_", "list_")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Whose S3 it is, where that matters. "ceph" is Ceph's gateway, as seen on 16.2; DigitalOcean Spaces is one.
 # A write's `If-Match` is compared with the bare ETag, so that one in quotes, as HTTP has it (RFC 9110,
@@ -635,29 +638,42 @@ class S3Store:
             arguments["Key"] = key
         for attempt in range(1, attempts + 1):
             try:
-                content = self._send(operation, arguments)
-                if _is_cut_short(operation, content):
-                    raise ConnectionError("the head of the answer was cut short")
-                return _Answer(content, _date_us(content))
-            except ClientError as error:
-                status, code, message = s3_errors.parts_of(error)
-                if _is_cut_short("", error.response):
-                    status, message = 500, "the head of the answer was cut short"
-                # S3 calls an id that never was a version's an invalid argument.
-                no_version = (
-                    status == 400 and code == "InvalidArgument" and "VersionId" in arguments
-                )
-                if no_version or s3_errors.is_outcome(status, code):
-                    return _Declined(status, code, message, _date_us(error.response))
-                fault = s3_errors.of_answer(status, code, message, self._name, key)
-                if not isinstance(fault, StoreUnavailable) or attempt == attempts:
-                    raise fault from error
-            except (BotoCoreError, OSError) as error:
-                fault = s3_errors.of_exception(error, self._name, key)
-                if not isinstance(fault, StoreUnavailable) or attempt == attempts:
-                    raise fault from error
-            _back_off(attempt, fault.message, self._name)
+                return self._ask_once(operation, key, arguments)
+            except StoreUnavailable as fault:
+                if attempt == attempts:
+                    raise
+                _back_off(attempt, fault.message, self._name)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _ask_once(
+        self, operation: str, key: str | None, arguments: Mapping[str, Any]
+    ) -> _Answer | _Declined:
+        try:
+            try:
+                content = self._send(operation, arguments)
+            except ClientError as error:
+                return self._declined(operation, key, arguments, error)
+            _check_head(operation, content)
+            return _Answer(content, _date_us(operation, content))
+        except (BotoCoreError, OSError) as error:
+            raise s3_errors.of_exception(error, self._name, key) from error
+        except (LookupError, ValueError, ResponseParserError) as error:
+            # What cannot be read says nothing: of a write, not that it was refused.
+            words = f"{type(error).__name__}: {error} (bucket {self._name!r})"
+            raise StoreUnavailable(f"no answer of S3 that can be read: {words}", key=key) from error
+
+    def _declined(
+        self, operation: str, key: str | None, arguments: Mapping[str, Any], error: ClientError
+    ) -> _Declined:
+        """The outcome that the error is; raises where it is none."""
+        status, code, message = s3_errors.parts_of(error)
+        if _is_cut_short("", error.response):
+            status, message = 500, "the head of the answer was cut short"
+        # S3 calls an id that never was a version's an invalid argument.
+        no_version = status == 400 and code == "InvalidArgument" and "VersionId" in arguments
+        if not no_version and not s3_errors.is_outcome(status, code):
+            raise s3_errors.of_answer(status, code, message, self._name, key) from error
+        return _Declined(status, code, message, _date_us(operation, error.response))
 
     def _send(self, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One request, directly where that is possible, else by the SDK."""
@@ -741,11 +757,29 @@ def _quoted(etag: str) -> str:
 
 
 def _unquoted(etag: str) -> str:
-    return etag.removeprefix('"').removesuffix('"')
+    """Also of a weak one: a proxy that compresses answers makes it that, and the store behind knows it by
+    the strong one."""
+    return etag.removeprefix("W/").removeprefix('"').removesuffix('"')
 
 
 def _us(when: datetime) -> int:
-    return (when - _EPOCH) // timedelta(microseconds=1)
+    """Without a zone it is UTC (RFC 9110, 5.6.7; ISO 8601 as S3 has it)."""
+    known = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return (known - _EPOCH) // timedelta(microseconds=1)
+
+
+def _check_head(operation: str, content: Mapping[str, Any]) -> None:
+    """Raises `ConnectionError` for a head that was cut short, `ValueError` for one that means nothing."""
+    if _is_cut_short(operation, content):
+        raise ConnectionError("the head of the answer was cut short")
+    if operation == "get_object":
+        _whole_size(content)
+
+
+def _whole_size(content: Mapping[str, Any]) -> int:
+    """The size of the object of a GET."""
+    said = content.get("ContentRange")  # "bytes 0-9/1234"
+    return int(said.rpartition("/")[2] if said else content["ContentLength"])
 
 
 def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
@@ -756,9 +790,12 @@ def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
     return any(each is None or (isinstance(each, dict) and "ETag" not in each) for each in wanted)
 
 
-def _date_us(response: Mapping[str, Any]) -> int:
-    """The server's clock as it answered."""
+def _date_us(operation: str, response: Mapping[str, Any]) -> int:
+    """The server's clock as it answered. Raises `PageError` without one, and for a write `ValueError`: it
+    may have been carried out."""
     said = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    if said is None and not operation.startswith(_READS):
+        raise ValueError("it has no Date header")
     if said is None:
         raise PageError(
             "the S3 answer has no Date header, and Inlay takes the time from nowhere else",
@@ -769,14 +806,12 @@ def _date_us(response: Mapping[str, Any]) -> int:
 
 def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
     content = answer.content
-    body, size = content["Body"], content["ContentLength"]
-    if "ContentRange" in content:  # "bytes 0-9/1234"
-        size = int(content["ContentRange"].rpartition("/")[2])
-    elif byte_range is not None:  # the server ignored the range
+    body = content["Body"]
+    if "ContentRange" not in content and byte_range is not None:  # the server ignored the range
         body = body[byte_range.start : byte_range.end]
     return Got(
         body,
-        size,
+        _whole_size(content),
         _unquoted(content["ETag"]),
         _us(content["LastModified"]),
         answer.date_us,
