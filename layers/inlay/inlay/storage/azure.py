@@ -476,6 +476,8 @@ class AzureStore:
         if key is not None:
             _check_segments(key)
             path += f"/{quote(key, safe='/~')}"
+        # Every answer has it; a proxy's page has not.
+        how.setdefault("whole", lambda said: said.headers["x-ms-request-id"])
         answer = self._line.ask(method, path, key=key, **how)
         if answer.code == "ContainerNotFound":
             raise self._unexpected(answer, key)
@@ -624,7 +626,7 @@ def _staged(key: str, upload_id: str, part: Part) -> rules.StagedPart:
 def _facts(answer: Answer) -> tuple[str, int]:
     """(ETag, LastModified)."""
     when = email.utils.parsedate_to_datetime(answer.headers["last-modified"])
-    return answer.headers["etag"].strip('"'), rest.microseconds(when)
+    return rules.bare_etag(answer.headers["etag"]), rest.microseconds(when)
 
 
 def _written(answer: Answer) -> Written:
@@ -681,7 +683,7 @@ def _version_in(blob: ElementTree.Element) -> ObjectVersion | None:
     facts = blob.find("Properties")
     if facts is None or _text(facts, "ResourceType") == "directory":
         return None
-    etag = _text(facts, "Etag").strip('"')
+    etag = rules.bare_etag(_text(facts, "Etag"))
     when = _text(facts, "Last-Modified")
     version_id, snapshot = _text(blob, "VersionId"), _text(blob, "Snapshot")
     soft = _text(blob, "Deleted") == "true"

@@ -340,7 +340,7 @@ class S3Store:
         info = ObjectInfo(
             key,
             content["ContentLength"],
-            _unquoted(content["ETag"]),
+            rules.bare_etag(content["ETag"]),
             _us(content["LastModified"]),
             content.get("VersionId"),
             content.get("Metadata", {}),
@@ -362,7 +362,10 @@ class S3Store:
         for page in self._pages("list_objects_v2", prefix, StartAfter=start_after):
             for each in page.get("Contents", ()):
                 yield ObjectInfo(
-                    each["Key"], each["Size"], _unquoted(each["ETag"]), _us(each["LastModified"])
+                    each["Key"],
+                    each["Size"],
+                    rules.bare_etag(each["ETag"]),
+                    _us(each["LastModified"]),
                 )
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
@@ -420,7 +423,7 @@ class S3Store:
             if (changed := self._changed(source, if_source_match)) is not None:
                 self.delete([key])  # of other bytes than were asked for
                 return changed
-            etag = _unquoted(answer.content["CopyObjectResult"]["ETag"])
+            etag = rules.bare_etag(answer.content["CopyObjectResult"]["ETag"])
             return Written(etag, answer.date_us, answer.content.get("VersionId"))
         if answer.status == 404:
             return Missing(answer.date_us)
@@ -483,7 +486,7 @@ class S3Store:
             Body=body if isinstance(body, bytes) else bytes(body),
         )
         if isinstance(answer, _Answer):
-            return Part(number, _unquoted(answer.content["ETag"]))
+            return Part(number, rules.bare_etag(answer.content["ETag"]))
         if answer.code == "NoSuchUpload":
             raise rules.upload_gone(key, upload_id)
         raise self._unexpected(answer, key)
@@ -510,7 +513,7 @@ class S3Store:
         if isinstance(answer, _Answer):
             if (changed := self._changed(source, if_source_match)) is not None:
                 return changed
-            return Part(number, _unquoted(answer.content["CopyPartResult"]["ETag"]))
+            return Part(number, rules.bare_etag(answer.content["CopyPartResult"]["ETag"]))
         if answer.code == "NoSuchUpload":
             raise rules.upload_gone(key, upload_id)
         if answer.status == 404:
@@ -563,7 +566,7 @@ class S3Store:
                     _us(each["LastModified"]),
                     is_latest=each["IsLatest"],
                     marker=marker,
-                    etag=_unquoted(each.get("ETag", "")),
+                    etag=rules.bare_etag(each.get("ETag", "")),
                 )
                 for name, marker in (("Versions", False), ("DeleteMarkers", True))
                 for each in page.get(name, ())
@@ -756,12 +759,6 @@ def _quoted(etag: str) -> str:
 # -- answers --------------------------------------------------------------------------------------
 
 
-def _unquoted(etag: str) -> str:
-    """Also of a weak one: a proxy that compresses answers makes it that, and the store behind knows it by
-    the strong one."""
-    return etag.removeprefix("W/").removeprefix('"').removesuffix('"')
-
-
 def _us(when: datetime) -> int:
     """Without a zone it is UTC (RFC 9110, 5.6.7; ISO 8601 as S3 has it)."""
     known = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
@@ -812,7 +809,7 @@ def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
     return Got(
         body,
         _whole_size(content),
-        _unquoted(content["ETag"]),
+        rules.bare_etag(content["ETag"]),
         _us(content["LastModified"]),
         answer.date_us,
         content.get("VersionId"),
@@ -821,7 +818,7 @@ def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
 
 def _written(answer: _Answer) -> Written:
     content = answer.content
-    return Written(_unquoted(content["ETag"]), answer.date_us, content.get("VersionId"))
+    return Written(rules.bare_etag(content["ETag"]), answer.date_us, content.get("VersionId"))
 
 
 def _refused(declined: _Declined) -> Refused | None:

@@ -39,6 +39,7 @@ TRANSIENT: Final = frozenset(
         "RequestTimeoutException",
         "ServiceUnavailable",
         "SlowDown",
+        "TemporaryRedirect",  # a 307 that says no other place
         "Throttling",
         "ThrottlingException",
         "TooManyRequestsException",
@@ -162,9 +163,7 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
             key=key,
             next_step="Restore it from its Glacier storage class, then send the request again",
         )
-    if code not in _DENIED and (
-        status >= 500 or status in (408, 409, 429) or code in TRANSIENT
-    ):
+    if code not in _DENIED and (status >= 500 or status in (408, 409, 429) or code in TRANSIENT):
         if status == 501 or code == "NotImplemented":
             return PageError(
                 f"this S3 lacks a feature that Inlay needs (bucket {bucket!r}): {words}",
