@@ -345,7 +345,9 @@ class AzureStore:
         )
 
     def _delete(self, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> None:
-        answer = self._ask("DELETE", key, query=query, headers=headers, outcomes=(404, 409))
+        answer = self._ask(
+            "DELETE", key, query=query, headers=headers, outcomes=(404, 409), whole=rest.no_body
+        )
         if answer.status == 404 and answer.code not in _GONE:
             raise self._unexpected(answer, key)
         if answer.status == 409:
@@ -378,7 +380,8 @@ class AzureStore:
         return Part(number, f"{block}.{len(content)}")
 
     def _put_block(self, key: str, block: str, body: bytes) -> None:
-        self._ask("PUT", key, query={"comp": "block", "blockid": block}, body=body)
+        query = {"comp": "block", "blockid": block}
+        self._ask("PUT", key, query=query, body=body, whole=rest.no_body)
 
     def upload_part_copy(
         self,
@@ -476,8 +479,6 @@ class AzureStore:
         if key is not None:
             _check_segments(key)
             path += f"/{quote(key, safe='/~')}"
-        # Every answer has it; a proxy's page has not.
-        how.setdefault("whole", lambda said: said.headers["x-ms-request-id"])
         answer = self._line.ask(method, path, key=key, **how)
         if answer.code == "ContainerNotFound":
             raise self._unexpected(answer, key)
