@@ -139,7 +139,7 @@ def seen_property(uri: str) -> object:
 
 
 def seen_partitioning(uri: str) -> object:
-    return inlay.open(uri).partitioning()
+    return inlay.open(uri).partitioning
 
 
 def seen_published(uri: str) -> object:
