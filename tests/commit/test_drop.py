@@ -1,7 +1,7 @@
 """A table is dropped while somebody still commits to it, which nobody should.
 
-What the last look at the pointer finds is refused. A commit between that look and the deletion stands in the
-pointer alone, and is gone with it: a condition on a deletion is not a rule that every store keeps.
+What the last look at the pointer finds is refused. A commit between that look and the deletion stands in
+the pointer alone, and is gone with it: a condition on a deletion is not a rule that every store keeps.
 """
 
 from __future__ import annotations
