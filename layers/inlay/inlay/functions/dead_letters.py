@@ -89,6 +89,10 @@ def _size(attributes: dict[str, str]) -> int:
 # Long enough to read all of them, short enough that an interrupted listing hides none for long.
 _LOOK_SECONDS = 60
 _SQS_BATCH = 10
+# A table's name, or where it is.
+_PLACE = re.compile(r"[A-Za-z0-9_.:/-]{1,1024}")
+_TIME = re.compile(r"[0-9TZ.:+-]{1,40}")
+_WITHHELD = "…"
 # Fields that show what a message is about, as far as they hold what they are for: a sender may have written
 # anything there.
 _TELLING: Mapping[str, Callable[[Any], bool]] = {
@@ -98,10 +102,6 @@ _TELLING: Mapping[str, Callable[[Any], bool]] = {
     "requested_at": lambda said: isinstance(said, str) and bool(_TIME.fullmatch(said)),
     **dict.fromkeys(("hops", "left_units", "left_bytes"), lambda said: isinstance(said, int)),
 }
-# A table's name, or where it is.
-_PLACE = re.compile(r"[A-Za-z0-9_.:/-]{1,1024}")
-_TIME = re.compile(r"[0-9TZ.:+-]{1,40}")
-_WITHHELD = "…"
 
 
 @dataclass(frozen=True, slots=True)
