@@ -636,13 +636,9 @@ class S3Store:
         for attempt in range(1, attempts + 1):
             try:
                 content = self._send(operation, arguments)
-                if _is_cut_short(operation, content):
-                    raise ConnectionError("the head of the answer was cut short")
                 return _Answer(content, _date_us(content))
             except ClientError as error:
                 status, code, message = s3_errors.parts_of(error)
-                if _is_cut_short("", error.response):
-                    status, message = 500, "the head of the answer was cut short"
                 # S3 calls an id that never was a version's an invalid argument.
                 no_version = (
                     status == 400 and code == "InvalidArgument" and "VersionId" in arguments
@@ -660,6 +656,18 @@ class S3Store:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _send(self, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One request. Raises `ConnectionError` where the head of the answer was cut short."""
+        try:
+            content = self._exchange(operation, arguments)
+        except ClientError as error:
+            if _is_cut_short("", error.response):
+                raise ConnectionError(_CUT_SHORT) from error
+            raise
+        if _is_cut_short(operation, content):
+            raise ConnectionError(_CUT_SHORT)
+        return content
+
+    def _exchange(self, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One request, directly where that is possible, else by the SDK."""
         direct = self._directs.get()
         if operation in s3_direct.OPERATIONS and (line := direct.line(self.client)) is not None:
@@ -746,6 +754,9 @@ def _unquoted(etag: str) -> str:
 
 def _us(when: datetime) -> int:
     return (when - _EPOCH) // timedelta(microseconds=1)
+
+
+_CUT_SHORT = "the head of the answer was cut short"
 
 
 def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
