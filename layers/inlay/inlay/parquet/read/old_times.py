@@ -268,7 +268,7 @@ def check_times(
 def _check_shifted(values: pa.Array, name: str) -> None:
     """That none is so old that some readers shift it."""
     oldest = pc.min(values)
-    if oldest.as_py() is None:
+    if not oldest.is_valid:
         return
     is_date = pa.types.is_date(values.type)
     day = pa.scalar(DATES_SINCE_DAY if is_date else INSTANTS_SINCE_DAY, pa.int32())
