@@ -188,7 +188,10 @@ def test_no_number_becomes_infinite(number: str, kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [("9007199254740993", "1.5"), ("1e400",), ("9" * 39,), ("9" * 5000,), ("[" * 5000,)],
+    [
+        *(("9007199254740993", "1.5"), ("12345678901234567.5",), ("1e400",)),
+        *(("9" * 39,), ("9" * 5000,), ("[" * 5000,)),
+    ],
 )
 def test_no_type_is_inferred_that_would_change_a_number(values: tuple[str, ...]) -> None:
     path = written("a.jsonl", "\n".join(f'{{"x": {value}}}' for value in values))
@@ -197,6 +200,34 @@ def test_no_type_is_inferred_that_would_change_a_number(values: tuple[str, ...])
     if "[" not in values[0]:
         path = written("a.csv", "x\n" + "\n".join(values) + "\n")
         assert read_schema(path).schema.field("x").type == pa.string()
+
+
+FLOATING = [pa.float16(), pa.float32(), pa.float64()]
+
+
+@pytest.mark.parametrize("kind", FLOATING)
+@given(
+    number=st.integers(-(2**70), 2**70)
+    | st.integers(0, 70).flatmap(lambda n: st.integers(-(2**n) - 5, 2**n + 5)),
+    tail=st.sampled_from(["", ".0", ".5"]),
+)
+@example(number=9_007_199_254_740_993, tail="")
+@example(number=16_777_217, tail="")
+@example(number=18_446_744_073_709_552_000, tail="")  # JavaScript's 2 ** 64
+@settings(deadline=None)
+def test_no_whole_number_is_rounded(kind: pa.DataType, number: int, tail: str) -> None:
+    """As in the library, which refuses an int64 that a double column does not hold."""
+    held = pa.scalar(float(number), pa.float64()).cast(kind, safe=False)
+    shortest = Decimal(held.cast(pa.string()).as_py())
+    whole = math.isfinite(held.as_py()) and number in (int(held.as_py()), shortest)
+    schema = pa.schema([("x", kind)])
+    text = f"{number}{tail}"
+    for path in (written("a.csv", f"x\n1\n{text}\n"), written("a.jsonl", f'{{"x": {text}}}')):
+        if whole and tail != ".5":
+            assert rows(path, schema)[-1]["x"] == held.as_py()
+        elif not whole:
+            with pytest.raises(UnreadableFile, match=r"(row 2|object 1).*(rounded|no |fit)"):
+                rows(path, schema)
 
 
 def test_half_of_a_surrogate_pair_is_refused() -> None:

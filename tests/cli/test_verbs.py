@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,6 +27,15 @@ def test_create_takes_the_columns_of_a_parquet_file(inlay: Run, tmp_path: Path) 
         ("v", "decimal128(9, 2)", True),
     ]
     assert shown["sort_by"] == ["k"]
+
+
+def test_an_interval_of_parquet_is_refused(inlay: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    duckdb.sql(f"COPY (SELECT 1 AS id, INTERVAL '1 month' AS x) TO '{path}' (FORMAT parquet)")
+    inlay("create", "t", "--schema", "id int, x fixed(12)")
+    for command in (("create", "u", "--like", str(path)), ("append", "t", str(path))):
+        said = inlay(*command, code=2).err
+        assert "'x' is an INTERVAL" in said and "next:" in said
 
 
 def test_create_sets_properties(inlay: Run) -> None:

@@ -4,9 +4,11 @@ counted."""
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -222,3 +224,32 @@ def test_either_zero_is_found_in_a_bloom_filter() -> None:
         from_, _ = _bits(made)
         body[at : at + size] = made[from_ : from_ + size]
         assert groups(search(bytes(body), zero), "bloom") == {0}
+
+
+def listed_by_spark() -> bytes:
+    return categories.with_attributes(False)
+
+
+def listed_by_polars() -> bytes:
+    """No row has a value, so there is no dictionary."""
+    column = pl.Series("email", [None] * 20, dtype=pl.Enum([categories.PERSON, "zoé;1"]))
+    sink = io.BytesIO()
+    pl.DataFrame({"id": range(20), "email": column}).write_parquet(sink, row_group_size=10)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("writer", [listed_by_spark, listed_by_polars])
+def test_lists_of_a_columns_values_are_judged_by_conditions_that_name_no_text(
+    writer: Callable[[], bytes],
+) -> None:
+    below = Comparison(2, "<", Literal(TEXT, "b"))
+    none = Comparison(2, "<", Literal(TEXT, "a"))
+    body = writer()
+    for asked, is_there in (
+        (below, True),
+        (Not(Comparison(2, ">=", Literal(TEXT, "b"))), True),
+        (none, False),
+    ):
+        found = [r for r in search(body, asked).residues if r.where == "key-value"]
+        assert bool(found) is is_there
+        assert all(r.certain and r.row_group is not None for r in found)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+import inlay
 from inlay.errors import StoreUnavailable
 from inlay.storage.memory import MemoryStore
 
-from .conftest import ORDERS, Functions, event
+from .conftest import BUCKET, ORDERS, Functions, event
+from .test_landing import told
 
 
 def test_the_events_name_the_sample_file_by_its_etag() -> None:
@@ -137,6 +141,15 @@ def test_a_file_no_schema_can_be_read_from_creates_no_table(functions: Functions
     functions.land(body=b"just a text\n")
     functions.replay("ingest.normal")
     assert functions.queues.errors == ["UnreadableFile"]
+
+
+def test_a_file_with_an_interval_creates_no_table(functions: Functions, tmp_path: Path) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    path = tmp_path / "x.parquet"
+    duckdb.sql(f"COPY (SELECT 1 AS id, INTERVAL '1 month' AS x) TO '{path}' (FORMAT parquet)")
+    functions.invoke("ingest", told(functions, path.read_bytes()))
+    assert functions.queues.errors == ["UnsupportedType"]
+    assert not inlay.exists(f"memory://{BUCKET}/tables/orders")
 
 
 def test_a_store_that_is_down_leaves_the_message_in_the_queue(

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import io
 import math
+import tempfile
 import uuid
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +23,9 @@ from hypothesis import strategies as st
 import inlay
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType
 from inlay.format.schema import ListOf, MapOf, Primitive, Struct
+from inlay.ops.write.ingest import Rejected
+from inlay.parquet.arrow.types import check_parquet_types
+from inlay.storage.open import open_store
 
 PAGE = Path(__file__).parents[2] / "docs" / "TYPES.md"
 AT = datetime(2013, 1, 1, 10, 0, 0, 123456)
@@ -164,6 +170,33 @@ def test_a_type_comes_back_whatever_is_done_to_the_table(name: str) -> None:
 def test_what_cannot_be_kept_is_refused(name: str) -> None:
     with pytest.raises(UnsupportedType, match="'x'"):
         create(pa.schema([("x", REFUSED[name])]))
+
+
+def with_interval(what: str = "INTERVAL '1 month'") -> io.BytesIO:
+    connection, folder = duckdb.connect(), tempfile.mkdtemp()
+    path = Path(folder) / "x.parquet"
+    connection.execute(f"COPY (SELECT 1::BIGINT AS id, {what} AS x) TO '{path}' (FORMAT parquet)")
+    return io.BytesIO(path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "what", ["INTERVAL '1 month'", "[INTERVAL '1 month']", "{'a': INTERVAL '1 month'}"]
+)
+@pytest.mark.parametrize("extend", [False, True])
+@pytest.mark.parametrize("adopt", [False, True])
+def test_an_interval_of_parquet_is_refused_where_a_file_comes(
+    what: str, extend: bool, adopt: bool
+) -> None:
+    """pyarrow gives 12 bytes, which looks like any fixed(12)."""
+    body = with_interval(what)
+    schema = pa.schema([("id", pa.int64())]) if extend else pq.read_schema(body)
+    t = create(schema, properties={"schema.evolve": "add"} if extend else None)
+    landed = f"memory://types/{uuid.uuid4().hex}.parquet"
+    store, key = open_store(landed)
+    store.put(key, body.getvalue())
+    [outcome] = t.ingest([landed], adopt=adopt).outcomes
+    assert isinstance(outcome, Rejected) and isinstance(outcome.error, UnsupportedType)
+    assert "'x" in outcome.error.message and inlay.open(t.uri).version == 1
 
 
 @pytest.mark.parametrize("name", MARKED)
@@ -358,7 +391,10 @@ def page() -> str:
         with pytest.raises(UnsupportedType) as caught:
             create(pa.schema([("x", kind)]))
         lines.append(f"| `{name}` | {caught.value.next_step} |")
+    with pytest.raises(UnsupportedType) as caught:
+        check_parquet_types(pq.ParquetFile(with_interval()).schema)
     lines += [
+        f"| `INTERVAL` of a Parquet file, as DuckDB writes it | {caught.value.next_step} |",
         "",
         "- Values that a declared type does not take (a list of another length in a vector, digits beyond a half float or",
         "  a second) are refused by `append`, `update` and `upsert`. A Parquet file whose own types do not prove its",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,6 +23,11 @@ from inlay.cli.delimited import INFER_ROWS, CsvFile, TextFormat, TextSink, write
 from inlay.cli.json_objects import JsonFile
 from inlay.cli.values import json_rows, to_line
 from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.parquet.arrow.types import check_parquet_types
+from inlay.parquet.arrow.words import words_of
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 PLAIN = TextFormat()
 STANDARD_INPUT = "-"
@@ -93,7 +98,7 @@ def _like(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch
         return batch.select(schema.names).cast(schema)
     except pa.ArrowException as error:
         raise SchemaMismatch(
-            f"{path} has other types than the first file: {error}",
+            f"{path} has other types than the first file: {words_of(error)}",
             next_step="Append files of different types by commands of their own",
         ) from error
 
@@ -168,9 +173,7 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
             case "arrow":
                 return Inferred(_read_arrow(opened()).schema)
             case _:
-                import pyarrow.parquet as pq
-
-                return Inferred(pq.read_schema(opened()))
+                return Inferred(_parquet_file(opened()).schema_arrow)
     if not columns:
         raise InvalidRequest(
             f"{path} has no column to infer a type from",
@@ -206,7 +209,7 @@ def _reading(path: str) -> Iterator[None]:
         step = "Check that the file is what its name says"
         if "UTF8" in str(error) or "UTF-8" in str(error):
             step = "Name its encoding: --encoding latin-1"
-        why = (error.strerror if isinstance(error, OSError) else None) or error
+        why = (error.strerror if isinstance(error, OSError) else None) or words_of(error)
         raise UnreadableFile(f"cannot read {path}: {why}", next_step=step) from error
 
 
@@ -292,10 +295,16 @@ def _decompressed(opened: Callable[[], Any], kind: str, path: str) -> Any:
     return pa.BufferReader(stream.read()) if kind in ("parquet", "arrow") else stream
 
 
-def _read_parquet(source: Any) -> pa.RecordBatchReader:
+def _parquet_file(source: Any) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(source)
+    check_parquet_types(file.schema)
+    return file
+
+
+def _read_parquet(source: Any) -> pa.RecordBatchReader:
+    file = _parquet_file(source)
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
 
 

@@ -1,17 +1,16 @@
 """Values as text and as JSON, into the types of a table, and types inferred from such values.
 
 Promise: a value is taken exactly or refused at its row; nothing is cut or guessed, and nothing rounded
-but fractions, to the nearest number of a float or double column. What `inlay.cli.values` writes is read
-back as the same value: dates and times in ISO form, decimals in full, binary in hex, NaN and infinities by
-name, maps as lists of pairs. A time without a zone is UTC where the column is an instant. What is inferred
-is the narrowest of bool, int64, double, date, time and timestamp that takes every value; digits that a
-number would lose (00123, more than 64 bits) stay text.
+but fractions, and what has an exponent, to the nearest number of a float or double column. What
+`inlay.cli.values` writes is read back as the same value: dates and times in ISO form, decimals in full,
+binary in hex, NaN and infinities by name, maps as lists of pairs. A time without a zone is UTC where the
+column is an instant. What is inferred is the narrowest of bool, int64, double, date, time and timestamp
+that takes every value; digits that a number would lose (00123, more than 64 bits) stay text.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -36,6 +35,13 @@ _CLOCK = r"^[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
 _MOMENT += r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?$"
 
+# By the bits of a floating type: digits of a whole number that it may round, and the number up to which it
+# rounds none. 1e22 names no digits.
+_LONG = {
+    bits: rf"^[+-]?[0-9]{{{digits},}}(\.[0-9]*)?$" for bits, digits in ((16, 4), (32, 8), (64, 16))
+}
+_WHOLE = {16: 2**11, 32: 2**24, 64: 2**53}
+
 # More than any type of a table holds.
 _MAX_DIGITS = 100
 
@@ -58,6 +64,10 @@ class Misread(Exception):
         super().__init__(what)
         self.row = row
         self.what = what
+
+
+class _Rounded(Exception):
+    """A whole number that a floating type does not hold."""
 
 
 def plain_json() -> json.JSONDecoder:
@@ -89,8 +99,9 @@ def from_texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return from_json(values.to_pylist(), kind)
     try:
         return _parsed(values, kind)
-    except pa.ArrowException:
-        raise Misread(_first_bad(values, kind), f"is no {kind}") from None
+    except (pa.ArrowException, _Rounded) as error:
+        why = "would be rounded as" if isinstance(error, _Rounded) else "is no"
+        raise Misread(_first_bad(values, kind), f"{why} {kind}") from None
 
 
 def _loaded(row: int, text: str | None) -> Any:
@@ -122,8 +133,20 @@ def _parsed(values: pa.Array, kind: pa.DataType) -> pa.Array:
         )
         if pc.any(large, min_count=0).as_py():
             raise pa.ArrowInvalid("too large")
+        long = pc.indices_nonzero(
+            pc.match_substring_regex(values, _LONG[kind.bit_width])
+        ).to_pylist()
+        if not all(_keeps(Decimal(values[row].as_py()), found[row]) for row in long):
+            raise _Rounded
         return found
     return values.cast(kind)
+
+
+def _keeps(written: Decimal, found: pa.Scalar) -> bool:
+    """Whether a floating value is the whole number that was written, but for a fraction, or that is the
+    value's shortest text: JavaScript writes 2 ** 64 as 18446744073709552000."""
+    held = Decimal(found.as_py())
+    return int(held) == int(written) or Decimal(found.cast(pa.string()).as_py()) == written
 
 
 def _moments(values: pa.Array, kind: pa.TimestampType) -> pa.Array:
@@ -144,7 +167,7 @@ def _first_bad(values: pa.Array, kind: pa.DataType) -> int:
         try:
             _parsed(values.slice(low, middle - low), kind)
             low = middle
-        except pa.ArrowException:
+        except (pa.ArrowException, _Rounded):
             high = middle
     return low
 
@@ -172,10 +195,23 @@ def from_json(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
             for row in pc.indices_nonzero(infinite).to_pylist():
                 if not isinstance(values[row], float | str):
                     raise Misread(row, f"does not fit {kind}")
+            for row, value in enumerate(values):
+                if _is_long(value, _WHOLE[kind.bit_width]) and not _keeps(
+                    Decimal(value), made[row]
+                ):
+                    raise Misread(row, f"would be rounded as {kind}")
         return made
     except (pa.ArrowException, OverflowError):
         bad = (row for row, value in enumerate(found) if not _fits(value, kind))
         raise Misread(next(bad, 0), f"does not fit {kind}") from None
+
+
+def _is_long(value: Any, whole: int) -> bool:
+    """Whether all digits of a number beyond `whole` are written."""
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent
+        return isinstance(exponent, int) and exponent <= 0 and abs(value) > whole
+    return isinstance(value, int) and abs(value) > whole
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
@@ -321,9 +357,7 @@ def type_of_texts(values: pa.ChunkedArray) -> pa.DataType:
     if _all(pc.match_substring_regex(texts, _INTEGER)):
         return pa.int64() if _takes(texts, pa.int64()) else pa.string()
     if _all(pc.match_substring_regex(texts, _NUMBER)):
-        wide = pc.match_substring_regex(texts, r"^[+-]?[0-9]{16,}$")  # a double would round them
-        exact = not pc.any(wide).as_py() and _takes(texts, pa.float64())
-        return pa.float64() if exact else pa.string()
+        return pa.float64() if _takes(texts, pa.float64()) else pa.string()
     return _temporal_type(texts)
 
 
@@ -369,10 +403,10 @@ def type_of_json(values: Iterable[Any]) -> pa.DataType:
             if all(abs(value) < 10**38 for value in found):
                 return pa.decimal128(38, 0)
             raise ValueError("whole numbers of more than 38 digits")
-        if any(isinstance(value, int) and not _is_double(value) for value in found):
-            raise ValueError("fractions beside whole numbers that a double would round")
-        if any(isinstance(value, Decimal) and math.isinf(float(value)) for value in found):
-            raise ValueError("numbers that no double holds")
+        try:
+            from_json(found, pa.float64())
+        except Misread as error:
+            raise ValueError(f"a number {error.what}") from None
         return pa.float64()
     match sorted(map(str, kinds)):
         case []:
@@ -391,13 +425,6 @@ def type_of_json(values: Iterable[Any]) -> pa.DataType:
                 [(name, type_of_json(value.get(name) for value in found)) for name in names]
             )
     raise ValueError(f"values of several kinds: {', '.join(sorted(map(str, kinds)))}")
-
-
-def _is_double(value: int) -> bool:
-    try:
-        return int(float(value)) == value
-    except OverflowError:
-        return False
 
 
 _KINDS = {

@@ -30,6 +30,7 @@ from inlay.ops.write.ingest import (
     Superseded,
     ingest,
 )
+from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.read.describe import parse_object_footer, read_tail
 
 
@@ -155,4 +156,6 @@ def _read_schema(ctx: Context, source: IngestSource) -> pa.Schema:
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = read_tail(store, location)
-    return parse_object_footer(got.body, size=got.size).arrow
+    found = parse_object_footer(got.body, size=got.size)
+    check_parquet_types(found.metadata.schema)
+    return found.arrow

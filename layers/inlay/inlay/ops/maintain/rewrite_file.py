@@ -242,7 +242,7 @@ def _residue(
     key-values may name. Only other writers leave such: this library's files have no dictionary entries
     without a row.
 
-    In any file those are values that the condition selects. In a file that loses rows it is every
+    In any file those are values that the condition selects. In a file that is written again it is every
     dictionary entry without a row, in any column: it may have been an erased row's. (A file made by surgery
     may have lost such rows already, when there was no time for all its groups.)
     """
@@ -256,13 +256,14 @@ def _residue(
     try:
         found = search_open(opened, asked_for, ctx.executor)
         recode = found.row_groups & left
-        if touched or emptied or task.file.origin is not None:
+        named = any(r.certain for r in found.residues)
+        # Also where only something beside the rows goes: what has an origin was searched in all columns.
+        if touched or emptied or named or task.file.origin is not None:
             others = left - recode - set(touched)
             recode |= {group for group, _ in unused_entries(opened, ctx.executor, others)}
     except (UnsupportedFile, UnreadableFile):
         # What cannot be searched is rewritten, as a whole where surgery is not possible.
         return frozenset(left), texts_of(asked_for)
-    named = any(r.certain for r in found.residues)
     return recode, texts_of(asked_for) if named else frozenset()
 
 

@@ -62,7 +62,7 @@ from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.data_file import FooterOf
@@ -457,6 +457,7 @@ def _look(
         extra_columns=is_wider,
     )
     if is_wider:  # and would fit: a refused file leaves the table unchanged
+        check_parquet_types(described.metadata.schema)
         return _Wider(described.arrow)
     spec = current_spec(snapshot)
     partition = partition_in(described, snapshot.schema, spec)

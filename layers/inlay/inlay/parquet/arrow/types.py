@@ -10,10 +10,10 @@ Zones: an Arrow timestamp with any zone is an instant, so it is `timestamptz` an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from inlay.format.schema import (
 )
 from inlay.format.values import physical, to_float32
 from inlay.parquet.arrow.literals import to_array, to_scalar
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 COMMENT = b"comment"  # of a column, in Arrow's metadata of its field
 FIELD_ID = b"PARQUET:field_id"  # the key pyarrow reads and writes Parquet field ids under
@@ -246,6 +249,20 @@ def unsupported(arrow: pa.DataType, path: tuple[str, ...]) -> UnsupportedType:
         f"column {'.'.join(path)!r} has Arrow type {str(arrow)[:80]}, which a table cannot hold",
         next_step=next((step for test, step in _INSTEAD if test(arrow)), "Cast or drop it"),
     )
+
+
+def check_parquet_types(schema: pq.ParquetSchema, leaves: Collection[int] | None = None) -> None:
+    """Refuses what Arrow does not say of a file's columns, or of its `leaves`: Parquet's INTERVAL, which
+    DuckDB writes, comes as 12 bytes, and nobody after it would know what they mean. Raises
+    `UnsupportedType`."""
+    for leaf in range(len(schema)) if leaves is None else leaves:
+        column = schema.column(leaf)
+        if column.converted_type == "INTERVAL":
+            raise UnsupportedType(
+                f"column {column.path[:80]!r} is an INTERVAL of Parquet, which a table cannot hold",
+                next_step="Store months, days and microseconds as integers, or the text; in DuckDB "
+                "epoch_us(i) or CAST(i AS VARCHAR)",
+            )
 
 
 # -- single values --------------------------------------------------------------------------------

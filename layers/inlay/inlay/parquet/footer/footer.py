@@ -325,6 +325,13 @@ def is_decimal(element: Struct) -> bool:
     )
 
 
+def is_text(element: Struct) -> bool:
+    """Whether a schema element is a column of UTF-8."""
+    return element.get(Element.CONVERTED) == Converted.UTF8 or Logical.STRING in element.get(
+        Element.LOGICAL, {}
+    )
+
+
 def _check(tree: Struct) -> None:
     """Every field that the views read unconditionally exists, with a plausible sign."""
     for name, key in (

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Primitive, Schema
+from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.columns import FileColumns, cut_to, locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer
@@ -215,19 +216,13 @@ class reading:  # noqa: N801 - reads as a statement: `with reading(key):`
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, pa.ArrowNotImplementedError):
             raise UnsupportedFile(
-                f"pyarrow cannot read this file: {_first_line(error)}",
+                f"pyarrow cannot read this file: {words_of(error)}",
                 key=self.key,
                 next_step="Write it again with types and codecs that pyarrow reads",
             ) from error
         # Arrow raises ValueErrors of its own, and Python's, for a name that is no Unicode.
         if isinstance(error, pa.ArrowException | OSError | ValueError | OverflowError):
-            raise UnreadableFile(
-                f"the file is broken: {_first_line(error)}", key=self.key
-            ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise UnreadableFile(f"the file is broken: {words_of(error)}", key=self.key) from error
 
 
 def chunk_range(chunk: pq.ColumnChunkMetaData) -> ByteRange | None:

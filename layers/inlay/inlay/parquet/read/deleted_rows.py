@@ -39,6 +39,7 @@ from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.evaluate import cast_or_null, columns_of, selected
 from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import arrow_primitive
+from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.deleted_ranges import DeletedRanges, merge_predicates
 from inlay.parquet.read.ranges import Cache, Objects, fetch
 from inlay.parquet.read.read_ahead import Job
@@ -349,7 +350,9 @@ def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
         try:
             table = pq.read_table(pa.BufferReader(body), use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise UnreadableFile(f"a file of keys is broken: {error}", key=keys.key) from error
+            raise UnreadableFile(
+                f"a file of keys is broken: {words_of(error)}", key=keys.key
+            ) from error
         if table.num_columns != len(keys.field_ids):
             raise CorruptTable(
                 f"a file of keys has {table.num_columns} columns, its entry {len(keys.field_ids)}",

@@ -19,6 +19,8 @@ from inlay.format.partition import Partition
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.conform import check_fits
+from inlay.parquet.arrow.types import check_parquet_types
+from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.arrow_metadata import check_chunks, parse_metadata
 from inlay.parquet.footer.columns import locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
@@ -73,7 +75,7 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
         for kind in arrow.types:
             _read_zones(kind)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UnreadableFile(f"the footer cannot be parsed: {_first_line(error)}") from error
+        raise UnreadableFile(f"the footer cannot be parsed: {words_of(error)}") from error
     for group in footer.row_groups:
         for chunk in group.columns:
             if not 0 < chunk.start <= chunk.end <= footer.start:
@@ -106,7 +108,7 @@ def entry_of(
     extra_columns: bool = False,
 ) -> DataFile:
     """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`, for columns that the
-    table lacks unless `extra_columns`."""
+    table lacks unless `extra_columns`, and `UnsupportedType`."""
     with reading(key):
         columns = locate_columns(described.arrow, schema)
         # Columns the file does not have are useful as well: they are all NULL.
@@ -120,6 +122,8 @@ def entry_of(
             stats_columns=(),
             footer_size=described.footer_bytes,
         )
+    located = [leaf for top in columns.tops.values() for leaf in top.leaves]
+    check_parquet_types(described.metadata.schema, located)
     check_fits(described.arrow, schema, evidence=whole.get, extra_columns=extra_columns)
     stats = recorded_stats({i: whole[i] for i in stats_columns if i in whole})
     return replace(entry, stats=stats, event=event)
@@ -150,7 +154,3 @@ def read_tail(store: ObjectStore, location: Location) -> Got:
     if isinstance(longer, Missing) or longer.etag != got.etag:
         raise ObjectGone(f"{location.uri} changed while it was read", key=location.key)
     return longer
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:200]

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.arrow.types import is_list
+from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import (
     Chunk,
     Codec,
@@ -231,13 +232,9 @@ def translate_errors(work: Callable[[], Any]) -> Any:
         return work()
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFile(
-            f"pyarrow cannot read it: {_first_line(error)}", next_step=RECODE
+            f"pyarrow cannot read it: {words_of(error)}", next_step=RECODE
         ) from None
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError, UnicodeDecodeError) as error:
-        raise UnreadableFile(f"pyarrow cannot read it: {_first_line(error)}") from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UnreadableFile(f"pyarrow cannot read it: {words_of(error)}") from None

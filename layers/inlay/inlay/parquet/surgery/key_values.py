@@ -131,6 +131,48 @@ def _lists_values(raw: bytes) -> bool:
     return False
 
 
+def listed_values(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[str]]]:
+    """The keys of the pairs that list the values of columns, with those values."""
+    for pair in map(unpack, pairs):
+        key, raw = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
+        if key in SCHEMAS and _lists_values(raw):
+            yield key.decode("utf-8", "replace"), list(_listed(raw))
+
+
+def _listed(raw: bytes) -> Iterator[str]:
+    with suppress(ValueError, RecursionError, OSError, pa.ArrowException):
+        if raw.lstrip()[:1] == b"{":
+            yield from _texts_under(SPARK_VALUES, json.loads(raw))
+        else:
+            arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
+            for field in arrow:
+                yield from _categories(field)
+
+
+def _categories(field: pa.Field) -> Iterator[str]:
+    """Of Polars' Enum: each with its length in bytes before it, `3;abc`."""
+    for key, value in (field.metadata or {}).items():
+        while key.startswith(POLARS_VALUES) and value:
+            length, _, value = value.partition(b";")
+            yield value[: int(length)].decode("utf-8", "replace")
+            value = value[int(length) :]
+    for at in range(field.type.num_fields):
+        yield from _categories(field.type.field(at))
+
+
+def _texts_under(name: str, node: Any, *, within: bool = False) -> Iterator[str]:
+    """The texts in JSON that are somewhere below a member of that name."""
+    match node:
+        case str() if within:
+            yield node
+        case list():
+            for item in node:
+                yield from _texts_under(name, item, within=within)
+        case dict():
+            for key, item in node.items():
+                yield from _texts_under(name, item, within=within or key == name)
+
+
 def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:
     """A schema (Spark's JSON, or Arrow's in Base64) without metadata that names `texts`; None for one that
     cannot be read."""

@@ -15,15 +15,12 @@ from collections.abc import Callable, Mapping
 from inlay.errors import InlayError, UnsupportedFile
 from inlay.parquet.footer.fields import (
     Chunk,
-    Converted,
-    Element,
     File,
     Group,
-    Logical,
     Meta,
     Physical,
 )
-from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup
+from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup, is_text
 from inlay.parquet.footer.layout import GroupFate, Layout, OffsetMap, Part, read_layout
 from inlay.parquet.footer.pages import move_pages
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
@@ -258,10 +255,7 @@ def pandas_types(footer: Footer) -> dict[str, PandasType]:
     found: dict[str, PandasType] = {}
     for leaf in footer.leaves:
         element = footer.schema[leaf.element]
-        is_text = element.get(Element.CONVERTED) == Converted.UTF8 or Logical.STRING in element.get(
-            Element.LOGICAL, {}
-        )
-        other = ("unicode" if is_text else "bytes", "object")
+        other = ("unicode" if is_text(element) else "bytes", "object")
         found[leaf.path[0]] = _PANDAS_TYPES.get(leaf.type, other)
     return found
 

@@ -4,7 +4,8 @@ Promise: `find_residue` searches the parts of a Parquet file besides its rows (d
 row groups and pages, Bloom filters, key-values, fields of the footer that the format does not define, bytes
 that the footer does not point at) for values that a predicate selects, and returns the places with one that
 no row of their row group has. pandas and Polars write dictionaries with unused entries for categories, and
-DuckDB for an ENUM: the whole dictionary, in every group.
+DuckDB for an ENUM: the whole dictionary, in every group. One may serve several columns, so in files of
+other writers each column of text, at whatever depth, is searched for the texts that the predicate names.
 
 Nothing is concluded from the file's claims: a value counts as used only when it was read from the rows.
 First the footer, dictionary pages and indexes are read, in planned ranges, fetched together; then, for the
@@ -36,6 +37,7 @@ from inlay.parquet.footer.fields import (
     Codec,
     ColumnIndex,
     DictionaryPage,
+    File,
     Meta,
     Page,
     PageType,
@@ -49,6 +51,7 @@ from inlay.parquet.footer.footer import (
     Footer,
     Leaf,
     decode_footer,
+    is_text,
 )
 from inlay.parquet.footer.layout import Gap, find_gaps, read_layout
 from inlay.parquet.footer.pages import (
@@ -69,9 +72,9 @@ from inlay.parquet.read.page_sizes import Pages, check_dictionary, read_distinct
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.single_column import read_plain, write_plain
-from inlay.parquet.surgery.key_values import named_by_file, naming
+from inlay.parquet.surgery.key_values import listed_values, named_by_file, naming
 from inlay.parquet.surgery.unknown_fields import name_one, unknown_in_group, unknown_of_file
-from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
+from inlay.plan.pruning.literals import asked_of_text, condition_on, equal_values, texts_of
 from inlay.plan.pruning.readings import names_any
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
@@ -82,6 +85,8 @@ Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value", "unk
 MAX_GAP_BYTES = 8 * 1024 * 1024
 # If the end of a dictionary page is unknown, this much of the chunk is fetched with the rest.
 LIKELY_DICTIONARY_BYTES = 64 * 1024
+# Stands for each column of text that the predicate does not ask for: no field has it.
+_ELSEWHERE = -1
 _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 
 
@@ -152,6 +157,14 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
         and (condition := condition_on(predicate, field_id)) is not None
     ]
     texts = texts_of(predicate)
+    named = asked_of_text(predicate, _ELSEWHERE) if opened.task.file.is_foreign else None
+    if named is not None:
+        asked = {column.leaf.index for column in columns}
+        columns += [
+            _Column(footer, leaf, _ELSEWHERE, named)
+            for leaf in footer.leaves
+            if leaf.index not in asked and is_text(footer.schema[leaf.element])
+        ]
     gaps = list(find_gaps(footer, read_layout(footer))) if texts else []
     places = [ByteRange(g.start, g.end) for g in gaps if g.end - g.start <= MAX_GAP_BYTES]
     held.fetch([*places, *(place for column in columns for place in column.ranges())])
@@ -161,6 +174,7 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
         *_in_unknown_fields(footer, texts, plain),
         *_in_gaps(held, gaps, texts, plain),
     ]
+    residues += _in_lists(footer, columns)
     for column in columns:
         column.look(held)
     held.fetch([column.chunk(g).place for column in columns for g in column.suspects])
@@ -199,6 +213,27 @@ def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
         for chunk in group.columns:
             for name, _ in naming(chunk.meta.get(Meta.KEY_VALUES, ()), texts):
                 yield Residue(group.ordinal, name, "key-value")
+
+
+def _in_lists(footer: Footer, columns: Iterable[_Column]) -> Iterator[Residue]:
+    """Lists of a column's values with one that a condition selects which names no text (a range, NOT). They
+    go with any row group that is written again: here the smallest."""
+    groups = [group for group in footer.row_groups if group.num_rows]
+    conditions = {
+        column.field_id: column.condition
+        for column in columns
+        if column.field_id != _ELSEWHERE
+        and is_text(footer.schema[column.leaf.element])
+        and equal_values(column.condition) is None
+    }
+    for name, values in listed_values(footer.tree.get(File.KEY_VALUES, ())) if groups else ():
+        batch = pa.RecordBatch.from_arrays([pa.array(values, pa.string())], ["v"])
+        if any(
+            pc.any(selected(condition, batch, {field_id: (0,)})).as_py()
+            for field_id, condition in conditions.items()
+        ):
+            smallest = min(groups, key=lambda group: group.compressed_size)
+            yield Residue(smallest.ordinal, name, "key-value")
 
 
 def _in_unknown_fields(
@@ -289,8 +324,8 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Column:
-    """One column that the predicate restricts, in all row groups. `suspects` are row groups where another
-    part names a value of `condition`, with where and which."""
+    """One column that is searched, in all row groups. `suspects` are row groups where another part names a
+    value of `condition`, with where and which."""
 
     footer: Footer
     leaf: Leaf
@@ -307,7 +342,10 @@ class _Column:
     def __post_init__(self) -> None:
         named = equal_values(self.condition) or ()
         self.plain = tuple(raw for kind, value in named for raw in self._stored(kind, value))
-        if any(group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups):
+        # A filter has nothing of another column that its dictionary has not, and only says "maybe".
+        is_asked = self.field_id != _ELSEWHERE
+        filters = (group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups)
+        if is_asked and any(filters):
             self.hashes = {raw: xxh64(raw) for raw in self.plain}
 
     def _stored(self, kind: Primitive, value: Value) -> Iterator[bytes]:
@@ -339,7 +377,7 @@ class _Column:
             for place in (
                 chunk.dictionary(),
                 None if index is None else ByteRange(*index),
-                chunk.bloom() if self.plain else None,
+                chunk.bloom() if self.hashes else None,
             ):
                 if place is not None and place.end <= limit:
                     yield place
@@ -392,7 +430,7 @@ class _Column:
         width = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
             self.leaf.type, self.leaf.type_length if self.leaf.type != Physical.BYTE_ARRAY else None
         )
-        is_text = self.leaf.type is Physical.BYTE_ARRAY
+        is_bytes = self.leaf.type is Physical.BYTE_ARRAY
         cut = _Cut(() if width is not None and self.leaf.type_length is None else self.plain)
         for ordinal, where, raw in bounds:
             if width is not None and len(raw) < width and cut.is_one(raw):
@@ -400,18 +438,18 @@ class _Column:
         whole = [b for b in bounds if width is None or len(b[2]) == width]
         if not whole or self.leaf.type is Physical.INT96:
             return
-        page = b"".join(len(raw).to_bytes(4, "little") * is_text + raw for *_, raw in whole)
+        page = b"".join(len(raw).to_bytes(4, "little") * is_bytes + raw for *_, raw in whole)
         values = self._decode(page, len(whole), Codec.UNCOMPRESSED, len(page))
         hits = self._hits(values).to_pylist()
         for at, ((ordinal, where, raw), hit) in enumerate(zip(whole, hits, strict=True)):
             if hit:
                 self.suspects[ordinal].append((where, values.slice(at, 1), ()))
-            elif is_text and cut.is_one(raw):
+            elif is_bytes and cut.is_one(raw):
                 self.suspects[ordinal].append((where, None, (raw,)))
 
     def _look_at_bloom(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
         place = chunk.bloom()
-        if place is None or not self.plain or place.end > self.footer.start:
+        if place is None or not self.hashes or place.end > self.footer.start:
             return
         header, bits = bloom_length(held.read(place)[:BLOOM_HEADER_BYTES])
         end = min(place.start + header + bits, self.footer.start)

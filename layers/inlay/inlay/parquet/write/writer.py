@@ -31,6 +31,7 @@ from inlay.format.partition import Partition
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.columns import locate_columns
 from inlay.parquet.read.data_file import PAGE_ROWS
 from inlay.parquet.read.ranges import Objects
@@ -316,9 +317,9 @@ class _File:
             writer.write_table(group, row_group_size=group.num_rows)
         except pa.ArrowInvalid as error:
             raise InvalidRequest(
-                f"rows cannot be written as Parquet: {error}",
+                f"rows cannot be written as Parquet{_refused_columns(group)}: {words_of(error)}",
                 next_step="Remove or correct these values: Parquet cannot store them",
-            ) from error
+            ) from None
         if group.nbytes >= self._layout.row_group_bytes:
             self._density.measure(group.nbytes, self._upload.size - before)
 
@@ -430,6 +431,18 @@ class _File:
             with suppress(pa.ArrowException, OSError, RuntimeError, InlayError):
                 self._writer.close()
         self._upload.abort()
+
+
+def _refused_columns(group: pa.Table) -> str:
+    """Which columns Parquet does not store, each tried alone: Arrow's error names none, but a value."""
+    refused = []
+    for name in group.schema.names:
+        column = group.select([name])
+        try:
+            pq.write_table(column, pa.BufferOutputStream())
+        except pa.ArrowInvalid:
+            refused.append(repr(name[:80]))
+    return f", column {', '.join(refused[:5])}" if refused else ""
 
 
 def _every(group: pa.Table, step: int) -> pa.Table:

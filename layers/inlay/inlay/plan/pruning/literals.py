@@ -37,6 +37,7 @@ from inlay.format.values import order_key
 
 # Shorter values occur in any text, so finding them proves nothing.
 MIN_TEXT = 4
+_TEXT = Primitive("string")
 
 
 def condition_on(predicate: Predicate, field_id: int) -> Predicate | None:
@@ -139,6 +140,33 @@ def texts_of(predicate: Predicate) -> frozenset[str]:
     """Values that the predicate names (by equality, IN, or as fixed parts of a LIKE), as spelled in free
     text, of `MIN_TEXT` characters or more. A range names none, and NOT names rows that stay."""
     return frozenset(text for text in _texts(plainly(predicate)) if len(text) >= MIN_TEXT)
+
+
+def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
+    """TRUE for the texts that the predicate names in whatever column, asked of the column `field_id`: one
+    dictionary may serve several columns. Equalities and INs, and LIKEs with a fixed part, of `MIN_TEXT`
+    characters or more.
+
+    >>> ada, short = Literal(Primitive("string"), "ada@example.com"), Literal(Primitive("string"), "ada")
+    >>> asked_of_text(Or((Comparison(1, "=", ada), Comparison(2, "=", short))), 7).values
+    ('ada@example.com',)
+    """
+    values: set[Value] = set()
+    found: list[Predicate] = []
+    for node in conditions(plainly(predicate)):
+        match node:
+            case Comparison(_, "=", literal) if literal.type == _TEXT:
+                values.add(literal.value)
+            case In(_, kind, listed) if kind == _TEXT:
+                values.update(listed)
+            case Like(_, pattern):
+                fixed = (part for part in parse_like(pattern) if isinstance(part, str))
+                if any(len(part) >= MIN_TEXT for part in fixed):
+                    found.append(Like(field_id, pattern))
+    long = sorted(v for v in values if isinstance(v, str) and len(v) >= MIN_TEXT)
+    if long:
+        found.append(In(field_id, _TEXT, tuple(long)))
+    return None if not found else found[0] if len(found) == 1 else Or(tuple(found))
 
 
 def _texts(predicate: Predicate) -> Iterator[str]:
