@@ -49,6 +49,7 @@ ARGS ?=
 READY := .venv/.ready
 TOOLS := .tools/sam/.ready
 ENGINES := .tools/engines/.ready
+EXAMPLES := .tools/examples/.ready
 SECURITY := .tools/security/.ready
 EMULATORS := .tools/emulators/.ready
 
@@ -66,7 +67,7 @@ pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark
 ##@ Work on it
 test: test-python test-spark ## run the tests, without the slow ones
 
-test-python: $(READY) $(TOOLS) $(ENGINES) ## run the tests that need no Java, without the slow ones
+test-python: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run the tests that need no Java, without the slow ones
 	$(BIN)/python -m pytest tests --ignore=tests/spark -m "not slow" \
 		-n $(JOBS) --dist loadfile $(ARGS)
 
@@ -84,7 +85,7 @@ test-least: $(READY) $(TOOLS) ## run what talks to S3 and SQS on the oldest boto
 test-spark: $(READY) ## run the Spark tests, without the slow ones
 	$(BIN)/python -m pytest tests/spark -m "not slow" $(ARGS)
 
-test-all: $(READY) $(TOOLS) $(ENGINES) ## run every test, however long it takes
+test-all: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run every test, however long it takes
 	$(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile $(ARGS)
 	$(BIN)/python -m pytest tests/spark $(ARGS)
 
@@ -106,7 +107,8 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
 	$(BIN)/python docs/design/commit_model.py --large
 
-spin: $(READY) ## visit every state of commits with all actors at once; needs spin and a C compiler, 3 GB
+spin: $(READY) ## visit every state of commits with all actors at once; needs a C compiler, 3 GB
+	.ci/get-spin
 	$(BIN)/python docs/design/spin_model.py
 
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
@@ -159,11 +161,13 @@ sam-local: build ## run one function in a container on the local AWS (FUNCTION=i
 		$(SAM_LOCAL_ARGS) $(LOGICAL_$(FUNCTION))
 
 ##@ Set it up
-setup: $(READY) $(TOOLS) $(ENGINES) ## install everything the other targets need
+setup: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## install everything the other targets need
 
 tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
 
 engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
+
+examples: $(EXAMPLES) ## install Ibis and dbt into .tools/examples, for the examples of docs/TOOLS.md
 
 emulators: $(EMULATORS) ## install Azurite and JavaScript's Parquet writers, for tests/store and tests/erasure (needs Node.js and npm)
 
@@ -171,6 +175,11 @@ engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--generate-hashes --custom-compile-command "make engines-lock" .ci/engines-requirements.in \
 		-o .ci/engines-requirements.txt
+
+examples-lock: $(UV) ## pin Ibis and dbt again, from .ci/examples-requirements.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--generate-hashes --custom-compile-command "make examples-lock" .ci/examples-requirements.in \
+		-o .ci/examples-requirements.txt
 
 sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -258,6 +267,14 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 		.ci/engines-requirements.txt
 	@touch $@
 
+# An environment of its own once more: dbt pins much.
+$(EXAMPLES): .ci/examples-requirements.txt | $(UV)
+	@echo "installing Ibis and dbt into .tools/examples"
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/examples
+	@$(UV) pip sync --quiet --require-hashes --python .tools/examples/bin/python \
+		.ci/examples-requirements.txt
+	@touch $@
+
 # Optional: without Node.js the tests of az:// are skipped, and say so.
 $(EMULATORS): .ci/emulators/package-lock.json
 	@echo "installing Azurite and Parquet writers into .tools/emulators"
@@ -266,4 +283,4 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@touch $@
 
 .PHONY: demo up pipeline simulate interleavings model spin soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
-	emulators engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help
+	emulators engines engines-lock examples examples-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

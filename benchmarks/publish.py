@@ -2,9 +2,10 @@
 
     python benchmarks/publish.py --files 1000 100000
 
-Tables of entries without data files (tests/metadata/tables.py): a cold publication, then one after each of
-20 appends of one file, one after a delete that marks rows of a file by a vector, and one each after 1, 10
-and 100 files at random left the table, as compaction takes them out of full manifests.
+Tables of entries without data files, named as the library names them (tests/metadata/tables.py): a cold
+publication, then one after each of 20 appends of one file, one after a delete that marks rows of a file by
+a vector, one each after 1, 10 and 100 files at random left the table, as compaction takes them out of full
+manifests, and one each after deletes by condition that hit so many.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ import random
 import statistics
 import time
 
-from tests.metadata.tables import Table
+from pyroaring import BitMap64
+from tests.metadata.tables import Named, Table
 
-from inlay.format.entry import Marker, Vector
+from inlay.format.entry import Marker, Vector, Where
+from inlay.format.predicate import In
+from inlay.format.schema import Primitive
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.publish import settle
 from inlay.ops.publish.publish import publish
 from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, SetProperties
 
 APPENDS = 20
-# Files at random that leave the table in one commit, out of manifests that are full.
-GONE = (1, 10, 100)
+# Files at random that one commit hits, or takes out of manifests that are full.
+FILES = (1, 10, 100)
 
 
 def measured(table: Table) -> tuple[int, int, int, float]:
@@ -39,7 +45,7 @@ def measured(table: Table) -> tuple[int, int, int, float]:
 
 
 def table_of(files: int) -> Table:
-    table = Table()
+    table = Named()
     table.commit(
         Change(operation="set_properties", updates=(SetProperties({"publish.format": "v3"}),))
     )
@@ -50,6 +56,8 @@ def table_of(files: int) -> Table:
 
 
 def main() -> None:
+    # There are no data files to read the rows of: each that a delete may hit loses its first.
+    settle._deleted = lambda ctx, loaded, task: BitMap64([0])  # type: ignore[assignment]
     parser = argparse.ArgumentParser()
     parser.add_argument("--files", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     for files in parser.parse_args().files:
@@ -77,12 +85,26 @@ def main() -> None:
         table.commit(Change(operation="delete", updates=(AddMarkers((vector,)),)))
         puts, up, gets, seconds = measured(table)
         print(f"{'':>9}        vector: {puts} PUT {up / 1000:.1f} KB {gets} GET", key and "")
-        for gone in GONE:
+        for gone in FILES:
             live = [entry.key for entry in table.load().files()]
             drop = tuple(random.Random(gone).sample(live, gone))
             table.commit(Change(operation="rewrite", updates=(RemoveFiles(drop),)))
             puts, up, gets, seconds = measured(table)
             print(f"{'':>9} {gone:>4} files go: {puts} PUT {up / 1000:.0f} KB {gets} GET")
+        for hit in FILES:
+            some = random.Random(hit).sample(list(table.load().files()), hit)
+            lower = tuple(sorted({f.stats[1].lower for f in some}))
+            where = Marker(id=table.ctx.new_id(), body=Where(In(1, Primitive("int64"), lower)))
+            table.commit(Change(operation="delete", updates=(AddMarkers((where,)),)))
+            before, ctx = table.store.usage(), table.fresh()
+            files = settle.settle(ctx, load_pointer(ctx)).files
+            settled = table.used(before)
+            puts, up, gets, seconds = measured(table)
+            table.forget()
+            print(
+                f"{'':>9} {hit:>4} files hit by a condition: {puts} PUT {up / 1000:.1f} KB {gets} GET; "
+                f"settling {files}: {settled.requests['put']} PUT {settled.bytes_up / 1000:.1f} KB"
+            )
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ is a source written in Python that does nothing but yield ready-made batches of 
 above it is ours, the rest is Spark's way from Python to the JVM. `--deletes` runs the queries once more
 with deletes pending, which native Parquet does not see. `--keys 0.01` runs two aggregates after one row in
 100 was deleted by its order, also by CPU. `--writes` appends the rows instead, beside
-`df.write.parquet` with the same codec, also by CPU of the whole tree of processes.
+`df.write.parquet` with the same codec, also by CPU of the whole tree of processes. `--maintenance` compacts
+and clusters them, beside Spark reading the same files, sorting and writing them.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import inlay
 from inlay.spark import append, count, local_session, read
+from inlay.spark.cluster import cluster
+from inlay.spark.maintenance import compact
 from inlay.spark.types import arrow_for
 
 Run = Callable[[Any, str], Any]
@@ -40,6 +44,11 @@ BATCH_ROWS = 131_072
 MODES = ["TRUCK", "MAIL", "REG AIR", "SHIP"]
 # Rows handed to one append.
 APPEND_ROWS = 2_000_000
+# What maintenance finds, and the order it makes.
+SMALL_FILES = 64
+UNORDERED_FILES = 8
+ORDER = ["l_shipdate", "l_partkey"]
+TARGET_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -306,6 +315,73 @@ def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
         print(f"{way:<34}{numbers}", flush=True)
 
 
+def in_files(lines: inlay.Table, place: Path, number: int, strategy: str) -> inlay.Table:
+    """The rows of `lines`, in this number of files of another table."""
+    rows = lines.scan().to_arrow()
+    order = {"compact.columns": ", ".join(ORDER)} if strategy != "pack" else {}
+    table = inlay.create(
+        f"file://{place}",
+        rows.schema,
+        primary_key="l_orderkey",
+        properties={"compact.strategy": strategy, **order},
+    )
+    step = -(-rows.num_rows // number)
+    for start in range(0, rows.num_rows, step):
+        table.append(rows.slice(start, step))
+    return table
+
+
+def linked(table: inlay.Table, place: Path) -> str:
+    """The same table elsewhere, which can be changed: what is written once is a link."""
+    folder = Path(table.uri.removeprefix("file://"))
+    shutil.copytree(folder, place, copy_function=os.link)
+    (place / "_latest_manifest").unlink()
+    shutil.copy(folder / "_latest_manifest", place)
+    return f"file://{place}"
+
+
+def by_spark(spark: Any, table: inlay.Table, strategy: str, place: Path) -> None:
+    """The table's files read, sorted and written by Spark alone."""
+    rows = parquet(spark, f"{table.uri}/data")
+    files = max(1, -(-sum(table.files()["bytes"].to_pylist()) // TARGET_BYTES))
+    if strategy == "pack":
+        rows = rows.coalesce(files)
+    else:
+        rows = rows.repartitionByRange(files, *ORDER).sortWithinPartitions(*ORDER)
+    rows.write.option("compression", "zstd").parquet(str(place))
+    shutil.rmtree(place)
+
+
+def compare_maintenance(spark: Any, lines: inlay.Table, folder: Path, times: int) -> None:
+    print(
+        f"{'':<34}" + "".join(f"{name:>9}" for name in ("spark", "inlay", "ratio", "CPU", "ratio"))
+    )
+    for name, files, strategy, verb in (
+        ("pack small files", SMALL_FILES, "pack", compact),
+        ("sort all rows", UNORDERED_FILES, "sort", cluster),
+        ("z-order all rows", UNORDERED_FILES, "zorder", cluster),
+    ):
+        table = in_files(lines, folder / strategy, files, strategy)
+        seconds: dict[str, list[float]] = {"spark": [], "inlay": []}
+        cpu: dict[str, list[float]] = {"spark": [], "inlay": []}
+        for number in range(times + 1):
+            ours = linked(table, folder / f"{strategy} {number}")
+            for way in seconds:
+                started, used = time.perf_counter(), tree_cpu()
+                if way == "spark":
+                    by_spark(spark, table, strategy, folder / f"spark {strategy} {number}")
+                else:
+                    verb(spark, ours)
+                if number:  # the first round warms up
+                    seconds[way].append(time.perf_counter() - started)
+                    cpu[way].append(tree_cpu() - used)
+            shutil.rmtree(ours.removeprefix("file://"))
+        walls = [min(seconds[way]) for way in ("spark", "inlay")]
+        used = [min(cpu[way]) for way in ("spark", "inlay")]
+        text = f"{walls[0]:>8.2f}s{walls[1]:>8.2f}s{walls[1] / walls[0]:>9.2f}"
+        print(f"{name:<34}{text}{used[1]:>8.2f}s{used[1] / used[0]:>9.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Inlay in Spark beside native Parquet")
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-H scale; 1 is 6M rows")
@@ -314,6 +390,9 @@ def main() -> None:
     parser.add_argument("--deletes", action="store_true", help="once more with deletes pending")
     parser.add_argument("--keys", type=float, help="aggregates with this share of keys deleted")
     parser.add_argument("--writes", action="store_true", help="appends instead of queries")
+    parser.add_argument(
+        "--maintenance", action="store_true", help="compaction and clustering instead"
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = (asked.folder or Path(scratch)).absolute()
@@ -326,6 +405,9 @@ def main() -> None:
         print(f"{lines.count():,} rows in {lines.files().num_rows} files")
         if asked.writes:
             compare_writes(spark, f"{lines.uri}/data", Path(scratch), asked.times)
+            return
+        if asked.maintenance:
+            compare_maintenance(spark, lines, Path(scratch), asked.times)
             return
         if asked.keys:
             compare_keys(spark, lines, asked.keys, asked.times)

@@ -9,6 +9,9 @@ rows    generated rows (250 bytes, on disk 85): loaded, merged into, compacted, 
 files   as many small files, which are links to few real ones: what counts is their number. Opened,
         planned, counted, appended to, looked up in, erased from, garbage collected; compacted only up to
         `--compact-files`, because that reads every one of them
+partitions  rows of `--partitioned-rows` in this many partitions: written, replaced, read, compacted
+skew    records of which nine in ten are of one key, merged into such rows beside evenly spread ones; and a
+        join by a column of which nine in ten rows have one value
 
 Each step prints its time, the requests of all Python processes (Spark's own Parquet reader is not among
 them), what it shuffled, and the driver's memory: of the JVM's heap after a collection, and of the Python
@@ -37,7 +40,7 @@ from inlay.format.keys import data_key
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import AddFiles, Change
-from inlay.spark import count, explain, local_session, read
+from inlay.spark import InlayTable, append, count, explain, local_session, read
 from inlay.spark.cluster import cluster
 from inlay.spark.connect import connect
 from inlay.spark.garbage import collect_garbage
@@ -240,6 +243,78 @@ def many(report: Report, folder: Path, files: int, *, compacting: bool) -> None:
         report.step("compact", compacted)
 
 
+def partitioned(report: Report, folder: Path, partitions: int, rows: int) -> None:
+    spark = report.spark
+    uri = f"file://{folder}/partitions-{partitions}"
+    schema = SCHEMA.append(pa.field("part", pa.int32()))
+    table = inlay.create(uri, schema, primary_key="id", partition_by=["part"])
+    frame = generated(spark, 0, rows, 0).selectExpr("*", f"cast(id % {partitions} AS int) AS part")
+
+    def write(frame: Any) -> str:
+        frame.write.format("inlay").mode("append").save(uri)
+        return f"{table.refresh().files().num_rows:,} files"
+
+    def replaced() -> str:
+        few = frame.where("part IN (3, 7)")
+        overwrite = few.write.format("inlay").mode("overwrite")
+        overwrite.option("partitionOverwriteMode", "dynamic").save(uri)
+        return f"{count(spark, uri):,} rows"
+
+    def one() -> str:
+        found = read(spark, uri, where="part = 5")
+        return f"{found.count():,} rows from {explain(spark, uri, where='part = 5').native_files} files"
+
+    def compacted() -> str:
+        told = compact(spark, uri)
+        return f"{told.input_files:,} files to {told.output_files:,} in {told.commits} commits"
+
+    report.step("load, by partition", lambda: write(frame.repartition(8, "part")))
+    report.step("load, spread", lambda: write(frame.repartition(8)))
+    report.step("read one", one)
+    report.step("read all", lambda: f"{_countries(spark, uri)} countries")
+    report.step("replace two", replaced)
+    report.step("compact", compacted)
+    report.step("read all again", lambda: f"{_countries(spark, uri)} countries")
+
+
+def skewed(report: Report, folder: Path, rows: int) -> None:
+    spark = report.spark
+    records = rows // 5
+
+    def table(name: str) -> str:
+        uri = f"file://{folder}/skew-{rows}-{name}"
+        made = inlay.create(uri, SCHEMA, primary_key="id", sort_by=["id"])
+        even = generated(spark, 0, rows, 0).repartitionByRange(8, "id")
+        if name == "joined":
+            even = even.selectExpr(
+                "id", "seq", "if(id % 10 > 0, 'c0', country) country", "amount", "text"
+            )
+        append(even, made.uri)
+        return uri
+
+    def merged(name: str, key: str) -> str:
+        found = spark.range(records).selectExpr(f"{key} AS id", "id + 1 AS seq")
+        text = ("'c1' AS country", "0.5D AS amount", "sha2(cast(id AS string), 512) AS text")
+        told = merge(found.selectExpr("id", "seq", *text), places[name], order="seq", op=None)
+        return f"{told.records:,} records of {told.keys:,} keys"
+
+    def joined() -> str:
+        countries = spark.range(60).selectExpr("concat('c', id) AS country", "id AS n")
+        target = InlayTable(spark, places["joined"]).alias("t")
+        found = target.merge(countries.alias("s"), "t.country = s.country")
+        told = found.whenMatchedUpdate("t.id % 100 = 1", set={"amount": "s.n"}).execute()
+        return f"{told.updated:,} rows updated"
+
+    places = {name: table(name) for name in ("even", "skewed", "joined")}
+    report.step("merge, even", lambda: merged("even", f"id * {rows // records}"))
+    one = f"if(id % 10 > 0, 7, id * {rows // records})"
+    report.step("merge, 9 in 10 one key", lambda: merged("skewed", one))
+    report.step("join, 9 in 10 one value", joined)
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    report.step("... without broadcast", joined)
+    spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
 @contextmanager
 def session(scratch: Path) -> Iterator[Any]:
     requests = scratch / "requests"
@@ -263,6 +338,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[2_000_000, 8_000_000])
     parser.add_argument("--files", type=int, nargs="*", default=[1_000, 10_000, 100_000])
     parser.add_argument("--compact-files", type=int, default=10_000)
+    parser.add_argument("--partitions", type=int, nargs="*", default=[])
+    parser.add_argument("--partitioned-rows", type=int, default=2_000_000)
+    parser.add_argument("--skew", type=int, nargs="*", default=[], help="rows of the table")
     parser.add_argument("--folder", type=Path, help="work in this folder (a temporary one)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder, session(Path(folder)) as spark:
@@ -275,6 +353,12 @@ def main() -> None:
         for files in asked.files:
             print(f"-- {files:,} files")
             many(report, scratch, files, compacting=files <= asked.compact_files)
+        for partitions in asked.partitions:
+            print(f"-- {partitions:,} partitions")
+            partitioned(report, scratch, partitions, asked.partitioned_rows)
+        for rows in asked.skew:
+            print(f"-- {rows:,} rows, records of one key")
+            skewed(report, scratch, rows)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ import duckdb
 import pyarrow as pa
 
 import inlay
-from inlay.spark import count, explain, local_session, register, view
+from inlay.spark import append, count, explain, local_session, register, view
 from inlay.spark.maintenance import compact
 from inlay.spark.merge_sink import MergeSink
 from inlay.storage.open import open_store
@@ -109,9 +109,7 @@ class Pipeline:
         rows = self.spark.read.parquet(f"file://{self.folder}/initial.parquet").drop("op")
         inlay.create(self.orders, ORDERS, primary_key="orderkey", sort_by=["orderkey"])
         inlay.create(self.changes, CHANGES)
-        rows.repartitionByRange(4, "orderkey").write.format("inlay").mode("append").option(
-            "requestId", "initial load"
-        ).save(self.orders)
+        append(rows.repartitionByRange(4, "orderkey"), self.orders, request_id="initial load")
         return f"{count(self.spark, self.orders):,} orders"
 
     def land(self, turn: int) -> str:

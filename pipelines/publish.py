@@ -21,7 +21,7 @@ import inlay
 from inlay.errors import InvalidRequest
 from inlay.ops.commit.base import already_applied
 from inlay.plan.change import Request
-from inlay.spark import count
+from inlay.spark import append, count
 from inlay.spark.connect import at_ref, load_writable
 from inlay.spark.maintenance import compact
 from inlay.spark.writer import append_request
@@ -66,13 +66,7 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
             f"the branch {asked.branch!r} holds something else that is not published",
             next_step=f"Finish that load, or drop it: inlay drop-ref {asked.table} {asked.branch}",
         )
-    (
-        frame.write.format("inlay")
-        .mode("append")
-        .option("ref", asked.branch)
-        .option("requestId", loading)
-        .save(asked.table)
-    )
+    append(frame, asked.table, ref=asked.branch, request_id=loading)
     _check(spark, asked, branch["base"])
     packed = compact(spark, at_ref(asked.table, asked.branch), progress=progress())
     done = table.refresh().merge(asked.branch, request_id=published)

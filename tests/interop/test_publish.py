@@ -14,13 +14,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 import inlay
 from inlay.errors import CorruptTable, Unpublishable
 from inlay.format.entry import Vector
+from inlay.format.puffin import encode_puffin
 from inlay.iceberg.avro import decode_avro
 from inlay.iceberg.manifest import Entry, decode_list, decode_manifest, encode_manifest
 from inlay.iceberg.schema import UNPARTITIONED, Bounds
+from inlay.ops.data import vectors
+from inlay.ops.publish import settle
 
 from .conftest import ENGINES, as_multiset
 
@@ -449,6 +455,66 @@ def test_settling_changes_no_row_and_leaves_one_vector_for_each_file(tmp_path: P
     assert changed == 300 - len(before), "a settling is no change to who follows the table"
     assert t.verify(depth="pages").findings == ()
     assert t.settle().commits == 0
+
+
+def test_a_table_with_more_open_deletes_than_a_commit_settles_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds that get on are not counted: others do not delete faster than that."""
+    monkeypatch.setattr(settle, "COMMIT_FILES", 1)
+    t = Shop(tmp_path).table
+    for n in range(settle.MAX_ROUNDS + 3):
+        t.append(rows(10 * n, 10 * n + 10))
+    t.delete("id % 10 = 3")
+    expected = as_multiset(t.scan().to_arrow())
+    done = t.publish(format="v3")
+    assert done.settled == done.settle_commits == settle.MAX_ROUNDS + 3
+    assert as_multiset(t.refresh().scan().to_arrow()) == expected
+
+
+def test_settling_one_delete_of_many_files_leaves_every_entry_as_it_was(tmp_path: Path) -> None:
+    """What was hit and what turned out clean: neither has to be told apart from older files any more."""
+    t = Shop(tmp_path).table
+    for n in range(5):
+        t.append(rows(10 * n, 10 * n + 10))
+    before = t.entries()[0]
+    version = t.version
+    t.delete("id IN (3, 14, 15, 27) OR name = 'no such name'")
+    done = t.settle()
+    assert done.commits == 1
+    assert t.refresh().entries()[0] == before
+    assert all(isinstance(m.body, Vector) for m in t.entries()[1])
+    assert sum(batch.num_rows for batch in t.changes(version).to_reader()) == 4
+    t.restore(version=version)
+    t.delete("id = 3")
+    t.compact()
+    assert t.scan().to_arrow().num_rows == 49
+
+
+def test_vectors_are_cut_into_objects_that_the_format_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "MAX_OBJECT_BYTES", 6_000)
+    t = inlay.create(f"file://{tmp_path}/t", pa.schema([("id", pa.int64())]))
+    for n in range(6):
+        t.append(pa.table({"id": list(range(200 * n, 200 * n + 200))}))
+    t.delete("id % 2 = 0", mode="vector")
+    objects = {m.object_key for m in t.entries()[1]}
+    assert len(objects) == 3
+    assert all((tmp_path / "t" / key).stat().st_size <= 6_000 for key in objects if key)
+    assert t.scan().to_arrow()["id"].to_pylist() == list(range(1, 1200, 2))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**21), st.integers(1, 2**17), st.integers(1, 9)), max_size=5)
+)
+def test_a_vector_is_never_larger_than_expected(runs: list[tuple[int, int, int]]) -> None:
+    positions = BitMap64()
+    for start, length, step in runs:
+        positions |= BitMap64(range(start, start + length, step))
+    name = "s3://b/" + "é" * 100
+    data, _ = encode_puffin([(name, positions)])
+    assert len(data) <= vectors._bytes_at_most(positions)
 
 
 def test_garbage_collection_keeps_what_is_published_and_takes_the_rest(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 from pyroaring import BitMap, BitMap64
 
@@ -11,8 +14,9 @@ from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.maintain.rewrite_file import position_map, rewrite_file
-from inlay.ops.metadata.load import load_pointer
-from inlay.plan.change import AddMarkers, Change, ReplaceFiles, Unit
+from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.write.append import append
+from inlay.plan.change import AddMarkers, Change, DropMarkers, ReplaceFiles, Unit
 
 from .bench import Bench, id_below, id_is
 
@@ -85,11 +89,8 @@ def test_restamping_keeps_the_object_and_drops_the_marker(bench: Bench) -> None:
     result = rewrite(bench.ctx)
 
     [after] = bench.load().state.files()
-    assert after.key == before.key
     assert (result.restamped, result.rewritten, result.written_bytes) == (1, 0, 0)
-    assert after.sequence is not None and before.sequence is not None
-    assert after.sequence > before.sequence
-    assert after.newest_rows == before.newest_rows and not after.data_change
+    assert after == before, "no delete is left that a newer sequence would rule out"
     assert list(bench.load().state.markers()) == []
     assert bench.ids() == [0, 2]
     assert bench.load().snapshot.totals.files == 1
@@ -128,16 +129,64 @@ def test_a_table_wide_delete_that_lands_during_a_rewrite_hits_the_new_file(bench
 
 
 def test_a_restamp_leaves_alone_a_row_delete_that_landed_meanwhile(bench: Bench) -> None:
-    bench.append(3)
+    _append(bench, 0, 2)  # the bounds of this file cannot exclude 1
+    bench.delete(id_is(1))
     base = bench.load()
     [entry] = base.state.files()
     _land(bench, Marker(id="late", body=Rows((1,)), file=entry.key))
-    restamp = Unit((entry.key,), (entry,), base.snapshot.version)
-    done = commit(
-        bench.ctx, Change(operation="rewrite", updates=(ReplaceFiles((restamp,)),)), base=base
-    )
+    done = commit(bench.ctx, _restamp(base), base=base)
     assert isinstance(done, Committed) and done.skipped == ()
-    assert bench.ids() == [0, 2]
+    assert [m.id for m in bench.load().state.markers()] == ["late"]
+    assert bench.ids() == [0]
+
+
+def _append(bench: Bench, *ids: int) -> None:
+    append(bench.ctx, pa.table({"id": ids, "name": [f"v{i}" for i in ids]}))
+
+
+def _restamp(base: LoadedTable, *only: str) -> Change:
+    """What a rewrite commits that found these files (all) clean of every delete."""
+    version = base.snapshot.version
+    units = tuple(
+        Unit((f.key,), (replace(f, sequence=version, data_change=False),), version)
+        for f in base.state.files()
+        if not only or f.key in only
+    )
+    markers = tuple(m.id for m in base.state.markers())
+    return Change(operation="rewrite", updates=(ReplaceFiles(units), DropMarkers(markers)))
+
+
+def test_a_restamp_moves_an_entry_only_where_a_delete_is_left_to_rule_out(bench: Bench) -> None:
+    _append(bench, 0, 2)
+    _append(bench, 10, 12)
+    bench.delete(id_is(1, 11))
+    base = bench.load()
+    first, second = sorted(base.state.files(), key=lambda f: f.sequence or 0)
+    commit(bench.ctx, _restamp(base, first.key), base=base)
+    held = bench.load()
+    assert len(list(held.state.markers())) == 1, "it may hit the second file"
+    now = {f.key: f for f in held.state.files()}
+    assert now[second.key] == second
+    assert now[first.key].sequence == base.snapshot.version
+    commit(bench.ctx, _restamp(held, second.key), base=held)
+    after = bench.load()
+    assert list(after.state.markers()) == []
+    assert {f.key: f for f in after.state.files()}[second.key] == second
+    assert sorted(bench.ids()) == [0, 2, 10, 12]
+
+
+def test_a_delete_that_lands_during_a_restamp_hits_the_file_wherever_its_entry_is(
+    bench: Bench,
+) -> None:
+    _append(bench, 0, 2)
+    bench.delete(id_is(1))
+    base = bench.load()
+    [entry] = base.state.files()
+    bench.delete(id_is(2))
+    commit(bench.ctx, _restamp(base), base=base)
+    assert list(bench.load().state.files()) == [entry]
+    assert len(list(bench.load().state.markers())) == 1
+    assert bench.ids() == [0]
 
 
 def test_rows_deleted_by_the_same_commit_make_the_output_a_change_of_data(bench: Bench) -> None:

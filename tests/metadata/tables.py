@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
+from inlay.format import keys
 from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
 from inlay.format.snapshot import LedgerRecord
 from inlay.ops.commit.driver import Committed, commit
@@ -135,3 +137,11 @@ class Table:
                     yield from check_node(top, contents.nodes[top.id])
         for leaf in state.open_files().leaves:
             yield from check_file_segment(leaf, contents.files[leaf.id], evidence)
+
+
+class Named(Table):
+    """Its files are named as the library names them: half of a name is random, and does not compress."""
+
+    def file(self, low: int | None = None) -> DataFile:
+        key = keys.data_key(self.loaded.date_us, self.ctx.new_id())
+        return replace(super().file(low), key=key)

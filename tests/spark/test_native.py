@@ -328,6 +328,21 @@ def test_a_column_is_the_same_only_by_id_name_type_and_nullability() -> None:
     assert not _is_same(None, column)
 
 
+@pytest.mark.parametrize("within", ["struct", "list", "map"])
+def test_names_that_differ_by_case_alone_go_through_python(
+    spark: Any, new_table: NewTable, within: str
+) -> None:
+    """Spark's own reader refuses them, in a session that ignores case."""
+    twins = pa.struct([("a", pa.int64()), ("A", pa.int64())])
+    kind = {"struct": twins, "list": pa.list_(twins), "map": pa.map_(pa.string(), twins)}[within]
+    one = {"a": 1, "A": 2}
+    value = {"struct": one, "list": [one], "map": [("k", one)]}[within]
+    table = new_table(pa.table({"id": [1], "p": pa.array([value], kind)}))
+    assert read(spark, table.uri).toArrow().column("p").to_pylist() == [value]
+    assert explain(spark, table.uri).why == {"column types": 1}
+    assert explain(spark, table.uri, columns=["id"]).native_files == 1
+
+
 def test_files_of_an_older_schema_go_through_python_as_far_as_they_differ(
     spark: Any, new_table: NewTable
 ) -> None:

@@ -155,8 +155,11 @@ def test_a_frame_without_nulls_is_written_as_the_table_says(
 ) -> None:
     table = new_table(SCHEMA)
     append(spark.range(10).selectExpr("id", "1.5D AS half"), table.uri)
+    append(
+        spark.createDataFrame([(10, 1.5)], "id bigint not null, half double not null"), table.uri
+    )
     assert explain(spark, table.uri).source_files == 0
-    assert table.refresh().scan().to_arrow().column("half").to_pylist() == [1.5] * 10
+    assert table.refresh().scan().to_arrow().column("half").to_pylist() == [1.5] * 11
 
 
 def test_it_is_one_commit_and_leaves_nothing_else_behind(spark: Any, new_table: NewTable) -> None:
@@ -328,6 +331,7 @@ def test_no_rows_add_none(spark: Any, new_table: NewTable) -> None:
         ("types", pa.schema([("id", pa.uint8())]), {}),
         ("types", pa.schema([("id", pa.timestamp("ms"))]), {}),
         ("one by one", pa.schema([("id", pa.list_(pa.float32(), 2))]), {}),
+        ("case alone", pa.schema([("id", pa.struct([("a", pa.int64()), ("A", pa.int64())]))]), {}),
     ],
 )
 def test_what_sparks_writer_cannot_write_goes_through_the_source(
@@ -336,7 +340,11 @@ def test_what_sparks_writer_cannot_write_goes_through_the_source(
     table = new_table(schema, **options)
     rows = pa.table({"id": [1, 2], "half": [1.0, 2.0]}, schema=SCHEMA)
     if schema is not SCHEMA:
-        values = {"types": [1, 2], "one by one": [[1.0, 2.0], [3.0, 4.0]]}[why]
+        values: list[Any] = {
+            "types": [1, 2],
+            "one by one": [[1.0, 2.0], [3.0, 4.0]],
+            "case alone": [{"a": 1, "A": 2}, {"a": None, "A": 3}],
+        }[why]
         rows = pa.table([pa.array(values, schema.field(0).type)], schema=schema)
     given = new_table(schema)
     given.append(rows)

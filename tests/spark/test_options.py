@@ -24,6 +24,8 @@ def test_columns_are_a_list_with_commas_or_json() -> None:
         ({"path": "/t", "version": "0"}, "whole number"),
         ({"path": "/t", "version": "1", "asOf": "2026-01-01"}, "one of"),
         ({"path": "/t", "columns": '["a"'}, "JSON"),
+        ({"path": "/t", "columns": ""}, "names none"),
+        ({"path": "/t", "columns": "[]"}, "names none"),
         ({}, "no table"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import inlay
 from inlay.spark import count, read
@@ -105,10 +106,11 @@ def test_a_schema_asked_for_is_a_projection(spark: Any, with_every_delete: inlay
         ("id int", "is bigint in the table"),
         ("nothing string", "no column 'nothing'"),
         ("name string not null", "may hold nulls"),
+        (StructType([]), "has no column"),
     ],
 )
 def test_a_schema_the_table_does_not_have_is_refused(
-    spark: Any, new_table: NewTable, schema: str, complaint: str
+    spark: Any, new_table: NewTable, schema: Any, complaint: str
 ) -> None:
     table = new_table(rows(0, 3))
     with pytest.raises(Exception, match=complaint):

@@ -63,12 +63,14 @@ def having(spark: Any, settings: dict[str, str]) -> Iterator[None]:
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def rows(start: int, number: int) -> pa.Table:
@@ -126,6 +128,24 @@ def test_native_files_are_for_the_reader_whose_plan_is_known(
     with having(spark, SETTINGS["the second Parquet reader"]):
         assert explain(spark, table.uri).why == {"Spark's second Parquet reader": 1}
     assert explain(spark, table.uri).native_files == 1
+
+
+@pytest.mark.parametrize("rows_of_a_batch", ["0", "-1"])
+def test_batches_without_a_limit_are_refused_where_pyspark_has_none(
+    spark: Any, new_table: NewTable, rows_of_a_batch: str
+) -> None:
+    """Spark takes it for no limit, PySpark's reader of Python sources for a mistake."""
+    table = new_table(rows(0, 20), primary_key="id")
+    with having(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": rows_of_a_batch}):
+        other = new_table(SCHEMA)
+        assert append(read(spark, table.uri), other.uri).added_rows == 20
+        assert append(read(spark, table.uri), other.uri, native="never").added_rows == 20
+        assert read(spark, table.uri, where="id > 99").count() == 0
+        assert InlayTable(spark, table.uri).delete("id = 3").deleted == 1
+        with pytest.raises(InvalidRequest, match=r"Python: 1, .*maxRecordsPerBatch=0") as error:
+            read(spark, table.uri)
+        assert "to 10000" in str(error.value)
+    assert read(spark, table.uri).count() == 19
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])

@@ -175,6 +175,15 @@ def test_rows_that_cannot_fit_are_refused_before_the_job(
     assert not data_files(table)
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_rows_without_columns_are_refused(spark: Any, new_table: NewTable, mode: str) -> None:
+    """On their way to Python such rows are lost: they would add, or replace the table with, nothing."""
+    table = new_table(pa.table({"id": [1, 2]}))
+    with pytest.raises(Exception, match="the data has no columns"):
+        spark.range(3).select().write.format("inlay").mode(mode).save(table.uri)
+    assert ids(table.refresh()) == [1, 2]
+
+
 def test_an_empty_dataframe_commits_nothing(spark: Any, new_table: NewTable) -> None:
     assert append(halves(spark, 0, 0), new_table(SCHEMA)).version == 1
 
@@ -247,6 +256,19 @@ def test_an_overwrite_of_a_partitioned_table_says_what_it_replaces(
     table.set_partitioning("bucket(2, id)")
     with pytest.raises(Exception, match="files of an earlier partitioning"):
         overwrite(rows, table, partitionOverwriteMode="dynamic")
+
+
+def test_insert_overwrite_replaces_the_partitions_that_a_view_says(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(PARTITIONED, partition_by=["p"])
+    append(spark.createDataFrame([("a", 1), ("b", 2), ("b", 3)], "p string, id bigint"), table)
+    for mode, left in (("dynamic", [2, 3, 4]), ("static", [4])):
+        options = f"OPTIONS (path '{table.uri}', partitionOverwriteMode '{mode}')"
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_parts USING inlay {options}")
+        spark.sql("INSERT OVERWRITE of_parts (id, p) VALUES (4, 'a')")
+        assert ids(table.refresh()) == left
+        assert spark.table("of_parts").count() in (3, 1)
 
 
 def test_partitions_are_not_replaced_over_rows_that_came_meanwhile(

@@ -22,7 +22,7 @@ from inlay.format.puffin import (
     encode_vector,
     footer_length,
 )
-from inlay.format.roaring import decode_bitmap, encode_bitmap
+from inlay.format.roaring import decode_bitmap, encode_bitmap, narrow
 
 ICEBERG = Path(__file__).parents[2].parent / "shared" / "data" / "iceberg-deletes"
 
@@ -191,3 +191,20 @@ def test_what_is_no_puffin_file_is_refused(data):
 def test_unknown_flags_are_left_to_a_newer_library():
     with pytest.raises(NewerFormat):
         decode_footer(b"PFA1{}" + struct.pack("<iI", 2, 2) + b"PFA1")
+
+
+@given(
+    st.lists(st.integers(0, 2**32 - 1)),
+    st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 90_000))),
+)
+def test_a_bitmap_of_small_numbers_becomes_the_narrow_kind(
+    single: list[int], ranges: list[tuple[int, int]]
+) -> None:
+    wide = BitMap64(single)
+    for start, length in ranges:
+        wide |= BitMap64(range(start, min(start + length, 2**32)))
+    assert narrow(wide) == BitMap(wide)
+    wide.run_optimize()
+    assert narrow(wide) == BitMap(wide)
+    with pytest.raises(ValueError, match="32 bits"):
+        narrow(wide | BitMap64([2**32]))

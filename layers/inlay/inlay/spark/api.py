@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from inlay.plan.metadata.state import State
 
 TIME_SETTING = "spark.sql.timeType.enabled"
+# Rows of a batch; PySpark reads no Python source where Spark takes it for "no limit".
+BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 Native = Literal["auto", "never"]
 
@@ -63,6 +65,7 @@ class _Plan:
     state: State
     split: Split
     columns: tuple[int, ...]
+    asked: StructType
     predicate: Predicate
 
     @property
@@ -89,8 +92,10 @@ def read(
     uri = at_ref(uri, ref)
     found = _plan(spark, uri, columns, where, version, native)
     frames = native_frames(spark, uri, found.split, found.schema, found.columns, found.predicate)
-    if found.split.rest or not frames:
+    if found.split.rest:
         frames.append(_through_source(spark, uri, found, columns, where))
+    if not frames:
+        return spark.createDataFrame([], found.asked)
     return reduce(lambda one, other: one.union(other), frames)
 
 
@@ -178,9 +183,9 @@ def _plan(
     wanted = column_ids(schema, names)
     predicate = TRUE if where is None else parse_predicate(where, schema)
     if native == "never":
-        return _Plan(state, Split(rest=scan.plan.tasks), wanted, predicate)
+        return _Plan(state, Split(rest=scan.plan.tasks), wanted, asked, predicate)
     found = split(spark, uri, scan.plan.tasks, schema, wanted, predicate)
-    return _Plan(state, found, wanted, predicate)
+    return _Plan(state, found, wanted, asked, predicate)
 
 
 def _through_source(
@@ -190,6 +195,7 @@ def _through_source(
     columns: Sequence[str] | None,
     where: str | None,
 ) -> DataFrame:
+    _check_batches(spark, found)
     reader = spark.read.format("inlay").option("version", found.state.snapshot.version)
     if (context := find_context(spark)) is not None:
         reader = reader.option("parallelism", context.defaultParallelism)
@@ -211,4 +217,14 @@ def _check_times(spark: SparkSession, schema: StructType) -> None:
         raise UnsupportedType(
             f"column {times[0]!r} is a time of day, which this Spark session refuses",
             next_step=f"Set {TIME_SETTING}=true, or leave the column out with columns=[…]",
+        )
+
+
+def _check_batches(spark: SparkSession, found: _Plan) -> None:
+    """PySpark's own error for it is an assertion in a process that plans."""
+    if int(spark.conf.get(BATCH_SETTING)) <= 0:
+        files = len(found.split.rest)
+        raise InvalidRequest(
+            f"files to read through Python: {files}, and with {BATCH_SETTING}=0 or less PySpark reads none",
+            next_step=f"Set {BATCH_SETTING}, to 10000 for instance; explain(spark, uri) says which files",
         )

@@ -17,13 +17,14 @@ import pickle
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
+from inlay.format.predicate import TRUE
 from inlay.format.properties import Properties
 from inlay.format.values import order_key
 from inlay.ops.commit.driver import Committed, commit
@@ -46,6 +47,7 @@ from inlay.plan.scan.scan import FileTask
 from inlay.spark.batches import gathered
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.context import context_of
+from inlay.spark.native import native_frames, split
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.reduced_state import without_entries
@@ -241,7 +243,28 @@ def _rows(
     tasks: Sequence[FileTask],
     columns: Sequence[int] = (),
 ) -> DataFrame:
-    """The live rows of `tasks`: all columns and each row's partition, or only these columns."""
+    """The live rows of `tasks`: all columns, with each row's partition where the table has partitions; or
+    only these columns. Files that Spark reads exactly are read by it."""
+    schema = loaded.snapshot.schema
+    if not columns and current_spec(loaded.snapshot).fields:
+        return _through_python(spark, uri, loaded, tasks)
+    shape = _shape(schema, columns)
+    ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
+    found = split(spark, uri, tasks, schema, ids, TRUE)
+    frames = native_frames(spark, uri, found, schema, ids, TRUE)
+    rows = [frame.toDF(*shape.names) for frame in frames]
+    if found.rest or not rows:
+        rows.append(_through_python(spark, uri, loaded, found.rest, columns))
+    return reduce(lambda one, other: one.union(other), rows)
+
+
+def _through_python(
+    spark: SparkSession,
+    uri: str,
+    loaded: LoadedTable,
+    tasks: Sequence[FileTask],
+    columns: Sequence[int] = (),
+) -> DataFrame:
     schema = loaded.snapshot.schema
     context = context_of(spark, "cluster")
     parts = plan_partitions(
@@ -250,7 +273,7 @@ def _rows(
     pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], len(parts))
     read = partial(_read_part, uri, without_entries(loaded), tuple(columns))
     shape = _shape(schema, columns)
-    if not columns:
+    if not columns and current_spec(loaded.snapshot).fields:
         shape = shape.add(_PARTITION, "string", nullable=False)
     return spark.createDataFrame(pieces, "tasks binary").mapInArrow(read, shape)
 
@@ -316,15 +339,16 @@ def _read_part(
     ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
     wanted = Wanted(schema=schema, columns=ids)
     arrow = arrow_for(_shape(schema, columns))
-    split = Split(current_spec(loaded.snapshot), schema)
+    spec = current_spec(loaded.snapshot)
+    cut = Split(spec, schema)
     for batch in batches:
         for tasks in batch.column(0).to_pylist():
             rows = read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor)
             for piece in gathered(rows):
-                if columns:
+                if columns or not spec.fields:
                     yield to_spark(piece, arrow)
                     continue
-                for partition, part in split(piece):
+                for partition, part in cut(piece):
                     named = pa.repeat(repr(partition), part.num_rows)
                     yield to_spark(part, arrow).append_column(_PARTITION, named)
 

@@ -31,7 +31,7 @@ from inlay.plan.scan.scan import FileTask
 from inlay.spark.conditions import condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns
-from inlay.spark.types import arrow_for, spark_schema
+from inlay.spark.types import arrow_for, has_twins, spark_schema
 from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _looked_at(schema: Schema, columns: Sequence[int], *predicates: Predicate) -
 def _is_readable(schema: Schema, found: Field) -> bool:
     # Spark ignores case in names.
     same = [name for name in schema.names if name.lower() == found.name.lower()]
-    return len(same) == 1 and not _hides_floats(found.type)
+    return len(same) == 1 and not _hides_floats(found.type) and not has_twins(found.type)
 
 
 def _is_same(recorded: Field | None, found: Field) -> bool:

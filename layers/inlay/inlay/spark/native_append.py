@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format import keys
 from inlay.format.properties import Properties
-from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.base import already_applied, check_same_schema, current_base
 from inlay.ops.commit.driver import commit_planned
@@ -33,11 +33,11 @@ from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
-from inlay.spark.conditions import default_of, quoted
+from inlay.spark.conditions import default_of
 from inlay.spark.connect import at_ref, bound
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
-from inlay.spark.types import named_as_in, spark_schema
+from inlay.spark.types import has_twins, named_as_in, spark_schema
 from inlay.spark.writer import WriteJob, plan_write
 from inlay.storage.base import Location
 from inlay.storage.metered import Usage
@@ -156,6 +156,8 @@ def _why_by_source(frame: DataFrame, snapshot: Snapshot) -> str:
         return "Spark Connect"
     if current_spec(snapshot).fields:
         return "the table is partitioned"
+    if has_twins(Struct(snapshot.schema.fields)):
+        return "two names differ by case alone"
     if Declared.of(snapshot).is_strict:
         return "the table has columns whose values are checked one by one"
     if _is_observed(frame):
@@ -244,17 +246,16 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
     spark: Any = frame.sparkSession
     properties = Properties(snapshot.properties)
     schema = snapshot.schema
-    rows: Any = frame.select(*_columns(frame, schema))
-    if snapshot.sort_by:
-        by_id = {field.id: quoted(field.name) for field in schema.fields}
-        rows = rows.sortWithinPartitions(*(by_id[found] for found in snapshot.sort_by))
     # A session of its own: the caller's settings stay, for its other threads too.
     session = spark._jsparkSession.cloneSession()
     for name, value in _SETTINGS.items():
         session.conf().set(name, value)
     session.conf().unset(_COMMITTER)
-    plan = rows._jdf.queryExecution().analyzed()
-    writer = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan).write()
+    rows: Any = _as_optional(frame.select(*_columns(frame, schema)), schema, session)
+    if snapshot.sort_by:
+        by_id = {field.id: _attribute(rows, field.name) for field in schema.fields}
+        rows = rows.sortWithinPartitions(*(by_id[found] for found in snapshot.sort_by))
+    writer = _in_session(rows, session).write()
     options = {
         **_OPTIONS,
         "compression": _CODECS[properties.text("write.compression")],
@@ -294,9 +295,8 @@ def _has_no_text(error: str, schema: Schema) -> str | None:
 
 
 def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
-    """The table's columns out of the frame's, each as required as the table says: a column that Spark knows
-    to have no NULL would be written as a required one, which is another Parquet type. Spark takes any bytes
-    for text, and other readers of the file do not."""
+    """The table's columns out of the frame's. Values of those that it requires are checked to be no NULL.
+    Spark takes any bytes for text, and other readers of the file do not."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
 
@@ -315,10 +315,31 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
                 column = f.when(wrong, f.raise_error(f.lit(why))).otherwise(column)
             if not field.nullable:
                 column = _required(frame, column, found)
-        if field.nullable:
-            # True of every row, which the optimizer does not know: it finds many a column to have no NULL.
-            column = f.when(f.spark_partition_id() >= 0, column)
         yield column.alias(field.name)
+
+
+def _in_session(rows: Any, session: Any) -> Any:
+    """The rows as a JVM DataFrame of this session."""
+    datasets = rows.sparkSession._jvm.org.apache.spark.sql.classic.Dataset
+    return datasets.ofRows(session, rows._jdf.queryExecution().analyzed())
+
+
+def _as_optional(rows: Any, schema: Schema, session: Any) -> Any:
+    """The same rows. Spark writes a column that it knows to have no NULL, which it often finds only when it
+    optimizes, as a required one: another Parquet type than the table's. Such columns get a CASE."""
+    from pyspark.sql import functions as f
+
+    execution = _in_session(rows, session).queryExecution()
+    plans = [execution.analyzed().output(), execution.optimizedPlan().output()]
+
+    def column(place: int, field: Field) -> Any:
+        found = _attribute(rows, field.name)
+        if not field.nullable or all(output.apply(place).nullable() for output in plans):
+            return found
+        # True of every row, which the optimizer does not know.
+        return f.when(f.spark_partition_id() >= 0, found).alias(field.name)
+
+    return rows.select(*(column(*item) for item in enumerate(schema.fields)))
 
 
 def _is_no_text(value: Any, kind: DataType) -> Any:

@@ -65,6 +65,8 @@ METADATA = (
 # Options that Spark adds when a table of its catalog is created. When such a table is read, Spark passes
 # none of the table's own options to a Python source, so there can be no such tables.
 _OF_CATALOG = "owner"
+# A write option that a view in SQL may have, too: INSERT has no other place for options.
+_OF_INSERTS = "partitionoverwritemode"
 # Spark's own options of a streaming query, which it passes to the sink.
 _OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
@@ -132,7 +134,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
             "Spark's catalog cannot hold a table of a Python source: it does not pass on its location",
             next_step="CREATE TEMPORARY VIEW name USING inlay OPTIONS (path 's3://…')",
         )
-    found = _checked(options, _READ, "read")
+    asked = {name: value for name, value in options.items() if name.lower() != _OF_INSERTS}
+    found = _checked(asked, _READ, "read")
     for one, other in (
         ("version", "asOf"),
         ("startVersion", "startTime"),
@@ -142,7 +145,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
             raise InvalidRequest(f"give one of the options {one} and {other}")
     return ReadOptions(
         uri=_uri(found),
-        columns=_columns(found["columns"]) if "columns" in found else None,
+        columns=_projection(found),
         where=found.get("where"),
         version=_number(found, "version"),
         as_of_us=_time_us(found, "asOf"),
@@ -156,6 +159,17 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         max_files=_number(found, "maxFilesPerTrigger"),
         max_bytes=_number(found, "maxBytesPerTrigger"),
     )
+
+
+def _projection(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    if "columns" not in options:
+        return None
+    columns = _columns(options["columns"])
+    if not columns:
+        raise InvalidRequest(
+            "the option columns names none", next_step="Name at least one, or leave the option out"
+        )
+    return columns
 
 
 def _metadata(options: Mapping[str, str]) -> str | None:

@@ -87,6 +87,22 @@ def spelled(name: str, names: Sequence[str]) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
+def has_twins(kind: Type) -> bool:
+    """Whether two names within a struct, at any level, differ by case alone: in most sessions Spark's own
+    reader and writer refuse them."""
+    match kind:
+        case Struct(fields):
+            return len({f.name.lower() for f in fields}) < len(fields) or any(
+                has_twins(f.type) for f in fields
+            )
+        case ListOf(element):
+            return has_twins(element.type)
+        case MapOf(key, value):
+            return has_twins(key.type) or has_twins(value.type)
+        case _:
+            return False
+
+
 def column_named(schema: Schema, name: str) -> Field | None:
     """The column that Spark's name refers to (`spelled`)."""
     found = spelled(name, schema.names)
@@ -235,6 +251,9 @@ def check_asked(asked: st.StructType, schema: Schema) -> None:
     A column may be requested as nullable though it is required in the table, but not the reverse: Spark
     compiles a promise of no nulls into code that reads garbage where there is one.
     """
+    if not asked.fields:
+        # Batches without columns do not say how many rows they have.
+        raise SchemaMismatch("the requested schema has no column", next_step="Name at least one")
     for field in asked.fields:
         has = _struct_field(_column(schema, field.name), (field.name,))
         if _nullable(field.dataType) != _nullable(has.dataType):

@@ -19,7 +19,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import inlay
-from inlay.errors import ConcurrentChange, InvalidRequest, TableExists, TableNotFound
+from inlay.errors import (
+    ConcurrentChange,
+    InvalidRequest,
+    SchemaMismatch,
+    TableExists,
+    TableNotFound,
+)
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
@@ -197,6 +203,10 @@ def check_fits_table(data: StructType, schema: Schema) -> None:
     for types that no table has. Whether each value of a wider column fits is checked when it is written,
     and so is a null in a required one. Columns are found by name, as in Spark: in any case if that is
     unambiguous."""
+    if not data.names:
+        raise SchemaMismatch(
+            "the data has no columns", next_step="Select those that the table is to get"
+        )
     check_written(data)
     arrow = _renamed(arrow_for(data), named_as_in(schema, data.names))
     recorded = recorded_as(arrow, schema)

@@ -422,7 +422,9 @@ class GcsStore:
 
     def _delete(self, key: str, generation: str | None) -> None:
         query = {"generation": generation}
-        self._ask("DELETE", self._path(key), query=query, outcomes=(404,), key=key)
+        self._ask(
+            "DELETE", self._path(key), query=query, outcomes=(404,), whole=rest.no_body, key=key
+        )
 
     # -- multipart ----------------------------------------------------------------------------
 

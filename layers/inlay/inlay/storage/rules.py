@@ -292,6 +292,12 @@ def upload_gone(key: str, upload_id: str) -> StaleUpload:
     return StaleUpload(f"the multipart upload {upload_id} is gone", key=key)
 
 
+def bare_etag(said: str) -> str:
+    """An ETag as headers and listings have it, without its quotes; a weak one too: a proxy that compresses
+    answers makes it that, and the store behind knows it by the strong one."""
+    return said.removeprefix("W/").removeprefix('"').removesuffix('"')
+
+
 def multipart_etag(parts: Sequence[Part]) -> str:
     """S3's ETag of a multipart object: MD5 of the parts' MD5s, a dash, their number."""
     digests = b"".join(bytes.fromhex(part.etag) for part in parts)

@@ -21,6 +21,10 @@ from inlay.ops.metadata.load import LoadedTable
 
 # Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
 INLINE_POSITIONS = 64
+# docs/FORMAT.md, section 8.
+MAX_OBJECT_BYTES = 32 * 1024 * 1024
+# The name of a data file is at most 1,024 bytes long; twice that where its letters are escaped.
+FOOTER_BYTES = 2_400
 
 
 def vector_markers(
@@ -39,14 +43,30 @@ def vector_markers(
 def puffin_markers(
     ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
 ) -> Iterator[Marker]:
-    """Vectors in one new Puffin object for all files; for a published table, one object each: DuckDB 1.5
+    """Vectors in new Puffin objects of at most 32 MB. For a published table, one object each: DuckDB 1.5
     mixes up the vectors of files that share an object (duckdb-iceberg, pull request 1182)."""
     if is_published(loaded.snapshot.properties):
         alone = [{file: rows} for file, rows in positions.items()]
         for written in ctx.map(lambda one: _write(ctx, loaded, one), alone):
             yield from written
-    elif positions:
-        yield from _write(ctx, loaded, positions)
+        return
+    together: dict[str, BitMap64] = {}
+    size = 0
+    for file, rows in positions.items():
+        size += _bytes_at_most(rows)
+        if together and size > MAX_OBJECT_BYTES:
+            yield from _write(ctx, loaded, together)
+            together, size = {}, _bytes_at_most(rows)
+        together[file] = rows
+    if together:
+        yield from _write(ctx, loaded, together)
+
+
+def _bytes_at_most(rows: BitMap64) -> int:
+    """Of a vector and its part of the footer. Roaring stores each 65,536 positions as an array of two
+    bytes each, or as 8 KiB (`format.roaring`), after a few bytes of header."""
+    containers = 1 + (rows.max() >> 16 if rows else 0)
+    return FOOTER_BYTES + min(2 * len(rows), 8_192 * containers) + 16 * min(len(rows), containers)
 
 
 def _write(ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]) -> list[Marker]:

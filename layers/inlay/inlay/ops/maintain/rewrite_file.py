@@ -8,7 +8,6 @@ without live rows only dropped.
 
 from __future__ import annotations
 
-import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -20,6 +19,7 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, Vector
+from inlay.format.roaring import narrow
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
@@ -204,9 +204,9 @@ def decide_rows(
     )
     kept = BitMap()
     for _, positions in read_positions(ctx.objects, [task], schema, ctx.executor):
-        kept |= _narrow(positions)
+        kept |= narrow(positions)
     if extra is not None:
-        kept -= _narrow(extra)
+        kept -= narrow(extra)
     assert opened.source.etag is not None  # an open file is pinned
     touched, emptied = _split_groups(kept, group_rows)
     share = len(kept) / sum(group_rows) if kept else 0.0
@@ -296,17 +296,6 @@ def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
     ]
     looked_at = sum(chunk.total_compressed_size for chunks in groups for chunk in chunks)
     return Cost(requests=len(groups) + len(objects), read_bytes=looked_at + sum(objects))
-
-
-def _narrow(positions: BitMap64) -> BitMap:
-    """A file has fewer than 2^32 rows, so its positions fit the narrow kind."""
-    wide = positions.to_array()
-    narrow = pa.Array.from_buffers(pa.uint64(), len(wide), [None, pa.py_buffer(wide)]).cast(
-        pa.uint32()
-    )
-    # By the buffer, not by NumPy, which pyarrow does not require and the layer does not have.
-    values = narrow.buffers()[1]
-    return BitMap(array.array("I", bytes(values)[: 4 * len(narrow)] if len(narrow) else b""))
 
 
 def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], list[int]]:

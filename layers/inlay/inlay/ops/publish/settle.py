@@ -7,12 +7,14 @@ the blob. Files named in `stamp` get a copy whose footer has the table's field i
 (`parquet.surgery.stamp`).
 
 A settled file keeps its name and gets the sequence of the version that was read (docs/FORMAT.md, section
-8): every delete up to that version is in its vector. While an erasure has its predicate nothing is settled:
+8): every delete up to that version is in its vector. Where those deletes go by the same commit, its entry
+stays as it is. While an erasure has its predicate nothing is settled:
 its own delete must still apply to the files that it has to rewrite.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,9 +39,11 @@ from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
 from inlay.storage.base import Location
 
-# Files of one commit: their vectors share a Puffin object of at most 32 MB.
-COMMIT_FILES = 256
-# Rounds: others may delete faster than this settles.
+# Of one commit: what was read for it is lost if it is killed before. A delete that hits more is dropped by
+# a later commit, and until then the files are restamped, which moves their entries.
+COMMIT_FILES = 4_096
+COMMIT_BYTES = 32 * 2**30
+# Rounds that leave no fewer files than before: others may delete faster than this settles.
 MAX_ROUNDS = 8
 
 
@@ -69,14 +73,17 @@ def settle(
     are rewritten. Raises `Unpublishable` while an erasure is open, and when others keep deleting."""
     commits = files = 0
     stamp, again = set(stamp), set(again)
-    for _ in range(MAX_ROUNDS):
+    rounds, fewest = 0, math.inf
+    while rounds < MAX_ROUNDS:
         loaded = with_entries(ctx, loaded)
         refuse_open_erasure(loaded)
         works = list(_plan(loaded.state, stamp, again))
         idle = _idle(loaded.state) if not works else ()
         if not works and not idle:
             return Settled(loaded, commits, files)
-        batch = works[:COMMIT_FILES]
+        rounds = 0 if len(works) < fewest else rounds + 1
+        fewest = min(fewest, len(works))
+        batch = _batch(works)
         units = tuple(_units(ctx, loaded, batch, stamp))
         change = Change(
             operation="rewrite",
@@ -133,6 +140,16 @@ def _plan(state: State, stamp: Collection[str], again: Collection[str]) -> Itera
             yield _Work(entry, task)
 
 
+def _batch(works: Sequence[_Work]) -> Sequence[_Work]:
+    """Those of one commit."""
+    size = 0
+    for n, work in enumerate(works[:COMMIT_FILES]):
+        size += work.entry.size
+        if n and size > COMMIT_BYTES:
+            return works[:n]
+    return works[:COMMIT_FILES]
+
+
 def _is_one_vector(markers: Sequence[Marker]) -> bool:
     return len(markers) == 1 and isinstance(markers[0].body, Vector)
 
@@ -169,9 +186,8 @@ def _units(
             gone = _deleted(ctx, loaded, work.task)
             if gone:
                 deleted[work.entry.key] = gone
-    named = {
-        outputs[key][0].key: gone for key, gone in deleted.items() if len(gone) < _rows(works, key)
-    }
+    rows = {w.entry.key: w.entry.rows for w in works}
+    named = {outputs[key][0].key: gone for key, gone in deleted.items() if len(gone) < rows[key]}
     vectors = {m.file: m for m in puffin_markers(ctx, loaded, named)}
     for work in works:
         entry = work.entry
@@ -189,10 +205,6 @@ def _units(
             frozenset(m.id for m in work.task.markers if m.file is not None),
             carried=() if vector is None else (vector,),
         )
-
-
-def _rows(works: Sequence[_Work], key: str) -> int:
-    return next(w.entry.rows for w in works if w.entry.key == key)
 
 
 def _deleted(ctx: Context, loaded: LoadedTable, task: FileTask) -> BitMap64:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-# A number is no part of a name: int64, version2.
-_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|(?<![A-Za-z_\d])[+-]?\d[\d.,:eE+-]*")
+# A number is no part of a name (int64) and no place (#2).
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|(?<![A-Za-z_\d#])[+-]?\d[\d.,:eE+-]*")
 _MAX = 200
 
 

@@ -285,7 +285,7 @@ def _with_arrival(unit: Unit, inputs: Sequence[DataFile]) -> Unit:
 
 def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
     """Row markers on the output of a 1:1 rewrite; None when that is not possible."""
-    if not landed or _is_restamp(unit):
+    if not landed or is_restamp(unit):
         return []
     if not unit.outputs:
         # Every row of the inputs was deleted, including those deleted since.
@@ -304,7 +304,7 @@ def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
     return moved
 
 
-def _is_restamp(unit: Unit) -> bool:
+def is_restamp(unit: Unit) -> bool:
     """The same object under a newer sequence: markers of its rows stay valid."""
     return unit.inputs == tuple(f.key for f in unit.outputs)
 

@@ -6,7 +6,7 @@ Promise: the draft differs from its base by the change and nothing else; counts 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, assert_never
 
 from inlay.format.entry import DataFile, Marker, Where
@@ -53,6 +53,7 @@ from inlay.plan.change import (
     Unit,
     Update,
 )
+from inlay.plan.commit.conflicts import is_restamp
 from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
 from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
 from inlay.plan.metadata.stats_columns import choose_stats_columns
@@ -67,6 +68,7 @@ from inlay.plan.scan.marker_scope import (
     marker_predicate,
     reference_may_hit,
 )
+from inlay.plan.scan.scan import plan_scan
 from inlay.plan.schema_conflicts import evolved
 from inlay.plan.schema_evolution import field_at, key_after
 
@@ -101,9 +103,9 @@ class Draft:
         base, change = self.base, self.change
         outputs = tuple(f for u in self.units for f in u.outputs)
         gone = {key for u in self.units for key in u.inputs} | set(change.removed)
-        files = self._remove_files(base.files, gone)
+        files, removed = self._without(base.files, gone)
+        self._count(removed)
         files = self._drop_covered(files)
-        added = (*change.added, *outputs)
         new_markers = (
             *self._worth_keeping(files, change.markers),
             *self.remapped,
@@ -112,6 +114,12 @@ class Draft:
         markers = self._remove_markers(
             base.markers, Tier(files.segments, (*files.inline, *outputs)), {f.key for f in outputs}
         )
+        in_place = self._in_place(markers)
+        if in_place:
+            outputs = tuple(f for f in outputs if f.key not in in_place)
+            files, removed = self._without(base.files, gone - in_place)
+            self._recount(removed)
+        added = (*change.added, *outputs)
         did_something = bool(
             added
             or new_markers
@@ -186,17 +194,45 @@ class Draft:
             self.dropped_rows += entry.rows
             self.dropped_bytes += entry.size
 
-    def _remove_files(self, tier: Tier[DataFile], gone: set[str]) -> Tier[DataFile]:
+    def _recount(self, removed: Iterable[DataFile]) -> None:
+        self.removed = []
+        self.dropped_files = self.dropped_rows = self.dropped_bytes = 0
+        self._count(removed)
+
+    def _without(
+        self, tier: Tier[DataFile], gone: Set[str]
+    ) -> tuple[Tier[DataFile], list[DataFile]]:
+        """The tier without the files of `gone`, and those of them that it had."""
         if not gone:
-            return tier
+            return tier, []
         dead: dict[str, list[int]] = {}
+        removed: list[DataFile] = []
         for leaf, contents in self._at_hand(tier):
             for ordinal, entry in live_files(leaf, contents):
                 if entry.key in gone:
                     dead.setdefault(leaf.id, []).append(ordinal)
-                    self._count((entry,))
-        self._count(f for f in tier.inline if f.key in gone)
-        return Tier(self._mark_dead(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
+                    removed.append(entry)
+        removed += [f for f in tier.inline if f.key in gone]
+        left = tuple(f for f in tier.inline if f.key not in gone)
+        return Tier(self._mark_dead(tier, dead), left), removed
+
+    def _in_place(self, markers: Tier[Marker]) -> Set[str]:
+        """Restamped files whose entries stay where they are. A restamp gives a file the sequence of the
+        version that was read, for the deletes up to it; where none is left in `markers` that may hit
+        the file, the old sequence says as much. So settling one delete of many files writes no leaf again,
+        and no manifest of a publication. Not while an erasure is open: it asks which files are older."""
+        restamped = {u.outputs[0].key: u.outputs[0] for u in self.units if is_restamp(u)}
+        if not restamped or self.base.erasures or self.change.markers:
+            return frozenset()
+        left = State(dataclasses.replace(self.base, markers=markers), self.state.contents)
+        of_table = [m for m in left.markers() if m.file is None]
+        before = [f for f in self.state.loaded_files() if f.key in restamped]
+        tasks = plan_scan(before, of_table, evidence=self.evidence).tasks
+        return {
+            t.file.key
+            for t in tasks
+            if all(marker_may_hit(m, restamped[t.file.key], self.evidence) for m in t.markers)
+        }
 
     def _drop_covered(self, tier: Tier[DataFile]) -> Tier[DataFile]:
         """Drops files that a new table-wide range or predicate certainly empties, by metadata alone. Only
