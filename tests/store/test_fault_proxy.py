@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 
 # A client that waits for an answer that does not come gives up after this long.
 READ_TIMEOUT_SECONDS = 5
-# What an operation may raise under a fault; a copy that is refused cannot tell why.
+# What an operation may raise under a fault. Who repairs from a listing without the newest archive meets it.
 MAY_RAISE: dict[Fault, type[InlayError] | tuple[type[InlayError], ...]] = {
     "expired": AccessDenied,
     "skewed": AccessDenied,
     "not_implemented": PageError,
     "refused": (RetryError, RebaseError),
+    "late_listing": (RetryError, RebaseError),
 }
 QUICK = ("append", "scan", "delete rows")
 
