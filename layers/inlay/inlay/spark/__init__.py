@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 if TYPE_CHECKING:
-    from inlay.spark.api import count, explain, read, register
+    from inlay.spark.api import count, explain, read
     from inlay.spark.dml import InlayTable
     from inlay.spark.native_append import append
-    from inlay.spark.sessions import local_session, session
+    from inlay.spark.sessions import local_session, register, session
     from inlay.spark.sql import view, views
 
 # The first release with everything that is needed: Arrow writers, admission control of streams.
@@ -37,7 +37,7 @@ _FROM = {
     "explain": "api",
     "local_session": "sessions",
     "read": "api",
-    "register": "api",
+    "register": "sessions",
     "session": "sessions",
     "view": "sql",
     "views": "sql",
