@@ -51,13 +51,14 @@ DATE_US = 1_795_190_400_000_000
 
 @dataclass(frozen=True)
 class Say:
-    """One scripted answer; status 0 drops the connection."""
+    """One scripted answer; status 0 drops the connection, `cut` ends it after the status line."""
 
     status: int
     code: str = ""
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     date: str | None = DATE
+    cut: bool = False
 
     def content(self) -> bytes:
         if not self.code:
@@ -88,6 +89,10 @@ class ScriptedS3:
                     self.close_connection = True
                     return
                 self.send_response_only(say.status)
+                if say.cut:
+                    self.flush_headers()
+                    self.close_connection = True
+                    return
                 if say.date is not None:
                     self.send_header("Date", say.date)
                 content = say.content()
