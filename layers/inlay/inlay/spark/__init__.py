@@ -10,7 +10,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import pyspark
+try:
+    import pyspark
+except ModuleNotFoundError as error:
+    if error.name != "pyspark":
+        raise
+    raise ModuleNotFoundError(
+        "inlay.spark and the jobs of `pipelines` need PySpark: pip install 'inlay-tables[spark]', or run "
+        "them where Spark has it, by spark-submit",
+        name="pyspark",
+    ) from None
 
 if TYPE_CHECKING:
     from inlay.spark.api import count, explain, read
