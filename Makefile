@@ -107,7 +107,8 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
 	$(BIN)/python docs/design/commit_model.py --large
 
-spin: $(READY) ## visit every state of commits with all actors at once; needs spin and a C compiler, 3 GB
+spin: $(READY) ## visit every state of commits with all actors at once; needs a C compiler, 3 GB
+	.ci/get-spin
 	$(BIN)/python docs/design/spin_model.py
 
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10

@@ -57,7 +57,7 @@ def table_of(files: int) -> Table:
 
 def main() -> None:
     # There are no data files to read the rows of: each that a delete may hit loses its first.
-    settle._deleted = lambda ctx, loaded, task: BitMap64([0])  # type: ignore[assignment]
+    settle._deleted = lambda ctx, loaded, tasks: {t.file.key: BitMap64([0]) for t in tasks}
     parser = argparse.ArgumentParser()
     parser.add_argument("--files", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     for files in parser.parse_args().files:

@@ -7,6 +7,7 @@ fixed: a run is the same each time.
 
 from __future__ import annotations
 
+import base64
 import copy
 import io
 import random
@@ -24,9 +25,9 @@ import pytest
 import inlay
 from inlay.errors import InlayError
 from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, Superseded, ingest
-from inlay.parquet.footer.fields import File
+from inlay.parquet.footer.fields import ARROW_SCHEMA, Chunk, File, Group, KeyValue, Meta, Stats
 from inlay.parquet.footer.footer import trailer
-from inlay.parquet.footer.thrift import Items, Pairs, decode_struct, encode_struct
+from inlay.parquet.footer.thrift import STRUCT, Items, Pairs, decode_struct, encode_struct, unpack
 from inlay.storage.base import Location, Written
 
 SCHEMA = pa.schema(
@@ -186,7 +187,52 @@ def change(rng: random.Random, holder: Any, key: Any) -> None:
         rng.choice((value.clear, value.reverse, lambda: value.extend(copy.deepcopy(value[:1]))))()
 
 
+# Writers whose oldest dates and times some readers shift, and one whose they do not.
+MARKS: Sequence[dict[str, str]] = (
+    {},
+    {"org.apache.spark.version": "2.4.8"},
+    {"org.apache.spark.version": "3.5.1", "org.apache.spark.legacyDateTime": ""},
+    {"org.apache.spark.version": "3.0.0", "org.apache.spark.legacyINT96": ""},
+    {"writer.date.proleptic": "false"},
+)
+MOMENTS = (
+    0,
+    -1,
+    -(2**63) + 1,
+    2**63 - 1,
+    -(2**62),
+    253_402_300_800_000_000,
+    -62_135_596_800_000_001,
+)
+
+
+def extremes(data: bytes, rng: random.Random) -> bytes:
+    """A sound file with values at the ends of their types, for which Python often has none."""
+    table = rows(0)
+    unit = rng.choice(("us", "us", "ns", "ms"))
+    at = pa.array([rng.choice((*MOMENTS, None)) for _ in range(ROWS)], pa.int64())
+    numbers = pa.array([rng.choice((-(2**63), 2**63 - 1, 0)) for _ in range(ROWS)], pa.int64())
+    amounts = [rng.choice((Decimal(10**20 - 1), Decimal(1 - 10**20))) / 10**4 for _ in range(ROWS)]
+    floats = [rng.choice((float("nan"), float("-inf"), 5e-324, -0.0, 1.8e308)) for _ in range(ROWS)]
+    columns = {
+        "id": numbers,
+        "at": at.cast(pa.timestamp(unit, "UTC")),
+        "amount": pa.array(amounts, pa.decimal128(20, 4)),
+        "place": pa.array([{"x": x, "y": 3.4e38} for x in floats], SCHEMA.field("place").type),
+    }
+    for name in rng.sample(list(columns), rng.randint(1, len(columns))):
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, columns[name])
+    buffer = io.BytesIO()
+    int96 = rng.random() < 0.3
+    marked = table.replace_schema_metadata(rng.choice(MARKS))
+    pq.write_table(marked, buffer, use_deprecated_int96_timestamps=int96)
+    return buffer.getvalue()
+
+
 BREAKS: Sequence[Break] = (
+    extremes,
+    extremes,
     flip_in_footer,
     flip_in_footer,
     flip_in_pages,
@@ -244,6 +290,7 @@ class Lake:
 def check_batch(lake: Lake, sources: Sequence[IngestSource], sound: Sequence[int]) -> list[int]:
     """Ingest, and see that every source had the outcome it may have; which broken ones came in."""
     done = ingest(lake.table._ctx, sources)
+    inlay.open(lake.table.uri)  # whatever came in, it can be opened
     taken = []
     for position, outcome in enumerate(done.outcomes):
         assert outcome.source.location == sources[position].location
@@ -338,3 +385,67 @@ def test_the_fuzz_reaches_what_it_is_about():
     assert taken > 10
     assert errors["UnreadableFile"] > 20
     assert len(errors) >= 3
+
+
+# A row group's or file's numbers, and values of columns, none of which a table's metadata may hold.
+def _with(column: str, values: Any, kind: pa.DataType) -> bytes:
+    table = rows(0)
+    place = table.schema.get_field_index(column)
+    array = pa.array(values * (ROWS // len(values)), pa.int64()).cast(kind)
+    buffer = io.BytesIO()
+    pq.write_table(table.set_column(place, column, array), buffer)
+    return buffer.getvalue()
+
+
+def _edited(change: Callable[[Any], None]) -> bytes:
+    whole = parquet(rows(0), 0)
+    tree = whole_tree(whole)
+    change(tree)
+    thrift = encode_struct(tree)
+    return whole[: footer_start(whole)] + thrift + trailer(len(thrift))
+
+
+def _nulls(count: int) -> Callable[[Any], None]:
+    def change(tree: Any) -> None:
+        for chunk in tree[File.GROUPS][0][Group.COLUMNS]:
+            if (stats := chunk[Chunk.META].get(Meta.STATISTICS)) is not None:
+                chunk[Chunk.META][Meta.STATISTICS] = {**unpack(stats), Stats.NULLS: count}
+
+    return change
+
+
+def _rows(tree: Any) -> None:
+    tree[File.GROUPS][0][Group.ROWS] = 2**62
+
+
+def _zone() -> bytes:
+    """A time zone that is no text, in the schema that Arrow's writers keep."""
+    whole = parquet(rows(0), 0)
+    tree = whole_tree(whole)
+    [pair] = [p for p in map(unpack, tree[File.KEY_VALUES]) if p[KeyValue.KEY] == ARROW_SCHEMA]
+    raw = base64.b64decode(pair[KeyValue.VALUE])
+    assert b"UTC" in raw
+    pair[KeyValue.VALUE] = base64.b64encode(raw.replace(b"UTC", b"U\\\x83"))
+    tree[File.KEY_VALUES] = Items(STRUCT, [pair])
+    thrift = encode_struct(tree)
+    return whole[: footer_start(whole)] + thrift + trailer(len(thrift))
+
+
+UNRECORDABLE: dict[str, Callable[[], bytes]] = {
+    "milliseconds beyond microseconds": lambda: _with("at", [2**62, 0], pa.timestamp("ms", "UTC")),
+    "negative milliseconds": lambda: _with("at", [-(2**62), 0], pa.timestamp("ms", "UTC")),
+    "a negative number of nulls": lambda: _edited(_nulls(-6)),
+    "more nulls than values": lambda: _edited(_nulls(2**40)),
+    "a time zone that is no text": _zone,
+    "more rows than a file can have": lambda: _edited(_rows),
+}
+
+
+@pytest.mark.parametrize("what", UNRECORDABLE)
+@pytest.mark.parametrize("kind", LAKES)
+def test_no_file_leaves_a_table_that_cannot_be_opened(kind: str, what: str) -> None:
+    lake = LAKES[kind]()
+    bodies = [parquet(rows(0), 1), UNRECORDABLE[what](), parquet(rows(100), 1)]
+    sources = [lake.land(str(n), body) for n, body in enumerate(bodies)]
+    check_batch(lake, sources, [0, 2])
+    assert inlay.open(lake.table.uri).count() >= 2 * ROWS

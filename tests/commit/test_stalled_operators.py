@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import pyarrow as pa
@@ -27,8 +27,11 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.request import advance_erasures, open_erasure
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
-from inlay.ops.metadata.load import load_pointer, load_version
+from inlay.ops.metadata.load import find_ref, load_pointer, load_version
 from inlay.ops.read.scan import Scan
+from inlay.ops.refs import refs
+from inlay.ops.refs.merge import merge
+from inlay.ops.refs.restore import restore
 from inlay.ops.schema.create import create
 from inlay.ops.verify.repair import repair
 from inlay.ops.verify.table import verify
@@ -61,6 +64,7 @@ class Place:
     at_risk: set[int] = field(default_factory=set)
     erased: set[int] = field(default_factory=set)
     rows_of: dict[str, list[int]] = field(default_factory=dict)  # of a commit
+    tagged: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # by table and name
     number: int = 0
     processes: int = 0
 
@@ -74,7 +78,7 @@ class Place:
         other = copy.copy(self)
         region = self.store._region.copy(lambda: other.tick())
         other.store = MemoryStore("b", region=region)
-        for name in ("acknowledged", "excused", "at_risk", "erased", "rows_of"):
+        for name in ("acknowledged", "excused", "at_risk", "erased", "rows_of", "tagged"):
             setattr(other, name, copy.copy(getattr(self, name)))
         return other
 
@@ -208,6 +212,43 @@ class Place:
         compact(self.context())
         self.note()
 
+    def merge(self) -> None:
+        """A branch, an append to it, and its merge."""
+        self.number += 1
+        row = self.number
+        ctx = self.context()
+        branch = replace(ctx, branch=f"b{row}")
+        table = load_pointer(ctx).snapshot
+        refs.branch(ctx, f"b{row}", refs.source_of(ctx, table, table.version))
+        append(branch, pa.table({"id": pa.array([row], pa.int64())}))
+        self.note()
+        done = merge(ctx, f"b{row}", Request.of(f"m{row}"))
+        self.acknowledged[row] = done.loaded.snapshot.table_id
+        self.note()
+
+    def tag(self) -> None:
+        """The oldest and the newest version that can be read."""
+        self.number += 1
+        ctx = self.context()
+        table = load_pointer(ctx).snapshot
+        for version in (table.oldest_version, table.version):
+            name = f"t{self.number}-{version}"
+            refs.tag(ctx, name, refs.source_of(ctx, table, version))
+            held = self.rows(load_version(ctx, load_pointer(ctx).snapshot, version))
+            self.tagged[table.table_id, name] = held
+        self.note()
+
+    def restore(self) -> None:
+        """The version before."""
+        ctx = self.context()
+        table = load_pointer(ctx).snapshot
+        version = max(table.version - 1, table.oldest_version)
+        now, then = self.rows(table), self.rows(load_version(ctx, table, version))
+        restore(ctx, refs.source_of(ctx, table, version))
+        for row in set(now) - set(then):
+            self.acknowledged.pop(row, None)
+        self.note()
+
     def repair(self) -> None:
         repair(self.context(), dry_run=False)
         self.at_risk.clear()
@@ -238,6 +279,12 @@ class Place:
             snapshot = load_version(self.context(), current.snapshot, version)
             rows = self.rows(snapshot)
             assert rows == self.rows_of.get(snapshot.commit.id, rows), f"version {version}"
+        # Those of a version that an operator overwrote are gone; none is of other rows.
+        for (table_id, name), rows in self.tagged.items():
+            if table_id == current.snapshot.table_id and name in current.snapshot.refs:
+                ref = find_ref(self.context(), current.snapshot, name)
+                held = self.rows(load_version(self.context(), current.snapshot, ref.version))
+                assert held == rows, f"tag {name}"
         # And it takes commits.
         self.append()
         assert self.number in self.rows(load_pointer(self.context()).snapshot)
@@ -270,6 +317,17 @@ GAPS: dict[str, Callable[[Place], None]] = {
     "a repair, and lost again": lambda place: (place.repair(), place.append(), place.lose()),
     "the table is created again": Place.create_again,
     "a compaction": Place.compact,
+    "a merge of a branch": Place.merge,
+    "a repair and a merge": lambda place: (place.repair(), place.merge()),
+    "tags, and back to one of them": lambda place: (
+        place.tag(),
+        place.append(),
+        place.append(),
+        place.put_back_by(2),
+    ),
+    "a repair, tags, and expired": lambda place: (place.repair(), place.tag(), place.collect()),
+    "a repair and a restore": lambda place: (place.repair(), place.restore(), place.append()),
+    "a restore, and back": lambda place: (place.restore(), place.put_back_by(1)),
 }
 
 

@@ -241,16 +241,22 @@ def test_what_contradicts_a_receipt_is_told(any_people: People) -> None:
     [problem] = verify_receipt(people.ctx, "case-1").problems
     assert problem == f"{gone[0].removeprefix('tables/people/')} was deleted and exists again"
     people.store.delete_versions([(gone[0], v.version_id) for v in _versions(people, gone[0])])
+    assert verify_receipt(people.ctx, "case-1").problems == ()
+    people.store.put(gone[0], before[gone[0]][0].body)  # in a bucket with versions it is a new one
+    [problem] = verify_receipt(people.ctx, "case-1").problems
+    assert problem == f"{gone[0].removeprefix('tables/people/')} was deleted and exists again"
+    people.store.delete_versions([(gone[0], v.version_id) for v in _versions(people, gone[0])])
 
     [kept] = [f.key for f in people.snapshot.files.inline if f.key.startswith("data/")][:1]
     body = people.store.get(people.ctx.key(kept)).body
     people.store.put(people.ctx.key(kept), body + b"x")
     problems = verify_receipt(people.ctx, "case-1").problems
-    if people.store._bucket.versioning:
-        assert problems == ()  # the version that was there is there, and another
+    if people.store._bucket.versioning:  # the version that was there is there, but nobody reads it
+        assert problems == (f"{kept} was written again, with another content",)
     else:
         assert problems == (f"{kept} has another content than it had",)
     people.store.put(people.ctx.key(kept), body)
+    assert verify_receipt(people.ctx, "case-1").problems == ()
 
     lists = [o.key for o in people.store.list("tables/people/evidence/") if "-left-" in o.key]
     people.store.put(lists[0], people.store.get(lists[0]).body[:-40] + b" " * 40)

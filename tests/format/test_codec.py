@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import FrozenBitMap
 
-from inlay.errors import CorruptTable, InlayError, NewerFormat
-from inlay.format import codec, leaves
+from inlay.errors import CorruptTable, InlayError, InvalidRequest, NewerFormat
+from inlay.format import codec, columns, leaves
 from inlay.format.content import content_of, with_content
 from inlay.format.entry import (
     ColumnStats,
@@ -25,10 +25,10 @@ from inlay.format.entry import (
     Vector,
     Where,
 )
-from inlay.format.entry_json import Types
+from inlay.format.entry_json import Types, file_to_json, marker_to_json
 from inlay.format.frame import decode_frame, encode_frame
 from inlay.format.predicate import Comparison, Literal, Not
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Value
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -389,3 +389,50 @@ def test_the_time_index_stays_short_and_finds_a_sixteenth_with_each_hop():
             at = min(v for v in known if v > version) - 1
             hops += 1
         assert hops <= 3, "versions below 16^4"
+
+
+NOT_VALUES: list[tuple[Primitive, Value]] = [
+    (Primitive("int8"), 128),
+    (Primitive("uint64"), -1),
+    (Primitive("float"), 0.1),
+    (Primitive("string"), "\ud800"),
+    (Primitive("fixed", precision=2), b"abc"),
+    (Primitive("date"), 2**31),
+    (Primitive("time", unit="us"), -1),
+    (Primitive("time", unit="ms"), 86_400_000),
+    (Primitive("timestamp", unit="us"), 2**63),
+    (Primitive("decimal", precision=5, scale=2), Decimal("1000.00")),
+    (Primitive("decimal", precision=5, scale=2), Decimal("-1000.00")),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), NOT_VALUES)
+@pytest.mark.parametrize("place", ["entry", "leaf", "range", "where"])
+def test_what_is_not_read_is_not_written(kind: Primitive, value: Value, place: str) -> None:
+    """One such value in a pointer, and the table could not be opened."""
+    schema = Schema(1, (Field(1, "c", kind),))
+    types = Types((schema,))
+    stats = {1: ColumnStats(value, value, kind=kind)}
+    entry = DataFile(
+        key="k", size=1, footer_size=1, rows=1, row_groups=1, schema_id=1, sequence=1, stats=stats
+    )
+    with pytest.raises(InvalidRequest, match=r"not a value|does not fit"):
+        match place:
+            case "entry":
+                file_to_json(entry, types)
+            case "leaf":
+                columns.bounds(kind, [value], [value])
+            case "range":
+                marker_to_json(Marker(id="m", body=KeyRange(1, value, kind=kind)), types)
+            case "where":
+                where = Where(Comparison(1, "=", Literal(kind, value)))
+                marker_to_json(Marker(id="m", body=where), types)
+
+
+@pytest.mark.parametrize("name", ["size", "footer_size", "rows", "row_groups"])
+def test_no_entry_has_a_negative_number(name: str) -> None:
+    numbers = {"size": 1, "footer_size": 1, "rows": 1, "row_groups": 1, name: -1}
+    with pytest.raises(ValueError, match="negative"):
+        DataFile(key="k", schema_id=1, **numbers)
+    with pytest.raises(ValueError, match="negative"):
+        ColumnStats(null_count=-1)

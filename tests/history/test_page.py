@@ -48,6 +48,17 @@ def test_findings_name_a_cause_and_commands_that_parse(tmp_path):
     assert "A lookup of one value of id opens 12 of 12 files" in report.findings[1].what
 
 
+def test_a_table_that_is_ordered_already_needs_a_compaction_and_no_setting(tmp_path):
+    schema = pa.schema([("id", pa.int64())])
+    table = inlay.create(tmp_path / "t", schema, sort_by=["id"])
+    for part in range(12):
+        table.append(pa.table({"id": range(part, 1200, 12)}))
+    first, deep = table.report("id = 600").findings[:2]
+    assert first.command == deep.command == "inlay compact TABLE"
+    table.compact()
+    assert table.report("id = 600").query.conditions[0].why.startswith("1 file has bounds")
+
+
 def test_the_page_shows_the_commands_and_nothing_of_backticks(tmp_path):
     table = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1]}))

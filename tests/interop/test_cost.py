@@ -50,7 +50,11 @@ def test_a_delete_by_condition_writes_no_manifest_of_data_files(
     table: Table, files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settling it leaves every entry where it is, however many leaves the files are in."""
-    monkeypatch.setattr(settle_module, "_deleted", lambda ctx, loaded, task: BitMap64([0]))
+    monkeypatch.setattr(
+        settle_module,
+        "_deleted",
+        lambda ctx, loaded, tasks: {t.file.key: BitMap64([0]) for t in tasks},
+    )
     live = list(table.load().files())
     hit = random.Random(files).sample(live, files)
     where = In(1, Primitive("int64"), tuple(sorted({f.stats[1].lower for f in hit})))

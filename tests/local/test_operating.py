@@ -9,15 +9,22 @@ from typing import Any
 
 import boto3
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import inlay
 from inlay.cli.app import app
+from inlay.functions.dead_letters import Letter, as_sent_before
 from inlay.local.aws_process import AwsProcess
 from inlay.local.stack import environment
 
 ROOT = Path(__file__).parents[2]
 ORDERS = (ROOT / "events" / "orders.parquet").read_bytes()
+OWN = (
+    "id table mode requested_at hops left_bytes delete where keys Records s3 object key Mustermann"
+)
+NAMES = st.sampled_from(OWN.split())
 pytestmark = pytest.mark.functions
 
 
@@ -76,8 +83,8 @@ def test_letters_are_shown_without_values_unless_asked(queue: Queue) -> None:
         Reason="the condition does not parse",
     )
     queue.bury("Mustermann, not JSON")
-    for given in (["list"], ["show"], ["list", "--json"]):
-        told = run(given[0], queue.dead, *given[1:])
+    for asked in (["list"], ["show"], ["list", "--json"]):
+        told = run(asked[0], queue.dead, *asked[1:])
         assert "InvalidPredicate" in told
         assert "Mustermann" not in told
     assert "people" in run("show", queue.dead)
@@ -102,6 +109,49 @@ def test_what_is_sent_again_stays_the_request_it_was(queue: Queue) -> None:
     } in sent
     assert {"id": "case-7", "table": "people", "where": "id = 1"} in sent
     assert len(sent) == 3
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just("Mustermann in Bern"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(said=JSON | st.dictionaries(NAMES, JSON, max_size=6))
+@example(said={"Records": None})
+@example(said={"Records": [{"s3": {"object": {"key": 1}}}], "delete": 5})
+@example(said={"table": ["Mustermann in Bern"], "mode": "Mustermann in Bern"})
+def test_any_letter_is_shown_without_values(said: Any) -> None:
+    """One that no function takes must not keep the others from being looked at."""
+    letter = Letter(id="l", body=json.dumps(said), sent_us=0, reasons={}, receipt="")
+    shown = {
+        name: value for name, value in letter.about.items() if name not in ("request", "objects")
+    }
+    assert "Mustermann" not in json.dumps(shown)
+    assert as_sent_before(letter)
+
+
+def test_a_letter_is_listed_by_the_id_that_drop_takes(queue: Queue) -> None:
+    """Not by that of the request in it."""
+    id_ = queue.bury({"id": "case-7", "table": "people", "where": "TRUE"})
+    queue.bury({"Records": None})
+    listed = [
+        json.loads(line) for line in run("list", queue.dead, "--json").splitlines() if "{" in line
+    ]
+    [first] = [each for each in listed if "request" in each]
+    assert (first["id"], first["request"]) == (id_, "case-7")
+    run("drop", queue.dead, "--id", id_)
+    assert [json.loads(body) for body in queue.waiting(queue.dead)] == [{"Records": None}]
+
+
+def test_a_letter_whose_id_is_null_stays_the_request_it_was() -> None:
+    said = {"id": None, "requested_at": None, "table": "people", "where": "id = 1"}
+    reasons = {"MessageId": "first", "SentMicroseconds": "1795176000000000"}
+    letter = Letter(id="l", body=json.dumps(said), sent_us=7, reasons=reasons, receipt="")
+    again = json.loads(as_sent_before(letter))
+    assert (again["id"], again["requested_at"]) == ("first", "2026-11-20T12:00:00+00:00")
 
 
 def test_one_letter_is_dropped_and_the_others_stay(queue: Queue) -> None:

@@ -254,6 +254,29 @@ SPARK = "org.apache.spark."
 OLD_DATE, OLD_TIME = dt.date(1582, 10, 14), dt.datetime(1899, 12, 31, 23, tzinfo=dt.UTC)
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), *(pa.timestamp(unit, "UTC") for unit in ("ms", "us", "ns"))]
+)
+def test_old_calendars_are_refused_for_times_that_python_has_no_value_for(
+    tmp_path: Path, kind: Any
+) -> None:
+    number = pa.int32() if kind == pa.date32() else pa.int64()
+    table_kind = pa.timestamp("us", "UTC") if kind == pa.timestamp("ms", "UTC") else kind
+    for place, (value, refused) in enumerate([(-(2**30), True), (2**30, False)]):
+        scale = 1 if kind == pa.date32() else 2**22 if kind.unit == "ms" else 2**32
+        count = value * scale + 1
+        rows = pa.table({"c": pa.array([count, None], number).cast(kind)})
+        path = tmp_path / f"{place}.parquet"
+        marked = rows.replace_schema_metadata({SPARK + "version": "2.4.8"})
+        pq.write_table(marked, path)
+        table = inlay.create(tmp_path / f"in-{place}", pa.schema([("c", table_kind)]))
+        [outcome] = table.ingest([path]).outcomes
+        if refused:
+            assert isinstance(outcome, Rejected) and "'c' has an old" in str(outcome.error)
+        else:
+            assert isinstance(outcome, Ingested)
+
+
 @pytest.mark.parametrize("adopt", [False, True])
 @pytest.mark.parametrize(
     ("marks", "refused"),

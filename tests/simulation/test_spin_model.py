@@ -41,6 +41,15 @@ def test_every_promise_holds_in_every_state(bounds):
     assert 200 < found.states < plain.states
 
 
+def test_every_promise_holds_with_everybody_at_once():
+    """Three writers, two collectors, crashes, a lost answer, two clocks an hour apart, an operator and a
+    repair: every state of them."""
+    found = model.check(model.ONCE_EACH)
+    assert (found.broken, found.way) == (None, ())
+    assert found.whole
+    assert found.states > 4_000_000
+
+
 @pytest.mark.parametrize("rule", model.RULES)
 def test_without_a_rule_its_promise_is_broken(rule):
     promise, name, behind = model.RULES[rule]

@@ -17,17 +17,24 @@ from typing import Any
 import pytest
 
 import inlay
-from inlay.errors import AccessDenied, InlayError, InvalidRequest, KeyTaken, StoreUnavailable
+from inlay.errors import (
+    AccessDenied,
+    InlayError,
+    InvalidRequest,
+    KeyTaken,
+    StoreUnavailable,
+    UnsupportedStore,
+)
 from inlay.local.fault_proxy import Fault, FaultProxy, Passing
 from inlay.storage import azure_account, gcs, rest
 from inlay.storage.azure import AzureStore
-from inlay.storage.base import IF_ABSENT, IfMatch, Location, Missing, Refused, Written
+from inlay.storage.base import IF_ABSENT, Got, IfMatch, Location, Missing, Refused, Written
 from inlay.storage.gcs import GcsStore
 from inlay.storage.open import parse_location, store_at
 from inlay.storage.write_once import complete_once, write_once
 
 from .conftest import ACCOUNT_KEY
-from .test_s3_store import Say, ScriptedS3
+from .test_s3_store import DATE, Say, ScriptedS3
 
 MADE = b'{"name": "k", "generation": "7", "size": "3", "updated": "2026-11-20T16:00:00.5Z"}'
 BODY_HEADERS = {"X-Goog-Generation": "7", "Last-Modified": "Fri, 20 Nov 2026 16:00:00 GMT"}
@@ -142,6 +149,35 @@ class TestLostAnswers:
         server.script = [Say(done.status, body=done.body, headers=done.headers, date=None)]
         with pytest.raises(StoreUnavailable):
             store.put("k", b"new")
+
+    def test_a_proxys_page_is_no_deletion(self, service: Service) -> None:
+        store, server, _, _ = service
+        server.script = [Say(200, body=b"<!DOCTYPE html>please log in")]
+        with pytest.raises(StoreUnavailable):
+            store.delete(["k"])
+        with pytest.raises(StoreUnavailable):
+            store.upload_part("k", "0" * 32, 1, b"part")
+
+    def test_a_listing_that_never_comes_to_an_end_is_refused(self, service: Service) -> None:
+        store, server, _, _ = service
+        page = b'{"kind": "storage#objects", "nextPageToken": "t"}'
+        if isinstance(store, AzureStore):
+            page = b"<EnumerationResults><Blobs/><NextMarker>t</NextMarker></EnumerationResults>"
+        server.script = [Say(200, body=page)]
+        with pytest.raises(UnsupportedStore, match="where the next"):
+            list(store.list(""))
+        assert len(server.asked) == 2
+
+    def test_a_weak_etag_is_the_strong_one_to_the_store_behind_a_proxy(
+        self, server: ScriptedS3
+    ) -> None:
+        store = azure_store(server)
+        weak = {"ETag": 'W/"0x7"', "Last-Modified": DATE}
+        server.script = [Say(200, body=b"there", headers=weak), Say(201, headers=weak)]
+        found = store.get("k")
+        assert isinstance(found, Got)
+        store.put("k", b"new", condition=IfMatch(found.etag))
+        assert server.asked[-1][2]["if-match"] == '"0x7"'
 
 
 class TestMeanings:

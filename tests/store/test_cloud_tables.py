@@ -8,6 +8,8 @@ import random
 import time
 import uuid
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,22 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.errors import AccessDenied, InlayError, InputError, RetryError
+from inlay.errors import AccessDenied, InlayError, InputError, PageError, RetryError
 from inlay.local.fault_proxy import FAULTS, Fault, FaultProxy, Passing
 from inlay.storage import rest
-from inlay.table import Table
 
 from .conftest import Cloud
 from .gcs_server import GcsServer
-from .test_fault_proxy import BEFORE, OPERATIONS, SCHEMA, content, rows
+from .test_fault_proxy import MAY_RAISE
+from .wired import (
+    BEFORE,
+    OPERATIONS,
+    ROWS_AND_MAINTENANCE,
+    SCHEMA,
+    Operation,
+    content,
+    rows,
+)
 
 # Python 3.12 warns of forking beside threads; those of this process are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -248,6 +258,8 @@ def test_an_erasure_stays_open_while_soft_deleted_bytes_are_kept(
 
 # Operations whose every request meets every fault; the others in the slow tests.
 QUICK = ("append",)
+# These are answers of S3.
+ALLOWED = MAY_RAISE | {"expired": (AccessDenied, InputError), "moved": PageError}
 # In the quick tests, the faults in which rows could be lost or doubled.
 LOSING: tuple[Fault, ...] = ("reset_after", "truncate", "conflict", "internal_error", "duplicate")
 
@@ -266,51 +278,50 @@ class Faulty:
     def plan(self, passing: Passing) -> Fault | None:
         return self.fault if passing.number == self.number else None
 
-    def new(self) -> str:
+    def new(self, operation: Operation) -> str:
         uri = f"{self.cloud.uri}/tables/{uuid.uuid4().hex}"
-        table = inlay.create(uri, SCHEMA, primary_key="id")
-        for first in (0, 4, 8):
-            table.append(rows(*range(first, first + 4)))
+        operation.begin(uri)
+        if operation.before is not None:
+            operation.before(uri)
         return uri
 
-    def through(self, uri: str) -> Table:
-        with self.monkeypatch.context() as wired:
-            wired.setenv(self.cloud.variable, self.proxy.endpoint_url + self.path)
-            return inlay.open(uri)
+    @contextmanager
+    def wired(self) -> Iterator[None]:
+        with self.monkeypatch.context() as patch:
+            patch.setenv(self.cloud.variable, self.proxy.endpoint_url + self.path)
+            self.proxy.restart_count()
+            yield
 
     def check(self, name: str, fault: Fault, number: int) -> None:
-        run, expected = OPERATIONS[name]
-        uri = self.new()
-        table = self.through(uri)
-        self.proxy.restart_count()
+        operation = OPERATIONS[name]
+        uri = self.new(operation)
+        before = operation.see(uri)
+        expected = before if operation.then is None else operation.then
         self.fault, self.number = fault, number
         done = False
         try:
-            run(table)
+            with self.wired():
+                operation.run(uri)
             done = True
         except InlayError as error:
-            allowed = (AccessDenied, InputError) if fault == "expired" else (RetryError,)
-            assert isinstance(error, allowed), error.fields()
+            assert isinstance(error, ALLOWED.get(fault, RetryError)), error.fields()
         finally:
             self.fault = None
-        found = content(inlay.open(uri))
+        found = operation.see(uri)
         if done:
             assert found == expected
         else:
-            assert found in (BEFORE, expected)
-            run(inlay.open(uri))  # the same again, as its caller would
-            assert content(inlay.open(uri)) == expected
+            assert found in (before, expected)
+            operation.run(uri)  # the same again, as its caller would
+            assert operation.see(uri) == expected
         assert [f for f in inlay.open(uri).verify().findings if f.severity == "error"] == []
 
     def matrix(self, name: str, faults: tuple[Fault, ...]) -> None:
-        if name == "ingest":
-            body = io.BytesIO()
-            pq.write_table(rows(), body)
-            self.cloud.store.put("tables/landed.parquet", body.getvalue())
+        operation = OPERATIONS[name]
         with self.proxy:
-            table = self.through(self.new())
-            self.proxy.restart_count()
-            OPERATIONS[name][0](table)
+            uri = self.new(operation)
+            with self.wired():
+                operation.run(uri)
             requests = len(self.proxy.passed)
             assert requests >= 1
             for fault in faults:
@@ -336,6 +347,6 @@ def test_operations_under_faults_at_each_request(faulty: Faulty, name: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", ROWS_AND_MAINTENANCE)
 def test_every_operation_under_faults_at_each_request(faulty: Faulty, name: str) -> None:
     faulty.matrix(name, tuple(f for f in FAULTS if f != "late_listing"))

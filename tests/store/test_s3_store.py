@@ -35,11 +35,12 @@ from inlay.storage.base import (
     IfMatch,
     Location,
     Missing,
+    Part,
     Refused,
     Written,
 )
 from inlay.storage.s3 import S3Store, connect
-from inlay.storage.write_once import write_once
+from inlay.storage.write_once import complete_once, write_once
 
 if TYPE_CHECKING:
     from inlay.local.aws_process import AwsProcess
@@ -50,13 +51,14 @@ DATE_US = 1_795_190_400_000_000
 
 @dataclass(frozen=True)
 class Say:
-    """One scripted answer; status 0 drops the connection."""
+    """One scripted answer; status 0 drops the connection, `cut` ends it after the status line."""
 
     status: int
     code: str = ""
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     date: str | None = DATE
+    cut: bool = False
 
     def content(self) -> bytes:
         if not self.code:
@@ -87,6 +89,10 @@ class ScriptedS3:
                     self.close_connection = True
                     return
                 self.send_response_only(say.status)
+                if say.cut:
+                    self.flush_headers()
+                    self.close_connection = True
+                    return
                 if say.date is not None:
                     self.send_header("Date", say.date)
                 content = say.content()
@@ -208,11 +214,15 @@ def test_a_refused_swap_says_why_and_when(
         (Say(403, "AccessDenied"), AccessDenied, ErrorKind.PAGE, "policies"),
         (Say(403, "SignatureDoesNotMatch"), AccessDenied, ErrorKind.PAGE, "credentials"),
         (Say(400, "ExpiredToken"), AccessDenied, ErrorKind.PAGE, "credentials"),
+        (Say(403, "RequestTimeTooSkewed"), AccessDenied, ErrorKind.PAGE, "clock"),
+        (Say(400, "RequestTimeTooSkewed"), AccessDenied, ErrorKind.PAGE, "clock"),
+        (Say(408), StoreUnavailable, ErrorKind.RETRY, "408"),
         (Say(403, "InvalidObjectState"), UnsupportedFile, ErrorKind.INPUT, "Restore"),
         (Say(404, "NoSuchBucket"), InvalidRequest, ErrorKind.INPUT, "lake"),
         (Say(400, "InvalidArgument"), InvalidRequest, ErrorKind.INPUT, "InvalidArgument"),
         (Say(400, "RequestTimeout"), StoreUnavailable, ErrorKind.RETRY, "RequestTimeout"),
         (Say(501, "NotImplemented"), PageError, ErrorKind.PAGE, "conditional writes"),
+        (Say(501, body=b"no such thing"), PageError, ErrorKind.PAGE, "conditional writes"),
         (Say(418, "Teapot"), PageError, ErrorKind.PAGE, "Teapot"),
         (Say(409, "OperationAborted"), StoreUnavailable, ErrorKind.RETRY, "OperationAborted"),
         (
@@ -261,6 +271,137 @@ def test_a_copy_that_fails_behind_a_200_did_not_happen(
     with pytest.raises(StoreUnavailable):
         store.copy(Location("s3", "lake", "src"), "dst", condition=IF_ABSENT)
     assert len(scripted.asked) == 1  # conditional: not repeated
+
+
+SOURCE = Location("s3", "lake", "src")
+JOINED = [Part(1, "e")]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [("PreconditionFailed", "exists"), ("ConditionalRequestConflict", "race")],
+)
+def test_a_condition_that_fails_behind_a_200_is_refused(
+    store: S3Store, scripted: ScriptedS3, code: str, outcome: str
+) -> None:
+    """S3 sends the head before it has copied or joined what is large. It is no fault of the server, which
+    asking again would mend."""
+    scripted.script = [Say(200, code)]
+    joined = store.complete_multipart("k", "u", JOINED, condition=IF_ABSENT)
+    copied = store.copy(SOURCE, "k", if_source_match="e", condition=IF_ABSENT)
+    for answer in (joined, copied):
+        assert isinstance(answer, Refused)
+        assert answer.reason == outcome
+    assert len(scripted.asked) == 2
+
+
+def test_what_is_missing_behind_a_200_is_missing(store: S3Store, scripted: ScriptedS3) -> None:
+    scripted.script = [Say(200, "NoSuchUpload")]
+    assert isinstance(store.complete_multipart("k", "u", JOINED, condition=IF_ABSENT), Missing)
+    scripted.script = [Say(200, "NoSuchKey")]
+    assert isinstance(store.copy(SOURCE, "k", if_source_match="e", condition=IF_ABSENT), Missing)
+    assert len(scripted.asked) == 2
+
+
+def test_what_landed_before_its_completion_is_refused_behind_a_200_is_found(
+    store: S3Store, scripted: ScriptedS3
+) -> None:
+    there = Say(200, headers={"ETag": '"abc"', "Last-Modified": DATE, "Content-Length": "9"})
+    scripted.script = [Say(0), Say(200, "PreconditionFailed"), there]
+    stored = complete_once(store, "k", "u", JOINED, size=9)
+    assert (stored.etag, stored.was_there) == ("abc", True)
+    assert len(scripted.asked) == 3
+
+
+def test_who_may_not_is_refused_behind_a_200_once(store: S3Store, scripted: ScriptedS3) -> None:
+    scripted.script = [Say(200, "AccessDenied")]
+    with pytest.raises(AccessDenied):
+        store.complete_multipart("k", "u", JOINED, condition=IF_ABSENT)
+    assert len(scripted.asked) == 1
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "SDK"])
+def test_a_listing_that_fails_behind_a_200_is_asked_again(
+    store: S3Store, scripted: ScriptedS3, monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
+    if not direct:
+        monkeypatch.setattr(s3, "s3_direct", _NeverDirect)
+    empty = Say(200, body=b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+    scripted.script = [Say(200, "SlowDown"), empty]
+    assert list(store.list("")) == []
+    assert len(scripted.asked) == 2
+
+
+class _NeverDirect:
+    OPERATIONS = frozenset[str]()
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "SDK"])
+def test_a_weak_etag_is_the_strong_one_to_the_store_behind_a_proxy(
+    store: S3Store, scripted: ScriptedS3, monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
+    if not direct:
+        monkeypatch.setattr(s3, "s3_direct", _NeverDirect)
+    weak = {"ETag": 'W/"abc"', "Last-Modified": DATE}
+    scripted.script = [Say(200, body=b"there", headers=weak), OK]
+    found = store.get("k")
+    assert isinstance(found, Got)
+    store.put("k", b"x", condition=IfMatch(found.etag))
+    assert scripted.asked[-1][2]["if-match"] == '"abc"'
+
+
+UNREADABLE = {
+    "a date of nothing": {"ETag": '"abc"', "Last-Modified": "soon", "Content-Length": "5"},
+    "a size of nothing": {"ETag": '"abc"', "Last-Modified": DATE, "Content-Range": "bytes 0-4/*"},
+    "no size": {"ETag": '"abc"', "Last-Modified": DATE, "Content-Length": "five"},
+}
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "SDK"])
+@pytest.mark.parametrize("head", UNREADABLE)
+def test_a_head_that_means_nothing_is_no_answer(
+    store: S3Store,
+    scripted: ScriptedS3,
+    monkeypatch: pytest.MonkeyPatch,
+    head: str,
+    direct: bool,
+) -> None:
+    if not direct:
+        monkeypatch.setattr(s3, "s3_direct", _NeverDirect)
+    headers = {"Connection": "close", **UNREADABLE[head]}
+    dated = {"ETag": '"abc"', "Last-Modified": DATE}
+    scripted.script = [
+        Say(200, body=b"there", headers=headers),
+        Say(200, body=b"there", headers=dated),
+    ]
+    answer = store.get("k")
+    assert isinstance(answer, Got)
+    assert (answer.body, answer.size, len(scripted.asked)) == (b"there", 5, 2)
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "SDK"])
+def test_a_date_without_a_zone_is_utc(
+    store: S3Store, scripted: ScriptedS3, monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
+    if not direct:
+        monkeypatch.setattr(s3, "s3_direct", _NeverDirect)
+    plain = DATE.replace("GMT", "-0000")
+    scripted.script = [Say(200, date=plain, headers={"ETag": '"abc"', "Last-Modified": plain})]
+    head = store.head("k")
+    assert isinstance(head, Head)
+    assert (head.date_us, head.info.modified_us) == (DATE_US, DATE_US)
+
+
+@pytest.mark.parametrize("date", [None, "soon"])
+@pytest.mark.parametrize("status", [200, 412])
+def test_a_write_whose_answer_has_no_date_may_have_been_done(
+    store: S3Store, scripted: ScriptedS3, status: int, date: str | None
+) -> None:
+    """Not `PageError`, as for a read: that would say that the swap was not done."""
+    scripted.script = [Say(status, headers={"ETag": '"abc"'}, date=date)]
+    with pytest.raises(StoreUnavailable, match="can be read"):
+        store.put("pointer", b"x", condition=IfMatch("abc"))
+    assert len(scripted.asked) == 1
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["own client", "client that was given"])

@@ -127,6 +127,14 @@ def test_help_needs_neither_boto3_nor_pyarrow(arguments: tuple[str, ...], tmp_pa
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("module", ["inlay.spark", "pipelines.materialize_deletes"])
+def test_without_pyspark_jobs_say_how_to_get_it(module: str) -> None:
+    """They are in every wheel."""
+    script = f"import sys; sys.modules['pyspark'] = None; import {module}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert "pip install 'inlay-tables[spark]'" in done.stderr.splitlines()[-1]
+
+
 # -- a fresh environment ------------------------------------------------------------------------------
 
 FIRST = {

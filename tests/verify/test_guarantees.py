@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.store.wired import OPERATIONS
+
 from inlay.testing.mutations import SEEDS
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +37,11 @@ def test_its_commands_are_targets_and_modules() -> None:
 
 def test_its_numbers_are_those_of_the_code() -> None:
     from inlay.format.properties import PROPERTIES
+    from inlay.local.fault_proxy import FAULTS
     from inlay.ops.commit.driver import MAX_ATTEMPTS, MAX_SECONDS
 
+    assert f"Each of {len(OPERATIONS)} operations" in PAGE
+    assert f"each of {len(FAULTS)} faults" in " ".join(PAGE.split())
     assert f"within {SEEDS} schedules" in " ".join(PAGE.split())
     assert f"{MAX_ATTEMPTS} attempts and {MAX_SECONDS:.0f} seconds" in PAGE
     for name in ("ledger.days", "gc.grace_days"):

@@ -163,6 +163,33 @@ def test_a_pointer_is_not_rebuilt_from_an_archive_that_is_not_the_newest() -> No
     assert isinstance(read_pointer(bench.ctx), BrokenPointer)
 
 
+def cut_short(bench: Bench, key: str) -> None:
+    overwrite(bench, key, body(bench, key)[:-9])
+
+
+@pytest.mark.parametrize("damage", [remove, cut_short])
+def test_what_is_refused_says_which_version_the_bucket_keeps(damage: Any) -> None:
+    bench = rich(versioning=True)
+    key = inline_files(bench)[0].key
+    damage(bench, key)
+    [lost] = [f for f in repair(bench.ctx, dry_run=False).refused if f.key == key]
+    [*_, kept] = [v for v in bench.store.list_versions(bench.ctx.key(key)) if not v.marker]
+    assert kept.version_id in lost.next_step and "backup" not in lost.next_step
+    old = bench.store.get(bench.ctx.key(key), version_id=kept.version_id)
+    overwrite(bench, key, old.body)
+    assert verify(bench.ctx, depth="pages").errors == ()
+
+
+def test_where_the_bucket_keeps_none_a_backup_is_advised() -> None:
+    bench = rich()
+    remove(bench, inline_files(bench)[0].key)
+    archive = keys.archive_key(pointer(bench).version - 1)
+    remove(bench, archive)
+    steps = {f.key: f.next_step for f in repair(bench.ctx, dry_run=False).refused}
+    assert len(steps) == 2 and all("backup" in step for step in steps.values())
+    assert "inlay repair" not in steps[archive]
+
+
 def test_where_there_is_nothing_there_is_nothing_to_repair() -> None:
     bench = rich()
     bench.store.delete([o.key for o in bench.store.list("")])

@@ -25,6 +25,7 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Any, TypeVar, overload
 
+from inlay.errors import InvalidRequest
 from inlay.format.json_values import MAX_COUNT, as_text
 from inlay.format.schema import Primitive, Value
 from inlay.format.values import EXACT, decode_value, encode_value, integer_range
@@ -82,10 +83,12 @@ def bounds(
     kind: Primitive, lowers: Sequence[Value | None], uppers: Sequence[Value | None]
 ) -> tuple[Any, Any]:
     """Lower and upper bounds of a column of data, in one type."""
-    low = [None if v is None else _to_plain(kind, v) for v in lowers]
-    high = [None if v is None else _to_plain(kind, v) for v in uppers]
     if not _is_whole(kind):
-        return column(low), column(high)
+        lower, upper = (
+            [None if v is None else encode_value(kind, v) for v in b] for b in (lowers, uppers)
+        )
+        return column(lower), column(upper)
+    low, high = (_to_whole(kind, each) for each in (lowers, uppers))
     upper = numbers(high)
     if isinstance(upper, list | dict) and "all" not in upper:
         above = [
@@ -112,10 +115,22 @@ def _is_whole(kind: Primitive) -> bool:
     return kind.name == "decimal" or integer_range(kind) is not None
 
 
-def _to_plain(kind: Primitive, value: Value) -> Any:
-    if isinstance(value, Decimal):
-        return int(value.scaleb(kind.scale, EXACT))
-    return encode_value(kind, value)
+def _to_whole(kind: Primitive, values: Sequence[Value | None]) -> Sequence[int | None]:
+    """Raises `InvalidRequest` for one that is not of the type, which no reader would accept."""
+    if kind.name == "decimal":
+        values = [None if v is None else int(v.scaleb(kind.scale, EXACT)) for v in values]  # type: ignore[union-attr]
+    if not _are_values(kind, values):  # type: ignore[arg-type]
+        raise InvalidRequest(f"a bound is not a value of type {kind}")
+    return values  # type: ignore[return-value]
+
+
+def _are_values(kind: Primitive, whole: Sequence[int | None]) -> bool:
+    """Whether whole numbers are physical values of a type, a decimal's without its scale."""
+    limits = (1 - 10**kind.precision, 10**kind.precision - 1)
+    if kind.name != "decimal":
+        limits = integer_range(kind) or limits
+    known = [v for v in whole if v is not None]
+    return not known or limits[0] <= min(known) <= max(known) <= limits[1]
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -194,12 +209,7 @@ def _whole(values: Sequence[Any]) -> Sequence[int | None]:
 
 
 def _from_whole(kind: Primitive, values: Sequence[int | None]) -> Sequence[Value | None]:
-    known = [v for v in values if v is not None]
-    if kind.name == "decimal":
-        limits: tuple[int, int] | None = (1 - 10**kind.precision, 10**kind.precision - 1)
-    else:
-        limits = integer_range(kind)
-    if known and limits is not None and not limits[0] <= min(known) <= max(known) <= limits[1]:
+    if not _are_values(kind, values):
         raise ValueError(f"a bound is not a value of type {kind}")
     return Decimals(values, kind.scale) if kind.name == "decimal" else values
 

@@ -33,6 +33,11 @@ class ColumnStats:
     kind: Primitive | None = field(default=None, compare=False, repr=False)
     sure: bool = field(default=False, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        # What no reader accepts is never written: by one such number a table could not be opened.
+        if self.null_count is not None and self.null_count < 0:
+            raise ValueError("a column with a negative number of nulls")
+
 
 # The origin of a file that was made of an adopted one, once an erasure has removed that one's key.
 FORGOTTEN = ""
@@ -64,6 +69,10 @@ class DataFile:
     arrived: int | None = None  # outputs of maintenance: version that added their newest rows
     cluster: int | None = None  # shared by the files that one unit of clustering wrote in one order
     own: bool = False  # this library wrote every byte, although `event` or `origin` is set
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.footer_size, self.rows, self.row_groups) < 0:
+            raise ValueError("a data file with a negative size or number of rows")
 
     @property
     def is_foreign(self) -> bool:

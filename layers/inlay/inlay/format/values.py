@@ -102,6 +102,19 @@ def physical(kind: Primitive, value: object) -> Value:
     raise InvalidRequest(f"{a_type(value)} is not a value of type {kind}")
 
 
+def is_value(kind: Primitive, value: object) -> bool:
+    """Whether `value` is a value of a type, in physical form.
+
+    >>> is_value(Primitive("time", unit="us"), -1)
+    False
+    """
+    try:
+        physical(kind, value)
+    except InvalidRequest:
+        return False
+    return True
+
+
 def _physical_float(kind: Primitive, value: int | float) -> float:
     try:
         found = float(value)
@@ -126,7 +139,11 @@ def _has_surrogate(text: str) -> bool:
 
 
 def encode_value(kind: Primitive, value: Value) -> Any:
-    """A value for `json.dumps(..., allow_nan=False)`."""
+    """A value for `json.dumps(..., allow_nan=False)`.
+
+    Raises `InvalidRequest` when it is not a value of `kind`: what `decode_value` refuses is never written.
+    """
+    physical(kind, value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
 from inlay.exact_json import decode
+from inlay.format.properties import DELETE_MODES
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
@@ -88,8 +89,19 @@ def _size(attributes: dict[str, str]) -> int:
 # Long enough to read all of them, short enough that an interrupted listing hides none for long.
 _LOOK_SECONDS = 60
 _SQS_BATCH = 10
-# Fields that show what a message is about without personal data.
-_TELLING = ("id", "table", "mode", "requested_at", "hops", "left_units", "left_bytes")
+# A table's name, or where it is.
+_PLACE = re.compile(r"[A-Za-z0-9_.:/-]{1,1024}")
+_TIME = re.compile(r"[0-9TZ.:+-]{1,40}")
+_WITHHELD = "…"
+# Fields that show what a message is about, as far as they hold what they are for: a sender may have written
+# anything there.
+_TELLING: Mapping[str, Callable[[Any], bool]] = {
+    "id": lambda said: isinstance(said, str),
+    "table": lambda said: isinstance(said, str) and bool(_PLACE.fullmatch(said)),
+    "mode": lambda said: said in (*DELETE_MODES, "erase"),
+    "requested_at": lambda said: isinstance(said, str) and bool(_TIME.fullmatch(said)),
+    **dict.fromkeys(("hops", "left_units", "left_bytes"), lambda said: isinstance(said, int)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +117,18 @@ class Letter:
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What the message is about, without values: its table, mode and id, or the object it names."""
+        """What the message is about, without values: its table, mode and id (`request`), or the objects it
+        names."""
         said = _json(self.body)
         if not isinstance(said, dict):
             return {"body": f"{len(self.body)} characters, not a JSON object"}
-        found = {name: said[name] for name in _TELLING if name in said}
+        found = _told(said)
         if isinstance(said.get("delete"), dict):
-            found |= {name: v for name, v in said["delete"].items() if name in _TELLING}
+            found |= _told(said["delete"])
+        records = said.get("Records")
         objects = [
             record["s3"]["object"]["key"]
-            for record in said.get("Records", ())
+            for record in (records if isinstance(records, list) else ())
             if isinstance(record, dict) and _has_key(record)
         ]
         return {**found, **({"objects": objects} if objects else {})}
@@ -193,12 +207,12 @@ def as_sent_before(letter: Letter) -> str:
     except (ValueError, RecursionError):
         return letter.body  # refused for what a parser would drop: written again it would lack that
     is_delete = isinstance(said, dict) and "table" in said and ("where" in said or "keys" in said)
-    if not is_delete or "hops" in said or "id" in said:
+    if not is_delete or "hops" in said or said.get("id") is not None:
         return letter.body
     sent_us = int(letter.reasons.get("SentMicroseconds") or letter.sent_us)
     at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=sent_us)
     own = {"id": letter.reasons.get("MessageId") or letter.id}
-    if "requested_at" not in said:
+    if said.get("requested_at") is None:
         own["requested_at"] = at.isoformat()
     return json.dumps({**said, **own})
 
@@ -212,6 +226,14 @@ def source_queue(sqs: SQSClient, url: str) -> str:
             next_step="Set where the letters are to go: --to QUEUE-URL",
         )
     return found[0]
+
+
+def _told(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "request" if name == "id" else name: said[name] if holds(said[name]) else _WITHHELD
+        for name, holds in _TELLING.items()
+        if name in said
+    }
 
 
 def _json(text: str) -> Any:

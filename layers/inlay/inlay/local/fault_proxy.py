@@ -13,15 +13,23 @@ which the wire brings it about:
 |---|---|---|
 | `reset_before` | UNSENT | connection reset |
 | `reset_in_body` | UNSENT | connection reset after half of its body was taken |
-| `internal_error`, `slow_down`, `expired` | UNSENT | 500, 503 SlowDown, 400 ExpiredToken |
+| `internal_error`, `slow_down` | UNSENT | 500, 503 SlowDown |
+| `expired`, `skewed` | UNSENT | 400 ExpiredToken, 403 RequestTimeTooSkewed |
+| `not_implemented` | UNSENT | 501, of a server or proxy that does not know the request |
+| `moved` | RESENT | 307, nothing done: the client sends the request once more |
+| `error_in_200` | UNSENT | 200, and then an error, as of S3's copies |
 | `conflict` | RACE | 409, of any request |
+| `refused` | UNSENT | 412, of a request with a condition that holds |
 | `reset_after` | LOST | connection reset, no answer |
 | `truncate` | LOST | half of the answer's body, or of its head, then the end |
 | `stall` | LOST | half of the answer's body, then nothing for `stall_seconds`, then a reset |
 | `late` | LATE | connection reset at once; the server does it after `stall_seconds` |
 | `held` | LATE | connection reset at once; the server does it when `deliver` is called |
 | `duplicate` | TWICE | the second answer |
+| `garbled` | LOST | an answer whose dates and sizes mean nothing |
 | `slow` | DONE | the answer in small pieces |
+| `old_http` | DONE | the answer as HTTP/1.0, whose server closes after it |
+| `weak` | DONE | the ETag made weak, as by a proxy that compresses |
 | `late_listing` | DONE | a listing without its last object |
 """
 
@@ -58,6 +66,14 @@ Fault = Literal[
     "slow_down",
     "conflict",
     "expired",
+    "skewed",
+    "not_implemented",
+    "moved",
+    "error_in_200",
+    "refused",
+    "garbled",
+    "old_http",
+    "weak",
     "late_listing",
 ]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
@@ -75,6 +91,14 @@ FATES: Final[Mapping[Fault, Fate]] = {
     "slow_down": Fate.UNSENT,
     "conflict": Fate.RACE,
     "expired": Fate.UNSENT,
+    "skewed": Fate.UNSENT,
+    "not_implemented": Fate.UNSENT,
+    "moved": Fate.RESENT,
+    "error_in_200": Fate.UNSENT,
+    "refused": Fate.UNSENT,
+    "garbled": Fate.LOST,
+    "old_http": Fate.DONE,
+    "weak": Fate.DONE,
     "late_listing": Fate.DONE,
 }
 _ANSWERS: Final[Mapping[str, tuple[int, str, str]]] = {
@@ -82,7 +106,14 @@ _ANSWERS: Final[Mapping[str, tuple[int, str, str]]] = {
     "slow_down": (503, "Slow Down", "SlowDown"),
     "conflict": (409, "Conflict", "ConditionalRequestConflict"),
     "expired": (400, "Bad Request", "ExpiredToken"),
+    "skewed": (403, "Forbidden", "RequestTimeTooSkewed"),
+    "not_implemented": (501, "Not Implemented", "NotImplemented"),
+    "moved": (307, "Temporary Redirect", "TemporaryRedirect"),
+    "error_in_200": (200, "OK", "InternalError"),
+    "refused": (412, "Precondition Failed", "PreconditionFailed"),
 }
+# Whose values `garbled` replaces.
+_MEANINGFUL: Final = re.compile(rb"(?i)\r\n(date|last-modified|content-range):[^\r]*")
 # Objects of tests are small; a larger head is no HTTP.
 _HEAD_BYTES: Final = 65_536
 _PIECES: Final = 8
@@ -235,6 +266,8 @@ class _Connection(socketserver.BaseRequestHandler):
         if fault == "reset_before":
             raise _reset(client)
         fields = _fields(head)
+        if fault == "refused" and not any("if-" in name for name in fields):
+            fault = None
         if fields.get("expect", "").lower() == "100-continue":
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             head = re.sub(rb"(?i)\r\nexpect:[^\r]*", b"", head)
@@ -275,6 +308,16 @@ class _Connection(socketserver.BaseRequestHandler):
                 answer.head,
             )
             answer = _Message(head, fewer)
+        if fault == "garbled":
+            answer = _Message(_MEANINGFUL.sub(rb"\r\n\1: nothing", answer.head), answer.body)
+        if fault == "weak":
+            head = re.sub(rb'(?i)\r\netag: *"', b'\r\nETag: W/"', answer.head)
+            answer = _Message(head, answer.body)
+        if fault == "old_http":
+            head = answer.head.replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+            client.sendall(head + answer.body)
+            client.shutdown(socket.SHUT_WR)
+            raise _Ended
         if fault in ("truncate", "stall"):
             # Without a body, the status line alone.
             whole = answer.whole

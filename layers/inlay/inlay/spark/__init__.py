@@ -10,13 +10,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import pyspark
+try:
+    import pyspark
+except ModuleNotFoundError as error:
+    if error.name != "pyspark":
+        raise
+    raise ModuleNotFoundError(
+        "inlay.spark and the jobs of `pipelines` need PySpark: pip install 'inlay-tables[spark]', or run "
+        "them where Spark has it, by spark-submit",
+        name="pyspark",
+    ) from None
 
 if TYPE_CHECKING:
-    from inlay.spark.api import count, explain, read, register
+    from inlay.spark.api import count, explain, read
     from inlay.spark.dml import InlayTable
     from inlay.spark.native_append import append
-    from inlay.spark.sessions import local_session, session
+    from inlay.spark.sessions import local_session, register, session
     from inlay.spark.sql import view, views
 
 # The first release with everything that is needed: Arrow writers, admission control of streams.
@@ -37,7 +46,7 @@ _FROM = {
     "explain": "api",
     "local_session": "sessions",
     "read": "api",
-    "register": "api",
+    "register": "sessions",
     "session": "sessions",
     "view": "sql",
     "views": "sql",

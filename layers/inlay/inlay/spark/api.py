@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from inlay.errors import InvalidRequest, UnsupportedType
 from inlay.format.predicate import TRUE, Predicate
@@ -19,10 +19,10 @@ from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import parse_predicate
 from inlay.plan.scan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
+from inlay.spark.context import find_context, is_set
 from inlay.spark.native import Split, native_frames, split
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
-from inlay.spark.sessions import is_set
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,16 +71,6 @@ class _Plan:
     @property
     def schema(self) -> Schema:
         return self.state.snapshot.schema
-
-
-def register(spark: SparkSession) -> None:
-    """Registers the format "inlay" with a session that did not find `pyspark_inlay`."""
-    from inlay.spark.source import InlayDataSource
-    from inlay.spark.sql import register_function
-
-    spark.dataSource.register(InlayDataSource)
-    if _context(spark) is not None:
-        register_function(spark)
 
 
 def read(
@@ -147,7 +137,7 @@ def count(
     uri = at_ref(uri, ref)
     state = load_state(uri, version=version)
     scan = Scan(connect(uri), state, where=where)
-    context = _context(spark)
+    context = find_context(spark)
     if context is None and since is None:
         return scan.count()
     tasks = [t for t in scan.plan.tasks if since is None or t.file.newest_rows > since]
@@ -207,7 +197,7 @@ def _through_source(
 ) -> DataFrame:
     _check_batches(spark, found)
     reader = spark.read.format("inlay").option("version", found.state.snapshot.version)
-    if (context := _context(spark)) is not None:
+    if (context := find_context(spark)) is not None:
         reader = reader.option("parallelism", context.defaultParallelism)
     if columns is not None:
         reader = reader.option("columns", json.dumps(list(columns)))
@@ -238,8 +228,3 @@ def _check_batches(spark: SparkSession, found: _Plan) -> None:
             f"files to read through Python: {files}, and with {BATCH_SETTING}=0 or less PySpark reads none",
             next_step=f"Set {BATCH_SETTING}, to 10000 for instance; explain(spark, uri) says which files",
         )
-
-
-def _context(spark: SparkSession) -> Any:
-    """None for a client session of Spark Connect, which has no context."""
-    return getattr(spark, "sparkContext", None)

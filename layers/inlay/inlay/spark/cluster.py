@@ -46,11 +46,11 @@ from inlay.plan.pruning.prune import may_match
 from inlay.plan.scan.scan import FileTask
 from inlay.spark.batches import gathered
 from inlay.spark.connect import connect, load_writable
+from inlay.spark.context import context_of
 from inlay.spark.native import native_frames, split
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.reduced_state import without_entries
-from inlay.spark.sessions import context_of
 from inlay.spark.types import arrow_for, spark_type, to_spark
 
 if TYPE_CHECKING:

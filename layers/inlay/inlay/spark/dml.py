@@ -55,10 +55,10 @@ from inlay.spark.api import read
 from inlay.spark.batches import gathered
 from inlay.spark.conditions import attribute, check_names, default_of, quoted
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable
+from inlay.spark.context import context_of
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.reduced_state import without_entries
-from inlay.spark.sessions import context_of
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
 
 if TYPE_CHECKING:

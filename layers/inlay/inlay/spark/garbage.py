@@ -33,7 +33,7 @@ from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, Tally, plan_garbage
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
 from inlay.spark.connect import bound, connect
-from inlay.spark.sessions import context_of
+from inlay.spark.context import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -45,8 +45,8 @@ from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, wort
 from inlay.plan.metadata.state import State
 from inlay.plan.surgery.strategy import Strategy
 from inlay.spark.connect import connect, load_writable
+from inlay.spark.context import context_of
 from inlay.spark.reduced_state import reduced
-from inlay.spark.sessions import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.utils import is_remote
 
 from inlay.errors import InvalidRequest
+from inlay.spark.context import context_of
 from inlay.spark.merge import MergeResult, merge
 from inlay.spark.recent_rows import Recent
-from inlay.spark.sessions import context_of
 from inlay.spark.writer import QUERY_ID
 
 if TYPE_CHECKING:

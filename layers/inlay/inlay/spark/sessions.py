@@ -17,11 +17,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from inlay.errors import InvalidRequest
+from inlay.spark.context import find_context
 from inlay.spark.java import java_home
+from inlay.spark.sql import register_function
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # Two task slots; a task may fail twice: without the second number a local session never retries.
@@ -45,22 +45,13 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def context_of(spark: SparkSession, verb: str) -> SparkContext:
-    """The session's context, which runs our tasks. Raises `InvalidRequest`, naming the verb, for a client
-    of Spark Connect, which has none."""
-    # PySpark's own error for it is an AttributeError.
-    context: SparkContext | None = getattr(spark, "sparkContext", None)
-    if context is None:
-        raise InvalidRequest(
-            f"{verb} does not run through Spark Connect: it sends tasks to executors itself",
-            next_step="Run it in a session on the cluster, as the jobs in pipelines do with spark-submit",
-        )
-    return context
+def register(spark: SparkSession) -> None:
+    """Registers the format "inlay" where `pyspark_inlay` was not found, and `inlay(…)` in SQL."""
+    from inlay.spark.source import InlayDataSource
 
-
-def is_set(spark: SparkSession, name: str) -> bool:
-    """Whether a setting of the session is true, in any spelling that Spark takes for it."""
-    return str(spark.conf.get(name, "false")).strip().lower() == "true"
+    spark.dataSource.register(InlayDataSource)
+    if find_context(spark) is not None:
+        register_function(spark)
 
 
 def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
@@ -72,8 +63,6 @@ def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
     there = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
     if not there:
         return local_session(app=app, master=master or "local[*,3]", quick_start=False)
-    from inlay.spark.api import register
-
     found = SparkSession.builder.getOrCreate()
     # Sources that came with --py-files are not always discovered.
     register(found)
@@ -110,7 +99,5 @@ def local_session(
     for name, value in chosen.items():
         builder = builder.config(name, str(value))
     session = builder.getOrCreate()
-    from inlay.spark.sql import register_function
-
     register_function(session)
     return session

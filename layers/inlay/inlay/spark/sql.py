@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
 from inlay.format.keys import POINTER
+from inlay.spark.api import read
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, load_state
-from inlay.spark.sessions import context_of, is_set
+from inlay.spark.context import context_of, is_set
 from inlay.storage.base import Head
 from inlay.storage.open import open_store
 
@@ -135,8 +136,6 @@ class _Function:
 
     def apply(self, arguments: Any) -> Any:
         """Name and arguments are defined by Spark."""
-        from inlay.spark.api import read
-
         expressions = [arguments.apply(place) for place in range(arguments.length())]
         uri, asked = self._called(expressions)
         frame = read(self._spark, uri, version=self._version(uri, asked), ref=_text(asked, "ref"))

@@ -345,7 +345,9 @@ class AzureStore:
         )
 
     def _delete(self, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> None:
-        answer = self._ask("DELETE", key, query=query, headers=headers, outcomes=(404, 409))
+        answer = self._ask(
+            "DELETE", key, query=query, headers=headers, outcomes=(404, 409), whole=rest.no_body
+        )
         if answer.status == 404 and answer.code not in _GONE:
             raise self._unexpected(answer, key)
         if answer.status == 409:
@@ -378,7 +380,8 @@ class AzureStore:
         return Part(number, f"{block}.{len(content)}")
 
     def _put_block(self, key: str, block: str, body: bytes) -> None:
-        self._ask("PUT", key, query={"comp": "block", "blockid": block}, body=body)
+        query = {"comp": "block", "blockid": block}
+        self._ask("PUT", key, query=query, body=body, whole=rest.no_body)
 
     def upload_part_copy(
         self,
@@ -526,9 +529,11 @@ class AzureStore:
             )
             page = _listed_blobs(answer)
             yield page
-            marker = _text(page, "NextMarker")
-            if not marker:
+            following = _text(page, "NextMarker")
+            if not following:
                 return
+            rules.check_goes_on(self._line.place, marker, following)
+            marker = following
 
 
 def _at(bucket: str, endpoint: str) -> AzureStore:
@@ -624,7 +629,7 @@ def _staged(key: str, upload_id: str, part: Part) -> rules.StagedPart:
 def _facts(answer: Answer) -> tuple[str, int]:
     """(ETag, LastModified)."""
     when = email.utils.parsedate_to_datetime(answer.headers["last-modified"])
-    return answer.headers["etag"].strip('"'), rest.microseconds(when)
+    return rules.bare_etag(answer.headers["etag"]), rest.microseconds(when)
 
 
 def _written(answer: Answer) -> Written:
@@ -681,7 +686,7 @@ def _version_in(blob: ElementTree.Element) -> ObjectVersion | None:
     facts = blob.find("Properties")
     if facts is None or _text(facts, "ResourceType") == "directory":
         return None
-    etag = _text(facts, "Etag").strip('"')
+    etag = rules.bare_etag(_text(facts, "Etag"))
     when = _text(facts, "Last-Modified")
     version_id, snapshot = _text(blob, "VersionId"), _text(blob, "Snapshot")
     soft = _text(blob, "Deleted") == "true"

@@ -422,7 +422,9 @@ class GcsStore:
 
     def _delete(self, key: str, generation: str | None) -> None:
         query = {"generation": generation}
-        self._ask("DELETE", self._path(key), query=query, outcomes=(404,), key=key)
+        self._ask(
+            "DELETE", self._path(key), query=query, outcomes=(404,), whole=rest.no_body, key=key
+        )
 
     # -- multipart ----------------------------------------------------------------------------
 
@@ -630,9 +632,11 @@ class GcsStore:
             )
             page = _objects(answer)
             yield page
-            token = page.get("nextPageToken")
-            if not token:
+            following = page.get("nextPageToken")
+            if not following:
                 return
+            rules.check_goes_on(self._line.place, token, following)
+            token = following
 
 
 def _objects(answer: Answer) -> Mapping[str, Any]:

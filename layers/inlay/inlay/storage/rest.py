@@ -218,6 +218,13 @@ def size_of(headers: Mapping[str, str]) -> int:
     return int(said.rpartition("/")[2] if said else headers["content-length"])
 
 
+def no_body(answer: Answer) -> None:
+    """Of an answer that says nothing but that it is done. Raises `ValueError` for a proxy's page, which
+    does not say that."""
+    if answer.body:
+        raise ValueError("the answer has a body, which it should not")
+
+
 def check_endpoint(endpoint: str | None) -> None:
     """Raises `InvalidRequest` for one that cannot be put into a pickle."""
     if endpoint and "@" in endpoint.partition("://")[2].partition("/")[0]:

@@ -33,6 +33,7 @@ from urllib.parse import urlencode
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from inlay.errors import (
     AccessDenied,
@@ -88,6 +89,15 @@ _ALWAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "upload_part_copy": ("CopyPartResult",),
     "complete_multipart_upload": ("ETag",),
 }
+# Where the next page of a listing begins, and how it is asked for; each listing has its own names.
+_FOLLOWING: Final = {
+    "NextContinuationToken": "ContinuationToken",
+    "NextKeyMarker": "KeyMarker",
+    "NextUploadIdMarker": "UploadIdMarker",
+    "NextVersionIdMarker": "VersionIdMarker",
+}
+# Names of requests that change nothing begin so.
+_READS: Final = ("get_", "head_", "list_")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Whose S3 it is, where that matters. "ceph" is Ceph's gateway, as seen on 16.2; DigitalOcean Spaces is one.
 # A write's `If-Match` is compared with the bare ETag, so that one in quotes, as HTTP has it (RFC 9110,
@@ -337,7 +347,7 @@ class S3Store:
         info = ObjectInfo(
             key,
             content["ContentLength"],
-            _unquoted(content["ETag"]),
+            rules.bare_etag(content["ETag"]),
             _us(content["LastModified"]),
             content.get("VersionId"),
             content.get("Metadata", {}),
@@ -359,7 +369,10 @@ class S3Store:
         for page in self._pages("list_objects_v2", prefix, StartAfter=start_after):
             for each in page.get("Contents", ()):
                 yield ObjectInfo(
-                    each["Key"], each["Size"], _unquoted(each["ETag"]), _us(each["LastModified"])
+                    each["Key"],
+                    each["Size"],
+                    rules.bare_etag(each["ETag"]),
+                    _us(each["LastModified"]),
                 )
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
@@ -417,7 +430,7 @@ class S3Store:
             if (changed := self._changed(source, if_source_match)) is not None:
                 self.delete([key])  # of other bytes than were asked for
                 return changed
-            etag = _unquoted(answer.content["CopyObjectResult"]["ETag"])
+            etag = rules.bare_etag(answer.content["CopyObjectResult"]["ETag"])
             return Written(etag, answer.date_us, answer.content.get("VersionId"))
         if answer.status == 404:
             return Missing(answer.date_us)
@@ -480,7 +493,7 @@ class S3Store:
             Body=body if isinstance(body, bytes) else bytes(body),
         )
         if isinstance(answer, _Answer):
-            return Part(number, _unquoted(answer.content["ETag"]))
+            return Part(number, rules.bare_etag(answer.content["ETag"]))
         if answer.code == "NoSuchUpload":
             raise rules.upload_gone(key, upload_id)
         raise self._unexpected(answer, key)
@@ -507,7 +520,7 @@ class S3Store:
         if isinstance(answer, _Answer):
             if (changed := self._changed(source, if_source_match)) is not None:
                 return changed
-            return Part(number, _unquoted(answer.content["CopyPartResult"]["ETag"]))
+            return Part(number, rules.bare_etag(answer.content["CopyPartResult"]["ETag"]))
         if answer.code == "NoSuchUpload":
             raise rules.upload_gone(key, upload_id)
         if answer.status == 404:
@@ -560,7 +573,7 @@ class S3Store:
                     _us(each["LastModified"]),
                     is_latest=each["IsLatest"],
                     marker=marker,
-                    etag=_unquoted(each.get("ETag", "")),
+                    etag=rules.bare_etag(each.get("ETag", "")),
                 )
                 for name, marker in (("Versions", False), ("DeleteMarkers", True))
                 for each in page.get(name, ())
@@ -617,15 +630,11 @@ class S3Store:
             yield page
             if not page.get("IsTruncated"):
                 return
-            # Each listing has its own names for its continuation.
-            for said, ask in (
-                ("NextContinuationToken", "ContinuationToken"),
-                ("NextKeyMarker", "KeyMarker"),
-                ("NextUploadIdMarker", "UploadIdMarker"),
-                ("NextVersionIdMarker", "VersionIdMarker"),
-            ):
-                if said in page:
-                    asked[ask] = page[said]
+            following = asked | {
+                ask: page[said] for said, ask in _FOLLOWING.items() if said in page
+            }
+            rules.check_goes_on(f"s3://{self._name}", asked, following)
+            asked = following
 
     def _ask(
         self, operation: str, key: str | None, *, attempts: int = MAX_ATTEMPTS, **arguments: Any
@@ -635,29 +644,42 @@ class S3Store:
             arguments["Key"] = key
         for attempt in range(1, attempts + 1):
             try:
-                content = self._send(operation, arguments)
-                if _is_cut_short(operation, content):
-                    raise ConnectionError("the head of the answer was cut short")
-                return _Answer(content, _date_us(content))
-            except ClientError as error:
-                status, code, message = s3_errors.parts_of(error)
-                if _is_cut_short("", error.response):
-                    status, message = 500, "the head of the answer was cut short"
-                # S3 calls an id that never was a version's an invalid argument.
-                no_version = (
-                    status == 400 and code == "InvalidArgument" and "VersionId" in arguments
-                )
-                if no_version or s3_errors.is_outcome(status, code):
-                    return _Declined(status, code, message, _date_us(error.response))
-                fault = s3_errors.of_answer(status, code, message, self._name, key)
-                if not isinstance(fault, StoreUnavailable) or attempt == attempts:
-                    raise fault from error
-            except (BotoCoreError, OSError) as error:
-                fault = s3_errors.of_exception(error, self._name, key)
-                if not isinstance(fault, StoreUnavailable) or attempt == attempts:
-                    raise fault from error
-            _back_off(attempt, fault.message, self._name)
+                return self._ask_once(operation, key, arguments)
+            except StoreUnavailable as fault:
+                if attempt == attempts:
+                    raise
+                _back_off(attempt, fault.message, self._name)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _ask_once(
+        self, operation: str, key: str | None, arguments: Mapping[str, Any]
+    ) -> _Answer | _Declined:
+        try:
+            try:
+                content = self._send(operation, arguments)
+            except ClientError as error:
+                return self._declined(operation, key, arguments, error)
+            _check_head(operation, content)
+            return _Answer(content, _date_us(operation, content))
+        except (BotoCoreError, OSError) as error:
+            raise s3_errors.of_exception(error, self._name, key) from error
+        except (LookupError, ValueError, ResponseParserError) as error:
+            # What cannot be read says nothing: of a write, not that it was refused.
+            words = f"{type(error).__name__}: {error} (bucket {self._name!r})"
+            raise StoreUnavailable(f"no answer of S3 that can be read: {words}", key=key) from error
+
+    def _declined(
+        self, operation: str, key: str | None, arguments: Mapping[str, Any], error: ClientError
+    ) -> _Declined:
+        """The outcome that the error is; raises where it is none."""
+        status, code, message = s3_errors.parts_of(error)
+        if _is_cut_short("", error.response):
+            status, message = 500, "the head of the answer was cut short"
+        # S3 calls an id that never was a version's an invalid argument.
+        no_version = status == 400 and code == "InvalidArgument" and "VersionId" in arguments
+        if not no_version and not s3_errors.is_outcome(status, code):
+            raise s3_errors.of_answer(status, code, message, self._name, key) from error
+        return _Declined(status, code, message, _date_us(operation, error.response))
 
     def _send(self, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One request, directly where that is possible, else by the SDK."""
@@ -740,12 +762,24 @@ def _quoted(etag: str) -> str:
 # -- answers --------------------------------------------------------------------------------------
 
 
-def _unquoted(etag: str) -> str:
-    return etag.removeprefix('"').removesuffix('"')
-
-
 def _us(when: datetime) -> int:
-    return (when - _EPOCH) // timedelta(microseconds=1)
+    """Without a zone it is UTC (RFC 9110, 5.6.7; ISO 8601 as S3 has it)."""
+    known = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return (known - _EPOCH) // timedelta(microseconds=1)
+
+
+def _check_head(operation: str, content: Mapping[str, Any]) -> None:
+    """Raises `ConnectionError` for a head that was cut short, `ValueError` for one that means nothing."""
+    if _is_cut_short(operation, content):
+        raise ConnectionError("the head of the answer was cut short")
+    if operation == "get_object":
+        _whole_size(content)
+
+
+def _whole_size(content: Mapping[str, Any]) -> int:
+    """The size of the object of a GET."""
+    said = content.get("ContentRange")  # "bytes 0-9/1234"
+    return int(said.rpartition("/")[2] if said else content["ContentLength"])
 
 
 def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
@@ -756,9 +790,12 @@ def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
     return any(each is None or (isinstance(each, dict) and "ETag" not in each) for each in wanted)
 
 
-def _date_us(response: Mapping[str, Any]) -> int:
-    """The server's clock as it answered."""
+def _date_us(operation: str, response: Mapping[str, Any]) -> int:
+    """The server's clock as it answered. Raises `PageError` without one, and for a write `ValueError`: it
+    may have been carried out."""
     said = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    if said is None and not operation.startswith(_READS):
+        raise ValueError("it has no Date header")
     if said is None:
         raise PageError(
             "the S3 answer has no Date header, and Inlay takes the time from nowhere else",
@@ -769,15 +806,13 @@ def _date_us(response: Mapping[str, Any]) -> int:
 
 def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
     content = answer.content
-    body, size = content["Body"], content["ContentLength"]
-    if "ContentRange" in content:  # "bytes 0-9/1234"
-        size = int(content["ContentRange"].rpartition("/")[2])
-    elif byte_range is not None:  # the server ignored the range
+    body = content["Body"]
+    if "ContentRange" not in content and byte_range is not None:  # the server ignored the range
         body = body[byte_range.start : byte_range.end]
     return Got(
         body,
-        size,
-        _unquoted(content["ETag"]),
+        _whole_size(content),
+        rules.bare_etag(content["ETag"]),
         _us(content["LastModified"]),
         answer.date_us,
         content.get("VersionId"),
@@ -786,7 +821,7 @@ def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
 
 def _written(answer: _Answer) -> Written:
     content = answer.content
-    return Written(_unquoted(content["ETag"]), answer.date_us, content.get("VersionId"))
+    return Written(rules.bare_etag(content["ETag"]), answer.date_us, content.get("VersionId"))
 
 
 def _refused(declined: _Declined) -> Refused | None:

@@ -40,7 +40,7 @@ from botocore.exceptions import (
 from urllib3.exceptions import HTTPError
 
 from inlay.storage import rules, sigv4
-from inlay.storage.s3_errors import check_document
+from inlay.storage.s3_errors import check_document, document_of
 
 _PROBE_KEY: Final = "inlay"
 _PROBE_HEADERS: Final = frozenset(
@@ -131,6 +131,8 @@ class DirectLine:
         status, said, content = self._send(
             method, path or "/", "&".join(sorted(query)), headers, body
         )
+        if status == 200 and operation == "list_objects_v2" and document_of(content) == "Error":
+            status = 500  # as the SDK has it: the error came after the head
         if status >= 300:
             raise _error(operation, status, said, content)
         answer: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": said}}

@@ -39,6 +39,7 @@ TRANSIENT: Final = frozenset(
         "RequestTimeoutException",
         "ServiceUnavailable",
         "SlowDown",
+        "TemporaryRedirect",  # a 307 that says no other place
         "Throttling",
         "ThrottlingException",
         "TooManyRequestsException",
@@ -94,14 +95,18 @@ _DOCUMENTS: Final = {
 _ROOT = re.compile(rb"<(?:[A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)")
 
 
+def document_of(content: bytes) -> str | None:
+    """The name of an answer's XML document, without its namespace."""
+    found = _ROOT.search(content)
+    return None if found is None else found[1].decode("ascii")
+
+
 def check_document(operation: str, content: bytes) -> None:
     """Raises `UnsupportedStore` for an answer of 200 that is none of S3's to `operation` (the API's name),
     `ConnectionError` for one without any document."""
-    wanted = _DOCUMENTS[operation]
-    found = _ROOT.search(content)
-    if found is None:
+    wanted, root = _DOCUMENTS[operation], document_of(content)
+    if root is None:
         raise ConnectionError("the answer has no document")
-    root = found[1].decode("ascii")
     if root != wanted:
         raise UnsupportedStore(
             f"{operation} was answered with a document <{root[:40]}> in place of <{wanted}>",
@@ -122,11 +127,25 @@ def check_documents(client: BaseClient) -> None:
         client.meta.events.register(name, check, unique_id=f"inlay-check-{operation}")
 
 
+# An error that comes after a head with 200 (S3 sends that before it has copied or joined what is large) has
+# the status 500 from the SDK, whatever it is about: there the code says it.
+_BEHIND_200: Final = {
+    "ConditionalRequestConflict": 409,
+    "NoSuchKey": 404,
+    "NoSuchUpload": 404,
+    "NoSuchVersion": 404,
+    "PreconditionFailed": 412,
+}
+
+
 def parts_of(error: sdk.ClientError) -> tuple[int, str, str]:
     """(HTTP status, S3's code, S3's message)."""
     said = error.response.get("Error", {})
-    metadata = error.response.get("ResponseMetadata", {})
-    return metadata.get("HTTPStatusCode", 0), said.get("Code", ""), said.get("Message", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code: str = said.get("Code", "")
+    if status == 500:
+        status = _BEHIND_200.get(code, status)
+    return status, code, said.get("Message", "")
 
 
 def of_answer(status: int, code: str, message: str, bucket: str, key: str | None) -> InlayError:
@@ -144,14 +163,20 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
             key=key,
             next_step="Restore it from its Glacier storage class, then send the request again",
         )
-    if status >= 500 or status in (409, 429) or code in TRANSIENT:
-        if code == "NotImplemented":
+    if code not in _DENIED and (status >= 500 or status in (408, 409, 429) or code in TRANSIENT):
+        if status == 501 or code == "NotImplemented":
             return PageError(
                 f"this S3 lacks a feature that Inlay needs (bucket {bucket!r}): {words}",
                 key=key,
                 next_step="Use a store with conditional writes, multipart and ranged copies",
             )
         return StoreUnavailable(f"{words} (bucket {bucket!r})", key=key)
+    if code == "RequestTimeTooSkewed":
+        return AccessDenied(
+            f"{words} (bucket {bucket!r})",
+            key=key,
+            next_step="Set this machine's clock: S3 takes no request signed 15 minutes off",
+        )
     if status in (401, 403) or code in _DENIED:
         return AccessDenied(
             f"{words} (bucket {bucket!r})",

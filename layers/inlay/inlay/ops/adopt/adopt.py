@@ -53,7 +53,7 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free
-from inlay.ops.write.compare_statistics import compared_columns, denied_rows, rows_outside
+from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (
     FIELD_ID,
@@ -303,14 +303,15 @@ def _check_times(sources: Sources, seen: _Seen) -> None:
 def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
     """Delta's readers and some of Iceberg's take a partition's value for that of each row, others the
     column's own: these must be the same."""
-    names = rows_outside(
+    names = denied_rows(
         sources.objects,
         seen.entry,
         Schema(0, seen.fields),
         schema,
-        seen.stated,
+        tuple(seen.stated),
         sources.ctx.executor,
         footer=seen.footer,
+        stated=seen.stated,
     )
     if names is not None:
         raise CorruptTable(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -363,29 +364,39 @@ def verify_receipt(ctx: Context, name: str) -> ReceiptCheck:
     lists = {step: list(_lists_of(ctx, body, step, problems)) for step in ("gone", "left", "look")}
     prefix = ctx.key("")
     now = {(v.key.removeprefix(prefix), v.version_id): v for v in ctx.store.list_versions(prefix)}
-    keys_now = {key for (key, _), version in now.items() if not version.marker}
-    still_gone = 0
-    for found in lists["gone"]:
-        for gone_key, version_id in found["objects"]:
-            # Without versions a key has one content; keys are never written twice.
-            if (gone_key, version_id) in now and gone_key not in SWAPPED:
-                problems.append(f"{gone_key} was deleted and exists again")
-            else:
-                still_gone += 1
-    unchanged = deleted_since = 0
+    # What readers get, whatever older versions there are: a key is never written twice, but those swapped.
+    current = {key: v for (key, _), v in now.items() if v.is_latest and not v.marker}
+    recorded: dict[str, set[str]] = defaultdict(set)
     left: set[tuple[str, str]] = set()
+    unchanged = deleted_since = 0
     for found in lists["left"]:
         for left_key, etag, version_id, _, _ in found["objects"]:
             left.add((left_key, version_id))
+            recorded[left_key].add(etag)
             there = now.get((left_key, version_id))
             if there is None:
-                deleted_since += left_key not in keys_now
-                if left_key in keys_now and classify(left_key) is not ObjectKind.UNKNOWN:
+                deleted_since += left_key not in current
+                if left_key in current and classify(left_key) is not ObjectKind.UNKNOWN:
                     problems.append(f"{left_key} has another version than it had")
             elif there.etag != etag:
                 problems.append(f"{left_key} has another content than it had")
             else:
                 unchanged += 1
+    for left_key, etags in recorded.items():
+        newer = current.get(left_key)
+        if newer is None or (left_key, newer.version_id) in left or newer.etag in etags:
+            continue
+        if classify(left_key) is not ObjectKind.UNKNOWN:
+            problems.append(f"{left_key} was written again, with another content")
+    still_gone = 0
+    for found in lists["gone"]:
+        for gone_key, version_id in found["objects"]:
+            again = (gone_key, version_id) in now
+            again = again or (gone_key in current and gone_key not in recorded)
+            if again and gone_key not in SWAPPED:
+                problems.append(f"{gone_key} was deleted and exists again")
+            else:
+                still_gone += 1
     for there_key, _ in now.keys() - left:
         version = archive_version(there_key)
         if version is not None and version < body["oldest_version"]:

@@ -17,6 +17,7 @@ from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.ops.inspect.layout import Axis
 from inlay.parse import format_predicate
+from inlay.plan.maintain.clustering import order_of
 from inlay.plan.maintain.compaction import CompactionPlan, plan_compaction
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
@@ -129,8 +130,9 @@ def _condition(
         why = f"{count:,} of {len(files):,} files have no statistics of {name} (stats.columns)"
     elif spares == len(files):
         why = "no file can hold such a row"
-    elif spares:
-        why = f"{len(files) - spares:,} files have bounds that include such values"
+    elif spares or len(files) == 1:
+        left = len(files) - spares
+        why = f"{_counted(left, 'file')} {'has' if left == 1 else 'have'} bounds that include such values"
     else:
         why = "every file has bounds that hold such values: rows are not in order of it"
     columns = sorted(path[0] for i in looked_at if (path := schema.path_of(i)) is not None)
@@ -221,7 +223,7 @@ def findings_of(
         yield Finding("The table has no data files.")
         return
     if query is not None:
-        yield _of_query(query)
+        yield _of_query(query, _ordered_by(state))
     deep = _depth(state, axes, files)
     if deep is not None:
         yield deep
@@ -263,7 +265,16 @@ def findings_of(
         yield Finding("There is nothing for compaction to do.")
 
 
-def _of_query(query: Query) -> Finding:
+def _ordered_by(state: State) -> str:
+    """The column that compaction puts files in order of first; "" where there is none."""
+    try:
+        order = order_of(state.snapshot)
+    except InvalidRequest:  # compact.columns may name a column that was dropped
+        return ""
+    return ".".join(state.snapshot.schema.path_of(order.columns[0]) or ()) if order else ""
+
+
+def _of_query(query: Query, ordered_by: str) -> Finding:
     """The query's cost, and which of its conditions spares least."""
     what = (
         f"The query reads {query.read:,} of {_counted(query.files, 'file')}: "
@@ -275,6 +286,8 @@ def _of_query(query: Query) -> Finding:
     why = f"{worst.text} alone spares {worst.spares:,}: {worst.why}."
     if not worst.column:
         return Finding(what, why)
+    if worst.column == ordered_by:
+        return Finding(what, why, "inlay compact TABLE")
     return Finding(what, why, f"inlay set TABLE compact.columns={worst.column}")
 
 
@@ -286,10 +299,7 @@ def _depth(state: State, axes: Sequence[Axis], files: Sequence[DataFile]) -> Fin
             f"A lookup of one value of {axis.column} opens {axis.mean_depth:,.0f} of "
             f"{_counted(len(files), 'file')} on average."
         )
-        ordered = state.snapshot.sort_by or Properties(state.snapshot.properties).text(
-            "compact.columns"
-        )
-        if not ordered:
+        if not _ordered_by(state):
             why = (
                 f"Nothing keeps files in order of {axis.column}: each holds values from everywhere."
             )
@@ -298,7 +308,7 @@ def _depth(state: State, axes: Sequence[Axis], files: Sequence[DataFile]) -> Fin
         recent = sum(f.newest_rows > newest - RECENT for f in files)
         why = (
             f"Each commit writes files over the whole range of {axis.column}, and compaction has not "
-            f"ordered them yet: {recent:,} came with the newest {RECENT} versions."
+            f"ordered them yet: {recent:,} came within {RECENT} versions of the newest."
         )
         return Finding(what, why, "inlay compact TABLE")
     return None

@@ -874,7 +874,9 @@ def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
         if match is None or int(match[1]) <= loaded.snapshot.version:
             continue
         age_us = loaded.date_us - info.modified_us
-        if age_us < int(CLOCK_MARGIN_SECONDS * 1_000_000) and _is_of(ctx, info.key, loaded):
+        if age_us < int(CLOCK_MARGIN_SECONDS * 1_000_000) and _may_be_of_this_table(
+            ctx, info.key, loaded
+        ):
             if age_us <= 0:
                 continue  # a racing publisher's
             # LastModified may be behind the store's clock: it may be either.
@@ -894,8 +896,8 @@ def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
         )
 
 
-def _is_of(ctx: Context, key: str, loaded: LoadedTable) -> bool:
-    """Whether a metadata file is of this table, or may be."""
+def _may_be_of_this_table(ctx: Context, key: str, loaded: LoadedTable) -> bool:
+    """Whether a metadata file names this table, or cannot be read."""
     found = ctx.store.get(key)
     if not isinstance(found, Got):
         return False

@@ -15,7 +15,7 @@ its own delete must still apply to the files that it has to rewrite.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
@@ -180,12 +180,7 @@ def _units(
             strict=True,
         )
     )
-    deleted: dict[str, BitMap64] = {}
-    for work in works:
-        if work.task is not None and work.task.markers:
-            gone = _deleted(ctx, loaded, work.task)
-            if gone:
-                deleted[work.entry.key] = gone
+    deleted = _deleted(ctx, loaded, [w.task for w in works if w.task and w.task.markers])
     rows = {w.entry.key: w.entry.rows for w in works}
     named = {outputs[key][0].key: gone for key, gone in deleted.items() if len(gone) < rows[key]}
     vectors = {m.file: m for m in puffin_markers(ctx, loaded, named)}
@@ -207,13 +202,21 @@ def _units(
         )
 
 
-def _deleted(ctx: Context, loaded: LoadedTable, task: FileTask) -> BitMap64:
-    """The positions of a file that any delete hits; reads the columns that the deletes need."""
-    gone = BitMap64()
-    gone.add_range(0, task.file.rows)
-    for _, live in read_positions(ctx.objects, [task], loaded.snapshot.schema, ctx.executor):
-        gone -= live
-    return gone
+def _deleted(
+    ctx: Context, loaded: LoadedTable, tasks: Sequence[FileTask]
+) -> Mapping[str, BitMap64]:
+    """By key, the positions of each file that any delete hits; reads the columns that the deletes need, of
+    several files at once."""
+    found = {t.file.key: _all_rows(t.file) for t in tasks}
+    for task, live in read_positions(ctx.objects, tasks, loaded.snapshot.schema, ctx.executor):
+        found[task.file.key] -= live
+    return {key: gone for key, gone in found.items() if gone}
+
+
+def _all_rows(entry: DataFile) -> BitMap64:
+    found = BitMap64()
+    found.add_range(0, entry.rows)
+    return found
 
 
 def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, PositionMap | None]:

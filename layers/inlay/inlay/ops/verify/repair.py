@@ -31,16 +31,19 @@ table that was removed has left it), nothing says which table was lost: `Foreign
 from __future__ import annotations
 
 import re
+import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from urllib.parse import quote
 
 from inlay.errors import (
     ConcurrentChange,
     CorruptTable,
     ForeignArchives,
+    InlayError,
     KeyTaken,
     OutcomeUnknown,
     StoreUnavailable,
@@ -75,12 +78,25 @@ from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.state import State
 from inlay.plan.verify.findings import Finding, Severity
 from inlay.plan.verify.soundness import check_state
-from inlay.storage.base import Got
+from inlay.storage.base import Got, ObjectVersion
 
 REPAIR = "repair"
 # Object versions of one key that are read, newest first: a GET each.
 MAX_OBJECT_VERSIONS = 1_000
 
+# Findings whose object is looked for among the versions that the bucket keeps, one request each.
+MAX_ADVISED = 100
+
+_OF_OBJECTS = frozenset(
+    f"{what}_{how}"
+    for what in ("segment", "file", "marker")
+    for how in ("missing", "corrupt", "changed", "unreadable", "contradicts")
+)
+_OF_ARCHIVES = frozenset({"archive_missing", "archive_corrupt"})
+_NO_ARCHIVE = (
+    "The bucket keeps no whole version of it: restore it from a backup, or expire the versions up to it "
+    "(`inlay expire`)"
+)
 _MENDABLE = ("archive_missing", "archive_corrupt", "archive_differs")
 _COUNTS = ("totals_wrong", "dangling_marker")
 _VERSION = re.compile(rb'"version":(\d{1,18})[,}]')
@@ -164,7 +180,52 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         and f.kind not in _COUNTS
         and not (f.kind in _MENDABLE and f.key in done)
     )
-    return Repaired(version=seen.version, dry_run=dry_run, mends=tuple(mends), refused=refused)
+    return Repaired(
+        version=seen.version,
+        dry_run=dry_run,
+        mends=tuple(mends),
+        refused=tuple(_advised(ctx, refused)),
+    )
+
+
+def _advised(ctx: Context, refused: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings with the next step that the bucket allows: which earlier version it keeps of an object
+    that is lost or damaged. Whether that is the right one is not for a repair to say."""
+    asked = 0
+    for found in refused:
+        if found.key is None or "://" in found.key or asked == MAX_ADVISED:
+            yield found
+        elif found.kind in _OF_ARCHIVES:
+            yield replace(found, next_step=_NO_ARCHIVE)
+        elif found.kind in _OF_OBJECTS:
+            asked += 1
+            kept = _earlier_version(ctx, found.key)
+            yield found if kept is None else replace(found, next_step=_bring_back(ctx, kept))
+        else:
+            yield found
+
+
+def _earlier_version(ctx: Context, relative: str) -> ObjectVersion | None:
+    """The newest that is not current; None where there is none, or it may not be asked for."""
+    key = ctx.key(relative)
+    with suppress(InlayError):
+        versions = (v for v in ctx.store.list_versions(key) if v.key == key)
+        return next((v for v in versions if not (v.marker or v.is_latest)), None)
+    return None
+
+
+def _bring_back(ctx: Context, kept: ObjectVersion) -> str:
+    how = "make it the current one"
+    if ctx.store.scheme == "s3":
+        bucket, source = ctx.store.bucket, quote(kept.key)
+        how += (
+            f" (aws s3api copy-object --bucket {bucket} --key {shlex.quote(kept.key)} --copy-source "
+            f"{shlex.quote(f'{bucket}/{source}?versionId={kept.version_id}')})"
+        )
+    return (
+        f"The bucket keeps an earlier version of it, {kept.version_id}, of {kept.size:,} bytes: {how}, and "
+        "verify again"
+    )
 
 
 # -- the pointer ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ columns, a row group at a time; nothing of a file that came whole with its foote
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -19,10 +19,10 @@ from inlay.format.properties import Properties
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
-from inlay.parquet.read.data_file import FooterOf, OpenFile
+from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_positions
-from inlay.parquet.read.statistics import Leaf, group_stats, leaves_of
+from inlay.parquet.read.statistics import group_stats, leaves_of
 from inlay.plan.pruning.prune import denied_by
 from inlay.plan.scan.scan import FileTask
 
@@ -56,55 +56,14 @@ def denied_rows(
     executor: Executor,
     *,
     footer: FooterOf | None = None,
+    stated: Mapping[int, ColumnStats] | None = None,
 ) -> str | None:
     """The names of the compared columns, if a row group has a row that the statistics of one of them
-    exclude. `recorded` is the schema by whose names the file is read, `schema` the table's; `footer` has
-    been read already."""
+    exclude: the footer's, or those `stated` of the whole file elsewhere, such as by its partition.
 
-    def stated(
-        opened: OpenFile, ordinal: int, leaves: Mapping[int, Leaf]
-    ) -> Mapping[int, ColumnStats]:
-        return group_stats(opened.metadata, ordinal, leaves)
-
-    return _denied(objects, entry, recorded, schema, compared, executor, footer, stated)
-
-
-def rows_outside(
-    objects: Objects,
-    entry: DataFile,
-    recorded: Schema,
-    schema: Schema,
-    bounds: Mapping[int, ColumnStats],
-    executor: Executor,
-    *,
-    footer: FooterOf | None = None,
-) -> str | None:
-    """The same by what something else than the footer states of columns of the whole file, such as its
-    partition."""
-
-    def stated(
-        opened: OpenFile, ordinal: int, leaves: Mapping[int, Leaf]
-    ) -> Mapping[int, ColumnStats]:
-        rows = opened.metadata.row_group(ordinal).num_rows
-        return {
-            i: replace(found, null_count=rows) if found.null_count == entry.rows else found
-            for i, found in bounds.items()
-            if i in leaves
-        }
-
-    return _denied(objects, entry, recorded, schema, tuple(bounds), executor, footer, stated)
-
-
-def _denied(
-    objects: Objects,
-    entry: DataFile,
-    recorded: Schema,
-    schema: Schema,
-    compared: Sequence[int],
-    executor: Executor,
-    footer: FooterOf | None,
-    stated: Callable[[OpenFile, int, Mapping[int, Leaf]], Mapping[int, ColumnStats]],
-) -> str | None:
+    `recorded` is the schema by whose names the file is read, `schema` the table's; `footer` has been read
+    already.
+    """
     objects = replace(objects, cache=ObjectCache())
     if footer is not None:
         objects.cache.put(entry.key, footer, len(footer.tail))
@@ -113,8 +72,11 @@ def _denied(
     leaves = leaves_of(opened.metadata, opened.columns, schema, compared)
     tasks = []
     for ordinal in range(opened.metadata.num_row_groups):
-        stats = stated(opened, ordinal, leaves)
         rows = opened.metadata.row_group(ordinal).num_rows
+        if stated is None:
+            stats = group_stats(opened.metadata, ordinal, leaves)
+        else:
+            stats = {i: _of_group(stated[i], entry.rows, rows) for i in leaves}
         denied = [
             p for i, found in stats.items() for p in denied_by(i, leaves[i].type, found, rows)
         ]
@@ -123,3 +85,8 @@ def _denied(
     for _ in read_positions(objects, tasks, schema, executor):
         return ", ".join(sorted(f.name for _, f in schema.walk() if f.id in leaves))
     return None
+
+
+def _of_group(found: ColumnStats, file_rows: int, rows: int) -> ColumnStats:
+    """What holds of a row group by what is stated of its file: NULL everywhere, or nowhere."""
+    return replace(found, null_count=rows) if found.null_count == file_rows else found

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from inlay.errors import SchemaMismatch
 from inlay.format.expression import Assigned, Assignment, Assignments
 from inlay.format.schema import Field, Primitive, Schema, Struct
-from inlay.parquet.arrow.calculate import NotCalculable, calculate
+from inlay.parquet.arrow.calculate import NotCalculable, calculate, to_float
 from inlay.parquet.arrow.evaluate import Columns, columns_of
 from inlay.parquet.arrow.types import arrow_type, to_arrow_scalar
 
@@ -89,6 +89,8 @@ def _fitted(found: pa.Array, wanted: pa.DataType) -> pa.Array:
     # A decimal becomes the nearest double, which Arrow does not call exact; a whole number has to fit.
     if pa.types.is_floating(wanted) and not pa.types.is_floating(found.type):
         found = found.cast(pa.float64(), safe=pa.types.is_integer(found.type))
+    if wanted == pa.float32():
+        found = to_float(found)
     return found.cast(wanted)
 
 

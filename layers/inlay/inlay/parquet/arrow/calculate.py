@@ -684,7 +684,7 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
         return _from_text(value, to)
     if to.is_float:
         doubles = _doubles(value.cast(pa.int8()) if pa.types.is_boolean(value.type) else value)
-        return doubles if to.name == "double" else _to_float(doubles)
+        return doubles if to.name == "double" else to_float(doubles)
     if to.is_integer:
         return _to_integer(value, wanted)
     if to.name == "decimal":
@@ -747,8 +747,8 @@ def _rounded_to_decimal(doubles: pa.Array, wanted: pa.DataType) -> pa.Array:
     return pc.if_else(small, near, pc.if_else(small, 0.0, doubles).cast(wanted))
 
 
-def _to_float(doubles: pa.Array) -> pa.Array:
-    """The nearest floats, as doubles."""
+def to_float(doubles: pa.Array) -> pa.Array:
+    """The nearest floats, as doubles. Raises `ArrowInvalid` for a number that is beyond them."""
     floats = doubles.cast(pa.float32(), safe=False).cast(pa.float64())
     overflown = pc.and_(pc.is_inf(floats), pc.is_finite(doubles))
     if pc.any(overflown, min_count=0).as_py():
@@ -794,7 +794,7 @@ def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
         value = pc.replace_substring_regex(value, r"^\+", "")
     if to.is_float:
         doubles = value.cast(pa.float64())
-        return doubles if to.name == "double" else _to_float(doubles)
+        return doubles if to.name == "double" else to_float(doubles)
     if to.name == "decimal":
         return _to_decimal(value.cast(pa.decimal256(_WIDEST_DIGITS, 38)), wanted)
     return value.cast(wanted)

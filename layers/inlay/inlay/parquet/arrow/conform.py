@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from inlay.errors import SchemaMismatch
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.values import is_value
 from inlay.format.widening import widens
 from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.parquet.arrow.types import (
@@ -153,16 +154,16 @@ def _check_leaf(
         raise unsupported(arrow, path)
     if source is None or not widens(source, target):
         raise _mismatch(path, arrow, field)
+    stats = evidence(field.id) or ColumnStats()
+    bounds = [bound for bound in (stats.lower, stats.upper) if bound is not None]
+    if not all(is_value(target, bound) for bound in bounds):
+        raise SchemaMismatch(
+            f"column {'.'.join(path)!r} has values in the data that {target} does not have",
+            next_step="Correct them, or give the column a wider type",
+        )
     gets_nanoseconds = source.unit != target.unit == "ns" and target.name != "time"
-    if gets_nanoseconds and not _fits_nanoseconds(evidence(field.id)):
+    if gets_nanoseconds and len(bounds) < 2:
         raise _mismatch(path, arrow, field)
-
-
-def _fits_nanoseconds(stats: ColumnStats | None) -> bool:
-    """Years 1677 to 2262; `stats` are bounds in nanoseconds, the unit of the column."""
-    if stats is None or not isinstance(stats.lower, int) or not isinstance(stats.upper, int):
-        return False
-    return stats.lower >= -(2**63) and stats.upper < 2**63
 
 
 def _within(path: Path) -> str:
@@ -245,8 +246,8 @@ def _conform_array(
         array = _nulls(len(array), wanted)
     elif isinstance(field.type, Primitive):
         array = _conform_leaf(array, field, field.type, path, by_value)
-        if by_value and field.type.name == "string":
-            _check_text(array, path)
+        if by_value:
+            _check_values(array, field.type, path)
     else:
         plain = storage_type(array.type)
         if plain is not array.type:  # Arrow supports lists of extension types only in part
@@ -270,25 +271,34 @@ def decoded(array: pa.DictionaryArray) -> pa.Array:
     return array.dictionary_decode()
 
 
-def _check_text(array: pa.Array, path: Path) -> None:
-    """Arrow keeps any bytes as text; most readers of Parquet then fail at them."""
+def _check_values(array: pa.Array, kind: Primitive, path: Path) -> None:
+    """Arrow keeps any bytes as text, which most readers of Parquet then fail at, and any number as a time
+    of day or a decimal."""
 
-    def is_text(start: int, end: int) -> bool:
+    def are_values(start: int, end: int) -> bool:
         try:
             array.slice(start, end - start).validate(full=True)
         except pa.ArrowInvalid:
             return False
         return True
 
-    if _is_ascii(array) or is_text(0, len(array)):
+    if kind.name not in ("string", "time", "decimal"):
+        return
+    if (kind.name == "string" and _is_ascii(array)) or are_values(0, len(array)):
         return
     start, end = 0, len(array)
     while end - start > 1:
         middle = (start + end) // 2
-        start, end = (middle, end) if is_text(start, middle) else (start, middle)
+        start, end = (middle, end) if are_values(start, middle) else (start, middle)
+    place = f"value {start} of a batch of {len(array)}"
+    if kind.name == "string":
+        raise SchemaMismatch(
+            f"column {'.'.join(path)!r} has text that is not UTF-8: {place}",
+            next_step="Repair it, as by `value.decode('utf-8', 'replace')`, or make the column binary",
+        )
     raise SchemaMismatch(
-        f"column {'.'.join(path)!r} has text that is not UTF-8: value {start} of a batch of {len(array)}",
-        next_step="Repair it, as by `value.decode('utf-8', 'replace')`, or make the column binary",
+        f"column {'.'.join(path)!r} has a number that is no {kind}: {place}",
+        next_step="Correct it where the data is made",
     )
 
 

@@ -25,13 +25,19 @@ from inlay.parquet.footer.arrow_metadata import check_chunks, parse_metadata
 from inlay.parquet.footer.columns import locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
 from inlay.parquet.read.data_file import FooterOf, reading
-from inlay.parquet.read.statistics import entry_of_file as describe_metadata
-from inlay.parquet.read.statistics import total_rows, whole_stats
+from inlay.parquet.read.statistics import (
+    entry_of_file,
+    recorded_stats,
+    total_rows,
+    whole_stats,
+)
 from inlay.plan.pruning.partitions import partition_from_stats
 from inlay.storage.base import Got, Location, Missing, ObjectStore, version_of
 
 # Enough for the footer of nearly every file.
 TAIL_BYTES = 64 * 1024
+# Of a file: the totals of a table of many files still fit in 63 bits.
+MAX_ROWS = 2**48
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,9 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
     try:
         parsed = pq.ParquetFile(pa.BufferReader(tail[-footer_bytes:]))
         metadata = parse_metadata(tail, file_size=size)
+        arrow = parsed.schema_arrow
+        for kind in arrow.types:
+            _read_zones(kind)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnreadableFile(f"the footer cannot be parsed: {words_of(error)}") from error
     for group in footer.row_groups:
@@ -73,7 +82,19 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
                 raise UnreadableFile(
                     "a column chunk is outside the file: it was cut short or damaged"
                 )
-    return Described(footer, footer_bytes, metadata, parsed.schema_arrow)
+    if total_rows(metadata) > MAX_ROWS:
+        raise UnreadableFile("its footer has more rows than a file can have")
+    return Described(footer, footer_bytes, metadata, arrow)
+
+
+def _read_zones(kind: pa.DataType) -> None:
+    """Raises `UnicodeDecodeError` for a time zone that is no text: pyarrow looks when it is asked."""
+    if pa.types.is_timestamp(kind):
+        _ = kind.tz
+    if pa.types.is_dictionary(kind):
+        _read_zones(kind.value_type)
+    for n in range(kind.num_fields):
+        _read_zones(kind.field(n).type)
 
 
 def entry_of(
@@ -90,19 +111,21 @@ def entry_of(
     table lacks unless `extra_columns`, and `UnsupportedType`."""
     with reading(key):
         columns = locate_columns(described.arrow, schema)
-        entry = describe_metadata(
+        # Columns the file does not have are useful as well: they are all NULL.
+        known = {*columns.leaves, *stats_columns}
+        whole = whole_stats(described.metadata, columns, schema, known)
+        entry = entry_of_file(
             described.metadata,
             key=key,
             size=size,
             schema=schema,
-            # Columns the file does not have are useful as well: they are all NULL.
-            stats_columns={*columns.leaves, *stats_columns},
+            stats_columns=(),
             footer_size=described.footer_bytes,
         )
     located = [leaf for top in columns.tops.values() for leaf in top.leaves]
     check_parquet_types(described.metadata.schema, located)
-    check_fits(described.arrow, schema, evidence=entry.stats.get, extra_columns=extra_columns)
-    stats = {i: entry.stats[i] for i in stats_columns if i in entry.stats}
+    check_fits(described.arrow, schema, evidence=whole.get, extra_columns=extra_columns)
+    stats = recorded_stats({i: whole[i] for i in stats_columns if i in whole})
     return replace(entry, stats=stats, event=event)
 
 

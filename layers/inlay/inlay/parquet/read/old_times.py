@@ -8,6 +8,9 @@ Spark before version 3, and Hive, count days before 15 October 1582 in the Julia
 before 1900 by the local times of then. They, and newer ones, shift such values when they read a file that
 says who wrote it; all other engines read what is stored. So there is no one value that such a file has.
 
+A column in a finer unit than the file's has fewer years, and a footer without bounds does not say whether
+these are enough.
+
 Promise: `check_times` passes a file only if the columns of its table hold each value exactly, and every
 reader takes it for the same. A `timestamp(ns)` reads a file with INT96 as it is. For the other types it is
 written again (`rewrite`): its times are then read as `unit` and `read_as` say, and are UTC where the column
@@ -27,11 +30,12 @@ import pyarrow.compute as pc
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.format.widening import covered_range, widens
 from inlay.parquet.arrow.literals import to_scalar
-from inlay.parquet.arrow.types import is_list, plain_type
+from inlay.parquet.arrow.types import arrow_primitive, is_list, plain_type, primitive_from_arrow
 from inlay.parquet.footer.columns import leaf_count
-from inlay.parquet.footer.fields import Physical
-from inlay.parquet.footer.footer import MAGIC, Footer
+from inlay.parquet.footer.fields import Physical, Stats
+from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.page_sizes import Pages, check_pages_fit
 from inlay.parquet.read.ranges import Objects, RangeFile
@@ -67,11 +71,12 @@ _SHIFTED = (
 class Times:
     """The columns of a file whose values have to be looked at: the field of each, and its dotted name, by
     leaf. `fields` are stored as INT96, their oldest values shifted by some readers if `int96_shifts`;
-    `shifted` are other dates and instants of which that is true."""
+    `shifted` are other dates and instants of which that is true; `unbounded` may be beyond their column."""
 
     fields: Mapping[int, tuple[Field, str]]
     shifted: Mapping[int, tuple[Field, str]] = field(default_factory=dict)
     int96_shifts: bool = False
+    unbounded: Mapping[int, tuple[Field, str]] = field(default_factory=dict)
 
     @staticmethod
     def of(footer: Footer, arrow: pa.Schema, schema: Schema) -> Times:
@@ -80,17 +85,17 @@ class Times:
         pairs = arrow.metadata or {}
         int96 = {leaf.index for leaf in footer.leaves if leaf.type is Physical.INT96}
         shifts = shifts_dates(pairs)
-        if not int96 and not shifts:
-            return NO_TIMES
         found = list(_leaves(list(arrow), schema.fields, 0, ()))
+        others = [leaf for leaf in found if leaf[0] not in int96]
         return Times(
             {n: at for n, at, _ in found if n in int96 and _is_time(at[0].type)},
-            {n: at for n, at, kind in found if n not in int96 and shifts and _is_shifted(kind)},
+            {n: at for n, at, kind in others if shifts and _is_shifted(kind)},
             _shifts_int96(pairs),
+            {n: at for n, at, kind in others if _may_exceed(footer, n, kind, at[0].type)},
         )
 
     def __bool__(self) -> bool:
-        return bool(self.fields or self.shifted)
+        return bool(self.fields or self.shifted or self.unbounded)
 
     @property
     def rewrite(self) -> bool:
@@ -152,6 +157,27 @@ def _with(field: Field, ids: frozenset[int], unit: str) -> Field:
 
 def _is_shifted(kind: pa.DataType) -> bool:
     return pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _may_exceed(footer: Footer, leaf: int, kind: pa.DataType, wanted: Type) -> bool:
+    """Whether the column has more years than the table's, and the footer does not bound its values."""
+    source = primitive_from_arrow(kind)
+    if source is None or not isinstance(wanted, Primitive) or not widens(source, wanted):
+        return False
+    covered = covered_range(source, wanted)
+    if covered is None:
+        return False
+
+    def is_covered(chunk: ColumnChunk) -> bool:
+        stats = {} if chunk.statistics is None else chunk.statistics.tree
+        bounds = [stats.get(key) for key in (Stats.MIN, Stats.MAX)]
+        return all(
+            raw is not None
+            and covered[0] <= int.from_bytes(raw, "little", signed=True) <= covered[1]
+            for raw in bounds
+        )
+
+    return not all(is_covered(group.column(leaf)) for group in footer.row_groups)
 
 
 _FoundLeaf = tuple[int, tuple[Field, str], pa.DataType]
@@ -230,7 +256,7 @@ def check_times(
     which names the column (no value: it reaches logs), where one does not fit, or some readers take it for
     another."""
     decoded = footer.footer
-    wanted = {**times.fields, **times.shifted}
+    wanted = {**times.fields, **times.shifted, **times.unbounded}
     if decoded is None:
         names = ", ".join(repr(name) for _, name in wanted.values())
         raise UnsupportedFile(
@@ -261,14 +287,16 @@ def check_times(
                 if n in times.fields:
                     assert isinstance(field.type, Primitive)
                     _check_int96(values, name, field.type, times.int96_shifts)
-                else:
+                if n in times.shifted:
                     _check_shifted(values, name)
+                if n in times.unbounded:
+                    _check_fits(values, name, field.type)
 
 
 def _check_shifted(values: pa.Array, name: str) -> None:
     """That none is so old that some readers shift it."""
     oldest = pc.min(values)
-    if oldest.as_py() is None:
+    if not oldest.is_valid:
         return
     is_date = pa.types.is_date(values.type)
     day = pa.scalar(DATES_SINCE_DAY if is_date else INSTANTS_SINCE_DAY, pa.int32())
@@ -280,6 +308,16 @@ def _check_shifted(values: pa.Array, name: str) -> None:
             f"column {name!r} has an old {kind}, {_SHIFTED}",
             next_step=_PROLEPTIC,
         )
+
+
+def _check_fits(values: pa.Array, name: str, kind: Type) -> None:
+    assert isinstance(kind, Primitive)
+    try:
+        values.cast(arrow_primitive(kind))
+    except pa.ArrowInvalid:
+        raise UnsupportedFile(
+            f"column {name!r} has values that {kind} does not have", next_step=_LEAVE
+        ) from None
 
 
 def _check_int96(values: pa.Array, name: str, kind: Primitive, shifts: bool) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -28,6 +28,7 @@ from inlay.format.values import (
     compare,
     integer_range,
     is_nan,
+    is_value,
     scaled,
 )
 from inlay.parquet.footer.columns import FileColumns, locate_columns
@@ -120,8 +121,24 @@ def file_stats(
     metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
 ) -> dict[int, ColumnStats]:
     """Statistics of a whole file for an entry, long bounds truncated."""
-    whole = whole_stats(metadata, columns, schema, field_ids)
-    return {field_id: shorten(stats) for field_id, stats in whole.items()}
+    return recorded_stats(whole_stats(metadata, columns, schema, field_ids))
+
+
+def recorded_stats(whole: Mapping[int, ColumnStats]) -> dict[int, ColumnStats]:
+    """As an entry has them: without bounds that are not values of the column's type, such as a time before
+    midnight, and with short ones."""
+    return {
+        field_id: shorten(stats if has_values(stats) else replace(stats, lower=None, upper=None))
+        for field_id, stats in whole.items()
+    }
+
+
+def has_values(stats: ColumnStats) -> bool:
+    """Whether the bounds, if known, are values of the column's type."""
+    kind = stats.kind
+    return kind is None or all(
+        bound is None or is_value(kind, bound) for bound in (stats.lower, stats.upper)
+    )
 
 
 def whole_stats(
@@ -176,6 +193,8 @@ def _chunk_stats(chunk: pq.ColumnChunkMetaData, leaf: Leaf) -> ColumnStats:
     if raw is None:
         return ColumnStats(has_nan=has_nan, kind=leaf.type)
     nulls = raw.null_count if raw.has_null_count else None
+    if nulls is not None and not 0 <= nulls <= chunk.num_values:
+        nulls = None  # not trusted
     if nulls == chunk.num_values:
         return ColumnStats(null_count=nulls, has_nan=False, kind=leaf.type)
     if not raw.has_min_max:

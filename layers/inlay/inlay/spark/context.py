@@ -1,0 +1,35 @@
+"""What a Spark session has: a context of its own, or none (Spark Connect), and settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inlay.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+
+def find_context(spark: SparkSession) -> SparkContext | None:
+    """None for a client session of Spark Connect, which has no context."""
+    # PySpark's own error for it is an AttributeError.
+    context: SparkContext | None = getattr(spark, "sparkContext", None)
+    return context
+
+
+def context_of(spark: SparkSession, verb: str) -> SparkContext:
+    """The session's context, which runs our tasks. Raises `InvalidRequest`, naming the verb, for a client
+    of Spark Connect, which has none."""
+    context = find_context(spark)
+    if context is None:
+        raise InvalidRequest(
+            f"{verb} does not run through Spark Connect: it sends tasks to executors itself",
+            next_step="Run it in a session on the cluster, as the jobs in pipelines do with spark-submit",
+        )
+    return context
+
+
+def is_set(spark: SparkSession, name: str) -> bool:
+    """Whether a setting of the session is true, in any spelling that Spark takes for it."""
+    return str(spark.conf.get(name, "false")).strip().lower() == "true"
