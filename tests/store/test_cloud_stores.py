@@ -17,7 +17,14 @@ from typing import Any
 import pytest
 
 import inlay
-from inlay.errors import AccessDenied, InlayError, InvalidRequest, KeyTaken, StoreUnavailable
+from inlay.errors import (
+    AccessDenied,
+    InlayError,
+    InvalidRequest,
+    KeyTaken,
+    StoreUnavailable,
+    UnsupportedStore,
+)
 from inlay.local.fault_proxy import Fault, FaultProxy, Passing
 from inlay.storage import azure_account, gcs, rest
 from inlay.storage.azure import AzureStore
@@ -150,6 +157,16 @@ class TestLostAnswers:
             store.delete(["k"])
         with pytest.raises(StoreUnavailable):
             store.upload_part("k", "0" * 32, 1, b"part")
+
+    def test_a_listing_that_never_comes_to_an_end_is_refused(self, service: Service) -> None:
+        store, server, _, _ = service
+        page = b'{"kind": "storage#objects", "nextPageToken": "t"}'
+        if isinstance(store, AzureStore):
+            page = b"<EnumerationResults><Blobs/><NextMarker>t</NextMarker></EnumerationResults>"
+        server.script = [Say(200, body=page)]
+        with pytest.raises(UnsupportedStore, match="where the next"):
+            list(store.list(""))
+        assert len(server.asked) == 2
 
     def test_a_weak_etag_is_the_strong_one_to_the_store_behind_a_proxy(
         self, server: ScriptedS3

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from inlay.errors import InlayError, StoreUnavailable
+from inlay.errors import InlayError, StoreUnavailable, UnsupportedStore
 from inlay.storage.base import IF_ABSENT, ByteRange, Location, Part
 from inlay.storage.s3 import S3Store
 
@@ -67,6 +67,27 @@ def test_a_list_of_objects_is_no_answer_to_another_request(
     assert list(store.list("")) == []
     with pytest.raises(InlayError, match="in place of <"):
         REQUESTS[request_](store)
+
+
+ENDLESS = {
+    "list": b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+    "list again": b"<ListBucketResult><IsTruncated>true</IsTruncated>"
+    b"<NextContinuationToken>t</NextContinuationToken></ListBucketResult>",
+    "list_versions": b"<ListVersionsResult><IsTruncated>true</IsTruncated></ListVersionsResult>",
+    "list_uploads": b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
+    b"<NextKeyMarker>k</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"
+    b"</ListMultipartUploadsResult>",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("case", ENDLESS)
+def test_a_listing_that_never_comes_to_an_end_is_refused(
+    scripted: ScriptedS3, store: S3Store, case: str
+) -> None:
+    scripted.script = [Say(200, body=ENDLESS[case])]
+    with pytest.raises(UnsupportedStore, match="where the next"):
+        REQUESTS[case.partition(" ")[0]](store)
 
 
 @pytest.mark.parametrize("request_", REQUESTS)

@@ -17,12 +17,12 @@ from inlay.errors import (
     StoreUnavailable,
 )
 from inlay.ops.context import InlineExecutor
-from inlay.storage.base import Got, Location, Missing
+from inlay.storage.base import ByteRange, Got, Location, Missing, Refused
 from inlay.storage.faults import Fate, FaultyStore, once
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 from inlay.storage.multipart import Multipart
-from inlay.storage.write_once import MAX_TRIES, complete_once, copy_once, write_once
+from inlay.storage.write_once import MAX_TRIES, complete_once, copy_once, no_wait, write_once
 
 from ..erasure.people import new_people
 
@@ -227,6 +227,40 @@ def test_a_copy_of_what_changed_or_is_gone_is_told_from_one_that_landed():
         FaultyStore(inner, once(Fate.LOST), after=lambda sent: inner.delete(["source"])), inner
     )
     assert lost().was_there
+
+
+@pytest.mark.parametrize("answer", [Refused("exists", 0), Missing(0)])
+def test_a_copy_that_is_refused_though_its_source_is_as_it_was_is_sent_again(answer):
+    """Whoever landed the source would be told that it was overwritten, and its rows would never come."""
+
+    class Refusing(MemoryStore):
+        left = 1
+
+        def copy(self, *args, **how):
+            self.left -= 1
+            return answer if self.left == 0 else super().copy(*args, **how)
+
+    store = Refusing("b")
+    assert not of_copy(store, store)().was_there
+    assert store.get("k").body == b"mine"
+
+
+@pytest.mark.parametrize("answer", [Refused("exists", 0), Missing(0)])
+def test_a_part_that_is_refused_though_its_source_is_as_it_was_is_unknown(answer):
+    class Refusing(MemoryStore):
+        def upload_part_copy(self, *args, **how):
+            return answer
+
+    store = Refusing("b")
+    source = store.put("source", b"mine")
+    upload = Multipart(store, "k", InlineExecutor(), before_retry=no_wait)
+    with pytest.raises(StoreUnavailable):
+        upload.copy(SOURCE, ByteRange(0, 4), source.etag)
+        upload.settle()
+    store.delete(["source"])
+    with pytest.raises(ObjectGone):
+        upload.copy(SOURCE, ByteRange(0, 4), source.etag)
+        upload.settle()
 
 
 def test_an_aborted_upload_is_no_object():

@@ -206,6 +206,7 @@ class Operation:
     see: Callable[[str], object] = seen
     begin: Callable[[str], None] = begin
     verified: bool = True  # it is a sound table afterwards
+    between: tuple[object, ...] = ()  # what else is seen where it was not done
 
 
 def on(do: Callable[[Table], Any]) -> Callable[[str], Any]:
@@ -325,7 +326,9 @@ OPERATIONS: dict[str, Operation] = {
         see=seen_created,
     ),
     "drop": Operation(drop, "no table", verified=False),
-    "drop for good": Operation(drop_now, "nothing", see=seen_left, verified=False),
+    "drop for good": Operation(
+        drop_now, "nothing", see=seen_left, verified=False, between=("no table",)
+    ),
     "alter": Operation(
         on(lambda t: t.alter(widen={}, optional=(), order=("who", "id"), request_id="r")),
         ["who", "id"],

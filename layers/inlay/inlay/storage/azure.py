@@ -529,9 +529,11 @@ class AzureStore:
             )
             page = _listed_blobs(answer)
             yield page
-            marker = _text(page, "NextMarker")
-            if not marker:
+            following = _text(page, "NextMarker")
+            if not following:
                 return
+            rules.check_goes_on(self._line.place, marker, following)
+            marker = following
 
 
 def _at(bucket: str, endpoint: str) -> AzureStore:

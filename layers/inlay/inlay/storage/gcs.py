@@ -632,9 +632,11 @@ class GcsStore:
             )
             page = _objects(answer)
             yield page
-            token = page.get("nextPageToken")
-            if not token:
+            following = page.get("nextPageToken")
+            if not following:
                 return
+            rules.check_goes_on(self._line.place, token, following)
+            token = following
 
 
 def _objects(answer: Answer) -> Mapping[str, Any]:

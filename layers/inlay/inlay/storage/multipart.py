@@ -12,17 +12,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, wait
 from typing import Final
 
-from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
+from inlay.errors import InlayError, StoreUnavailable, UnsupportedFile
 from inlay.storage.base import (
     MAX_PARTS,
     ByteRange,
     Location,
-    Missing,
     ObjectStore,
     Part,
-    Refused,
 )
-from inlay.storage.write_once import Stored, complete_once
+from inlay.storage.write_once import Stored, check_source, complete_once
 
 
 def plain() -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -87,11 +85,12 @@ class Multipart:
                 byte_range=byte_range,
                 if_source_match=etag,
             )
-            match answer:
-                case Missing():
-                    raise ObjectGone(f"{source.uri} no longer exists", key=source.key)
-                case Refused():
-                    raise SourceChanged(f"{source.uri} has changed", key=source.key)
+            if not isinstance(answer, Part):
+                check_source(self._store, source, etag)
+                raise StoreUnavailable(
+                    f"a part of {source.uri} was not copied, although that is as it was",
+                    key=source.key,
+                )
             return answer
 
         self._submit(copy)

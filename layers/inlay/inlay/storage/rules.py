@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from inlay.errors import InvalidRequest, StaleUpload, UnreadableFile
+from inlay.errors import InvalidRequest, StaleUpload, UnreadableFile, UnsupportedStore
 from inlay.storage.base import (
     MAX_COPY_BYTES,
     MAX_DELETE_KEYS,
@@ -290,6 +290,18 @@ def check_completion(key: str, parts: Sequence[Part], staged: Mapping[int, Stage
 def upload_gone(key: str, upload_id: str) -> StaleUpload:
     """Someone aborted or completed the upload this part is for."""
     return StaleUpload(f"the multipart upload {upload_id} is gone", key=key)
+
+
+def check_goes_on(place: str, page: object, following: object) -> None:
+    """Raises `UnsupportedStore` for a listing that goes on with the page that it has just given, for ever:
+    `page` and `following` are where these begin."""
+    if page == following:
+        raise UnsupportedStore(
+            f"{place} answered a listing with a page that is not its last, and does not say where the next "
+            "one begins",
+            next_step="Look for a proxy that answers in its place; else it is not supported "
+            "(docs/STORES.md)",
+        )
 
 
 def bare_etag(said: str) -> str:

@@ -89,6 +89,13 @@ _ALWAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "upload_part_copy": ("CopyPartResult",),
     "complete_multipart_upload": ("ETag",),
 }
+# Where the next page of a listing begins, and how it is asked for; each listing has its own names.
+_FOLLOWING: Final = {
+    "NextContinuationToken": "ContinuationToken",
+    "NextKeyMarker": "KeyMarker",
+    "NextUploadIdMarker": "UploadIdMarker",
+    "NextVersionIdMarker": "VersionIdMarker",
+}
 # Names of requests that change nothing begin so.
 _READS: Final = ("get_", "head_", "list_")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -623,15 +630,11 @@ class S3Store:
             yield page
             if not page.get("IsTruncated"):
                 return
-            # Each listing has its own names for its continuation.
-            for said, ask in (
-                ("NextContinuationToken", "ContinuationToken"),
-                ("NextKeyMarker", "KeyMarker"),
-                ("NextUploadIdMarker", "UploadIdMarker"),
-                ("NextVersionIdMarker", "VersionIdMarker"),
-            ):
-                if said in page:
-                    asked[ask] = page[said]
+            following = asked | {
+                ask: page[said] for said, ask in _FOLLOWING.items() if said in page
+            }
+            rules.check_goes_on(f"s3://{self._name}", asked, following)
+            asked = following
 
     def _ask(
         self, operation: str, key: str | None, *, attempts: int = MAX_ATTEMPTS, **arguments: Any

@@ -117,13 +117,22 @@ def copy_once(
     def look(answer: Refused | Missing) -> Stored | None:
         # One answer for two conditions: an earlier try of ours landed, or the source is another one.
         # Also where the source is gone: it may have gone after a try that landed.
-        if (found := _there(store, key, size)) is not None:
-            return found
-        if isinstance(answer, Missing):
-            raise ObjectGone(f"{source.uri} no longer exists", key=source.key)
-        raise SourceChanged(f"{source.uri} has changed", key=source.key)
+        if (found := _there(store, key, size)) is None:
+            check_source(store, source, etag)
+        return found
 
     return _until_known(key, send, look, before_retry)
+
+
+def check_source(store: ObjectStore, source: Location, etag: str) -> None:
+    """Looks at the source of a copy that was refused: of one that was overwritten nobody waits for the rows
+    any longer. Raises `ObjectGone`, `SourceChanged`."""
+    there = store if source.bucket == store.bucket else store.at(source.bucket)
+    found = there.head(source.key, version_id=source.version_id)
+    if isinstance(found, Missing):
+        raise ObjectGone(f"{source.uri} no longer exists", key=source.key)
+    if found.info.etag != etag:
+        raise SourceChanged(f"{source.uri} has changed", key=source.key)
 
 
 def complete_once(

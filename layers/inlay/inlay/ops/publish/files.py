@@ -88,7 +88,8 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset
     except UnsupportedFile as error:
         return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
     except InlayError as error:
-        if error.kind is ErrorKind.RETRY:
+        # Of the file; credentials that have expired are not, nor a server that fails.
+        if error.kind not in (ErrorKind.INPUT, ErrorKind.REBASE):
             raise
         return Verdict(reason=error.message)
     if same:
