@@ -34,8 +34,8 @@ def _file(process: int) -> int:
 _opened = opening.open_store
 
 
-def _open_counted(uri: str) -> tuple[Any, str]:
-    store, root = _opened(uri)
+def _open_counted(uri: str, *options: Any) -> tuple[Any, str]:
+    store, root = _opened(uri, *options)
     return MeteredStore(store, _Counted()), root
 
 

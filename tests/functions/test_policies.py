@@ -182,23 +182,20 @@ def actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
     return _actor(functions, monkeypatch)
 
 
-def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
-    template = load(
-        AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*",
-        KmsKeyArn=KEY_ARN,
-        GlueDatabase="lake",
-        Catalog="true",
-    )
+def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch, *, bare: bool = False) -> Actor:
+    """`bare`: without a key of one's own and without Glue, as deployed by default."""
+    more = {} if bare else {"KmsKeyArn": KEY_ARN, "GlueDatabase": "lake"}
+    template = load(AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*", Catalog="true", **more)
     for name, value in {
         "INLAY_ADOPT_FROM": f"arn:aws:s3:::{ADOPTED}/raw/*",
         "INLAY_ERASE_QUEUE": "https://sqs/EraseQueue",
         "INLAY_ERASE_DEAD_LETTERS": "erase-dead-letters",
         "INLAY_INGEST_QUEUE": "ingest",
         "INLAY_ROUND_DEAD_LETTERS": "round-dead-letters",
-        "INLAY_GLUE_DATABASE": "lake",
+        "INLAY_GLUE_DATABASE": more.get("GlueDatabase", ""),
     }.items():
         functions.set_variable(name, value)
-    return Actor(functions, Guard(policies(template), kms=True), monkeypatch)
+    return Actor(functions, Guard(policies(template), kms=not bare), monkeypatch)
 
 
 class Late:
@@ -368,15 +365,17 @@ def tour(actor: Actor, *, versioned: bool) -> None:
         actor.round("collect_garbage", {"erasures_only": True})
 
 
+@pytest.mark.parametrize("bare", [False, True])
 def test_the_policies_allow_what_the_functions_do_and_nothing_else(
-    actor: Actor, monkeypatch: pytest.MonkeyPatch
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, bare: bool
 ) -> None:
+    actor = _actor(functions, monkeypatch, bare=bare)
     monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(upload, "PUT_BYTES", MIN_PART_BYTES)
     monkeypatch.setattr(upload, "PART_BYTES", MIN_PART_BYTES)
     tour(actor, versioned=True)
     with fresh() as unversioned:
-        again = _actor(unversioned, monkeypatch)
+        again = _actor(unversioned, monkeypatch, bare=bare)
         again.guard.used = actor.guard.used
         tour(again, versioned=False)
         assert again.guard.denied == []

@@ -61,6 +61,17 @@ def test_sorted_files_do_not_overlap(spark: Any, new_table: Callable[..., inlay.
     assert table.files().num_rows == result.output_files
 
 
+def test_what_spark_reads_exactly_does_not_go_through_python(
+    spark: Any, new_table: Callable[..., inlay.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _shuffled(new_table, **SORT)
+    table.delete("id BETWEEN 100 AND 199")
+    before = _rows(table)
+    monkeypatch.delattr(module, "_through_python")
+    assert cluster(spark, table.uri).rows == len(before)
+    assert _rows(table) == before
+
+
 def test_a_clustered_table_is_left_alone(spark: Any, new_table: Callable[..., inlay.Table]) -> None:
     table = _shuffled(new_table, **SORT)
     version = cluster(spark, table.uri).version

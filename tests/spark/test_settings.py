@@ -38,6 +38,7 @@ SCHEMA = pa.schema(
 SETTINGS = {
     "the second Parquet reader": {"spark.sql.sources.useV1SourceList": ""},
     "large texts": {"spark.sql.execution.arrow.useLargeVarTypes": "true"},
+    "quoted names are patterns": {"spark.sql.parser.quotedRegexColumnNames": "true"},
     "names with case": {"spark.sql.caseSensitive": "true"},
     "fields by id": {"spark.sql.parquet.fieldId.read.enabled": "true"},
     "no vectors": {

@@ -14,7 +14,7 @@ from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.like import Wildcard, parse_like, quote_like
 from inlay.format.predicate import (
     And,
@@ -72,6 +72,22 @@ def _weight(node: Predicate) -> int:
 def quoted(name: str) -> str:
     """A column's name, quoted for Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def attribute(frame: Any, name: str) -> Column:
+    """The column of this very name. `frame[…]` takes a quoted name for a pattern where the session says so
+    (`spark.sql.parser.quotedRegexColumnNames`). Raises `SchemaMismatch` for one of several."""
+    from pyspark.sql.classic.column import Column
+
+    if frame.columns.count(name) != 1:
+        raise SchemaMismatch(
+            f"{frame.columns.count(name)} columns of the DataFrame are named {name[:100]!r}",
+            next_step="Rename them apart",
+        )
+    place = frame.columns.index(name)
+    found = frame._jdf.queryExecution().analyzed().output().apply(place)
+    expressions = frame.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils
+    return Column(expressions.column(found))
 
 
 def check_names(*sides: Iterable[str]) -> None:

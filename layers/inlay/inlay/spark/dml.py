@@ -53,7 +53,7 @@ from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
-from inlay.spark.conditions import check_names, default_of, quoted
+from inlay.spark.conditions import attribute, check_names, default_of, quoted
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.context import context_of
 from inlay.spark.options import PARTITION_BYTES
@@ -401,7 +401,7 @@ def _values(
     if clause.values is None:
         assert source is not None
         names = {found: spelled(found, source.columns) for found in schema.names}
-        found = {name: source[quoted(own)] for name, own in names.items() if own is not None}
+        found = {name: attribute(source, own) for name, own in names.items() if own is not None}
         if not found:
             raise SchemaMismatch("the source has none of the table's columns")
         return found
@@ -451,7 +451,7 @@ def _name_parts(name: str) -> list[str]:
 
 def _kept(clause: _Clause, target: DataFrame, field: Field, kind: DataType) -> Any:
     """The value of a column that the clause does not name."""
-    return target[quoted(field.name)] if clause.action == "update" else default_of(field, kind)
+    return attribute(target, field.name) if clause.action == "update" else default_of(field, kind)
 
 
 def _write(

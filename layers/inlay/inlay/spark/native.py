@@ -28,7 +28,7 @@ from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted, top_columns
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
-from inlay.spark.conditions import condition_of, quoted
+from inlay.spark.conditions import attribute, condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns
 from inlay.spark.types import arrow_for, has_twins, spark_schema
@@ -390,7 +390,7 @@ def _without(frame: DataFrame, by: Sequence[str], gone: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     # Columns of either side, not names: these are the same.
-    equal = [frame[quoted(name)] == gone[quoted(name)] for name in by]
+    equal = [attribute(frame, name) == attribute(gone, name) for name in by]
     return frame.join(f.broadcast(gone), reduce(operator.and_, equal), "left_anti")
 
 

@@ -10,6 +10,7 @@ The files count as another writer's (`DataFile.is_foreign`): an erasure judges t
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 import uuid
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format import keys
 from inlay.format.properties import Properties
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.base import already_applied, check_same_schema, current_base
 from inlay.ops.commit.driver import commit_planned
@@ -33,7 +34,7 @@ from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
-from inlay.spark.conditions import default_of
+from inlay.spark.conditions import attribute, default_of
 from inlay.spark.connect import at_ref, bound
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
@@ -253,7 +254,7 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
     session.conf().unset(_COMMITTER)
     rows: Any = _as_optional(frame.select(*_columns(frame, schema)), schema, session)
     if snapshot.sort_by:
-        by_id = {field.id: _attribute(rows, field.name) for field in schema.fields}
+        by_id = {field.id: attribute(rows, field.name) for field in schema.fields}
         rows = rows.sortWithinPartitions(*(by_id[found] for found in snapshot.sort_by))
     writer = _in_session(rows, session).write()
     options = {
@@ -306,7 +307,7 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
         if found is None:
             column = default_of(field, wanted.dataType)
         else:
-            column = _attribute(frame, found)
+            column = attribute(frame, found)
             if isinstance(wanted.dataType, StringType):
                 # One call, and no CASE: compiled code of many columns stays small enough to be fast.
                 column = f.validate_utf8(column)
@@ -330,16 +331,23 @@ def _as_optional(rows: Any, schema: Schema, session: Any) -> Any:
     from pyspark.sql import functions as f
 
     execution = _in_session(rows, session).queryExecution()
-    plans = [execution.analyzed().output(), execution.optimizedPlan().output()]
+    plans = [execution.analyzed(), execution.optimizedPlan()]
+    known = [{found["name"] for found in _fields(p) if not found["nullable"]} for p in plans]
+    strict = {x.name for x in schema.fields if x.nullable and any(x.name in k for k in known)}
+    if not strict:
+        return rows
 
-    def column(place: int, field: Field) -> Any:
-        found = _attribute(rows, field.name)
-        if not field.nullable or all(output.apply(place).nullable() for output in plans):
-            return found
+    def column(name: str) -> Any:
+        found = attribute(rows, name)
         # True of every row, which the optimizer does not know.
-        return f.when(f.spark_partition_id() >= 0, found).alias(field.name)
+        return f.when(f.spark_partition_id() >= 0, found).alias(name) if name in strict else found
 
-    return rows.select(*(column(*item) for item in enumerate(schema.fields)))
+    return rows.select(*map(column, schema.names))
+
+
+def _fields(plan: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(plan.schema().json())["fields"]
+    return found
 
 
 def _is_no_text(value: Any, kind: DataType) -> Any:
@@ -367,15 +375,6 @@ def _is_no_text(value: Any, kind: DataType) -> Any:
             parts = []
     found = [f.coalesce(part, f.lit(False)) for part in parts if part is not None]
     return reduce(operator.or_, found) if found else None
-
-
-def _attribute(frame: Any, name: str) -> Any:
-    from pyspark.sql.classic.column import Column
-
-    place = frame.columns.index(name)
-    found = frame._jdf.queryExecution().analyzed().output().apply(place)
-    expressions = frame.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils
-    return Column(expressions.column(found))
 
 
 def _required(frame: Any, value: Any, name: str) -> Any:

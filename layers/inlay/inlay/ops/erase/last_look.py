@@ -28,7 +28,6 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.kept import KeptPlace, kept_in_metadata, pair_name, shown_name
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.footer.fields import File, KeyValue
-from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
@@ -191,7 +190,7 @@ def _search_file(
             bytes=searched.bytes + fetched,
         )
         if entry.is_foreign:
-            footer = decode_footer(opened.tail, file_size=entry.size)
+            footer = opened.decoded()
             pairs = map(unpack, footer.tree.get(File.KEY_VALUES, ()))
             texts = look.texts
             said = [p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs]

@@ -34,7 +34,7 @@ from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.literals import positions_array, to_scalar
 from inlay.parquet.footer.arrow_metadata import parse_metadata
-from inlay.parquet.footer.footer import Footer, decode_footer, trailer
+from inlay.parquet.footer.footer import Footer, trailer
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positions
 from inlay.parquet.read.row_groups import plan_groups
@@ -272,7 +272,7 @@ def _plan_surgery(
 ) -> tuple[Footer | None, Cost | str]:
     """The footer and the cost of surgery, or why it is not possible."""
     try:
-        footer = decode_footer(opened.tail, file_size=opened.task.file.size)
+        footer = opened.decoded()
         copies = opened.source.store.copies_ranges
         return footer, plan_edit(
             footer, touched=touched, dropped=emptied, erase=True, copies=copies

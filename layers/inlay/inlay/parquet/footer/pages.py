@@ -214,7 +214,10 @@ def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None =
     try:
         if plain is not None:
             locations, behind = plain
-            _, stop = decode_struct(offset_index, behind)  # the other fields, as they are
+            # The other fields, as they are.
+            stop = (
+                behind + 1 if offset_index[behind] == 0 else decode_struct(offset_index, behind)[1]
+            )
             out, done = bytearray(), 0
             for offset, _, _, start, end in locations:
                 out += offset_index[done:start]
@@ -224,7 +227,7 @@ def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None =
         index, _ = decode_struct(offset_index)
         key = PageLocation.OFFSET
         pages = [{**page, key: moved(page[key])} for page in index[OffsetIndex.PAGES]]
-    except (ThriftError, KeyError, TypeError):
+    except (ThriftError, KeyError, TypeError, IndexError):
         raise UnreadableFile("an offset index is damaged") from None
     return encode_struct({**index, OffsetIndex.PAGES: Items(STRUCT, pages)})
 

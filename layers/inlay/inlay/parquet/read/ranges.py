@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from inlay.errors import NotGranted, ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
@@ -168,6 +169,9 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
     return got.body, source.pinned(got.etag)
 
 
+_IN_ORDER = attrgetter("start", "end")
+
+
 def merge_ranges(
     ranges: Iterable[ByteRange], *, gap: int = GAP_BYTES, most: int | None = GET_BYTES
 ) -> tuple[ByteRange, ...]:
@@ -177,17 +181,19 @@ def merge_ranges(
     >>> merge_ranges([ByteRange(0, 10), ByteRange(12, 20), ByteRange(99, 100)], gap=2)
     (ByteRange(start=0, end=20), ByteRange(start=99, end=100))
     """
-    joined: list[ByteRange] = []
-    for found in sorted(ranges, key=lambda r: (r.start, r.end)):
-        if joined and found.start - joined[-1].end <= gap:
-            last = joined.pop()
-            joined.append(ByteRange(last.start, max(last.end, found.end)))
+    joined: list[tuple[int, int]] = []
+    for found in sorted(ranges, key=_IN_ORDER):
+        if joined and found.start - joined[-1][1] <= gap:
+            first, end = joined[-1]
+            if found.end > end:
+                joined[-1] = first, found.end
         else:
-            joined.append(found)
+            joined.append((found.start, found.end))
     cut: list[ByteRange] = []
-    for whole in joined:
-        pieces = 1 if most is None else -(-whole.length // most)
-        bounds = [whole.start + whole.length * n // pieces for n in range(pieces + 1)]
+    for first, end in joined:
+        length = end - first
+        pieces = 1 if most is None else -(-length // most)
+        bounds = [first + length * n // pieces for n in range(pieces + 1)]
         cut.extend(ByteRange(a, b) for a, b in pairwise(bounds))
     return tuple(cut)
 
@@ -279,7 +285,7 @@ class RangeFile:
 
     def contents(self, places: Iterable[ByteRange]) -> Iterator[tuple[ByteRange, bytes]]:
         """Each place, ascending, with its bytes, near ones by one request; nothing of it is kept."""
-        wanted = sorted(places, key=lambda place: (place.start, place.end))
+        wanted = sorted(places, key=_IN_ORDER)
         at = 0
         for span in merge_ranges(wanted, most=None):
             body = self.content(span)

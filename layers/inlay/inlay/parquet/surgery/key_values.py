@@ -136,7 +136,9 @@ def listed_values(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[s
     for pair in map(unpack, pairs):
         key, raw = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
         if key in SCHEMAS and _lists_values(raw):
-            yield key.decode("utf-8", "replace"), list(_listed(raw))
+            # JSON may have half a surrogate pair, which Arrow refuses.
+            texts = [text.encode("utf-8", "replace").decode() for text in _listed(raw)]
+            yield key.decode("utf-8", "replace"), texts
 
 
 def _listed(raw: bytes) -> Iterator[str]:

@@ -39,6 +39,9 @@ from inlay.storage.base import ByteRange
 MAX_INDEX_BYTES = 64 * MIB
 MAX_ORDINAL = 2**15 - 1
 
+# By group and leaf.
+_Indexes = dict[tuple[int, int], bytes]
+
 
 def write_index(
     new: Assembly, judge: GroupEditor, offsets: OffsetMap, places: Mapping[int, int]
@@ -47,7 +50,9 @@ def write_index(
     of the groups that are left, with all offsets in their new places."""
     footer = judge.footer
     left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not GroupFate.DROPPED]
-    old = _load_indexes(judge.old, judge.layout, footer.num_row_groups, judge.fate)
+    column_indexes, offset_pages = _load_indexes(
+        judge.old, judge.layout, footer.num_row_groups, judge.fate
+    )
     groups: list[Struct] = []
     chunks: list[list[Struct]] = []
     offset_indexes: list[list[bytes | None]] = []
@@ -75,7 +80,7 @@ def write_index(
             ]
             offset_indexes.append(
                 [
-                    _shifted_index(old.get((group.ordinal, leaf, Part.OFFSET_INDEX)), chunk, shift)
+                    _shifted_index(offset_pages.get((group.ordinal, leaf)), chunk, shift)
                     for leaf, (chunk, shift) in enumerate(zip(columns, shifts, strict=True))
                 ]
             )
@@ -86,7 +91,7 @@ def write_index(
             if group.ordinal in places:
                 body = judge.edited[group.ordinal].chunks[leaf].column_index
             else:
-                body = old.get((group.ordinal, leaf, Part.COLUMN_INDEX))
+                body = column_indexes.get((group.ordinal, leaf))
             _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
     for trees, bodies in zip(chunks, offset_indexes, strict=True):
         for tree, body in zip(trees, bodies, strict=True):
@@ -97,8 +102,8 @@ def write_index(
 
 def _load_indexes(
     old: RangeFile, layout: Layout, groups: int, fate: Callable[[int], GroupFate]
-) -> dict[tuple[int, int, Part], bytes]:
-    """The column and offset indexes of the untouched groups, by group, leaf and kind."""
+) -> tuple[_Indexes, _Indexes]:
+    """The column and the offset indexes of the untouched groups."""
     kinds = (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
     stays = {group for group in range(groups) if fate(group) is GroupFate.STAYS}
     regions = [r for r in layout.regions if r.part in kinds and r.group in stays]
@@ -109,10 +114,10 @@ def _load_indexes(
         )
     regions.sort(key=lambda region: region.start)
     bodies = old.contents(ByteRange(region.start, region.end) for region in regions)
-    return {
-        (region.group, region.leaf, region.part): body
-        for region, (_, body) in zip(regions, bodies, strict=True)
-    }
+    found: tuple[_Indexes, _Indexes] = ({}, {})
+    for region, (_, body) in zip(regions, bodies, strict=True):
+        found[region.part is Part.OFFSET_INDEX][region.group, region.leaf] = body
+    return found
 
 
 def _point_at(

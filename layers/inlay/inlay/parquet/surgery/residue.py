@@ -50,7 +50,6 @@ from inlay.parquet.footer.footer import (
     ColumnChunk,
     Footer,
     Leaf,
-    decode_footer,
     is_text,
 )
 from inlay.parquet.footer.layout import Gap, find_gaps, read_layout
@@ -148,7 +147,7 @@ def find_residue(
 
 def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> Searched:
     """The same for a file whose footer was read already."""
-    footer = decode_footer(opened.tail, file_size=opened.task.file.size)
+    footer = opened.decoded()
     held = _Held(opened, executor)
     columns = [
         _Column(footer, footer.leaves[leaf], field_id, condition)
@@ -191,7 +190,7 @@ def unused_entries(
     """The row groups (of `groups`, or of all) with a dictionary entry that none of their rows has, each
     with the first such column. Reads all chunks with a dictionary, a row group at a time; stop after the
     first result to learn only whether there is one."""
-    footer = decode_footer(opened.tail, file_size=opened.task.file.size)
+    footer = opened.decoded()
     columns = [
         _Column(footer, leaf, 0, TRUE)
         for leaf in footer.leaves
