@@ -24,6 +24,8 @@ PYTHON = Path(
 )
 PROGRAM = Path(__file__).with_name("read_by_engine.py")
 ENGINES = ("duckdb", "pyiceberg", "polars")
+# Engines that only an environment named by INLAY_ENGINES has, and the modules that read by them.
+OTHERS = {"daft": "daft", "datafusion": "datafusion, pyiceberg_core", "clickhouse": "chdb"}
 
 Rows = list[str]
 
@@ -39,6 +41,13 @@ def engines_python() -> Path:
             pytest.fail(f"{PYTHON} is missing: run `make engines`")
         pytest.skip("no environment of other engines: run `make engines`")
     return PYTHON
+
+
+def need(python: Path, engine: str) -> None:
+    """Skips the test without the engine, one of `OTHERS`."""
+    code = f"import {OTHERS[engine]}"
+    if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode:
+        pytest.skip(f"{engine} is not installed: INLAY_ENGINES names an environment that has it")
 
 
 @pytest.fixture

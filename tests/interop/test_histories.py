@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import inlay
 from inlay.errors import Unpublishable
 
-from .conftest import ENGINES, Refused, as_multiset
+from .conftest import ENGINES, OTHERS, Refused, as_multiset, need
 from .histories import History
 from .iceberg_reader import entries_of, load, read_table
 from .shapes import Shape
@@ -96,7 +95,7 @@ def test_many_more_histories(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["v2", "v3"])
-@pytest.mark.parametrize("engine", ["daft", "datafusion", "clickhouse"])
+@pytest.mark.parametrize("engine", OTHERS)
 def test_engines_that_may_be_installed_besides_agree_or_refuse(
     engine: str,
     version: str,
@@ -105,9 +104,7 @@ def test_engines_that_may_be_installed_besides_agree_or_refuse(
     read_all: Callable[[str, Sequence[str]], list[pa.Table | Refused]],
 ) -> None:
     """Needs an environment that has them (INLAY_ENGINES): `make engines` does not install them."""
-    module = {"datafusion": "pyiceberg_core", "clickhouse": "chdb"}.get(engine, engine)
-    if subprocess.run([engines_python, "-c", f"import {module}"], capture_output=True).returncode:
-        pytest.skip(f"{engine} is not installed")
+    need(engines_python, engine)
     runs = []
     for seed in range(700, 706):
         history = History(tmp_path, seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -17,7 +16,7 @@ import pytest
 import inlay
 from inlay.errors import Unpublishable
 
-from .conftest import ENGINES, Refused, as_multiset
+from .conftest import ENGINES, OTHERS, Refused, as_multiset, need
 
 EARLY, LATE = datetime(1900, 1, 1), datetime(2200, 12, 31, 23, 59, 59)
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -59,7 +58,6 @@ REFUSED = {
 
 
 Place = tuple[str, str, pa.Table, str]
-OTHERS = {"datafusion": "pyiceberg_core", "daft": "daft", "clickhouse": "chdb"}
 PAGE = Path(__file__).parents[2] / "docs" / "INTEROP.md"
 
 
@@ -114,10 +112,8 @@ def test_every_published_type_reads_as_the_page_says(
     read_all: Callable[[str, Sequence[str]], list[pa.Table | Refused]],
 ) -> None:
     """The table of types by engines in docs/INTEROP.md."""
-    module = OTHERS.get(engine, engine)
-    if subprocess.run([engines_python, "-c", f"import {module}"], capture_output=True).returncode:
-        assert engine in OTHERS
-        pytest.skip(f"{engine} is not installed: INLAY_ENGINES names an environment that has it")
+    if engine in OTHERS:
+        need(engines_python, engine)
     read: dict[str, dict[str, str]] = {}
     found = read_all(engine, [location for *_, location in tables])
     for (name, format, expected, _), got in zip(tables, found, strict=True):
