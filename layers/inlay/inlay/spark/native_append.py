@@ -242,8 +242,6 @@ def _written(
 
 
 def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
-    from pyspark.errors import PySparkException
-
     spark: Any = frame.sparkSession
     properties = Properties(snapshot.properties)
     schema = snapshot.schema
@@ -252,21 +250,31 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
     for name, value in _SETTINGS.items():
         session.conf().set(name, value)
     session.conf().unset(_COMMITTER)
-    rows: Any = _as_optional(frame.select(*_columns(frame, schema)), schema, session)
-    if snapshot.sort_by:
-        by_id = {field.id: attribute(rows, field.name) for field in schema.fields}
-        rows = rows.sortWithinPartitions(*(by_id[found] for found in snapshot.sort_by))
-    writer = _in_session(rows, session).write()
     options = {
         **_OPTIONS,
         "compression": _CODECS[properties.text("write.compression")],
         "parquet.block.size": str(properties.number("write.row_group_bytes")),
         "parquet.block.row.count.limit": str(properties.number("write.row_group_rows")),
     }
-    for name, value in options.items():
-        writer = writer.option(name, value)
-    try:
+    # The optimizer computes values as well, where it can.
+    with _translated(schema):
+        rows: Any = _as_optional(frame.select(*_columns(frame, schema)), schema, session)
+        if snapshot.sort_by:
+            by_id = {field.id: attribute(rows, field.name) for field in schema.fields}
+            rows = rows.sortWithinPartitions(*(by_id[found] for found in snapshot.sort_by))
+        writer = _in_session(rows, session).write()
+        for name, value in options.items():
+            writer = writer.option(name, value)
         writer.mode("append").parquet(folder)
+
+
+@contextmanager
+def _translated(schema: Schema) -> Iterator[None]:
+    """Raises `SchemaMismatch` for Spark's errors about values that the table does not take."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
     except PySparkException as error:
         if (wrong := _has_no_text(str(error), schema)) is not None:
             raise SchemaMismatch(
