@@ -7,9 +7,9 @@ own Parquet files and on the table, in turns; printed are the best wall times an
 is a source written in Python that does nothing but yield ready-made batches of the same shape: what is
 above it is ours, the rest is Spark's way from Python to the JVM. `--deletes` runs the queries once more
 with deletes pending, which native Parquet does not see. `--keys 0.01` runs two aggregates after one row in
-100 was deleted by its order, also by CPU. `--writes` appends the rows instead, beside
-`df.write.parquet` with the same codec, also by CPU of the whole tree of processes. `--maintenance` compacts
-and clusters them, beside Spark reading the same files, sorting and writing them.
+100 was deleted by its order, also by CPU. `--writes` appends the rows instead, out of memory and out of
+Parquet files, beside `df.write.parquet` with the same codec, also by CPU of the whole tree of processes.
+`--maintenance` compacts and clusters them, beside Spark reading the same files, sorting and writing them.
 """
 
 from __future__ import annotations
@@ -279,10 +279,19 @@ def compare_keys(spark: Any, lines: inlay.Table, share: float, times: int) -> No
 
 
 def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
-    """Appends of all rows: by Spark alone, by `append`, by the source."""
+    """Appends of all rows, out of Parquet files and out of memory."""
     frame = spark.read.option("recursiveFileLookup", "true").parquet(source)
+    _compare_writes(frame, "read and appended", folder / "read", times)
+    # Rows that Spark holds are handed on as they are, unless something is computed of them.
+    held = frame.repartition(SLOTS).cache()
+    held.count()
+    _compare_writes(held, "appended out of memory", folder / "held", times)
+    held.unpersist()
+
+
+def _compare_writes(frame: Any, what: str, folder: Path, times: int) -> None:
+    """By Spark alone, by `append`, by the source."""
     schema = arrow_for(frame.schema)
-    frame = frame.repartition(SLOTS).cache()
     rows = frame.count()
 
     tables = {
@@ -307,12 +316,12 @@ def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
                 seconds[way].append(time.perf_counter() - started)
                 cpu[way].append(tree_cpu() - used)
     header = ("wall", "ratio", "CPU", "ratio")
-    print(f"{f'append of {rows:,} rows':<34}" + "".join(f"{name:>9}" for name in header))
+    print(f"{f'{rows:,} rows {what}':<42}" + "".join(f"{name:>9}" for name in header))
     for way in ways:
         wall, used = min(seconds[way]), min(cpu[way])
         base_wall, base_cpu = min(seconds["df.write.parquet"]), min(cpu["df.write.parquet"])
         numbers = f"{wall:>8.2f}s{wall / base_wall:>9.2f}{used:>8.2f}s{used / base_cpu:>9.2f}"
-        print(f"{way:<34}{numbers}", flush=True)
+        print(f"{way:<42}{numbers}", flush=True)
 
 
 def in_files(lines: inlay.Table, place: Path, number: int, strategy: str) -> inlay.Table:

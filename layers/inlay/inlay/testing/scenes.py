@@ -300,7 +300,7 @@ def _sweeping(sim: Simulation, name: str) -> None:
 
 
 SKEWED_ERASING = Scene(
-    of({"erase": 2, "append": 6}, sweep_0=_sweeping, sweep_1=_sweeping, sweep_2=_sweeping),
+    of({"erase": 2, "append": 6, "tombstone": 2}, sweep_0=_sweeping, sweep_1=_sweeping),
     Odds(slow=0.5),
     behind_seconds=50,
 )

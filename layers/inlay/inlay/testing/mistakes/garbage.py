@@ -57,7 +57,7 @@ def take_last_modified_for_the_date(stack: ExitStack) -> None:
     swap_in(stack, gc_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
 
 
-@mutation(scenes.SKEWED_ERASING, within=RARE_SEEDS)
+@mutation(scenes.SKEWED_ERASING)
 def sweep_up_to_now(stack: ExitStack) -> None:
     """An erasure's sweep deletes by LastModified up to its boundary, which is the Date of just now."""
     swap_in(stack, sweep_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
