@@ -46,6 +46,8 @@ from inlay.storage.base import IfMatch, Written
 
 # The same swap on an unchanged pointer, after answers that leave its outcome open.
 MAX_SWAPS = 6
+# Of the form of every store's ETags, a generation's too, and nobody's.
+_NO_ETAG = "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,10 @@ class Unknown:
 
 
 def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
-    """Writes a first snapshot where there is none; None when a table exists already."""
+    """Writes a first snapshot where there is none; None when a table exists already.
+
+    Raises `UnsupportedStore`, with no table left, where the store swaps without looking at the condition.
+    """
     data = encode_snapshot(snapshot)
     try:
         done = ctx.write_once(keys.POINTER, data)
@@ -82,7 +87,32 @@ def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
         raise OutcomeUnknown(
             f"the table at {ctx.uri} could not be created", table=ctx.uri
         ) from error
+    _check_condition(ctx, data)
     return LoadedTable(State(snapshot), done.etag, data, done.date_us, ctx.clock.monotonic())
+
+
+def _check_condition(ctx: Context, data: bytes) -> None:
+    """Raises `UnsupportedStore`, and takes the new pointer of `data` away, where a swap for an ETag that no
+    object has succeeds: many servers that speak S3 ignore `If-Match`, and there racing writers would lose
+    each other's rows, each with an answer of success. It is one request in the life of a table, harmless
+    whenever it arrives. An answer that is no success says nothing against the store."""
+    pointer = ctx.key(keys.POINTER)
+    try:
+        answer = ctx.store.put(pointer, data, condition=IfMatch(_NO_ETAG))
+    except InlayError:
+        return
+    if not isinstance(answer, Written):
+        return
+    left = ctx.store.delete([pointer])
+    raise UnsupportedStore(
+        f"the store of {ctx.uri} ignores If-Match: it replaced the new pointer on the condition that this "
+        "has an ETag which it does not have. Racing writers would lose rows there",
+        table=ctx.uri,
+        next_step="Use a store that keeps conditional writes (docs/STORES.md), or another version of it. "
+        + (
+            f"The table is empty, but still there: delete {pointer}" if left else "No table is left"
+        ),
+    )
 
 
 def read_after(ctx: Context, base: Snapshot) -> LoadedTable:
