@@ -28,7 +28,7 @@ from inlay.ops.schema.create import create
 from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
 from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got
-from inlay.storage.faults import Fate, FaultyStore, Killed, once
+from inlay.storage.faults import Fate, FaultyStore, Killed, Sent, once
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 
@@ -322,7 +322,14 @@ def test_of_racing_creators_one_wins():
     won, lost = [], []
 
     def race() -> None:
-        ctx = context(FaultyStore(store, before=lambda s: s.verb == "put" and start.wait(20)))
+        sent: list[str] = []
+
+        def together(request: Sent) -> None:
+            sent.append(request.verb)
+            if request.verb == "put" and sent.count("put") == 1:
+                start.wait(20)
+
+        ctx = context(FaultyStore(store, before=together))
         try:
             won.append(create(ctx, pa.schema([("id", pa.int64())])).snapshot.table_id)
         except TableExists:
