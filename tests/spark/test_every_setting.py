@@ -136,7 +136,9 @@ def base(new_table: NewTable) -> inlay.Table:
 def flips(spark: Any) -> list[tuple[str, str]]:
     """Every setting that is true or false and may be set in a session, with the other value."""
     found = []
-    for name, value, *_ in sorted(spark.sql("SET -v").collect()):
+    for name, shown_as, *_ in sorted(spark.sql("SET -v").collect()):
+        # Some are said to be another setting's.
+        value = spark.conf.get(name) if shown_as.startswith("<value of") else shown_as
         if value in ("true", "false") and spark.conf.isModifiable(name):
             found.append((name, "false" if value == "true" else "true"))
     return found
