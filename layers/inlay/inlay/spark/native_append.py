@@ -36,6 +36,7 @@ from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
 from inlay.spark.conditions import attribute, default_of
 from inlay.spark.connect import at_ref, bound
+from inlay.spark.context import activate
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import has_twins, named_as_in, spark_schema
@@ -126,6 +127,7 @@ def append(
     if native == "auto" and not _why_by_source(frame, loaded.snapshot):
         root = hadoop_root(frame.sparkSession, uri, keys.POINTER)
     if root is None:
+        activate(frame.sparkSession)
         writer = frame.write.format("inlay").mode("append").option("tableId", job.table_id)
         writer.option("requestId", identity).save(uri)
         return _result(ctx, job)
