@@ -238,6 +238,18 @@ def test_an_erasure_hides_rows_from_a_query_and_no_others(new_table: NewTable) -
     assert [batch for batch in limited if batch] == [[2, 4]]
 
 
+def test_an_erasure_hides_rows_of_versions_that_a_query_has_not_read(new_table: NewTable) -> None:
+    table = new_table(rows(0), primary_key="id")
+    query = Query(table)
+    assert list(query.batches()) == [[0]]
+    table.append(rows(1, 2, 3))
+    table.append(rows(4))
+    table.compact(small_bytes=1 << 30)
+    table.delete("id = 2")  # is not reported
+    table.delete("id IN (1, 4)", mode="erase")
+    assert [batch for batch in query.batches(maxFilesPerTrigger="1") if batch] == [[2, 3]]
+
+
 def test_what_a_branch_brings_is_read_in_parts(new_table: NewTable) -> None:
     table = new_table(rows(1, 2), primary_key="id")
     query = Query(table)

@@ -13,8 +13,6 @@ import inlay
 from inlay.spark import append, read, session
 from inlay.spark.merge import merge
 
-from .conftest import load
-
 pytestmark = pytest.mark.spark
 
 NewTable = Callable[..., inlay.Table]
@@ -60,7 +58,6 @@ def test_deletes_are_logged_in_threads(spark: Any, new_table: NewTable) -> None:
 
 
 def test_a_thread_gets_the_session_that_there_is_as_it_is(spark: Any, new_table: NewTable) -> None:
-    table = new_table(TEN)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
@@ -69,4 +66,11 @@ def test_a_thread_gets_the_session_that_there_is_as_it_is(spark: Any, new_table:
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     # After that, Spark finds the format in it, too.
-    assert in_threads(lambda n: load(session(), table).count()) == [10] * THREADS
+    new = new_table(TEN.schema)
+
+    def write(number: int) -> None:
+        rows = session().range(number, number + 1).selectExpr("id", "1L AS seq")
+        rows.write.format("inlay").mode("append").save(new.uri)
+
+    in_threads(write)
+    assert new.refresh().count() == THREADS

@@ -19,7 +19,7 @@ from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import parse_predicate
 from inlay.plan.scan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
-from inlay.spark.context import activate, find_context, is_set
+from inlay.spark.context import find_context, is_set
 from inlay.spark.native import Split, native_frames, split
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
@@ -196,7 +196,6 @@ def _through_source(
     where: str | None,
 ) -> DataFrame:
     _check_batches(spark, found)
-    activate(spark)
     reader = spark.read.format("inlay").option("version", found.state.snapshot.version)
     if (context := find_context(spark)) is not None:
         reader = reader.option("parallelism", context.defaultParallelism)

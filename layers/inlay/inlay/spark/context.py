@@ -31,8 +31,8 @@ def context_of(spark: SparkSession, verb: str) -> SparkContext:
 
 
 def activate(spark: SparkSession) -> None:
-    """Makes the session the active one of this thread, if that has none. Spark finds sources in Python by
-    the active session, and a thread that a program starts has none until PySpark happens to set it."""
+    """Makes the session the active one of this thread, if that has none. Spark finds sources in Python that
+    are written to by the active session, and a thread that a program starts has none."""
     jvm = getattr(spark, "_jvm", None)
     if jvm is None or find_context(spark) is None:
         return

@@ -49,9 +49,8 @@ from inlay.ops.refs.merge import MERGE
 from inlay.parse import parse_predicate
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import may_match
 from inlay.plan.refs.refs import MAIN
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.spark.connect import bound, connect, load_state, ref_of
 from inlay.spark.feed import StepPartition, of_table, step_of_units
 from inlay.spark.options import ReadOptions
@@ -192,14 +191,12 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             return self._compared(ctx, current.pointer, snapshot)
         if not commit.added_files or commit.branch != ctx.branch:
             return ()
-        evidence = Evidence.of_snapshot(snapshot)
-        return tuple(
-            FileTask(file=entry, schema=evidence.schemas[entry.schema_id], predicate=self._where)
-            for entry in load_entries(ctx, state).files()
-            if entry.sequence == version
-            and entry.data_change
-            and may_match(self._where, evidence.of(entry), entry.rows)
-        )
+        state = load_entries(ctx, state)
+        added = (f for f in state.files() if f.sequence == version and f.data_change)
+        # The version's own deletes are of earlier rows. Those of erasures opened since hide rows of these.
+        return plan_scan(
+            added, state.markers(), self._where, evidence=Evidence.of_snapshot(snapshot)
+        ).tasks
 
     def _compared(self, ctx: Context, table: Snapshot, snapshot: Snapshot) -> Sequence[Piece]:
         """What a version has that its predecessor had not. Its files may be older than the version."""
