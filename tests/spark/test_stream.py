@@ -266,6 +266,19 @@ def test_what_a_branch_brings_is_read_in_parts(new_table: NewTable) -> None:
     assert [batch for batch in query.batches(maxFilesPerTrigger="1") if batch] == [[5], [6]]
 
 
+def test_a_merge_of_a_branch_that_was_compacted_adds_its_own_rows(new_table: NewTable) -> None:
+    table = new_table(rows(1, 2), primary_key="id")
+    query = Query(table)
+    branch = table.branch("load")
+    branch.append(rows(3))
+    branch.compact(small_bytes=1 << 30)
+    branch.refresh().append(rows(4))
+    table.refresh().append(rows(5))  # so main cannot just become what the branch is
+    assert list(query.batches()) == [[1, 2, 5]]
+    table.merge("load")
+    assert list(query.batches()) == [[3, 4]]
+
+
 def test_a_query_that_was_stopped_within_a_version_does_not_go_on_with_changes(
     follow: Callable[..., list[list[int]]], new_table: NewTable
 ) -> None:

@@ -45,10 +45,10 @@ from inlay.ops.context import Context
 from inlay.ops.feed.changes import plan_steps, seen_at
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.read.scan import Scan
-from inlay.ops.refs.merge import MERGE
 from inlay.parse import parse_predicate
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.refs.merge import MERGE
 from inlay.plan.refs.refs import MAIN
 from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.spark.connect import bound, connect, load_state, ref_of
