@@ -125,9 +125,7 @@ def entry_of(
         )
     located = [leaf for top in columns.tops.values() for leaf in top.leaves]
     check_parquet_types(described.metadata.schema, located)
-    unproven = check_fits(
-        described.arrow, schema, evidence=whole.get, extra_columns=extra_columns
-    )
+    unproven = check_fits(described.arrow, schema, evidence=whole.get, extra_columns=extra_columns)
     stats = recorded_stats({i: whole[i] for i in stats_columns if i in whole})
     return replace(entry, stats=stats, event=event), unproven
 
