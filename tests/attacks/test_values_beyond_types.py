@@ -114,7 +114,7 @@ def test_an_update_beyond_a_float_is_no_infinity(tmp_path: Path) -> None:
 
 
 def test_a_row_leaves_a_file_beside_a_value_that_cannot_be_written_again(tmp_path: Path) -> None:
-    """pyarrow reads decimals of more digits than their type, and writes none: an erasure waited for ever."""
+    """pyarrow reads decimals of more digits than their type, and writes none: erasures waited for ever."""
     path = tmp_path / "x.parquet"
     values = pa.array([Decimal("0.01"), Decimal("10000000000.00"), None], pa.decimal128(18, 2))
     pq.write_table(

@@ -150,7 +150,9 @@ def rewrite_task(
                 # or keeps them bit for bit.
                 if strategy == "rewrite" or looked.footer is None:
                     raise
-                reason = f"the file cannot be written as a whole ({error.message}): its row groups are edited"
+                reason = (
+                    f"it cannot be written as a whole ({error.message}): surgery is done instead"
+                )
                 choice = replace(choice, method="surgery", reason=reason)
                 output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
     snapshot = loaded.snapshot
