@@ -5,6 +5,7 @@ In the bounds of a file one of them would make a pointer that no reader accepts.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import pytest
 import inlay
 from inlay.errors import SchemaMismatch
 from inlay.ops.write.ingest import Ingested, Rejected
+from inlay.parquet.footer.fields import Element, File
+from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.thrift import encode_struct
 
 
 def raw(kind: pa.DataType, *values: int | bytes | None) -> pa.Array:
@@ -107,3 +111,36 @@ def test_an_update_beyond_a_float_is_no_infinity(tmp_path: Path) -> None:
         table.update({"c": "c * 1e300"}, where="id = 1")
     table.update({"c": "c / 3"})
     assert table.scan().to_arrow()["c"].to_pylist() == [0.5, float("inf")]
+
+
+def test_a_row_leaves_a_file_beside_a_value_that_cannot_be_written_again(tmp_path: Path) -> None:
+    """pyarrow reads decimals of more digits than their type, and writes none: erasures waited for ever."""
+    path = tmp_path / "x.parquet"
+    values = pa.array([Decimal("0.01"), Decimal("10000000000.00"), None], pa.decimal128(18, 2))
+    pq.write_table(
+        pa.table({"c": values, "mail": ["ann@x", "bob@x", "zoe@x"]}),
+        path,
+        store_decimal_as_integer=True,
+        store_schema=False,
+        write_statistics=False,
+    )
+    body = path.read_bytes()
+    footer = decode_footer(body, file_size=len(body))
+    column = footer.tree[File.SCHEMA][1]
+    column[Element.PRECISION] = 9
+    column.pop(Element.LOGICAL)
+    thrift = encode_struct(footer.tree)
+    path.write_bytes(body[: footer.start] + thrift + trailer(len(thrift)))
+    table = inlay.create(
+        tmp_path / "t", pa.schema([("c", pa.decimal128(9, 2)), ("mail", pa.string())])
+    )
+    assert isinstance(table.ingest([path]).outcomes[0], Ingested)
+    table.delete("mail = 'zoe@x'", mode="erase")
+    [named] = table.refresh().rewrite(strategy="rewrite").failures
+    assert "cannot be written as Parquet" in str(named.error)
+    done = table.refresh().rewrite()
+    assert done.failures == () and done.removed_rows == 1
+    left = inlay.open(table.uri)
+    assert left.scan().to_arrow()["c"].to_pylist() == values.to_pylist()[:2]
+    [entry] = left.entries()[0]
+    assert b"zoe" not in left._ctx.store.get(left._ctx.key(entry.key)).body
