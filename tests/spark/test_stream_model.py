@@ -29,13 +29,15 @@ Row = tuple[int, int]
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("written", pa.int64())])
 OPERATIONS = (
-    *("append",) * 5,
+    *("append",) * 6,
     *("read",) * 3,
-    *("upsert", "update", "tombstone", "vector", "rewrite", "erase"),
-    *("compact", "branch", "merge", "drop"),
+    *("upsert", "update", "tombstone", "vector", "rewrite", "erase", "drop"),
+    *("compact", "branch", "merge") * 2,
 )
 COMMITS = 40
-SEEDS = 4
+# 1 and 7 find rows of an open erasure where versions are read without its deletes; 2 and 36 find rows that come
+# twice where files that a branch had compacted are taken for new ones.
+SEEDS = (1, 2, 7, 36)
 
 
 class Stream:
@@ -90,7 +92,7 @@ class Writer:
                 new = range(self.keys, self.keys + chance.randint(1, 5))
                 target.append(self.rows(list(new)))
                 self.keys += len(new)
-            case "upsert":
+            case "upsert" if self.keys:
                 target.upsert(self.rows([key]))
             case "update":
                 self.commits += 1
@@ -111,7 +113,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("partition_by", [(), ("bucket(3, id)",)])
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_stream_has_each_row_of_main_once_and_none_that_is_erased(
     new_table: NewTable, seed: int, partition_by: tuple[str, ...]
 ) -> None:
