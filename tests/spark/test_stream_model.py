@@ -35,8 +35,8 @@ OPERATIONS = (
     *("compact", "branch", "merge") * 2,
 )
 COMMITS = 40
-# 1 and 7 find rows of an open erasure where versions are read without its deletes; 2 and 36 find rows that come
-# twice where files that a branch had compacted are taken for new ones.
+# 1 and 7 find rows of an open erasure where versions are read without its deletes; 2 and 36 find rows that
+# come twice where files that a branch had compacted are taken for new ones.
 SEEDS = (1, 2, 7, 36)
 
 
