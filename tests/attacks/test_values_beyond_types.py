@@ -5,6 +5,7 @@ In the bounds of a file one of them would make a pointer that no reader accepts.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import pytest
 import inlay
 from inlay.errors import SchemaMismatch
 from inlay.ops.write.ingest import Ingested, Rejected
+from inlay.parquet.footer.fields import Element, File
+from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.thrift import encode_struct
 
 
 def raw(kind: pa.DataType, *values: int | bytes | None) -> pa.Array:
@@ -107,3 +111,58 @@ def test_an_update_beyond_a_float_is_no_infinity(tmp_path: Path) -> None:
         table.update({"c": "c * 1e300"}, where="id = 1")
     table.update({"c": "c / 3"})
     assert table.scan().to_arrow()["c"].to_pylist() == [0.5, float("inf")]
+
+
+BEYOND_DIGITS = pa.schema([("c", pa.decimal128(9, 2)), ("mail", pa.string())])
+
+
+def beyond_digits(path: Path) -> Path:
+    """A file with a decimal of more digits than its type, which pyarrow reads, and does not write."""
+    values = pa.array([Decimal("0.01"), Decimal("10000000000.00"), None], pa.decimal128(18, 2))
+    pq.write_table(
+        pa.table({"c": values, "mail": ["ann@x", "bob@x", "zoe@x"]}),
+        path,
+        store_decimal_as_integer=True,
+        store_schema=False,
+        write_statistics=False,
+    )
+    body = path.read_bytes()
+    footer = decode_footer(body, file_size=len(body))
+    column = footer.tree[File.SCHEMA][1]
+    column[Element.PRECISION] = 9
+    column.pop(Element.LOGICAL)
+    thrift = encode_struct(footer.tree)
+    path.write_bytes(body[: footer.start] + thrift + trailer(len(thrift)))
+    return path
+
+
+def test_a_row_leaves_a_file_beside_a_value_that_cannot_be_written_again(tmp_path: Path) -> None:
+    """Erasures waited for ever."""
+    table = inlay.create(tmp_path / "t", BEYOND_DIGITS)
+    assert isinstance(table.ingest([beyond_digits(tmp_path / "x")]).outcomes[0], Ingested)
+    table.delete("mail = 'zoe@x'", mode="erase")
+    [named] = table.refresh().rewrite(strategy="rewrite").failures
+    assert "cannot be written as Parquet" in str(named.error)
+    done = table.refresh().rewrite()
+    assert done.failures == () and done.removed_rows == 1
+    left = inlay.open(table.uri)
+    values = [Decimal("0.01"), Decimal("10000000000.00")]
+    assert left.scan().to_arrow()["c"].to_pylist() == values
+    [entry] = left.entries()[0]
+    assert b"zoe" not in left._ctx.store.get(left._ctx.key(entry.key)).body
+
+
+def test_files_are_packed_beside_one_that_cannot_be_written_again(tmp_path: Path) -> None:
+    table = inlay.create(tmp_path / "t", BEYOND_DIGITS)
+    good, honest = pa.table({"c": [Decimal("1.00")], "mail": ["x"]}), tmp_path / "honest.parquet"
+    pq.write_table(good.cast(BEYOND_DIGITS), honest)
+    for _ in range(2):
+        table.append(good)
+    table.ingest([beyond_digits(tmp_path / "x.parquet"), honest])
+    before = table.refresh().scan().to_arrow().sort_by("mail").to_pylist()
+    done = table.refresh().compact()
+    [failure] = done.failures
+    bad, packed = sorted(table.refresh().entries()[0], key=lambda f: not f.is_foreign)
+    assert failure.key == bad.key and bad.rows == packed.rows == 3
+    assert done.input_files == 3
+    assert table.scan().to_arrow().sort_by("mail").to_pylist() == before

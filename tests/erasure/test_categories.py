@@ -186,7 +186,9 @@ def unused(body: bytes, arrow: pa.Schema = SCHEMA, **options: Any) -> Any:
     store.put("x", body)
     described = parse_object_footer(body, size=len(body))
     schema = schema_from_arrow(arrow)
-    entry = entry_of(described, key="x", size=len(body), schema=schema, stats_columns=(), **options)
+    entry, _ = entry_of(
+        described, key="x", size=len(body), schema=schema, stats_columns=(), **options
+    )
     objects, task = Objects(store, ""), FileTask(file=entry, schema=schema)
     opened = open_file(objects, task, Wanted(schema=schema, columns=()), InlineExecutor())
     return unused_entries(opened, InlineExecutor())

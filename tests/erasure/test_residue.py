@@ -51,7 +51,7 @@ def search(body: bytes, predicate: Predicate) -> Searched:
         ]
     )
     schema = schema_from_arrow(plain)
-    entry = entry_of(described, key="x.parquet", size=len(body), schema=schema, stats_columns=())
+    entry, _ = entry_of(described, key="x.parquet", size=len(body), schema=schema, stats_columns=())
     before = store.usage()
     found = find_residue(Objects(store, ""), entry, schema, schema, predicate, InlineExecutor())
     cost = store.usage() - before

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 import inlay
 from inlay.errors import VersionNotFound
+from inlay.testing.refs import INTO_MAIN
 
 from .histories import Op, applied, histories_with_refs, new_table, play, rows, split, state
 
@@ -21,8 +22,12 @@ def test_changes_tell_restores_and_merges_exactly(ops: list[Op]) -> None:
     play(t, ops)
     told = t.changes(0).to_arrow()
     seen = Counter[tuple[object, ...]]()
+    operations = {row["version"]: row["operation"] for row in t.history().to_pylist()}
     for version in range(1, t.version + 1):
         step = told.filter(pc.equal(told["_commit_version"], version))
+        if operations[version] in INTO_MAIN:
+            removed, added = split(step)
+            assert not removed & added, "a row that was there and is there"
         seen = applied(seen, step)
         assert seen == state(t, version)
     removed, added = split(t.changes(3, net=True).to_arrow())
@@ -70,6 +75,26 @@ def test_going_back_over_surgery_compares_the_two_files_in_order() -> None:
     told = t.changes(t.version - 1).to_arrow()
     assert sorted(told["id"].to_pylist()) == [3, 17]
     assert set(told["_change_type"].to_pylist()) == {"insert"}
+
+
+def test_a_merged_branch_that_was_compacted_tells_only_rows_that_differ() -> None:
+    t = new_table(properties={"compact.small_file_bytes": 1 << 30})
+    t.append(rows([(1, 1), (2, 2)]))
+    t.append(rows([(3, 3), (4, 4)]))
+    branch = t.branch("dev")
+    branch.append(rows([(5, 5)]))
+    branch.compact()
+    branch.refresh().delete("id = 2", mode="vector")
+    branch.append(rows([(6, 6)]))
+    t.refresh().append(rows([(7, 7)]))  # so main cannot just become what the branch is
+    before = t.version
+    assert t.merge("dev").removed_files == 2
+    told = t.changes(before).to_arrow().select(["_change_type", "id"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in told) == [
+        ("delete", 2),
+        ("insert", 5),
+        ("insert", 6),
+    ]
 
 
 def test_a_branch_tells_its_own_changes() -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.errors import UnsupportedFile
+from inlay.errors import SchemaMismatch, UnsupportedFile
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
@@ -21,6 +21,7 @@ from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 
 from ..erasure.test_foreign_statistics import with_bounds
+from ..scan.test_foreign_statistics import claiming
 from .test_adopt import edited, published
 from .test_adopt_delta import Delta, adopt
 
@@ -83,6 +84,22 @@ def test_honest_files_and_unasked_columns_stay_where_they_are(tmp_path: Path) ->
     # Delta has no key: by default nothing is compared.
     t = adopt(delta(tmp_path / "w", wrong=True), tmp_path / "u")
     assert all(f.adopted for f in t.entries()[0]) and ids(t) == [1, 20, 21, 50, 51]
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_required_column_takes_no_nulls_on_the_word_of_a_footer(
+    tmp_path: Path, copy: bool
+) -> None:
+    required = {**SCHEMA, "fields": [{**SCHEMA["fields"][0], "nullable": False}]}
+    made = Delta(tmp_path / "s", required)
+    add = made.add("a.parquet", pa.table({"id": [1, None, 3]}))
+    path = tmp_path / "s" / "a.parquet"
+    path.write_bytes(claiming(path.read_bytes(), 1, 3, 0))
+    made.commit({"add": {**add, "size": path.stat().st_size}})
+    with pytest.raises(SchemaMismatch, match="'id' holds nulls") as failed:
+        adopt(tmp_path / "s", tmp_path / "t", copy=copy)
+    assert "a.parquet" in str(failed.value)
+    assert not inlay.exists(tmp_path / "t")
 
 
 def test_the_key_of_an_iceberg_table_is_compared(tmp_path: Path) -> None:

@@ -64,6 +64,24 @@ def test_a_file_whose_rows_are_all_deleted_is_dropped_unread(bench: Bench) -> No
     assert bench.ids() == list(range(10, 20))
 
 
+@pytest.mark.parametrize("bad", [1, 4])
+def test_a_file_that_cannot_be_read_keeps_no_other_from_being_packed(
+    bench: Bench, bad: int
+) -> None:
+    """It was planned together with its neighbours, in every run: they failed with it, for ever."""
+    for _ in range(8):
+        bench.append(10)
+    damaged = {f.key: f.size for f in list(bench.load().state.files())[::2][:bad]}
+    for key, size in damaged.items():
+        bench.store.put(bench.ctx.key(key), bytes(size))
+    result = compact(bench.ctx)
+    assert sorted(f.key for f in result.failures) == sorted(damaged)
+    assert (result.units, result.input_files) == (1, 8 - bad)
+    assert {f.key for f in bench.load().state.files()} > damaged.keys()
+    again = compact(bench.ctx)
+    assert (again.units, again.left) == (0, 0)
+
+
 def test_a_large_file_with_few_deleted_rows_is_left_and_with_many_rewritten(bench: Bench) -> None:
     bench.append(100)
     [entry] = bench.load().state.files()

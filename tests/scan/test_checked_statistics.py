@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import inlay
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile
 from inlay.format.predicate import IsNull, Operator
@@ -98,6 +99,53 @@ def test_only_the_columns_asked_for_are_compared(
     people = table(key=key, check_statistics=check)
     assert isinstance(take(people, wrong_file(20, 39)), Ingested)
     assert landed_file(people).is_foreign is not is_checked
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+@pytest.mark.parametrize("check", ["none", "key"])
+def test_a_required_column_takes_no_nulls_on_the_word_of_a_footer(check: str, adopt: bool) -> None:
+    people = table(REQUIRED, None, check_statistics=check)
+    outcome = take(people, holding([5, None, 7], 5, 7, nulls=0), adopt=adopt)
+    assert isinstance(outcome, Rejected) and "'x' holds nulls" in str(outcome.error)
+    assert shown_values(people) == []
+    assert isinstance(take(people, holding([5, 6, 7], 5, 7, nulls=0), adopt=adopt), Ingested)
+    assert shown_values(people) == [5, 6, 7]
+
+
+def test_nanoseconds_take_no_year_on_the_word_of_a_footer() -> None:
+    """Of nested columns as well."""
+    near, far = pa.array([1, 2], pa.timestamp("ms")), pa.array([1, 10**15], pa.timestamp("ms"))
+    kind = pa.timestamp("ns")
+    for schema, wrap in (
+        (pa.schema([("x", kind)]), lambda values: values),
+        (
+            pa.schema([("x", pa.struct([("y", kind)]))]),
+            lambda values: pa.StructArray.from_arrays([values], ["y"]),
+        ),
+    ):
+        people = table(schema, None)
+        bad = take(people, claiming(one_column(wrap(far)), 1, 2, 0))
+        assert isinstance(bad, Rejected) and "timestamp[ns]" in str(bad.error)
+        assert isinstance(take(people, one_column(wrap(near))), Ingested)
+        assert inlay.open(people.ctx.uri, context=people.ctx).scan().to_arrow().num_rows == 2
+
+
+REQUIRED = pa.schema([pa.field("x", pa.int64(), False)])
+
+
+def one_column(values: pa.Array) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"x": values}), sink)
+    return sink.getvalue()
+
+
+def holding(values: list[int | None], low: int, high: int, *, nulls: int) -> bytes:
+    return claiming(one_column(pa.array(values, pa.int64())), low, high, nulls)
+
+
+def shown_values(people: People) -> list[int]:
+    found = inlay.open(people.ctx.uri, context=people.ctx).scan().to_arrow()
+    return sorted(found["x"].to_pylist())
 
 
 @pytest.mark.parametrize("writer", categories.WRITERS)

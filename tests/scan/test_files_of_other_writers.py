@@ -25,6 +25,9 @@ from inlay.format.values import compare
 from inlay.ops.write.ingest import Ingested, Rejected
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.footer.fields import Chunk, File, Group
+from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.thrift import encode_struct
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "parquet-testing"
 
@@ -382,6 +385,30 @@ def test_field_ids_of_another_system_are_not_ours(lake: Any) -> None:
     file = lake.adopt(sink.getvalue(), schema)
     assert lake.read([file], schema).to_pylist() == [{"a": 1, "b": 2}]
     assert file.stats[1].lower == 1
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_a_column_in_another_file_is_refused_and_not_read_from_this_one(
+    tmp_path: Path, adopt: bool
+) -> None:
+    """pyarrow ignores where such a chunk says that it is, and gives what is at its offsets here."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": [1, 2], "b": [3, 4]}), sink)
+    body = sink.getvalue()
+    footer = decode_footer(body, file_size=len(body))
+
+    def naming(file: bytes) -> Path:
+        footer.tree[File.GROUPS][0][Group.COLUMNS][1][Chunk.FILE_PATH] = file
+        thrift = encode_struct(footer.tree)
+        path = tmp_path / f"{file.decode() or 'here'}.parquet"
+        path.write_bytes(body[: footer.start] + thrift + trailer(len(thrift)))
+        return path
+
+    table = inlay.create(tmp_path / "t", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    elsewhere, here = table.ingest([naming(b"elsewhere"), naming(b"")], adopt=adopt).outcomes
+    assert isinstance(elsewhere, Rejected) and "in another file" in str(elsewhere.error)
+    assert isinstance(here, Ingested)  # some writers leave the name empty
+    assert inlay.open(table.uri).scan().to_arrow()["b"].to_pylist() == [3, 4]
 
 
 def test_names_with_dots_and_slashes_are_columns_like_others(lake: Any) -> None:

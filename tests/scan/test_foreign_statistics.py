@@ -235,7 +235,7 @@ def claiming(body: bytes, low: int | None, high: int | None, nulls: int) -> byte
 def described(body: bytes) -> Any:
     found = parse_object_footer(body, size=len(body))
     schema = schema_from_arrow(pa.schema([("value", pa.decimal128(25, 2))]))
-    entry = entry_of(found, key="x", size=len(body), schema=schema, stats_columns=(1,))
+    entry, _ = entry_of(found, key="x", size=len(body), schema=schema, stats_columns=(1,))
     return entry, found.metadata.row_group(0).column(0)
 
 

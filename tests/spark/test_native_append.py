@@ -318,10 +318,17 @@ def test_what_is_observed_of_the_rows_is_reported(spark: Any, new_table: NewTabl
     assert seen.get == {"n": 7}  # for ever without an answer, if the session is not told
 
 
-def test_no_rows_add_none(spark: Any, new_table: NewTable) -> None:
+@pytest.mark.parametrize("native", ["auto", "never"])
+def test_no_rows_are_no_commit_unless_it_has_a_name(
+    spark: Any, new_table: NewTable, native: Any
+) -> None:
     table = new_table(SCHEMA)
-    result = append(halves(spark, 0, 0), table.uri)
-    assert (result.added_rows, table.refresh().scan().count()) == (0, 0)
+    result = append(halves(spark, 0, 0), table.uri, native=native)
+    assert (result.committed, result.added_rows, table.refresh().version) == (False, 0, 1)
+    for committed in (True, False):
+        named = append(halves(spark, 0, 0), table.uri, request_id="none", native=native)
+        assert (named.committed, named.added_rows) == (committed, 0)
+    assert (table.refresh().version, table.count()) == (2, 0)
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,26 @@ def test_rows_that_do_not_fit_fail_the_query_and_not_the_table(
 
 
 @pytest.mark.parametrize(
+    ("mode", "complaint"),
+    [("update", "does not support Update mode"), ("complete", "only appends")],
+)
+def test_a_stream_that_would_replace_rows_is_refused(
+    spark: Any, tmp_path: Path, new_table: NewTable, mode: str, complaint: str
+) -> None:
+    table = new_table(pa.schema([("name", pa.string()), ("n", pa.int64())]))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"id": 0, "name": "a"}')
+    rows = spark.readStream.schema("id bigint, name string").json(str(tmp_path / "in"))
+    counts = rows.groupBy("name").agg({"id": "count"}).toDF("name", "n")
+    query = counts.writeStream.outputMode(mode).format("inlay").trigger(availableNow=True)
+    with pytest.raises(Exception, match=complaint):
+        query.option("checkpointLocation", str(tmp_path / "point")).start(
+            table.uri
+        ).awaitTermination()
+    assert table.refresh().version == 1
+
+
+@pytest.mark.parametrize(
     ("options", "complaint"),
     [
         ({"replaceWhere": "id = 1"}, "only appends"),

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.spark.connect import load_state
+from inlay.errors import InvalidRequest, VersionNotFound
+from inlay.spark.connect import at_ref, load_state
+from inlay.spark.feed import InlayFeedStream, feed_schema
 from inlay.spark.options import read_options
 from inlay.spark.stream import InlayStreamReader
 from inlay.spark.types import spark_schema
@@ -156,6 +158,21 @@ def test_a_branch_is_a_stream_of_its_own(
     assert follow(table, ref="next", **option) == [[4]]
 
 
+@pytest.mark.parametrize("option", [{}, {"changeFeed": "true"}])
+def test_a_query_does_not_go_on_with_another_branch(
+    follow: Callable[..., list[list[int]]], new_table: NewTable, option: dict[str, str]
+) -> None:
+    """What the other one has, and this one had not, is in versions that the query has passed."""
+    table = new_table(rows(1), primary_key="id")
+    table.branch("next").append(rows(2))
+    table.refresh().append(rows(3))
+    assert follow(table, **option) == [[1, 3]]
+    with pytest.raises(Exception, match=r"has read 'main' of .*, and is now to read 'next'"):
+        follow(table, ref="next", **option)
+    table.append(rows(4))
+    assert follow(table, **option) == [[4]]
+
+
 def test_a_tag_is_no_stream(follow: Callable[..., list[list[int]]], new_table: NewTable) -> None:
     table = new_table(rows(1))
     table.tag("then")
@@ -173,7 +190,7 @@ class Query:
     def batches(self, **options: str) -> Iterator[list[int]]:
         """The ids of each micro-batch, until there is nothing new."""
         while True:
-            state = load_state(self.uri)
+            state = load_state(at_ref(self.uri, options.get("ref")))
             asked = spark_schema(state.snapshot.schema)
             stream = InlayStreamReader(read_options({"path": self.uri, **options}), state, asked)
             start = self.offset or stream.initialOffset()
@@ -221,6 +238,18 @@ def test_an_erasure_hides_rows_from_a_query_and_no_others(new_table: NewTable) -
     assert [batch for batch in limited if batch] == [[2, 4]]
 
 
+def test_an_erasure_hides_rows_of_versions_that_a_query_has_not_read(new_table: NewTable) -> None:
+    table = new_table(rows(0), primary_key="id")
+    query = Query(table)
+    assert list(query.batches()) == [[0]]
+    table.append(rows(1, 2, 3))
+    table.append(rows(4))
+    table.compact(small_bytes=1 << 30)
+    table.delete("id = 2")  # is not reported
+    table.delete("id IN (1, 4)", mode="erase")
+    assert [batch for batch in query.batches(maxFilesPerTrigger="1") if batch] == [[2, 3]]
+
+
 def test_what_a_branch_brings_is_read_in_parts(new_table: NewTable) -> None:
     table = new_table(rows(1, 2), primary_key="id")
     query = Query(table)
@@ -235,6 +264,48 @@ def test_what_a_branch_brings_is_read_in_parts(new_table: NewTable) -> None:
     assert next(query.batches(maxFilesPerTrigger="1", where="id > 1")) == [4]
     table.delete("id = 4", mode="erase")
     assert [batch for batch in query.batches(maxFilesPerTrigger="1") if batch] == [[5], [6]]
+
+
+def test_a_merge_of_a_branch_that_was_compacted_adds_its_own_rows(new_table: NewTable) -> None:
+    table = new_table(rows(1, 2), primary_key="id")
+    query = Query(table)
+    branch = table.branch("load")
+    branch.append(rows(3))
+    branch.compact(small_bytes=1 << 30)
+    branch.refresh().append(rows(4))
+    table.refresh().append(rows(5))  # so main cannot just become what the branch is
+    assert list(query.batches()) == [[1, 2, 5]]
+    table.merge("load")
+    assert list(query.batches()) == [[3, 4]]
+
+
+def test_a_query_that_was_stopped_within_a_version_does_not_go_on_with_changes(
+    follow: Callable[..., list[list[int]]], new_table: NewTable
+) -> None:
+    table = new_table(rows(1))
+    table.append(rows(2))
+    query = Query(table)
+    assert next(query.batches(maxFilesPerTrigger="1")) == [1]
+    options = read_options({"path": table.uri, "changeFeed": "true"})
+    state = load_state(table.uri)
+    stream = InlayFeedStream(options, state, feed_schema(state.snapshot.schema, None))
+    assert query.offset is not None
+    with pytest.raises(InvalidRequest, match="within a version whose rows it read"):
+        stream.latestOffset(query.offset, stream.getDefaultReadLimit())
+    assert list(query.batches()) == [[2]]
+    assert stream.latestOffset(query.offset, stream.getDefaultReadLimit())["version"] == 3
+
+
+def test_a_branch_that_was_made_again_is_another_one(new_table: NewTable) -> None:
+    table = new_table(rows(1), primary_key="id")
+    table.branch("next").append(rows(2))
+    query = Query(table)
+    assert list(query.batches(ref="next")) == [[1, 2]]
+    table.refresh().drop_ref("next")
+    table.refresh().append(rows(3))
+    table.branch("next").append(rows(4))
+    with pytest.raises(VersionNotFound, match=r"branch 'next' of .* did not exist at version"):
+        next(query.batches(ref="next"))
 
 
 def test_what_an_earlier_release_began_to_read_is_read_to_its_end(new_table: NewTable) -> None:

@@ -30,6 +30,17 @@ def context_of(spark: SparkSession, verb: str) -> SparkContext:
     return context
 
 
+def activate(spark: SparkSession) -> None:
+    """Makes the session the active one of this thread, if that has none. Spark finds sources in Python that
+    are written to by the active session, and a thread that a program starts has none."""
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None or find_context(spark) is None:
+        return
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    if sessions.getActiveSession().isEmpty():
+        sessions.setActiveSession(spark._jsparkSession)
+
+
 def is_set(spark: SparkSession, name: str) -> bool:
     """Whether a setting of the session is true, in any spelling that Spark takes for it."""
     return str(spark.conf.get(name, "false")).strip().lower() == "true"

@@ -43,8 +43,9 @@ from inlay.parquet.read.reader import Ahead
 from inlay.plan.feed.feed import FeedUnit, Step
 from inlay.plan.feed.schema import reported_schema
 from inlay.plan.metadata.state import State
+from inlay.plan.refs.refs import MAIN
 from inlay.spark.batches import gathered
-from inlay.spark.connect import THREADS, bound, connect, load_state
+from inlay.spark.connect import THREADS, bound, connect, load_state, place, ref_of
 from inlay.spark.options import ReadOptions
 from inlay.spark.tasks import READ_AHEAD_BYTES
 from inlay.spark.types import arrow_for, column_ids, spark_schema, to_spark
@@ -158,13 +159,22 @@ class FeedReader:
 
 
 def of_table(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
-    """A stream's offset, which must be one in this table. Those of the first releases name none."""
-    found = {"table": table_id, **offset}
+    """A stream's offset, which must be one in this table and on this branch. Those of earlier releases name
+    no branch, the first ones no table either."""
+    ref = ref_of(uri) or MAIN
+    found = {"table": table_id, "ref": ref, **offset}
     if found["table"] != table_id:
         raise TableReplaced(
             f"{uri} is another table than the one that the stream has read so far",
             next_step="Start a new query, with a checkpoint of its own, to read it from its beginning",
             table=uri,
+        )
+    if found["ref"] != ref:
+        # What it has now and had not then is in versions that the stream has passed.
+        raise InvalidRequest(
+            f"the stream has read {found['ref']!r} of {place(uri)} so far, and is now to read {ref!r}",
+            next_step="Start a new query, with a checkpoint of its own, or set the option ref back",
+            table=place(uri),
         )
     return found
 
@@ -206,8 +216,8 @@ class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
 
 
 class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Offsets are `{"table": id, "version": v, "first": …}`: read up to version v of the table; `first`:
-    the rows of v are still to be read."""
+    """Offsets are `{"table": id, "ref": branch, "version": v, "first": …}`: read up to version v;
+    `first`: the rows of v are still to be read."""
 
     def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
         if options.version is not None or options.as_of_us is not None:
@@ -225,10 +235,17 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return self._offset(self._newest(), first=True)
 
     def _offset(self, version: int, *, first: bool = False) -> dict[str, Any]:
-        return {"table": self._feed.table_id, "version": version, "first": first}
+        ref = ref_of(self._feed.options.uri) or MAIN
+        return {"table": self._feed.table_id, "ref": ref, "version": version, "first": first}
 
     def _checked(self, offset: dict[str, Any]) -> dict[str, Any]:
-        return of_table(offset, self._feed.table_id, self._feed.options.uri)
+        found = of_table(offset, self._feed.table_id, self._feed.options.uri)
+        if found.get("after") or found.get("files"):
+            raise InvalidRequest(
+                "the stream was stopped within a version whose rows it read: changes come by whole ones",
+                next_step="Let it end that version without changeFeed, or start a new query",
+            )
+        return found
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._feed.options.max_files is not None:

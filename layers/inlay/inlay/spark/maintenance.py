@@ -35,6 +35,7 @@ from inlay.ops.maintain.units import (
     Failure,
     Run,
     Work,
+    at_fault,
     run_units,
     with_entries,
 )
@@ -236,7 +237,8 @@ class _Waves:
         done = self._done[work.inputs]
         if isinstance(done, InlayError):
             # As in `run_units`: the object is the problem, and this run does not try it again.
-            self._tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
+            self._tries.subtract(work.inputs)
+            self._tries.update(dict.fromkeys(at_fault(work, done), MAX_TRIES))
             raise done
         return done
 

@@ -36,10 +36,11 @@ from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
 from inlay.spark.conditions import attribute, default_of
 from inlay.spark.connect import at_ref, bound
+from inlay.spark.context import activate
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import has_twins, named_as_in, spark_schema
-from inlay.spark.writer import WriteJob, plan_write
+from inlay.spark.writer import OWN_REQUEST, WriteJob, plan_write
 from inlay.storage.base import Location
 from inlay.storage.metered import Usage
 
@@ -105,7 +106,8 @@ def append(
     native: Native = "auto",
 ) -> WriteResult:
     """Append a DataFrame's rows in one commit. `ref` is a branch; with a `request_id` it is done once,
-    however often it is asked for; with a `table_id` only to the table of this id (`TableReplaced`).
+    however often it is asked for, and without one a DataFrame without rows commits nothing; with a
+    `table_id` only to the table of this id (`TableReplaced`).
 
     Columns are matched by name, in any case; nullable ones may be missing. Spark's own Parquet writer
     writes, or the source where `why_by_source` says so and with `native="never"`; the rows are the same.
@@ -115,7 +117,7 @@ def append(
     if native not in ("auto", "never"):
         raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
     uri = at_ref(uri, ref)
-    identity = request_id or str(uuid.uuid4())
+    identity = request_id or f"{OWN_REQUEST}{uuid.uuid4()}"
     options = WriteOptions(uri=uri, request_id=identity, table_id=table_id)
     loaded, job = plan_write(options, frame.schema, overwrite=False)
     ctx = bound(uri, job.table_id)
@@ -125,14 +127,17 @@ def append(
     if native == "auto" and not _why_by_source(frame, loaded.snapshot):
         root = hadoop_root(frame.sparkSession, uri, keys.POINTER)
     if root is None:
+        activate(frame.sparkSession)
         writer = frame.write.format("inlay").mode("append").option("tableId", job.table_id)
         writer.option("requestId", identity).save(uri)
         return _result(ctx, job)
     with _written(frame, ctx, root, loaded) as files:
 
-        def plan(base: LoadedTable) -> Change:
+        def plan(base: LoadedTable) -> Change | None:
             check_same_schema(ctx, loaded, base)
             added = take_over(ctx, files, base, event=job.request.token)
+            if not added and not job.named:
+                return None
             return Change(
                 operation="append",
                 request=job.request,
@@ -206,6 +211,8 @@ def _result(ctx: Context, job: WriteJob) -> WriteResult:
     """What the source has committed, found by its request."""
     loaded = load_pointer(ctx)
     _, done = already_applied(ctx, loaded, job.request)
+    if done is None and not job.named:  # no rows
+        return WriteResult(operation="append", committed=False, version=loaded.snapshot.version)
     version = loaded.snapshot.version if done is None else done.version or loaded.snapshot.version
     commit = load_version(ctx, loaded.pointer, version).commit
     return WriteResult(

@@ -21,6 +21,7 @@ from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.spark.api import read
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import connect
+from inlay.spark.context import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -112,6 +113,7 @@ def log_deletes(
         create(connect(log), schema, sort_by=columns[:1])
     if found.deletes:
         gone = newest.where(DELETED).select(*map(quoted, columns)).coalesce(tasks(found.deletes))
+        activate(gone.sparkSession)
         gone.write.format("inlay").mode("append").save(log)
 
 

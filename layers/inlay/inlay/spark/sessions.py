@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from inlay.spark.context import find_context
+from inlay.spark.context import activate, find_context
 from inlay.spark.java import java_home
 from inlay.spark.sql import register_function
 
@@ -46,10 +46,12 @@ _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def register(spark: SparkSession) -> None:
-    """Registers the format "inlay" where `pyspark_inlay` was not found, and `inlay(…)` in SQL."""
+    """Registers the format "inlay" where `pyspark_inlay` was not found, and `inlay(…)` in SQL; in a
+    thread of a program's own, lets Spark find the format there."""
     from inlay.spark.source import InlayDataSource
 
     spark.dataSource.register(InlayDataSource)
+    activate(spark)
     if find_context(spark) is not None:
         register_function(spark)
 
@@ -58,15 +60,23 @@ def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
     """The session of this process, with Inlay registered: the existing one, that of spark-submit, or else a
     new one on this machine (`local_session`), whose workers use this Python even where its environment is
     not activated."""
-    from pyspark.sql import SparkSession
-
-    there = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
-    if not there:
+    found = _existing()
+    if found is None:
         return local_session(app=app, master=master or "local[*,3]", quick_start=False)
-    found = SparkSession.builder.getOrCreate()
     # Sources that came with --py-files are not always discovered.
     register(found)
     return found
+
+
+def _existing() -> SparkSession | None:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        # Not the active one alone: a thread that a program starts has none.
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return SparkSession.builder.getOrCreate() if _SUBMITTED in os.environ else None
 
 
 def local_session(

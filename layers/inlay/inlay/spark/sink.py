@@ -49,7 +49,8 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
     def __init__(self, options: WriteOptions, data: StructType, *, overwrite: bool) -> None:
         if overwrite or options.replace_where is not None or options.partitions is not None:
             raise InvalidRequest(
-                "a stream only appends", next_step='Use outputMode("append") or "update"'
+                "a stream only appends",
+                next_step='Use outputMode("append"), or MergeSink for rows that replace others',
             )
         if options.request_id is not None:
             raise InvalidRequest(

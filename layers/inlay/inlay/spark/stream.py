@@ -13,6 +13,7 @@ An offset states what has been read:
     {"version": 7, "first": true, "after": [5, "data/…"], …}    the live rows at version 7, up to this file
 
 and of which table, by its id: versions of another one at its place are other versions (`TableReplaced`).
+The branch is in it for the same reason (`ref`).
 
 Files of a step are read in the order in which they were added, those of one commit by key. A query may go
 on with another `where`, and an erasure hides files: so an offset names the last file, which has its place
@@ -41,16 +42,16 @@ from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.feed.changes import plan_steps
-from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_seen
+from inlay.ops.feed.changes import plan_steps, seen_at
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.read.scan import Scan
-from inlay.ops.refs.merge import MERGE
 from inlay.parse import parse_predicate
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import may_match
-from inlay.plan.scan.scan import FileTask
-from inlay.spark.connect import bound, connect, load_state
+from inlay.plan.refs.merge import MERGE
+from inlay.plan.refs.refs import MAIN
+from inlay.plan.scan.scan import FileTask, plan_scan
+from inlay.spark.connect import bound, connect, load_state, ref_of
 from inlay.spark.feed import StepPartition, of_table, step_of_units
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
@@ -71,6 +72,7 @@ class Offset:
     in the order of the entries, without those that were hidden or could not match."""
 
     table: str
+    ref: str
     version: int
     first: bool = False
     after: Place | None = None
@@ -100,12 +102,14 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options
         if options.start_version is not None:
-            return asdict(Offset(table=self._table_id, version=options.start_version - 1))
+            return asdict(self._at(options.start_version - 1))
         state = load_state(options.uri, as_of_us=options.start_us)
         # From a time on: rows that existed before are not included.
-        is_first = options.start_us is None
-        offset = Offset(table=self._table_id, version=state.snapshot.version, first=is_first)
-        return asdict(offset)
+        return asdict(self._at(state.snapshot.version, first=options.start_us is None))
+
+    def _at(self, version: int, *, first: bool = False) -> Offset:
+        ref = ref_of(self._options.uri) or MAIN
+        return Offset(table=self._table_id, ref=ref, version=version, first=first)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_files is not None:
@@ -178,7 +182,7 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         elif version > current.snapshot.version:
             return ()
         else:
-            state = State(load_seen(ctx, current.pointer, version))
+            state = State(seen_at(ctx, current.pointer, version))
         if offset.first:
             return Scan(ctx, state, where=self._where).plan.tasks
         snapshot = state.snapshot
@@ -187,14 +191,12 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             return self._compared(ctx, current.pointer, snapshot)
         if not commit.added_files or commit.branch != ctx.branch:
             return ()
-        evidence = Evidence.of_snapshot(snapshot)
-        return tuple(
-            FileTask(file=entry, schema=evidence.schemas[entry.schema_id], predicate=self._where)
-            for entry in load_entries(ctx, state).files()
-            if entry.sequence == version
-            and entry.data_change
-            and may_match(self._where, evidence.of(entry), entry.rows)
-        )
+        state = load_entries(ctx, state)
+        added = (f for f in state.files() if f.sequence == version and f.data_change)
+        # The version's own deletes are of earlier rows. Those of erasures opened since hide rows of these.
+        return plan_scan(
+            added, state.markers(), self._where, evidence=Evidence.of_snapshot(snapshot)
+        ).tasks
 
     def _compared(self, ctx: Context, table: Snapshot, snapshot: Snapshot) -> Sequence[Piece]:
         """What a version has that its predecessor had not. Its files may be older than the version."""
@@ -241,4 +243,4 @@ def _left(pieces: Sequence[Piece], offset: Offset) -> Sequence[Piece]:
 def _after(offset: Offset) -> Offset:
     """The end of the step of `offset`."""
     version = offset.version if offset.first else offset.version + 1
-    return Offset(table=offset.table, version=version)
+    return Offset(table=offset.table, ref=offset.ref, version=version)

@@ -49,6 +49,8 @@ from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_
 
 # The local property that identifies the query of a micro-batch's tasks.
 QUERY_ID = "sql.streaming.queryId"
+# Begins the request ids that `append` gives in place of the user's, to find its commit again.
+OWN_REQUEST = "append "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ def plan_write(
         names=tuple(named_as_in(snapshot.schema, data.names)),
         replaces=replaces,
         by_partition=by_partition,
-        named=options.request_id is not None,
+        named=not identity.startswith(OWN_REQUEST) and options.request_id is not None,
         done=before is not None,
     )
 

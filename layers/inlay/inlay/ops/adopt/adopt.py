@@ -232,13 +232,15 @@ class _Seen:
     """A data file as its footer describes it, read under columns of these names. `absent` are values, by
     field id, of columns that it lacks: it has to be written again with them, as has one whose statistics
     leave out rows of it (`denies`), and one with INT96 (`times`) where the table's column is another.
-    `stated` is what its partition says of columns that it has, where its footer does not show that."""
+    `stated` is what its partition says of columns that it has, where its footer does not show that;
+    `unproven` are columns that can be read only if its footer's statistics of them are true."""
 
     entry: DataFile
     fields: tuple[Field, ...]
     absent: Mapping[int, Value | None]
     times: Times
     stated: Mapping[int, ColumnStats]
+    unproven: frozenset[int] = frozenset()
     denies: bool = False
     footer: FooterOf | None = None  # until it is compared: there may be many files
 
@@ -280,7 +282,8 @@ def _look_at_all(
             _check_times(sources, seen)
         if seen.stated:
             _check_stated(sources, seen, snapshot.schema)
-        done = _compared(sources, seen, snapshot, compared, copy=copy) if compared else seen
+        columns = (*compared, *seen.unproven.difference(compared))
+        done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
         found.append(replace(done, footer=None))
         sources.ctx.progress("files", len(found), len(foreign.files))
     return found
@@ -330,15 +333,18 @@ def _compared(
         return seen
     executor = sources.ctx.executor
     recorded = Schema(0, seen.fields)
-    names = denied_rows(
-        sources.objects,
-        seen.entry,
-        recorded,
-        snapshot.schema,
-        compared,
-        executor,
-        footer=seen.footer,
-    )
+    try:
+        names = denied_rows(
+            sources.objects,
+            seen.entry,
+            recorded,
+            snapshot.schema,
+            compared,
+            executor,
+            footer=seen.footer,
+        )
+    except InlayError as error:
+        raise error.about(table=sources.root.uri, key=seen.uri) from None
     if names is not None and not copy:
         raise UnsupportedFile(
             f"its statistics leave out rows that it has (columns checked: {names})",
@@ -369,7 +375,7 @@ def _look(
     fields = tuple(f for f in fields if f.id not in absent)
     schema = Schema(0, fields)
     times = Times.of(described.footer, described.arrow, schema)
-    entry = entry_of(
+    entry, unproven = entry_of(
         described,
         key=file.uri,
         size=got.size,
@@ -391,7 +397,7 @@ def _look(
         for i, stats in _stated(entry, schema, spec, file.constants).items()
         if i in there and i not in shown_of and i not in times.ids and described.rows
     }
-    return _Seen(entry, fields, absent, times, stated, footer=described.footer_of(got))
+    return _Seen(entry, fields, absent, times, stated, unproven, footer=described.footer_of(got))
 
 
 def _stated(

@@ -200,7 +200,7 @@ def plan_steps(
         return
     first = max(since, 1)
     versions: Sequence[int] = (first, to.version) if at_once else range(first, to.version + 1)
-    snapshots = ctx.map(lambda v: to if v == to.version else _seen(ctx, table, v), versions)
+    snapshots = ctx.map(lambda v: to if v == to.version else seen_at(ctx, table, v), versions)
     before = State(next(snapshots)) if since else None
     for snapshot in snapshots:
         after = State(snapshot, retain(before.contents if before else None, snapshot))
@@ -211,7 +211,8 @@ def plan_steps(
         before = State(snapshot, retain(after.contents, snapshot))
 
 
-def _seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
+def seen_at(ctx: Context, table: Snapshot, version: int) -> Snapshot:
+    """As `load_seen`. Raises `VersionNotFound` for a branch that is younger than the version."""
     try:
         return load_seen(ctx, table, version)
     except RefNotFound:

@@ -10,13 +10,13 @@ units are file rewrites (`ops.maintain.rewrite`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
-from inlay.errors import ConcurrentChange
+from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format.properties import Properties
 from inlay.ops.commit.base import recent_base
 from inlay.ops.context import Context
@@ -44,6 +44,7 @@ from inlay.plan.maintain.compaction import (
     worth_merging,
 )
 from inlay.plan.metadata.state import State
+from inlay.plan.scan.scan import FileTask
 
 # Memory for sorting a unit, per byte of its files: rows decode to about four times their size, and exist
 # twice while they are sorted.
@@ -235,15 +236,18 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
         layout = replace(layout, sort_by=order.columns if order.kind == "sort" else ())
         cluster = ctx.random.getrandbits(31)
     target = target_of(ctx, loaded.date_us)
-    outputs = tuple(
-        replace(
-            output,
-            sequence=loaded.snapshot.version,
-            data_change=False,
-            cluster=cluster,
+    try:
+        outputs = tuple(
+            replace(
+                output,
+                sequence=loaded.snapshot.version,
+                data_change=False,
+                cluster=cluster,
+            )
+            for output in write_files(target, batches, schema, layout)
         )
-        for output in write_files(target, batches, schema, layout)
-    )
+    except InvalidRequest as error:
+        raise error.about(key=_unwritable(ctx, ordered, columns)) from None
     return Done(
         unit=Unit(
             inputs=unit.inputs,
@@ -257,6 +261,17 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
         read_bytes=sum(f.size for f in entries),
         written_bytes=sum(f.size for f in outputs),
     )
+
+
+def _unwritable(ctx: Context, tasks: Sequence[FileTask], columns: Wanted) -> str | None:
+    """The first file with values that their columns do not have, as only other writers leave them."""
+    for task in tasks:
+        try:
+            for batch in read_tasks(ctx.objects, [task], columns, ctx.executor):
+                batch.validate(full=True)
+        except pa.ArrowInvalid:
+            return task.file.key
+    return None
 
 
 class _Counted:

@@ -143,7 +143,18 @@ def rewrite_task(
                 choice = replace(choice, method="rewrite", reason=reason, no_surgery=error.message)
                 output = _as_a_whole(ctx, loaded, task, looked)
         case _:
-            output = _as_a_whole(ctx, loaded, task, looked)
+            try:
+                output = _as_a_whole(ctx, loaded, task, looked)
+            except InvalidRequest as error:
+                # A value of another writer that its column's type does not have. Surgery copies its bytes,
+                # or keeps them bit for bit.
+                if strategy == "rewrite" or looked.footer is None:
+                    raise
+                reason = (
+                    f"it cannot be written as a whole ({error.message}): surgery is done instead"
+                )
+                choice = replace(choice, method="surgery", reason=reason)
+                output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
     snapshot = loaded.snapshot
     written_under = snapshot.schema_by_id(output.schema_id)
     spec_id, partition = partition_for_output(entry, task.schema, written_under, snapshot.specs)

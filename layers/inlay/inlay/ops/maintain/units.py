@@ -144,12 +144,15 @@ def run_units(
             while batch and not (carried_out and budget.is_over(ctx)):
                 for work, outcome in _at_once(ctx, run.loaded, perform, batch, budget):
                     begun.add(work.inputs)
-                    tries.update(work.inputs)
                     if isinstance(outcome, Failure):
-                        # Not again in this run: the object itself is the problem.
+                        # Not again in this run: the object itself is the problem. What was to be done with
+                        # the files beside it is planned again without it.
                         run.failures.append(outcome)
-                        tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
+                        bad = at_fault(work, outcome.error)
+                        known = known.difference(bad)
+                        tries.update(dict.fromkeys(bad, MAX_TRIES))
                         continue
+                    tries.update(work.inputs)
                     carried_out.append(outcome)
                     run.input_bytes += work.bytes
                     at = len(run.done) + len(carried_out)
@@ -212,7 +215,12 @@ def _try(
     except InlayError as error:
         if error.kind not in (ErrorKind.INPUT, ErrorKind.REBASE):
             raise
-        return Failure(work.inputs[0], error)
+        return Failure(at_fault(work, error)[0], error)
+
+
+def at_fault(work: Work, error: InlayError) -> tuple[str, ...]:
+    """The inputs that a unit failed by: the one that the error names; else it may be any of them."""
+    return (error.key,) if error.key in work.inputs else work.inputs
 
 
 def _affordable(works: Sequence[Work], run: Run, budget: Budget) -> list[Work]:

@@ -45,6 +45,7 @@ from inlay.plan.change import (
 )
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.merge import (
+    MERGE,
     MergePlan,
     contested_conflict,
     layout_conflict,
@@ -54,8 +55,6 @@ from inlay.plan.refs.merge import (
 from inlay.plan.refs.refs import ref_view
 from inlay.plan.scan.scan import FileTask
 
-# Not "merge": in the history that is a merge of rows by key.
-MERGE = "merge_branch"
 FAST_FORWARD = "fast_forward"
 
 

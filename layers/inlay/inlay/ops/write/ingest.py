@@ -182,6 +182,9 @@ class _Seen:
     stamp: tuple[Footer, Footer] | None = None  # its own footer, and the one with the table's ids
     recode: bool = False  # it should be stamped, but cannot be, or has times of another type
     times: Times = NO_TIMES  # its columns that are stored as INT96
+    unproven: frozenset[int] = (
+        frozenset()
+    )  # columns that can be read if its statistics of them are true
     group_bytes: int = 0  # its largest row group, decoded
     tail: FooterOf | None = None  # its footer as it was read; of a small object all of it
     # The names its content is remembered by. An event without a version id names the current version by
@@ -448,7 +451,7 @@ def _look(
     Declared.of(snapshot).check_file(described.arrow)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     times = Times.of(described.footer, described.arrow, snapshot.schema)
-    entry = entry_of(
+    entry, unproven = entry_of(
         described,
         key="",
         size=got.size,
@@ -482,6 +485,7 @@ def _look(
         stamp=stamp,
         recode=recode,
         times=times,
+        unproven=unproven,
         group_bytes=largest_group(described.footer),
         tail=described.footer_of(got),
         names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
@@ -524,7 +528,7 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
     snapshot = batch.loaded.snapshot
     compared = compared_columns(snapshot)
     for position, seen in list(batch.seen.items()):
-        if not seen.times and not compared:
+        if not seen.times and not compared and not seen.unproven:
             continue
 
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
@@ -547,6 +551,7 @@ def _checked(
     """To be written again if its statistics leave out rows. Raises `UnsupportedFile`."""
     if seen.times:
         _check_times(ctx, seen, adopt, snapshot)
+    compared = (*compared, *seen.unproven.difference(compared))
     # What is cut is read, and written with statistics of its own.
     if not compared or seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
         return seen

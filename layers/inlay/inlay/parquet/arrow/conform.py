@@ -10,7 +10,7 @@ others have ids of other tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -52,15 +52,16 @@ def check_fits(
     *,
     evidence: Evidence = _no_evidence,
     extra_columns: bool = False,
-) -> None:
+) -> frozenset[int]:
     """Raises SchemaMismatch unless every file of this Arrow schema can be read as `schema`.
 
     Order does not matter; columns that are nullable or have a default may be absent. `evidence` gives the
     footer's statistics of a field: a nullable column fits a required one if its null count is 0, and a
-    coarser timestamp fits one in nanoseconds if its bounds do. `extra_columns` True allows columns that the
-    table lacks; they are then never read.
+    coarser timestamp fits one in nanoseconds if its bounds do. Returns the ids of these fields: they can be
+    read only if that evidence is true. `extra_columns` True allows columns that the table lacks; they are
+    then never read.
     """
-    _check_fields(list(arrow), schema.fields, (), evidence, extra_columns)
+    return frozenset(_check_fields(list(arrow), schema.fields, (), evidence, extra_columns))
 
 
 def check_names(arrow: pa.Schema, schema: Schema) -> None:
@@ -108,19 +109,19 @@ def _known_by_name(
 
 def _check_fields(
     found: list[pa.Field], wanted: tuple[Field, ...], path: Path, evidence: Evidence, extra: bool
-) -> None:
+) -> Iterator[int]:
     by_name = _known_by_name(found, wanted, path, extra=extra)
     for field in wanted:
         source = by_name.get(field.name)
         if source is not None:
-            _check_field(source, field, (*path, field.name), evidence, extra)
+            yield from _check_field(source, field, (*path, field.name), evidence, extra)
         elif not field.nullable and field.default is None:
             raise _missing((*path, field.name))
 
 
 def _check_field(
     source: pa.Field, field: Field, path: Path, evidence: Evidence, extra: bool
-) -> None:
+) -> Iterator[int]:
     if source.nullable and not field.nullable:
         stats = evidence(field.id)
         if stats is None or stats.null_count != 0:
@@ -128,25 +129,26 @@ def _check_field(
                 f"column {'.'.join(path)!r} may hold nulls in the data, but is required in the table",
                 next_step="Fill the nulls and declare the column not null, or make it nullable",
             )
+        yield field.id
     arrow = plain_type(source.type)
     match field.type:
         case Struct(fields) if pa.types.is_struct(arrow):
             children = [arrow.field(i) for i in range(arrow.num_fields)]
-            _check_fields(children, fields, path, evidence, extra)
+            yield from _check_fields(children, fields, path, evidence, extra)
         case ListOf(element) if is_list(arrow):
-            _check_field(arrow.value_field, element, (*path, "element"), evidence, extra)
+            yield from _check_field(arrow.value_field, element, (*path, "element"), evidence, extra)
         case MapOf(key, value) if pa.types.is_map(arrow):
-            _check_field(arrow.key_field, key, (*path, "key"), evidence, extra)
-            _check_field(arrow.item_field, value, (*path, "value"), evidence, extra)
+            yield from _check_field(arrow.key_field, key, (*path, "key"), evidence, extra)
+            yield from _check_field(arrow.item_field, value, (*path, "value"), evidence, extra)
         case Primitive() as target:
-            _check_leaf(arrow, field, target, path, evidence)
+            yield from _check_leaf(arrow, field, target, path, evidence)
         case _:
             raise _mismatch(path, source.type, field)
 
 
 def _check_leaf(
     arrow: pa.DataType, field: Field, target: Primitive, path: Path, evidence: Evidence
-) -> None:
+) -> Iterator[int]:
     if pa.types.is_null(arrow):
         return  # nothing but nulls; nullability was checked
     source = primitive_from_arrow(arrow)
@@ -162,8 +164,10 @@ def _check_leaf(
             next_step="Correct them, or give the column a wider type",
         )
     gets_nanoseconds = source.unit != target.unit == "ns" and target.name != "time"
-    if gets_nanoseconds and len(bounds) < 2:
-        raise _mismatch(path, arrow, field)
+    if gets_nanoseconds:
+        if len(bounds) < 2:
+            raise _mismatch(path, arrow, field)
+        yield field.id
 
 
 def _within(path: Path) -> str:

@@ -37,6 +37,7 @@ from inlay.parquet.footer.footer import (
     Leaf,
     decode_footer,
     is_decimal,
+    refuse_elsewhere,
     trailer,
 )
 from inlay.parquet.footer.thrift import STRUCT, Items, encode_struct, unpack
@@ -115,9 +116,11 @@ def _compared_as_bytes(footer: Footer) -> Iterator[ColumnChunk]:
 
 
 def check_chunks(footer: Footer) -> None:
-    """Raises `UnreadableFile` if a chunk's metadata contradicts its column."""
+    """Raises `UnreadableFile` if a chunk's metadata contradicts its column, `UnsupportedFile` if it is in
+    another file: pyarrow would take what is at its offsets in this one."""
     for group in footer.row_groups:
         for leaf in footer.leaves:
+            refuse_elsewhere(group.column(leaf.index))
             fault = _chunk_fault(leaf, group.column(leaf.index))
             if fault:
                 raise UnreadableFile(f"column {'.'.join(leaf.path)!a}: {fault}")

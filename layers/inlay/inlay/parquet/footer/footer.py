@@ -318,6 +318,12 @@ _NOT_NEGATIVE = (Meta.VALUES, Meta.UNCOMPRESSED, Meta.COMPRESSED, Meta.DATA_PAGE
 _REQUIRED_IN_META = frozenset({Meta.TYPE, Meta.PATH, Meta.CODEC, *_NOT_NEGATIVE})
 
 
+def refuse_elsewhere(chunk: ColumnChunk) -> None:
+    """Raises `UnsupportedFile` for a chunk that is in another file. Some writers state an empty path."""
+    if chunk.tree.get(Chunk.FILE_PATH):
+        raise UnsupportedFile("a column chunk is in another file", next_step=RECODE)
+
+
 def is_decimal(element: Struct) -> bool:
     return (
         Logical.DECIMAL in element.get(Element.LOGICAL, {})

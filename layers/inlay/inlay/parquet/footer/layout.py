@@ -23,7 +23,14 @@ from typing import NamedTuple
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.fields import Chunk, Meta
-from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, Leaf
+from inlay.parquet.footer.footer import (
+    MAGIC,
+    RECODE,
+    ColumnChunk,
+    Footer,
+    Leaf,
+    refuse_elsewhere,
+)
 from inlay.parquet.footer.pages import is_bloom_length
 
 
@@ -157,8 +164,7 @@ def _regions_of(
 def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str | None:
     """What is wrong with a column chunk's entry in the footer."""
     meta = chunk.meta
-    if chunk.tree.get(Chunk.FILE_PATH):
-        raise UnsupportedFile("a column chunk is in another file", next_step=RECODE)
+    refuse_elsewhere(chunk)
     if meta[Meta.PATH] != path or meta[Meta.TYPE] != leaf.type:
         return "does not match the schema"
     if leaf.repetition_level == 0 and meta[Meta.VALUES] != rows:

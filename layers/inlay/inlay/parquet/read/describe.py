@@ -106,9 +106,10 @@ def entry_of(
     stats_columns: Sequence[int],
     event: str | None = None,
     extra_columns: bool = False,
-) -> DataFile:
-    """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`, for columns that the
-    table lacks unless `extra_columns`, and `UnsupportedType`."""
+) -> tuple[DataFile, frozenset[int]]:
+    """The entry of an object whose columns fit `schema`, and the ids of those that fit only if the footer's
+    statistics of them are true. Raises `SchemaMismatch`, for columns that the table lacks unless
+    `extra_columns`, and `UnsupportedType`."""
     with reading(key):
         columns = locate_columns(described.arrow, schema)
         # Columns the file does not have are useful as well: they are all NULL.
@@ -124,9 +125,9 @@ def entry_of(
         )
     located = [leaf for top in columns.tops.values() for leaf in top.leaves]
     check_parquet_types(described.metadata.schema, located)
-    check_fits(described.arrow, schema, evidence=whole.get, extra_columns=extra_columns)
+    unproven = check_fits(described.arrow, schema, evidence=whole.get, extra_columns=extra_columns)
     stats = recorded_stats({i: whole[i] for i in stats_columns if i in whole})
-    return replace(entry, stats=stats, event=event)
+    return replace(entry, stats=stats, event=event), unproven
 
 
 def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> Partition | None:

@@ -28,6 +28,7 @@ from inlay.plan.feed.schema import reading_schema
 from inlay.plan.metadata.state import State, live_files, live_markers
 from inlay.plan.metadata.tree import Nodes, open_tree
 from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.refs.merge import MERGE
 from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate
 from inlay.plan.scan.scan import FileTask, plan_scan, segment_may_match
 
@@ -119,7 +120,9 @@ def plan_step(
     come = [f for key, f in files.come.items() if key not in moved]
 
     newest = after.snapshot  # it has every schema and spec of the older one
-    old_rows = [f for f in come if not _is_new(f, newest)]
+    # What was compacted on a branch is new to main, and may hold rows of the files that it replaces.
+    mixed = newest.commit.operation == MERGE and bool(gone)
+    old_rows = [f for f in come if mixed or not _is_new(f, newest)]
     need_before = before.missing_markers() if gone or kept_before else ()
     need_after = after.missing_markers() if old_rows or kept_after else ()
     if need_before or need_after:
@@ -138,7 +141,7 @@ def plan_step(
     come_tasks = planner.tasks(come, all_after, predicate)
     units = [
         *planner.lost(kept_before, all_before, kept_after, all_after, predicate),
-        *_paired(gone_tasks, come_tasks, newest, planner.evidence),
+        *_paired(gone_tasks, come_tasks, newest, planner.evidence, mixed=mixed),
     ]
     commit = after.snapshot.commit
     return Step(
@@ -311,9 +314,14 @@ class _Planner:
 
 
 def _paired(
-    gone: list[FileTask], come: list[FileTask], after: Snapshot, evidence: Evidence
+    gone: list[FileTask],
+    come: list[FileTask],
+    after: Snapshot,
+    evidence: Evidence,
+    *,
+    mixed: bool,
 ) -> list[FeedUnit]:
-    """Removed files with the files that replaced them."""
+    """Removed files with the files that replaced them. `mixed`: any file may hold rows of removed ones."""
     units: list[FeedUnit] = []
     by_key = {task.file.key: task for task in gone}
     rest: list[FileTask] = []
@@ -321,7 +329,7 @@ def _paired(
         origin = by_key.pop(task.file.origin, None) if task.file.origin is not None else None
         if origin is not None:
             units.append(FeedUnit((origin,), (task,)))
-        elif _is_new(task.file, after):
+        elif not mixed and _is_new(task.file, after):
             units.append(FeedUnit((), (task,)))
         else:
             rest.append(task)

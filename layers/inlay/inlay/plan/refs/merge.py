@@ -36,6 +36,9 @@ from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.schema_conflicts import fields_of_marker, why_unreadable
 
+# The operation. Not "merge": in the history that is a merge of rows by key.
+MERGE = "merge_branch"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
