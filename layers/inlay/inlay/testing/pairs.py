@@ -77,7 +77,9 @@ REPLACING = frozenset(
     )
 )
 UPDATES = frozenset(("update tombstone", "update vector", "update rewrite"))
-DELETES = frozenset(("delete range", "delete where", "delete keys", "delete rows", "erase"))
+# What gives files vectors: publishing settles deletes first.
+VECTORS = frozenset(("delete rows", "publish"))
+DELETES = VECTORS | {"delete range", "delete where", "delete keys", "erase"}
 ARRIVALS = frozenset(("append", "ingest", "upsert", "partial upsert"))
 # What moves the boundary of garbage collection to now: uploads that began before are refused.
 BOUNDARY = frozenset(("erase", "erase steps"))
@@ -202,12 +204,12 @@ def _delete_rows(sim: Simulation, number: int) -> Operation:
 
 @operation
 def _delete_surgery(sim: Simulation, number: int) -> Operation:
-    return _delete(sim, number, "surgery", REPLACING | UPDATES | BOUNDARY | {"delete rows"})
+    return _delete(sim, number, "surgery", REPLACING | UPDATES | BOUNDARY | VECTORS)
 
 
 @operation
 def _delete_rewrite(sim: Simulation, number: int) -> Operation:
-    return _delete(sim, number, "rewrite", REPLACING | UPDATES | BOUNDARY | {"delete rows"})
+    return _delete(sim, number, "rewrite", REPLACING | UPDATES | BOUNDARY | VECTORS)
 
 
 @operation
