@@ -118,7 +118,7 @@ def test_requests_are_one_for_each_file_and_few_beside(tmp_path: Path, files: in
         "head": 1,  # is there a table?
         "list": 4,  # archives? A Delta log? Metadata of the hint's version, of the next?
         "get": files + 4,  # footers; version hint, metadata, manifest list, manifest
-        "put": 1,
+        "put": 2,  # the pointer; once under a condition that cannot hold, to learn that it is kept
     }
 
 
