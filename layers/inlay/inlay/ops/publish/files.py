@@ -61,8 +61,8 @@ def _retired(snapshot: Snapshot) -> frozenset[int]:
 
 
 def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset[int]) -> Verdict:
-    source = ctx.objects.source(entry.key, entry.size, entry.etag)
     try:
+        source = ctx.objects.source(entry.key, entry.size, entry.etag)
         got = read_tail(
             source.store, Location(source.store.scheme, source.store.bucket, source.key)
         )
@@ -88,8 +88,7 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset
     except UnsupportedFile as error:
         return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
     except InlayError as error:
-        # Of the file; credentials that have expired are not, nor a server that fails.
-        if error.kind not in (ErrorKind.INPUT, ErrorKind.REBASE):
+        if not is_of_the_file(error):
             raise
         return Verdict(reason=error.message)
     if same:
@@ -102,6 +101,11 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset
             "adopt its table, with copy"
         )
     return Verdict(stamp=True)
+
+
+def is_of_the_file(error: InlayError) -> bool:
+    """Whether a file itself is the obstacle; credentials that have expired are not, nor a server that fails."""
+    return error.kind in (ErrorKind.INPUT, ErrorKind.REBASE)
 
 
 def _has_row_ids(footer: Footer) -> bool:
