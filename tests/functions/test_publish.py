@@ -95,7 +95,7 @@ def test_the_age_of_what_is_published_is_a_metric(
 def test_a_file_that_cannot_be_read_makes_a_table_unpublishable_and_no_dead_letters(
     functions: Functions,
 ) -> None:
-    """The owner of an adopted file put another in its place: each swap of the pointer, and each round, would bury a message."""
+    """The owner of an adopted file overwrote it: each commit, and each round, would bury a message."""
     table = orders(functions, **{"publish.format": "v3"})
     functions.store.at("theirs").put("x.parquet", ORDERS)
     table.ingest(["memory://theirs/x.parquet"], adopt=True)

@@ -104,7 +104,7 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset
 
 
 def is_of_the_file(error: InlayError) -> bool:
-    """Whether a file itself is the obstacle; credentials that have expired are not, nor a server that fails."""
+    """Whether a file itself is the obstacle, not credentials that have expired or a server that fails."""
     return error.kind in (ErrorKind.INPUT, ErrorKind.REBASE)
 
 
