@@ -72,8 +72,8 @@ class _Retired:
 
 
 def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired) -> Verdict:
-    source = ctx.objects.source(entry.key, entry.size, entry.etag)
     try:
+        source = ctx.objects.source(entry.key, entry.size, entry.etag)
         got = read_tail(
             source.store, Location(source.store.scheme, source.store.bucket, source.key)
         )
@@ -99,8 +99,7 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired)
     except UnsupportedFile as error:
         return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
     except InlayError as error:
-        # Of the file; credentials that have expired are not, nor a server that fails.
-        if error.kind not in (ErrorKind.INPUT, ErrorKind.REBASE):
+        if not is_of_the_file(error):
             raise
         return Verdict(reason=error.message)
     if same:
@@ -113,6 +112,11 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired)
             "adopt its table, with copy"
         )
     return Verdict(stamp=True)
+
+
+def is_of_the_file(error: InlayError) -> bool:
+    """Whether a file itself is the obstacle, not credentials that have expired or a server that fails."""
+    return error.kind in (ErrorKind.INPUT, ErrorKind.REBASE)
 
 
 def _has_row_ids(footer: Footer) -> bool:
