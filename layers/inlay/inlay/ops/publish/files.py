@@ -46,7 +46,7 @@ def check_files(
     ctx: Context, snapshot: Snapshot, entries: Iterable[DataFile]
 ) -> Mapping[str, Verdict]:
     """By key, the files that do not pass."""
-    retired = _retired(snapshot)
+    retired = _Retired.of(snapshot)
 
     def judge(entry: DataFile) -> tuple[str, Verdict]:
         return entry.key, _judge(ctx, snapshot, entry, retired)
@@ -54,13 +54,24 @@ def check_files(
     return {key: v for key, v in ctx.map(judge, entries) if v != Verdict()}
 
 
-def _retired(snapshot: Snapshot) -> frozenset[int]:
-    """Field ids that no column has or gets: those that a table that was adopted had dropped before."""
-    ids = {field.id for schema in snapshot.schemas for _, field in schema.walk()}
-    return frozenset(range(1, snapshot.last_field_id + 1)) - ids
+@dataclass(frozen=True, slots=True)
+class _Retired:
+    """Field ids that no column has or gets: those that a table that was adopted had dropped before. They
+    may be billions."""
+
+    last: int
+    used: frozenset[int]
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> _Retired:
+        ids = (field.id for schema in snapshot.schemas for _, field in schema.walk())
+        return _Retired(snapshot.last_field_id, frozenset(ids))
+
+    def __contains__(self, found: object) -> bool:
+        return isinstance(found, int) and 1 <= found <= self.last and found not in self.used
 
 
-def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset[int]) -> Verdict:
+def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired) -> Verdict:
     try:
         source = ctx.objects.source(entry.key, entry.size, entry.etag)
         got = read_tail(
@@ -83,7 +94,7 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset
             recorded,
             views=entry.adopted,
             foreign=foreign,
-            retired=retired if entry.adopted else frozenset(),
+            retired=retired if entry.adopted else (),
         )
     except UnsupportedFile as error:
         return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
