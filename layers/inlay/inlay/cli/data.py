@@ -24,6 +24,7 @@ from inlay.cli.delimited import INFER_ROWS, CsvFile, TextFormat, TextSink, write
 from inlay.cli.json_objects import JsonFile
 from inlay.cli.values import json_rows, to_line
 from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.arrow.words import words_of
 
@@ -78,6 +79,7 @@ def read_files(
     JSON file lacks, all must lack."""
     readers = [read_file(path, schema, text, even=even) for path in paths]
     for path, reader in zip(paths, readers, strict=True):
+        check_folders(Path(path).absolute().as_posix(), reader.schema.names, schema.names)
         if set(reader.schema.names) != set(readers[0].schema.names):
             raise SchemaMismatch(
                 f"{path} has other columns than {paths[0]}",
