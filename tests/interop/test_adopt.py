@@ -420,6 +420,37 @@ def test_a_column_that_stands_only_in_metadata_needs_a_copy(tmp_path: Path) -> N
     assert not made.verify().findings
 
 
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        ("float", 0.1, 0.10000000149011612),
+        ("float", 1e-45, 1.401298464324817e-45),
+        ("double", 0.1, 0.1),
+    ],
+)
+def test_defaults_of_floats_are_rounded_as_the_file_would_have_them(
+    tmp_path: Path, kind: str, default: float, value: float
+) -> None:
+    def edit(found: dict[str, Any]) -> None:
+        field = {"id": 3, "name": "f", "type": kind, "required": False, "initial-default": default}
+        found["schemas"][-1]["fields"].append(field)
+        found["last-column-id"] = 3
+
+    published(tmp_path / "a", files=1)
+    made = adopt(edited(tmp_path / "a", edit), tmp_path / "b")
+    assert set(made.scan().to_arrow()["f"].to_pylist()) == {value}
+
+
+def test_manifests_in_an_unknown_codec_are_refused_by_name(tmp_path: Path) -> None:
+    published(tmp_path / "a", files=1)
+    [listed] = (tmp_path / "a" / "metadata").glob("inlay-l-*.avro")
+    listed.write_bytes(listed.read_bytes().replace(b"\x0edeflate", b"\x12zstandard"))
+    with pytest.raises(UnsupportedTable, match="'zstandard'") as refused:
+        adopt(tmp_path / "a", tmp_path / "b")
+    assert "deflate" in str(refused.value)
+    assert not inlay.exists(tmp_path / "b")
+
+
 def _without(root: Path, name: str) -> Iceberg:
     """The published table, whose files have a column no longer."""
     version = (root / "metadata" / "version-hint.text").read_text()
