@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import math
+import os
 import sys
 import uuid
 from collections.abc import Iterator
@@ -165,6 +166,47 @@ def test_names_of_columns_lose_blanks_and_are_made_where_they_lack() -> None:
 def test_utf_16_is_told_by_its_mark() -> None:
     path = written("a.csv", "id,name,note\n1,Zoë,x\n".encode("utf-16"))
     assert rows(path, TEXT)[0]["name"] == "Zoë"
+    path = written("a.jsonl", '{"id": 1, "name": "Zoë"}\n'.encode("utf-16"))
+    assert rows(path, TEXT)[0]["name"] == "Zoë"
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
+def test_the_name_of_a_file_need_not_be_utf_8(kind: str) -> None:
+    table = pa.table({"id": [1], "name": ["a"], "note": ["b"]})
+    path = os.fsdecode(b"caf\xe9." + kind.encode())
+    try:
+        Path(path).touch()
+    except OSError:
+        pytest.skip("this file system takes names of UTF-8 only")
+    if kind == "arrow":
+        with Path(path).open("wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
+            file.write_table(table)
+    else:
+        write_file(table.to_reader(), path)
+    assert rows(path, TEXT) == table.to_pylist()
+
+
+def test_a_pipe_is_read_once() -> None:
+    """What a shell makes of `<(zcat a.csv.gz)`."""
+    read, write = os.pipe()
+    os.write(write, b"id,name\n1,a\n2,b\n")
+    os.close(write)
+    found = rows(f"/dev/fd/{read}", TEXT, format="csv")
+    os.close(read)
+    assert [row["name"] for row in found] == ["a", "b"]
+
+
+def test_a_folder_is_no_file() -> None:
+    Path("d.csv").mkdir()
+    with pytest.raises(InvalidRequest, match="is a folder"):
+        rows("d.csv", TEXT)
+    with pytest.raises(InvalidRequest, match="is a folder"):
+        write_file(TEXT.empty_table().to_reader(), "d.csv")
+
+
+def test_the_system_says_why_a_file_cannot_be_written() -> None:
+    with pytest.raises(InvalidRequest, match=r"cannot write no/x\.csv: No such file or directory"):
+        write_file(TEXT.empty_table().to_reader(), "no/x.csv")
 
 
 # -- numbers that do not fit ----------------------------------------------------------------------
@@ -297,7 +339,13 @@ def test_another_delimiter_is_told() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"delimiter": "ab"}, {"encoding": "klingon"}, {"format": "xlsx"}, {"delimiter": '"'}],
+    [
+        {"delimiter": "ab"},
+        {"encoding": "klingon"},
+        {"encoding": "rot13"},
+        {"format": "xlsx"},
+        {"delimiter": '"'},
+    ],
 )
 def test_options_without_a_meaning_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):

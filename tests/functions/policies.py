@@ -125,7 +125,7 @@ class Guard:
     acting: str = ""
     used: set[tuple[str, Grant]] = field(default_factory=set)
     denied: list[tuple[str, str, str]] = field(default_factory=list)
-    kms: bool = False
+    keys: Mapping[str, str] = field(default_factory=dict)  # bucket → the key it is encrypted with
     failing_parts: bool = False
 
     def ask(self, action: str, resource: str, prefix: str | None = None) -> None:
@@ -139,10 +139,11 @@ class Guard:
 
     def ask_object(self, action: str, bucket: str, key: str) -> None:
         self.ask(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}")
-        if self.kms and action in ("GetObject", "GetObjectVersion"):
-            self.ask("kms:Decrypt", KEY_ARN)
-        if self.kms and action == "PutObject":
-            self.ask("kms:GenerateDataKey", KEY_ARN)
+        key_arn = self.keys.get(bucket)
+        if key_arn and action in ("GetObject", "GetObjectVersion"):
+            self.ask("kms:Decrypt", key_arn)
+        if key_arn and action == "PutObject":
+            self.ask("kms:GenerateDataKey", key_arn)
 
     def unused(self) -> set[tuple[str, str, str]]:
         return {

@@ -16,7 +16,7 @@ from inlay.errors import StoreUnavailable
 from inlay.storage.memory import MemoryStore
 
 from .conftest import BUCKET, ORDERS, Functions, event
-from .test_landing import told
+from .test_landing import few, told
 
 
 def test_the_events_name_the_sample_file_by_its_etag() -> None:
@@ -254,3 +254,16 @@ def with_second_file(batch: dict[str, Any]) -> dict[str, Any]:
     (first,) = batch["Records"]
     body = first["body"].replace("ingest/orders/orders.parquet", "ingest/orders/second.parquet")
     return {"Records": [first, {**first, "messageId": "another", "body": body}]}
+
+
+def test_no_table_is_created_without_the_columns_that_stand_in_folders(
+    functions: Functions,
+) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    functions.invoke("ingest", told(functions, few(3), "ingest/orders/month=2/part-0.parquet"))
+    assert functions.queues.errors == ["SchemaMismatch"]
+    assert not inlay.exists(f"memory://{BUCKET}/tables/orders")
+    # With the table its owner has decided which columns there are.
+    functions.create_orders()
+    functions.invoke("ingest", told(functions, few(3), "ingest/orders/month=2/part-1.parquet"))
+    assert functions.rows() == 3

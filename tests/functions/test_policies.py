@@ -26,6 +26,7 @@ from .test_budgets import batch
 from .test_landing import few, told
 
 ADOPTED = "lake"
+ADOPTED_KEY_ARN = "arn:aws:kms:us-east-1:210987654321:key/lake"
 # What the event source mapping does with the function's role, not the function.
 POLLING = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
 ROUNDS = {
@@ -183,8 +184,10 @@ def actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
 
 
 def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch, *, bare: bool = False) -> Actor:
-    """`bare`: without a key of one's own and without Glue, as deployed by default."""
-    more = {} if bare else {"KmsKeyArn": KEY_ARN, "GlueDatabase": "lake"}
+    """`bare`: without keys of one's own and without Glue, as deployed by default."""
+    own = {"KmsKeyArn": KEY_ARN, "AdoptKmsKeys": ADOPTED_KEY_ARN, "GlueDatabase": "lake"}
+    more = {} if bare else own
+    keys = {} if bare else {BUCKET: KEY_ARN, ADOPTED: ADOPTED_KEY_ARN}
     template = load(AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*", Catalog="true", **more)
     for name, value in {
         "INLAY_ADOPT_FROM": f"arn:aws:s3:::{ADOPTED}/raw/*",
@@ -195,7 +198,7 @@ def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch, *, bare: bool 
         "INLAY_GLUE_DATABASE": more.get("GlueDatabase", ""),
     }.items():
         functions.set_variable(name, value)
-    return Actor(functions, Guard(policies(template), kms=not bare), monkeypatch)
+    return Actor(functions, Guard(policies(template), keys=keys), monkeypatch)
 
 
 class Late:
@@ -332,6 +335,10 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     # What a table of the same name left behind.
     functions.store.put("tables/shown/metadata/v99.metadata.json", b'{"table-uuid": "another"}')
     actor.failing("publish", {"table": "shown"})
+    # One whose adopted file has to be looked at.
+    theirs = inlay.create(f"memory://{BUCKET}/tables/theirs", schema())
+    theirs.ingest([f"memory://{ADOPTED}/raw/small.parquet"], adopt=True)
+    theirs.set_properties(**{"publish.format": "v3"})
     actor.round("publish")
     actor("catalog", event("catalog.tables"))
     shown.append(pq.read_table(pa.BufferReader(few(3, 600_000))))
@@ -401,6 +408,10 @@ def test_a_file_adopted_from_elsewhere_is_refused_by_name_and_fails_no_round(
     assert functions.queues.errors == ["NotGranted"]
     [letter] = [each for each in functions.queues.sent if each["QueueUrl"] == "dead-letters"]
     assert "AdoptFrom" in letter["MessageAttributes"]["InlayNextStep"]["StringValue"]
+    # Nor is it a fault of publishing: the table is one that cannot be published.
+    orders.refresh().set_properties(**{"publish.format": "v3"})
+    found = actor("publish", {"table": "orders"})["orders"]
+    assert "a location this deployment may not read" in found["unpublishable"]
     assert actor.guard.denied == []
 
 
@@ -433,6 +444,7 @@ def test_only_the_erase_queue_may_erase(functions: Functions) -> None:
         {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1", "Architecture": "arm64"},
         {"PermissionsBoundary": "arn:aws:iam::123456789012:policy/bound"},
         {"AdoptFrom": "arn:aws:s3:::a/*,arn:aws:s3:::b/*", "AlarmEmail": "a@example.com"},
+        {"AdoptFrom": "arn:aws:s3:::a/*", "AdoptKmsKeys": f"{ADOPTED_KEY_ARN},{ADOPTED_KEY_ARN}2"},
         {"GlueDatabase": "lake", "Catalog": "true"},
     ],
 )
@@ -449,7 +461,8 @@ def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
     if "GlueDatabase" in parameters:
         glue_arn = "arn:aws:glue:us-east-1:123456789012:"
         allowed |= {glue_arn + each for each in ("catalog", "database/lake", "table/lake/*")}
-    allowed |= set(filter(None, parameters.get("AdoptFrom", "").split(",")))
+    for name in ("AdoptFrom", "AdoptKmsKeys"):
+        allowed |= set(filter(None, parameters.get(name, "").split(",")))
     for grants in policies(template).values():
         for grant in grants:
             assert "*" not in grant.action

@@ -10,7 +10,7 @@ import pytest
 
 from inlay.format import keys
 
-from .conftest import Functions, event
+from .conftest import ORDERS, Functions, event
 
 
 def published(functions: Functions) -> Any:
@@ -90,3 +90,19 @@ def test_the_age_of_what_is_published_is_a_metric(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     [lag] = [each["PublishLagSeconds"][0] for each in lines if "PublishLagSeconds" in each]
     assert 43_199 < lag < 43_300
+
+
+def test_a_file_that_cannot_be_read_makes_a_table_unpublishable_and_no_dead_letters(
+    functions: Functions,
+) -> None:
+    """The owner of an adopted file overwrote it: each commit, and each round, would bury a message."""
+    table = orders(functions, **{"publish.format": "v3"})
+    functions.store.at("theirs").put("x.parquet", ORDERS)
+    table.ingest(["memory://theirs/x.parquet"], adopt=True)
+    table.delete("customer_id = 7")
+    functions.store.at("theirs").put("x.parquet", b"PAR1 is no more")
+    functions.replay("publish.pointer")
+    functions.round("publish.schedule")
+    assert functions.queues.dead == []
+    found = functions.invoke("publish", {"table": "orders"})["orders"]
+    assert "the deletes of a file cannot be settled" in found["unpublishable"]

@@ -21,7 +21,14 @@ from pyroaring import BitMap64
 
 import inlay
 from inlay.delta.log import Replay, choose_files
-from inlay.errors import CorruptTable, InlayError, NotGranted, UnsupportedFile, UnsupportedTable
+from inlay.errors import (
+    CorruptTable,
+    InlayError,
+    InvalidRequest,
+    NotGranted,
+    UnsupportedFile,
+    UnsupportedTable,
+)
 from inlay.format.puffin import encode_vector
 from inlay.table import Table
 
@@ -653,6 +660,160 @@ def test_letters_and_checkpoints_with_a_gap(tmp_path: Path) -> None:
     whole = f"{2:020}.checkpoint.parquet"
     found = choose_files([*names, half, whole, "_last_checkpoint", "x.crc"])
     assert (found.version, found.checkpoint, found.commits) == (3, (whole,), (names[2],))
+
+
+# Values of partition columns as the log may spell them: for each type what some writer writes, and what
+# only a lenient parser takes.
+SPELLED: dict[str, tuple[str, ...]] = {
+    "string": ("", 'a%20b/\u00fc \n\t"', "null", "__HIVE_DEFAULT_PARTITION__"),
+    "binary": ("", "ab"),
+    "integer": ("", "+5", "-0", "1_000", " 5", "\u0661\u0662", "5.0", "99999999999"),
+    "byte": ("-128", "200"),
+    "long": ("-9223372036854775808", "9223372036854775808"),
+    "boolean": ("true", "True", "1", ""),
+    "date": ("0001-01-01", "1582-10-10", "20240131", "2024-W05-3", "2024-1-5", "10000-01-01"),
+    "float": ("1.1", "-0.0", "NaN", "Infinity", "1_0.5", "1e39", "1.17549435E-38"),
+    "double": ("1e-320", "-Infinity", "0x10", "nan", ""),
+    "decimal(9,2)": ("-9999999.99", "0.05", "1_0.05", "99999999.99", "NaN", "\u0661.05"),
+    "timestamp": ("2024-01-01T00:00:00.123456Z", "1969-12-31 23:59:59.5Z", "2024-01-01 10:61:72Z"),
+}
+
+
+def test_partition_values_are_what_engines_read_or_refused(tmp_path: Path, read_all: Read) -> None:
+    """Each in a table of its own; what no engine reads is not read here either."""
+    asked = [(kind, text) for kind, texts in SPELLED.items() for text in texts]
+    roots = []
+    for n, (kind, text) in enumerate(asked):
+        schema = fields(("id", "long", None, None), ("p", kind, None, None))
+        delta = Delta(tmp_path / f"t{n}", schema, partitionColumns=["p"])
+        delta.commit(
+            {"add": delta.add("f.parquet", pa.table({"id": [1]}), partitionValues={"p": text})}
+        )
+        roots.append(str(delta.root))
+    theirs = [read_all(engine, roots) for engine in ("deltalake", "duckdb_delta")]
+    adopted = 0
+    for n, what in enumerate(asked):
+        read = [as_multiset(t[n]) for t in theirs if not isinstance(t[n], Refused)]
+        try:
+            ours = as_multiset(adopt(roots[n], tmp_path / f"in{n}", copy=True).scan().to_arrow())
+        except UnsupportedTable as error:
+            assert "engines read differently" in str(error), what
+            continue
+        adopted += 1
+        assert read and all(their == ours for their in read), (what, ours, read)
+    assert adopted >= 20
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"minReaderVersion": 1, "minWriterVersion": 2},
+        _protocol(readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"])[
+            "protocol"
+        ],
+    ],
+)
+def test_columns_mapped_without_the_protocol_are_refused(tmp_path: Path, protocol: Any) -> None:
+    """deltalake reads them by name and DuckDB not at all: here their names are exchanged in the files."""
+    schema = fields(("id", "string", 1, "s"), ("s", "string", 2, "id"))
+    delta = Delta(tmp_path / "t", schema, configuration={"delta.columnMapping.mode": "name"})
+    delta.commit({"protocol": protocol})
+    delta.commit({"add": delta.add("f.parquet", pa.table({"id": ["a"], "s": ["b"]}))})
+    with pytest.raises(UnsupportedTable, match="its protocol does not") as refused:
+        adopt(tmp_path / "t", tmp_path / "in")
+    assert refused.value.next_step
+    delta.commit({"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}})
+    made = adopt(tmp_path / "t", tmp_path / "in")
+    assert made.scan().to_arrow().to_pylist() == [{"id": "b", "s": "a"}]
+
+
+def test_features_count_in_a_protocol_of_any_version(tmp_path: Path) -> None:
+    delta = Delta(tmp_path / "t", PLAIN)
+    delta.commit({"add": delta.add("f.parquet", rows(0, 3))})
+    delta.commit(
+        {
+            "protocol": {
+                "minReaderVersion": 2,
+                "minWriterVersion": 5,
+                "readerFeatures": ["variantType"],
+            }
+        }
+    )
+    with pytest.raises(UnsupportedTable, match="variantType"):
+        adopt(tmp_path / "t", tmp_path / "in")
+
+
+@pytest.mark.parametrize("order", [("remove", "add"), ("add", "remove")])
+def test_a_commit_that_changes_a_file_twice_is_refused(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    """Actions of a commit have no order: engines take the one or the other."""
+    delta = Delta(tmp_path / "t", PLAIN)
+    add = delta.add("a b.parquet", rows(0, 3))
+    delta.commit({"add": add})
+    delta.commit(*({kind: {**add, "path": "a b.parquet"}} for kind in order))
+    with pytest.raises(CorruptTable, match="changes one file twice"):
+        adopt(tmp_path / "t", tmp_path / "in")
+
+
+def with_id(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+
+def test_ids_of_dropped_columns_are_given_to_no_other(tmp_path: Path) -> None:
+    options = {"delta.columnMapping.mode": "id", "delta.columnMapping.maxColumnId": "7"}
+    schema = fields(("id", "long", 1, "c1"), ("l", "string", 2, "l"))
+    schema["fields"][1]["type"] = {
+        "type": "array",
+        "elementType": "integer",
+        "containsNull": True,
+    }
+    delta = Delta(tmp_path / "t", schema, configuration=options)
+    kinds = [with_id("c1", pa.int64(), 1), with_id("dropped", pa.string(), 7)]
+    delta.commit({"add": delta.add("f.parquet", pa.table([[1], ["a"]], schema=pa.schema(kinds)))})
+    made = adopt(tmp_path / "t", tmp_path / "in")
+    made.alter(add={"new": pa.string()})
+    made = made.refresh()
+    ids = {".".join(path): field.id for path, field in made.snapshot.schema.walk()}
+    assert ids == {"id": 1, "l": 2, "l.element": 8, "new": 9}
+    assert made.scan().to_arrow().to_pylist() == [{"id": 1, "l": None, "new": None}]
+
+
+@pytest.mark.parametrize("last", [1_999_999_999, 2_000_000_000, 2**31 - 1])
+def test_field_ids_have_an_end(tmp_path: Path, last: int) -> None:
+    """Parquet's are 32-bit numbers, and the last ones are not the table's."""
+    schema = fields(("id", "long", 1, "c1"), ("s", "string", last, "c2"))
+    options = {"delta.columnMapping.mode": "id"}
+    delta = Delta(tmp_path / "t", schema, configuration=options)
+    kinds = pa.schema([with_id("c1", pa.int64(), 1), with_id("c2", pa.string(), last)])
+    delta.commit({"add": delta.add("f.parquet", pa.table([[1], ["a"]], schema=kinds))})
+    if last >= 2_000_000_000:
+        with pytest.raises(UnsupportedTable, match="last field id") as refused:
+            adopt(tmp_path / "t", tmp_path / "in")
+        assert refused.value.next_step
+        return
+    made = adopt(tmp_path / "t", tmp_path / "in", copy=True)
+    assert made.publish(format="v3").published  # in memory that its ids do not grow with
+    with pytest.raises(InvalidRequest, match="every field id") as spent:
+        made.refresh().alter(add={"new": pa.string()})
+    assert spent.value.next_step
+    assert made.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "s": "a"}]
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_structs_without_the_ids_that_other_columns_have_are_refused(
+    tmp_path: Path, copy: bool
+) -> None:
+    """Some engines find them by name, others not at all."""
+    schema = fields(("id", "long", 1, "c1"), ("z", "string", 2, "z"))
+    schema["fields"][1]["type"] = fields(("x", "integer", 3, "x"))
+    options = {"delta.columnMapping.mode": "id"}
+    delta = Delta(tmp_path / "t", schema, configuration=options)
+    inner = pa.struct([("x", pa.int32())])
+    kinds = pa.schema([with_id("c1", pa.int64(), 1), with_id("z", inner, 2)])
+    delta.commit({"add": delta.add("f.parquet", pa.table([[1], [{"x": 5}]], schema=kinds))})
+    with pytest.raises(UnsupportedTable, match="some have none"):
+        adopt(tmp_path / "t", tmp_path / "in", copy=copy)
 
 
 def test_a_removed_vector_brings_the_rows_back() -> None:

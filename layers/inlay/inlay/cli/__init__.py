@@ -53,7 +53,7 @@ def _run() -> None:
     for stream in (sys.stdout, sys.stderr):
         _speak_unicode(stream)
     with ending_well():
-        app()
+        app(prog_name="inlay")  # of `python -m inlay`, too: completion is for this name
 
 
 def _speak_unicode(stream: object) -> None:

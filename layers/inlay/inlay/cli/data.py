@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from inlay.cli.delimited import INFER_ROWS, CsvFile, TextFormat, TextSink, write
 from inlay.cli.json_objects import JsonFile
 from inlay.cli.values import json_rows, to_line
 from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.arrow.words import words_of
 
@@ -77,6 +79,7 @@ def read_files(
     JSON file lacks, all must lack."""
     readers = [read_file(path, schema, text, even=even) for path in paths]
     for path, reader in zip(paths, readers, strict=True):
+        check_folders(Path(path).absolute().as_posix(), reader.schema.names, schema.names)
         if set(reader.schema.names) != set(readers[0].schema.names):
             raise SchemaMismatch(
                 f"{path} has other columns than {paths[0]}",
@@ -209,8 +212,13 @@ def _reading(path: str) -> Iterator[None]:
         step = "Check that the file is what its name says"
         if "UTF8" in str(error) or "UTF-8" in str(error):
             step = "Name its encoding: --encoding latin-1"
-        why = (error.strerror if isinstance(error, OSError) else None) or words_of(error)
+        why = _said(error) if isinstance(error, OSError) else words_of(error)
         raise UnreadableFile(f"cannot read {path}: {why}", next_step=step) from error
+
+
+def _said(error: OSError) -> str:
+    """In the system's words; Arrow puts its own around them."""
+    return os.strerror(error.errno) if error.errno else words_of(error)
 
 
 # -- bytes ----------------------------------------------------------------------------------------
@@ -221,26 +229,36 @@ def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
     if path == STANDARD_INPUT:
         if sys.stdin is None:
             raise InvalidRequest("standard input is closed", next_step="Name a file")
-        spooled = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # noqa: SIM115 - lives as long as its readers
-        while chunk := sys.stdin.buffer.read(1 << 20):
-            spooled.write(chunk)
-        kind = _named(text.format) or "csv"
-
-        def reopened() -> Any:
-            spooled.seek(0)
-            return pa.PythonFile(_Kept(spooled), mode="r")
-
-        return kind, lambda: _decompressed(reopened, kind, path)
+        return _spooled(sys.stdin.buffer, _named(text.format) or "csv", path)
     if "://" in path:
         raise InvalidRequest(
             f"{path} is not a local file", next_step="Objects become rows by `inlay ingest`"
         )
+    if Path(path).is_dir():
+        raise InvalidRequest(f"{path} is a folder", next_step="Name the files in it")
     kind = _named(text.format) or _FORMATS.get(_bare(path).suffix.lower(), "")
     if not kind:
         raise InvalidRequest(f"cannot tell the format of {path}", next_step=_READ)
+    if not Path(path).is_file() and Path(path).exists():  # a pipe, such as the shell's <(…)
+        with _reading(path), Path(path).open("rb") as pipe:
+            return _spooled(pipe, kind, path)
+    named = os.fsencode(path)  # Arrow takes a text for UTF-8, which a file's name need not be
     if kind == "arrow" and _bare(path) == Path(path):
-        return kind, lambda: pa.memory_map(path)
-    return kind, lambda: _decompressed(lambda: pa.OSFile(path), kind, path)
+        return kind, lambda: pa.memory_map(named)
+    return kind, lambda: _decompressed(lambda: pa.OSFile(named), kind, path)
+
+
+def _spooled(source: IO[bytes], kind: str, path: str) -> tuple[str, Callable[[], Any]]:
+    """What can be read once only, kept so that it can be read again."""
+    spooled = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # noqa: SIM115 - lives as long as its readers
+    while chunk := source.read(1 << 20):
+        spooled.write(chunk)
+
+    def reopened() -> Any:
+        spooled.seek(0)
+        return pa.PythonFile(_Kept(spooled), mode="r")
+
+    return kind, lambda: _decompressed(reopened, kind, path)
 
 
 class _Kept(io.RawIOBase):
@@ -328,6 +346,8 @@ def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN
     codec = _COMPRESSED.get(Path(path).suffix.lower())
     if kind not in ("parquet", "csv", "tsv", "json") or (codec and kind == "parquet"):
         raise InvalidRequest(f"cannot tell the format of {path}", next_step=_WRITE)
+    if Path(path).is_dir():
+        raise InvalidRequest(f"{path} is a folder", next_step="Name a file in it")
     try:
         with _whole(path) as file:
             if kind == "parquet":
@@ -346,7 +366,7 @@ def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN
         ) from error
     except OSError as error:
         raise InvalidRequest(
-            f"cannot write {path}: {error.strerror or error}",
+            f"cannot write {path}: {_said(error)}",
             next_step="Check the path and the space left",
         ) from error
 
@@ -354,7 +374,7 @@ def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN
 @contextmanager
 def _whole(path: str) -> Iterator[pa.NativeFile]:
     """A new file that is there whole or not at all: half of it would be taken for all rows."""
-    with pa.OSFile(path, "wb") as file:
+    with pa.OSFile(os.fsencode(path), "wb") as file:
         try:
             yield file
         except BaseException:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import csv
 
+from inlay.cli.recoded import as_utf8
 from inlay.cli.text_types import Misread, column_types, from_texts, type_of_texts
 from inlay.cli.values import counted, json_rows, to_json, to_line
 from inlay.errors import InvalidRequest, UnreadableFile
@@ -57,8 +58,8 @@ class TextFormat:
         if self.delimiter in ('"', "\r", "\n"):
             raise InvalidRequest("quotes and line ends cannot be the delimiter")
         try:
-            codecs.lookup(self.encoding)
-        except LookupError:
+            "".encode(self.encoding)  # some codecs are not of text
+        except (LookupError, ValueError):
             raise InvalidRequest(
                 f"there is no encoding {self.encoding[:50]!r}",
                 next_step="For example utf-8, latin-1, cp1252 or utf-16",
@@ -89,14 +90,7 @@ class CsvFile:
         self.names = self._header(known)
 
     def _utf8(self) -> Any:
-        """The content; a mark of UTF-16 at its start counts more than the default encoding."""
-        encoding = self._text.encoding
-        if codecs.lookup(encoding).name == "utf-8":
-            with self._open() as probe:
-                if probe.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                    return self._open()
-            encoding = "utf-16"
-        return _AsUtf8(self._open(), encoding)
+        return as_utf8(self._open, self._text.encoding)
 
     def _reader(self, texts: Sequence[str] = (), *, sparse: bool = False) -> Any:
         return csv.open_csv(
@@ -218,29 +212,6 @@ class CsvFile:
         table = pa.Table.from_batches(batches, schema=schema).rename_columns(list(self.names))
         wanted = self.names if names is None else names
         return [(name, type_of_texts(table.column(name))) for name in wanted], rows
-
-
-class _AsUtf8(io.RawIOBase):
-    """Text of another encoding as UTF-8. (Arrow's own recoding loses its place in UTF-16.)"""
-
-    def __init__(self, source: Any, encoding: str) -> None:
-        self._text = io.TextIOWrapper(source, encoding=encoding, newline="")
-        self._left = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, into: Any) -> int:
-        found = self.read(len(into))
-        into[: len(found)] = found
-        return len(found)
-
-    def read(self, size: int = -1) -> bytes:
-        if not self._left:
-            self._left = self._text.read(CHUNK).encode("utf-8")
-        found = self._left if size < 0 else self._left[:size]
-        self._left = self._left[len(found) :]
-        return found
 
 
 class _Records(io.RawIOBase):

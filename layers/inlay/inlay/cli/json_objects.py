@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.cli.delimited import INFER_ROWS, TextFormat
+from inlay.cli.recoded import as_utf8
 from inlay.cli.text_types import Misread, column_types, from_json, plain_json, type_of_json
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 
@@ -34,9 +35,7 @@ class JsonFile:
     def __init__(self, path: str, open_bytes: Any, text: TextFormat) -> None:
         self._path = path
         self._open = open_bytes
-        self._encoding = (
-            "utf-8-sig" if text.encoding.lower() in ("utf-8", "utf8") else text.encoding
-        )
+        self._encoding = text.encoding
         names: dict[str, int] = {}
         rows = 0
         first: set[str] = set()
@@ -56,7 +55,8 @@ class JsonFile:
             self.names = (*order, *(n for n in self.names if n not in set(order)))
 
     def _objects(self) -> Iterator[dict[str, Any]]:
-        with io.TextIOWrapper(self._open(), encoding=self._encoding) as source:
+        content = as_utf8(self._open, self._encoding)
+        with io.TextIOWrapper(content, encoding="utf-8-sig") as source:
             for rows, found in enumerate(_values(source, self._path), 1):
                 if not isinstance(found, dict):
                     raise UnreadableFile(

@@ -17,7 +17,7 @@ import zlib
 from base64 import b85decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -28,7 +28,7 @@ from inlay.errors import CorruptTable, InlayError, InvalidRequest, UnsupportedTa
 from inlay.format.partition import MAX_FIELDS, Written, written
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
-from inlay.format.values import physical
+from inlay.format.values import physical, to_float32
 
 LOG = "_delta_log/"
 # What a reader has to know. Type widening is checked with each file: what Inlay does not widen is refused.
@@ -150,6 +150,21 @@ class Replay:
         self.files: dict[tuple[str, str], Added] = {}
         self.sidecars: list[str] = []  # of a checkpoint: paths of further parts of it
 
+    def commit(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        """The actions of one commit, whose order means nothing. Raises `CorruptTable` where it would."""
+        changed: set[tuple[str, str]] = set()
+        for action in actions:
+            self.apply(action)
+            for kind in ("add", "remove"):
+                if (found := action.get(kind)) is not None:
+                    name = _name(found)
+                    if name in changed:
+                        raise CorruptTable(
+                            f"a commit of the Delta log changes one file twice: {name[0][:200]}",
+                            next_step="Compact the source by an engine, then adopt it",
+                        )
+                    changed.add(name)
+
     def apply(self, action: Mapping[str, Any]) -> None:
         try:
             if (found := action.get("protocol")) is not None:
@@ -246,8 +261,8 @@ class DeltaTable:
                 )
             text = file.partition[name]
             kind = self._kind(field_id)
-            if text == "" and kind.name == "string":
-                raise _read_differently(kind)  # NULL to the protocol, an empty text to delta-rs
+            if text == "" and kind.name in ("string", "binary"):
+                raise _read_differently(kind)  # NULL to the protocol, empty to delta-rs
             yield field_id, _partition_value(kind, text) if text else None
 
     def partition(self, constants: Mapping[int, Value | None]) -> tuple[Written | None, ...]:
@@ -280,13 +295,19 @@ def _check_protocol(protocol: Mapping[str, Any]) -> None:
     version = int(protocol["minReaderVersion"])
     if version not in (1, 2, 3):
         raise UnsupportedTable(f"the table needs a reader of Delta of version {version}")
-    features = frozenset(protocol.get("readerFeatures") or ()) if version == 3 else frozenset()
+    features = frozenset(protocol.get("readerFeatures") or ())
     unknown = sorted(features - KNOWN_FEATURES)
     if unknown:
         raise UnsupportedTable(
             f"the table needs a reader with features that Inlay lacks: {', '.join(map(str, unknown))}",
             next_step="Drop them in the source (ALTER TABLE … DROP FEATURE), or copy its rows",
         )
+
+
+def _maps_columns(protocol: Mapping[str, Any]) -> bool:
+    """Whether the protocol lets a table map its columns; without, its readers differ over the property."""
+    version = int(protocol["minReaderVersion"])
+    return version == 2 or "columnMapping" in (protocol.get("readerFeatures") or ())
 
 
 def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> DeltaTable:
@@ -296,8 +317,14 @@ def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Delt
     mode = configuration.get("delta.columnMapping.mode", "none")
     if mode not in ("none", "name", "id"):
         raise UnsupportedTable(f"the table maps its columns by {mode[:20]!r}")
+    if mode != "none" and not _maps_columns(protocol):
+        raise UnsupportedTable(
+            "the table says that it maps its columns, and its protocol does not: engines differ in that",
+            next_step="Raise the source's protocol (reader feature columnMapping), then adopt it",
+        )
     found = json.loads(metadata["schemaString"])
-    columns = _Columns(mode, found)
+    given = int(configuration.get("delta.columnMapping.maxColumnId") or 0)
+    columns = _Columns(mode, found, given)
     schema = Schema(0, columns.fields(found["fields"], ()))
     ids = [f.id for _, f in schema.walk()]
     if len(set(ids)) < len(ids) or min(ids, default=0) < 1:
@@ -336,7 +363,12 @@ def _spec(schema: Schema, partitioned_by: Sequence[int]) -> PartitionSpec:
     )
 
 
-_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(Z?)")
+# As writers spell values: Python's own parsers take more (other digits, underscores, days of weeks).
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(Z?)", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NO_NUMBER = re.compile(r"[+-]?inf(inity)?|nan", re.IGNORECASE)
 
 
 def _partition_value(kind: Primitive, text: str) -> Value:
@@ -349,24 +381,38 @@ def _partition_value(kind: Primitive, text: str) -> Value:
             case "bool":
                 return {"true": True, "false": False}[text]
             case "decimal":
-                return physical(kind, Decimal(text))
+                return physical(kind, Decimal(_spelled(_NUMBER, text)))
             case "date":
-                return (date.fromisoformat(text) - date(1970, 1, 1)).days
+                return _days(text)
             case "timestamp" | "timestamptz":
                 found = _INSTANT.fullmatch(text)
                 # Without a zone an instant is in that of whoever reads it.
-                if found is None or bool(found[6]) != (kind.name == "timestamptz"):
+                if found is None or bool(found[4]) != (kind.name == "timestamptz"):
                     raise ValueError
-                days = (date.fromisoformat(found[1]) - date(1970, 1, 1)).days
-                seconds = days * 86_400 + int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])
-                return seconds * 1_000_000 + int((found[5] or "").ljust(6, "0"))
+                of_day = time.fromisoformat(found[2])
+                seconds = of_day.hour * 3600 + of_day.minute * 60 + of_day.second
+                seconds += _days(found[1]) * 86_400
+                return seconds * 1_000_000 + int((found[3] or "").ljust(6, "0"))
             case "float" | "double":
-                return physical(kind, float(text))
+                if not _NO_NUMBER.fullmatch(text):
+                    _spelled(_NUMBER, text)
+                value = float(text)
+                return physical(kind, to_float32(value) if kind.name == "float" else value)
             case "binary":
                 raise ValueError
-        return physical(kind, int(text))
+        return physical(kind, int(_spelled(_WHOLE, text)))
     except (ValueError, KeyError, ArithmeticError, InvalidRequest):
         raise _read_differently(kind) from None
+
+
+def _spelled(form: re.Pattern[str], text: str) -> str:
+    if not form.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _days(text: str) -> int:
+    return (date.fromisoformat(_spelled(_DATE, text)) - date(1970, 1, 1)).days
 
 
 def _read_differently(kind: Primitive) -> UnsupportedTable:
@@ -395,15 +441,16 @@ _ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 
 
 class _Columns:
-    """The columns of a schema; `physical` are their names in files, by id."""
+    """The columns of a schema; `physical` are their names in files, by id. `given`: the greatest id that
+    any column had; files have those of dropped ones."""
 
-    def __init__(self, mode: str, root: Mapping[str, Any]) -> None:
+    def __init__(self, mode: str, root: Mapping[str, Any], given: int) -> None:
         self.mapped = mode != "none"
         self.physical: dict[int, str] = {}
         self.notes: list[str] = []
         self.columns = 0
         mapped = [int(f["metadata"][_ID]) for f in _struct_fields(root, 0)] if self.mapped else []
-        self.last = max(mapped, default=0)
+        self.last = max([*mapped, given]) if self.mapped else 0
         self.ids = count(self.last + 1)
 
     def _next(self) -> int:

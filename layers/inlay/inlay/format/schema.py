@@ -39,6 +39,9 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 FLOATS = ("float", "double")
 SIMPLE = ("bool", *INTEGERS, *FLOATS, "string", "binary", "date")
 UNITS = {"time": ("ms", "us", "ns"), "timestamp": ("s", "ms", "us", "ns")}
+# Parquet's ids are 32-bit numbers, whose last ones Iceberg keeps for itself; below them are those that
+# `parquet/surgery/stamp` gives to columns that are not the table's.
+MAX_FIELD_ID = 1_999_999_999
 _WITH_ARGS = re.compile(r"(decimal|fixed|time|timestamp|timestamptz)\(([^()]*)\)")
 
 

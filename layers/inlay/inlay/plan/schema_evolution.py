@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import (
+    MAX_FIELD_ID,
     Field,
     ListOf,
     MapOf,
@@ -71,6 +72,11 @@ def evolve(
     ids = count(next_id)
     for parent, field in evolution.add:
         found = _added(found, parent, field, ids)
+    if found.max_id() > MAX_FIELD_ID:
+        raise InvalidRequest(
+            f"the table has given out every field id up to {MAX_FIELD_ID}",
+            next_step="Copy its rows to a new table, whose columns are numbered from 1",
+        )
     for parent, paths in _by_parent(evolution.order).items():
         found = _ordered(found, parent, [path[-1] for path in paths])
     _check(schema, found)

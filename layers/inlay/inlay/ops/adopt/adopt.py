@@ -35,7 +35,17 @@ from inlay.format import keys
 from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
 from inlay.format.partition import written
 from inlay.format.properties import check_properties, with_arrow_types
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
+from inlay.format.schema import (
+    MAX_FIELD_ID,
+    Field,
+    ListOf,
+    MapOf,
+    Primitive,
+    Schema,
+    Struct,
+    Type,
+    Value,
+)
 from inlay.format.snapshot import (
     Commit,
     PartitionField,
@@ -198,6 +208,11 @@ def _empty(
     ctx: Context, foreign: Foreign, properties: Mapping[str, str], date_us: int
 ) -> LoadedTable:
     """The table before its first version, which is planned like any commit."""
+    if foreign.last_field_id > MAX_FIELD_ID:
+        raise UnsupportedTable(
+            f"the table's last field id is {foreign.last_field_id}; Inlay has none above {MAX_FIELD_ID}",
+            next_step="Copy the rows by an engine to a table whose columns have other ids, and adopt that",
+        )
     schema = foreign.schema
     spec = next(s for s in foreign.specs if s.id == foreign.spec_id)
     snapshot = Snapshot(
@@ -526,13 +541,30 @@ def _id_of(arrow: pa.Field) -> int | None:
 
 def _has_ids(arrow: pa.Schema) -> bool:
     """Whether the columns of a file have field ids: all, or none."""
-    known = [_id_of(field) is not None for field in arrow]
+    known = [_id_of(field) is not None for field in _columns_of(arrow)]
     if any(known) and not all(known):
         raise UnsupportedTable(
             "some columns of a data file have field ids and some have none: engines differ in that",
             next_step="Rewrite the source's data files",
         )
     return any(known)
+
+
+def _columns_of(arrow: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    """Columns and those within them, but for elements of lists and maps, which have no ids in Delta."""
+    for field in arrow:
+        yield field
+        yield from _columns_within(plain_type(field.type))
+
+
+def _columns_within(kind: pa.DataType) -> Iterator[pa.Field]:
+    if pa.types.is_struct(kind):
+        yield from _columns_of(kind)
+    elif pa.types.is_map(kind):
+        yield from _columns_within(plain_type(kind.key_type))
+        yield from _columns_within(plain_type(kind.item_type))
+    elif is_list(kind):
+        yield from _columns_within(plain_type(kind.value_type))
 
 
 def _recorded(

@@ -82,8 +82,7 @@ def read_delta(sources: Sources) -> Foreign:
         uri = sources.uri(path if "/" in path else LOG + SIDECARS + path)
         _replay_checkpoint(replay, sources.read(uri, MAX_CHECKPOINT_BYTES, "a sidecar"), path)
     for data in sources.ctx.map(fetch, chosen.commits):
-        for action in parse_commit(data):
-            replay.apply(action)
+        replay.commit(parse_commit(data))
         _check_count(replay)
     table = describe(replay)
     files = tuple(replay.files.values())

@@ -46,7 +46,7 @@ def check_files(
     ctx: Context, snapshot: Snapshot, entries: Iterable[DataFile]
 ) -> Mapping[str, Verdict]:
     """By key, the files that do not pass."""
-    retired = _retired(snapshot)
+    retired = _Retired.of(snapshot)
 
     def judge(entry: DataFile) -> tuple[str, Verdict]:
         return entry.key, _judge(ctx, snapshot, entry, retired)
@@ -54,15 +54,26 @@ def check_files(
     return {key: v for key, v in ctx.map(judge, entries) if v != Verdict()}
 
 
-def _retired(snapshot: Snapshot) -> frozenset[int]:
-    """Field ids that no column has or gets: those that a table that was adopted had dropped before."""
-    ids = {field.id for schema in snapshot.schemas for _, field in schema.walk()}
-    return frozenset(range(1, snapshot.last_field_id + 1)) - ids
+@dataclass(frozen=True, slots=True)
+class _Retired:
+    """Field ids that no column has or gets: those that a table that was adopted had dropped before. They
+    may be billions."""
+
+    last: int
+    used: frozenset[int]
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> _Retired:
+        ids = (field.id for schema in snapshot.schemas for _, field in schema.walk())
+        return _Retired(snapshot.last_field_id, frozenset(ids))
+
+    def __contains__(self, found: object) -> bool:
+        return isinstance(found, int) and 1 <= found <= self.last and found not in self.used
 
 
-def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset[int]) -> Verdict:
-    source = ctx.objects.source(entry.key, entry.size, entry.etag)
+def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired) -> Verdict:
     try:
+        source = ctx.objects.source(entry.key, entry.size, entry.etag)
         got = read_tail(
             source.store, Location(source.store.scheme, source.store.bucket, source.key)
         )
@@ -83,13 +94,12 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset
             recorded,
             views=entry.adopted,
             foreign=foreign,
-            retired=retired if entry.adopted else frozenset(),
+            retired=retired if entry.adopted else (),
         )
     except UnsupportedFile as error:
         return Verdict(reason=error.message) if entry.adopted else Verdict(repack=True)
     except InlayError as error:
-        # Of the file; credentials that have expired are not, nor a server that fails.
-        if error.kind not in (ErrorKind.INPUT, ErrorKind.REBASE):
+        if not is_of_the_file(error):
             raise
         return Verdict(reason=error.message)
     if same:
@@ -102,6 +112,11 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: frozenset
             "adopt its table, with copy"
         )
     return Verdict(stamp=True)
+
+
+def is_of_the_file(error: InlayError) -> bool:
+    """Whether a file itself is the obstacle, not credentials that have expired or a server that fails."""
+    return error.kind in (ErrorKind.INPUT, ErrorKind.REBASE)
 
 
 def _has_row_ids(footer: Footer) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
-from inlay.errors import Unpublishable
+from inlay.errors import InlayError, Unpublishable
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.ops.commit.driver import Committed, commit_or_skip
@@ -28,6 +28,7 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.vectors import puffin_markers
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.publish.files import is_of_the_file
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.read.reader import read_positions
@@ -206,10 +207,20 @@ def _deleted(
     ctx: Context, loaded: LoadedTable, tasks: Sequence[FileTask]
 ) -> Mapping[str, BitMap64]:
     """By key, the positions of each file that any delete hits; reads the columns that the deletes need, of
-    several files at once."""
+    several files at once. Raises `Unpublishable` for a file that cannot be read."""
     found = {t.file.key: _all_rows(t.file) for t in tasks}
-    for task, live in read_positions(ctx.objects, tasks, loaded.snapshot.schema, ctx.executor):
-        found[task.file.key] -= live
+    try:
+        for task, live in read_positions(ctx.objects, tasks, loaded.snapshot.schema, ctx.executor):
+            found[task.file.key] -= live
+    except InlayError as error:
+        if not is_of_the_file(error):
+            raise
+        raise Unpublishable(
+            f"the deletes of a file cannot be settled: {error.message}",
+            next_step=error.next_step,
+            key=error.key,
+            table=ctx.uri,
+        ) from error
     return {key: gone for key, gone in found.items() if gone}
 
 

@@ -61,6 +61,7 @@ from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
+from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.footer.decoded_size import largest_group
@@ -437,9 +438,11 @@ def _look(
     extend: bool = False,
     *,
     current: bool = False,
+    own: bool = False,
 ) -> SourceOutcome | _Seen | _Wider:
     """Reads the footer and decides whether the object fits, or (`extend`) would if the table had more
-    columns. `current`: only if the content is the object's current one, as an adopted file's must be."""
+    columns. `current`: only if the content is the object's current one, as an adopted file's must be.
+    `own`: the caller has written it, so that the names of its folders mean nothing."""
     location = source.location if current else source.content
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = read_tail(store, location)
@@ -449,6 +452,9 @@ def _look(
         return Superseded(source)
     described = parse_object_footer(got.body, size=got.size)
     Declared.of(snapshot).check_file(described.arrow)
+    if not own:
+        columns = {field.name for field in snapshot.schema.fields}
+        check_folders(location.key, described.arrow.names, columns)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     times = Times.of(described.footer, described.arrow, snapshot.schema)
     entry, unproven = entry_of(
@@ -691,7 +697,7 @@ def take_over(
     because its statistics leave out rows."""
 
     def look(source: IngestSource) -> _Seen:
-        found = _look(ctx, source, loaded.snapshot)
+        found = _look(ctx, source, loaded.snapshot, own=True)
         if not isinstance(found, _Seen):
             raise SourceChanged(f"{source.location.uri} was overwritten", key=source.location.key)
         return found

@@ -19,7 +19,7 @@ footer is new.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from functools import partial
 import pyarrow as pa
 
 from inlay.errors import InlayError, UnsupportedFile
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
+from inlay.format.schema import MAX_FIELD_ID, Field, ListOf, MapOf, Primitive, Schema
 from inlay.format.schema import Struct as StructOf
 from inlay.parquet.arrow.types import is_list
 from inlay.parquet.footer.fields import (
@@ -48,7 +48,7 @@ from inlay.storage.base import Location, ObjectStore
 from inlay.storage.write_once import no_wait
 
 # Above any id that a table assigns, below those that Iceberg reserves for metadata columns (2147483447 …).
-FOREIGN_IDS = 2_000_000_000
+FOREIGN_IDS = MAX_FIELD_ID + 1
 SCHEMAS = frozenset({ARROW_SCHEMA, b"iceberg.schema"})
 
 
@@ -58,7 +58,7 @@ def stamped(
     *,
     views: bool = False,
     foreign: bool = False,
-    retired: frozenset[int] = frozenset(),
+    retired: Container[int] = (),
 ) -> Footer:
     """`footer` with the field ids of `schema`, under which the file is recorded; the same object if it
     already has them. `foreign` True: the file is another writer's, whose bounds of floats may stand beside
@@ -105,7 +105,7 @@ class _SameIds:
     """Whether columns of an Arrow schema have the ids of the table's; see `stamped`."""
 
     views: bool
-    retired: frozenset[int]
+    retired: Container[int]
 
     def of_all(self, found: Sequence[pa.Field], fields: tuple[Field, ...]) -> bool:
         by_name = {field.name: field for field in fields}
@@ -158,7 +158,7 @@ class _Walk:
 
     elements: Items
     ids: dict[int, int | None]
-    retired: frozenset[int]
+    retired: Container[int]
     foreign: int = FOREIGN_IDS
 
     def children_of(self, at: int, fields: tuple[Field, ...], path: tuple[str, ...]) -> int:
