@@ -19,7 +19,6 @@ import pytest
 import inlay
 from inlay.errors import (
     AccessDenied,
-    InlayError,
     InvalidRequest,
     KeyTaken,
     StoreUnavailable,

@@ -31,6 +31,7 @@ from inlay.storage import s3
 from inlay.storage.base import (
     IF_ABSENT,
     ByteRange,
+    Condition,
     Got,
     Head,
     IfMatch,
@@ -328,7 +329,7 @@ def test_a_body_goes_with_its_digest(
     scripted: ScriptedS3,
     monkeypatch: pytest.MonkeyPatch,
     direct: bool,
-    condition: Any,
+    condition: Condition,
 ) -> None:
     """SeaweedFS 4.48 keeps an empty object where a connection ends behind the head of a PUT without it."""
     if not direct:

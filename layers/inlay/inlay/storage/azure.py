@@ -498,7 +498,7 @@ class AzureStore:
         # Listed in order of UTF-16: other than in UTF-8 for the characters from U+E000 on. Those with the
         # same text before the first such character are neighbours in both orders.
         for before, found in itertools.groupby(self._listed(prefix, include), _before_high):
-            yield from found if before is None else sorted(found, key=lambda b: b.key.encode())
+            yield from found if before is None else sorted(found, key=_utf8)
 
     def _listed(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
         for page in self._pages(prefix, include=include):
@@ -528,6 +528,10 @@ class AzureStore:
                 return
             rules.check_goes_on(self._line.place, marker, following)
             marker = following
+
+
+def _utf8(blob: ObjectVersion) -> bytes:
+    return blob.key.encode()
 
 
 def _at(bucket: str, endpoint: str) -> AzureStore:
