@@ -498,7 +498,9 @@ class AzureStore:
         # Listed in order of UTF-16: other than in UTF-8 for the characters from U+E000 on. Those with the
         # same text before the first such character are neighbours in both orders.
         for before, found in itertools.groupby(self._listed(prefix, include), _before_high):
-            yield from found if before is None else sorted(found, key=_utf8)
+            if before is not None:
+                found = iter(sorted(found, key=_utf8))
+            yield from found
 
     def _listed(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
         for page in self._pages(prefix, include=include):
