@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -235,3 +236,14 @@ def test_bytes_are_found_in_the_spellings_of_programs() -> None:
     ):
         assert names_any(said.encode(), texts)
     assert not names_any(b"a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeae", texts)
+
+
+def test_long_decimals_are_found_with_and_without_their_zeros() -> None:
+    value = Decimal("1234567890123456789012345678.0123456000")
+    texts = texts_of(Comparison(1, "=", Literal(Primitive("decimal", 38, 10), value)))
+    for said in (
+        b"1234567890123456789012345678.0123456000",
+        b"1234567890123456789012345678.0123456",
+    ):
+        assert names_any(b"x=" + said + b" ", texts)
+    assert not names_any(b"x=1234567890123456789012345678.01 ", texts)

@@ -8,7 +8,8 @@ import random
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,12 @@ def _elsewhere(table: Iceberg, files: list[Any]) -> list[Any]:
     return [(table.positions({second["file_path"]: [1]}, first), *how)]
 
 
+def _vector_elsewhere(table: Iceberg, files: list[Any]) -> list[Any]:
+    (first, *how), (second, *_) = files
+    name = second["file_path"]
+    return [(table.vectors({name: [1]}, {name: first})[0], *how)]
+
+
 def _beyond(table: Iceberg, files: list[Any]) -> list[Any]:
     first, *how = files[0]
     return [(table.positions({first["file_path"]: [100]}, first), *how)]
@@ -351,6 +358,7 @@ def _miscounted(table: Iceberg, files: list[Any]) -> list[Any]:
         (_keys(pa.table({"s": pa.array([1])}), [2]), None),
         (_two_vectors, "two deletion vectors"),
         (_elsewhere, "of another partition"),
+        (_vector_elsewhere, "of another partition"),
         (_beyond, "beyond the end"),
         (_miscounted, "its manifest says 2"),
     ],
@@ -368,23 +376,38 @@ def test_deletes_that_cannot_be_carried_are_refused_by_name(
     assert not inlay.exists(tmp_path / "b")
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.decimal128(38, 10), Decimal("-1234567890123456789012345678.0123456789")),
+        (pa.decimal128(30, 0), Decimal("123456789012345678901234567891")),
+        (pa.decimal128(9, 2), Decimal("0.05")),
+        (pa.binary(3), b"\x00\xff\x01"),
+        (pa.time64("us"), time(23, 59, 59, 999_999)),
+        (pa.timestamp("us", "UTC"), datetime(1, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_partition_values_of_metadata_are_exact(
+    tmp_path: Path, kind: pa.DataType, value: object
+) -> None:
+    """A decimal of more digits than Python's default is not rounded."""
+    schema = pa.schema([("id", pa.int64()), ("p", kind)])
+    t = inlay.create(f"file://{tmp_path}/a", schema, partition_by=["p"])
+    t.append(pa.table({"id": [1, 2], "p": pa.array([value, None], kind)}))
+    t.publish()
+    expected = rows_of(t)
+    assert rows_of(adopt(tmp_path / "a", tmp_path / "b")) == expected
+    made = adopt(_without(tmp_path / "a", "p").metadata, tmp_path / "c", copy=True)
+    assert rows_of(made) == expected
+
+
 def test_a_column_that_stands_only_in_metadata_needs_a_copy(tmp_path: Path) -> None:
     """As Iceberg tables made from Hive's have them."""
     t = inlay.create(f"file://{tmp_path}/a", SCHEMA, partition_by=["s"])
     t.append(pa.table({"id": [1, 2, 3, 4], "s": ["x", "x", "y", None]}))
     t.delete("id = 2", mode="vector")
     t.publish()
-    version = (tmp_path / "a" / "metadata" / "version-hint.text").read_text()
-    table = Iceberg(f"file://{tmp_path}/a/metadata/v{version}.metadata.json")
-
-    def without(record: dict[str, Any]) -> None:
-        path = Path(record["file_path"].removeprefix("file://"))
-        if path.suffix == ".parquet":
-            found = pq.read_table(path)
-            pq.write_table(found.drop_columns(["s"]), path)
-            record["file_size_in_bytes"] = path.stat().st_size
-
-    table.edit_files(without)
+    table = _without(tmp_path / "a", "s")
     with pytest.raises(UnsupportedTable, match="'s' stands only in paths"):
         adopt(table.metadata, tmp_path / "b")
     made = adopt(table.metadata, tmp_path / "b", copy=True)
@@ -395,6 +418,22 @@ def test_a_column_that_stands_only_in_metadata_needs_a_copy(tmp_path: Path) -> N
     ]
     assert made.scan(where="s = 'y'").explain().files_read == 1
     assert not made.verify().findings
+
+
+def _without(root: Path, name: str) -> Iceberg:
+    """The published table, whose files have a column no longer."""
+    version = (root / "metadata" / "version-hint.text").read_text()
+    table = Iceberg(f"file://{root}/metadata/v{version}.metadata.json")
+
+    def without(record: dict[str, Any]) -> None:
+        path = Path(record["file_path"].removeprefix("file://"))
+        if path.suffix == ".parquet":
+            found = pq.read_table(path)
+            pq.write_table(found.drop_columns([name]), path)
+            record["file_size_in_bytes"] = path.stat().st_size
+
+    table.edit_files(without)
+    return table
 
 
 @pytest.mark.parametrize(

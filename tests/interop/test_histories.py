@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,33 @@ def test_engines_skip_no_file_by_a_partition_that_they_compute_otherwise(
         for (spec, _, condition), got in zip(places, found, strict=True):
             assert not isinstance(got, Refused), (engine, spec, condition, got)
             assert sorted(got["id"].to_pylist()) == asked[condition], (engine, spec, condition)
+
+
+@pytest.mark.parametrize("width", [50, 1000])
+def test_decimals_next_to_the_least_are_found_by_what_they_are(
+    tmp_path: Path,
+    width: int,
+    read_all: Callable[[str, Sequence[str]], list[pa.Table | Refused]],
+) -> None:
+    """Truncated they have a digit more than their type; DuckDB refuses the condition."""
+    schema = pa.schema([("id", pa.int64()), ("m", pa.decimal128(9, 2))])
+    values = [
+        Decimal("-9999999.99"),
+        Decimal("-9999999.60"),
+        Decimal("-1.05"),
+        Decimal("9999999.99"),
+    ]
+    root = tmp_path / "t"
+    t = inlay.create(f"file://{root}", schema, partition_by=[f"truncate({width}, m)"])
+    for n, value in enumerate(values):
+        t.append(pa.table({"id": [n], "m": pa.array([value], schema.field("m").type)}))
+    t.publish()
+    pointer = json.loads((root / "metadata" / "latest.json").read_text())
+    at = pointer["metadata-location"]
+    found = read_all("pyiceberg", [f"{at}#m = {value}" for value in values])
+    for n, (value, got) in enumerate(zip(values, found, strict=True)):
+        assert not isinstance(got, Refused), (value, got)
+        assert got["id"].to_pylist() == [n], value
 
 
 def test_every_engine_agrees_on_random_histories(

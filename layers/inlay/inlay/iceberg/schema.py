@@ -287,13 +287,16 @@ class PartitionColumn:
 
     def is_doubtful(self, written: Value | None) -> bool:
         """Whether engines compute another partition for some value in it, and would skip its files: DuckDB
-        1.5 rounds times before 1970 up; truncating a number near the least of its type wraps around where
-        Inlay keeps the least."""
+        1.5 rounds times before 1970 up; truncating a number near the least of its type wraps around, or
+        gives a decimal of one digit more, where Inlay keeps the least."""
         value = decode_partition(self.transform, self.source_kind, written)
         if self.transform.name in CALENDAR:
             return isinstance(value, int) and value < 0
-        wraps = self.transform.name == "truncate" and self.kind.is_integer
-        return wraps and isinstance(value, int) and value % self.transform.width != 0
+        if self.transform.name != "truncate":
+            return False
+        if isinstance(value, Decimal):
+            value = _unscaled(self.source_kind, value)
+        return isinstance(value, int) and value % self.transform.width != 0
 
     @property
     def avro_type(self) -> Any:

@@ -29,7 +29,7 @@ from inlay.format.partition import (
 )
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import PartitionField
-from inlay.format.values import decode_value, physical
+from inlay.format.values import EXACT, decode_value, physical
 from inlay.iceberg.manifest import DATA, Manifest, Read, decode_manifest
 
 VERSIONS = (1, 2, 3)
@@ -345,7 +345,7 @@ def _partition_value(raw: Any, transform: Transform, source: Primitive) -> Writt
             unscaled = (
                 int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
             )
-            value = Decimal(unscaled).scaleb(-kind.scale)
+            value = Decimal(unscaled).scaleb(-kind.scale, EXACT)
         elif kind.name in ("binary", "fixed"):
             value = bytes(raw)
         return written(kind, physical(kind, value))

@@ -251,6 +251,7 @@ class _Deletes:
                 raise UnsupportedTable(f"a deletion vector has {vector.length} bytes")
             if data is None or data.sequence > vector.sequence:
                 continue
+            self._check_partition(vector, data)
             if vector.referenced in seen:
                 raise CorruptTable("a data file has two deletion vectors", key=vector.referenced)
             seen.add(vector.referenced)
@@ -307,17 +308,20 @@ class _Deletes:
             data = self.files[path]
             if data.sequence > delete.sequence:
                 continue
-            if (data.spec.id, data.raw) != (delete.spec.id, delete.raw):
-                raise UnsupportedTable(
-                    "a file of position deletes names a data file of another partition, which engines "
-                    "treat differently",
-                    key=uri,
-                    next_step=_MERGE,
-                )
+            self._check_partition(delete, data)
             if positions.max() >= data.rows:
                 raise CorruptTable("a position delete lies beyond the end of its file", key=uri)
             self.counted.add(len(positions))
             yield path, positions
+
+    def _check_partition(self, delete: SourceFile, data: SourceFile) -> None:
+        if (data.spec.id, data.raw) != (delete.spec.id, delete.raw):
+            raise UnsupportedTable(
+                "deletes by position are of another partition than the data file that they name: engines "
+                "treat them differently",
+                key=self.sources.uri(delete.path),
+                next_step=_MERGE,
+            )
 
     def _check_parquet(self, delete: SourceFile) -> None:
         if delete.file_format != "PARQUET":

@@ -33,7 +33,7 @@ from inlay.format.predicate import (
     conditions,
 )
 from inlay.format.schema import Primitive, Value
-from inlay.format.values import order_key
+from inlay.format.values import EXACT, order_key
 
 # Shorter values occur in any text, so finding them proves nothing.
 MIN_TEXT = 4
@@ -214,7 +214,7 @@ def _text(kind: Primitive, value: Value) -> Iterator[str]:
             yield repr(value)
         case Decimal():
             yield format(value, "f")
-            yield format(value.normalize(), "f")
+            yield format(value.normalize(EXACT), "f")
 
 
 _EPOCH = datetime(1970, 1, 1)
