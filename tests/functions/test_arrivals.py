@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from inlay.errors import InvalidRequest
-from inlay.functions.arrivals import Arrival, check_table_name, read_arrivals
+from inlay.functions.arrivals import Arrival, read_arrivals
+from inlay.functions.table_names import check_table_name
 
 from .conftest import event
 

@@ -325,7 +325,9 @@ class RequestTooOld(InputError):
 class CorruptTable(PageError):
     """Metadata is cut short, edited by hand or contradicts itself."""
 
-    default_next_step = "Stop writing to this table and inspect the object named"
+    default_next_step = (
+        "Stop writing to this table and run `inlay verify`: it says what `inlay repair` mends"
+    )
 
 
 class NewerFormat(PageError):

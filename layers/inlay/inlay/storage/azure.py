@@ -36,7 +36,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 from xml.etree import ElementTree
 
-from inlay.errors import InlayError, InvalidRequest, PageError, StoreUnavailable
+from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
 from inlay.storage import azure_account, rest, rules
 from inlay.storage.base import (
     IF_ABSENT,
@@ -492,19 +492,15 @@ class AzureStore:
 
     def _blobs(self, prefix: str, *, include: str | None = None) -> Iterator[ObjectVersion]:
         """The blobs of a listing, as versions, in order of their keys' UTF-8 bytes."""
-        last = b""
+        return rules.in_key_order(self._line.place, self._in_utf8(prefix, include))
+
+    def _in_utf8(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
         # Listed in order of UTF-16: other than in UTF-8 for the characters from U+E000 on. Those with the
         # same text before the first such character are neighbours in both orders.
         for before, found in itertools.groupby(self._listed(prefix, include), _before_high):
-            for blob in found if before is None else sorted(found, key=lambda b: b.key.encode()):
-                if (name := blob.key.encode()) < last:
-                    raise PageError(
-                        f"{self._line.place} lists {blob.key!r} behind a greater key",
-                        key=blob.key,
-                        next_step="Report the kind of account: listings of tables rely on the order",
-                    )
-                last = name
-                yield blob
+            if before is not None:
+                found = iter(sorted(found, key=_utf8))
+            yield from found
 
     def _listed(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
         for page in self._pages(prefix, include=include):
@@ -534,6 +530,10 @@ class AzureStore:
                 return
             rules.check_goes_on(self._line.place, marker, following)
             marker = following
+
+
+def _utf8(blob: ObjectVersion) -> bytes:
+    return blob.key.encode()
 
 
 def _at(bucket: str, endpoint: str) -> AzureStore:

@@ -270,9 +270,9 @@ class GcsStore:
         return answer.date_us
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        for each in self._listed(prefix, startOffset=start_after):
-            if each["name"] != start_after and _staged(each) is None:
-                yield _info(each)
+        listed = self._listed(prefix, startOffset=start_after)
+        found = (_info(o) for o in listed if o["name"] != start_after and _staged(o) is None)
+        return rules.in_key_order(self._line.place, found, after=start_after)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages(prefix, delimiter="/"):

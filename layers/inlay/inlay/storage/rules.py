@@ -7,11 +7,12 @@ AWS: "Amazon S3 multipart upload limits", "Object key names", "Object metadata".
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from inlay.errors import InvalidRequest, StaleUpload, UnreadableFile, UnsupportedStore
 from inlay.storage.base import (
@@ -304,10 +305,42 @@ def check_goes_on(place: str, page: object, following: object) -> None:
         )
 
 
+class _Keyed(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+K = TypeVar("K", bound=_Keyed)
+
+
+def in_key_order(place: str, listed: Iterable[K], *, after: str | None = None) -> Iterator[K]:
+    """What a store lists, behind `after`. Raises `UnsupportedStore` at the first key that is not behind the
+    one before it in UTF-8 bytes (versions and uploads of one key may follow each other): who asks for a
+    range of keys, as garbage collection by Spark does, would meet keys of another range. So list directory
+    buckets of S3 Express and servers that walk folders, where "a/" comes before "a-b/"."""
+    last = after
+    for each in listed:
+        # Text in order of its code points is in order of its UTF-8 bytes.
+        if last is not None and each.key < last:
+            raise UnsupportedStore(
+                f"{place} lists {each.key!r} behind {last!r}, which is greater",
+                key=each.key,
+                next_step="Move what is not of the table to another prefix if that brings the order back; "
+                "else the store is not supported (docs/STORES.md)",
+            )
+        last = each.key
+        yield each
+
+
 def bare_etag(said: str) -> str:
     """An ETag as headers and listings have it, without its quotes; a weak one too: a proxy that compresses
     answers makes it that, and the store behind knows it by the strong one."""
     return said.removeprefix("W/").removeprefix('"').removesuffix('"')
+
+
+def content_md5(body: bytes) -> str:
+    """The header `Content-MD5` of a body (RFC 1864)."""
+    return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
 
 
 def multipart_etag(parts: Sequence[Part]) -> str:

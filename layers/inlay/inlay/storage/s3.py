@@ -366,14 +366,17 @@ class S3Store:
         return {"Tagging": urlencode(tags)}
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        for page in self._pages("list_objects_v2", prefix, StartAfter=start_after):
-            for each in page.get("Contents", ()):
-                yield ObjectInfo(
-                    each["Key"],
-                    each["Size"],
-                    rules.bare_etag(each["ETag"]),
-                    _us(each["LastModified"]),
-                )
+        found = (
+            ObjectInfo(
+                each["Key"],
+                each["Size"],
+                rules.bare_etag(each["ETag"]),
+                _us(each["LastModified"]),
+            )
+            for page in self._pages("list_objects_v2", prefix, StartAfter=start_after)
+            for each in page.get("Contents", ())
+        )
+        return rules.in_key_order(f"s3://{self._name}", found, after=start_after)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages("list_objects_v2", prefix, Delimiter="/"):
@@ -400,6 +403,9 @@ class S3Store:
             key,
             attempts=1 if isinstance(condition, IfMatch) else MAX_ATTEMPTS,
             Body=content,
+            # A server may take the head of a request that was cut off behind it for an empty object, and
+            # so lose a pointer whose writer was killed (SeaweedFS 4.48). It may not if it has this.
+            ContentMD5=rules.content_md5(content),
             **self._condition(condition),
             **_kept(key, metadata, headers),
         )

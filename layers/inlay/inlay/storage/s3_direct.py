@@ -65,6 +65,7 @@ _ELSEWHERE: Final = frozenset(
 )
 # The SDK's names of headers, and the headers.
 _ASKED: Final = rules.HEADERS | {
+    "ContentMD5": "content-md5",
     "IfMatch": "if-match",
     "IfNoneMatch": "if-none-match",
     "Range": "range",
