@@ -653,6 +653,11 @@ def test_letters_and_checkpoints_with_a_gap(tmp_path: Path) -> None:
     delta.commit({"add": delta.add("f.parquet", rows(0, 3).rename_columns(["id", "S"]))})
     with pytest.raises(UnsupportedTable, match="other letters"):
         adopt(tmp_path / "b", tmp_path / "in")
+    both = Delta(tmp_path / "c", PLAIN)
+    found = pa.table({"id": [1], "S": ["a"], "s": ["b"]})
+    both.commit({"add": both.add("f.parquet", found)})
+    with pytest.raises(UnsupportedTable, match="other letters"):  # DuckDB reads "a", deltalake "b"
+        adopt(tmp_path / "c", tmp_path / "in")
     names = [f"{v:020}.json" for v in (0, 1, 3)]
     with pytest.raises(CorruptTable, match="version 2"):
         choose_files(names)

@@ -483,14 +483,14 @@ class _Columns:
                     f"a data file has two columns that are {'.'.join(here)!r}",
                     next_step="Rewrite the source's data files",
                 )
-            if columns:
-                kind = self._type(columns[0].type, field.type, here)
-                found.append(replace(field, name=columns[0].name, type=kind))
-            elif self._is_nearly(taken, field):
+            if self._is_nearly(taken.difference(a.name for a in columns), field):
                 raise UnsupportedTable(
                     f"a data file has column {'.'.join(here)!r} in other letters, which some engines read",
                     next_step="Rewrite the source's data files",
                 )
+            if columns:
+                kind = self._type(columns[0].type, field.type, here)
+                found.append(replace(field, name=columns[0].name, type=kind))
             elif field.name not in taken:
                 found.append(field)
             elif not field.nullable and field.default is None:
