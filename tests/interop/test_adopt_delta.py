@@ -784,6 +784,28 @@ def test_ids_of_dropped_columns_are_given_to_no_other(tmp_path: Path) -> None:
     assert made.scan().to_arrow().to_pylist() == [{"id": 1, "l": None, "new": None}]
 
 
+def test_mapped_tables_with_dropped_columns_are_published_in_place(
+    tmp_path: Path, read_all: Read
+) -> None:
+    options = {"delta.columnMapping.mode": "id", "delta.columnMapping.maxColumnId": "4"}
+    schema = fields(("id", "long", 1, "c1"))
+    delta = Delta(tmp_path / "t", schema, configuration=options)
+    kinds = [with_id("c1", pa.int64(), 1), with_id("c2", pa.string(), 2), with_id("z", ZED, 3)]
+    found = pa.table([[1, 2], ["a", "b"], [{"x": 1}, None]], schema=pa.schema(kinds))
+    delta.commit({"add": delta.add("f.parquet", found, deletionVector=delta.vector("u", [1]))})
+    made = adopt(tmp_path / "t", tmp_path / "in")
+    made.alter(add={"c2": pa.string(), "z": pa.int32()})
+    assert made.refresh().publish(format="v3").published
+    pointer = json.loads((tmp_path / "in" / "metadata" / "latest.json").read_text())
+    for engine in ("duckdb", "pyiceberg", "polars"):
+        [their] = read_all(engine, [pointer["metadata-location"]])
+        assert not isinstance(their, Refused), (engine, their)
+        assert their.to_pylist() == [{"id": 1, "c2": None, "z": None}], engine
+
+
+ZED = pa.struct([with_id("x", pa.int32(), 4)])
+
+
 @pytest.mark.parametrize("last", [1_999_999_999, 2_000_000_000, 2**31 - 1])
 def test_field_ids_have_an_end(tmp_path: Path, last: int) -> None:
     """Parquet's are 32-bit numbers, and the last ones are not the table's."""
