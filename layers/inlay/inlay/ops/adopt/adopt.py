@@ -12,7 +12,7 @@ files by name (docs/FORMAT.md, section 6), so a file in which a column has anoth
 name is another column's, is recorded under a schema of its own that says so.
 
 What can go wrong afterwards: the files stay the source's, and its maintenance (VACUUM, expire_snapshots,
-DROP) may delete them; scans then fail by name (`SnapshotGone`), and erasing rows here leaves them there.
+DROP) may delete them; scans then fail by name (`ObjectGone`), and erasing rows here leaves them there.
 """
 
 from __future__ import annotations
