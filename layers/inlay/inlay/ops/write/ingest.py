@@ -516,7 +516,7 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
             try:
                 return _checked(ctx, seen, adopt, snapshot, compared)
-            except SnapshotGone:
+            except (SnapshotGone, ObjectGone):
                 raise ObjectGone(f"{source.location.uri} no longer exists") from None
             except SourceChanged:
                 return Superseded(source)
@@ -635,7 +635,7 @@ def _stamp(
             executor=InlineExecutor(),
             before_retry=ctx.back_off,
         )
-    except SnapshotGone:
+    except (SnapshotGone, ObjectGone):
         raise ObjectGone(f"{seen.source.location.uri} no longer exists") from None
     except SourceChanged:
         return Superseded(seen.source)
@@ -656,7 +656,7 @@ def _split(
         rows = as_table(rows, schema_to_arrow(schema))
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))
-    except SnapshotGone:
+    except (SnapshotGone, ObjectGone):
         raise ObjectGone(f"{whole.key} no longer exists") from None
     except SourceChanged:
         return Superseded(source)
