@@ -112,7 +112,8 @@ def _read(body: Any, scheme: str) -> Sequence[Arrival]:
             return [arrival for record in records for arrival in _of_notification(record, scheme)]
     raise InvalidRequest(
         "not an event of S3",
-        next_step="Send S3 notifications or EventBridge's 'Object Created' events of the bucket",
+        next_step="Send S3 notifications or EventBridge's 'Object Created' events of the bucket; where "
+        "they come through SNS, turn on raw message delivery",
     )
 
 
