@@ -180,7 +180,9 @@ def _of_the_source() -> Iterator[None]:
         yield
     except CorruptTable as error:
         if error.next_step == error.default_next_step:
-            error.next_step = "Nothing was changed. Check the source by an engine, and have it write its files again"
+            error.next_step = (
+                "Nothing was changed. Have an engine check the source, or write it again"
+            )
         raise
 
 
