@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 import warnings
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +30,8 @@ from inlay.errors import (
     UnsupportedTable,
 )
 from inlay.format import keys
+from inlay.format.schema import Primitive
+from inlay.iceberg.source import SourceSpec
 from inlay.ops.adopt.adopt import adopt as run
 from inlay.ops.erase.request import advance_erasures
 from inlay.storage.s3 import S3Store
@@ -467,6 +470,13 @@ def test_defaults_of_floats_are_rounded_as_the_file_would_have_them(
     published(tmp_path / "a", files=1)
     made = adopt(edited(tmp_path / "a", edit), tmp_path / "b")
     assert set(made.scan().to_arrow()["f"].to_pylist()) == {value}
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_a_zero_that_stands_in_metadata_alone_keeps_its_sign(kind: str) -> None:
+    spec = SourceSpec(0, 1, ())
+    assert math.copysign(1, cast(float, spec.constant(-0.0, Primitive(kind)))) == -1
+    assert spec.constant(None, Primitive(kind)) is None
 
 
 def test_manifests_in_an_unknown_codec_are_refused_by_name(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ class SourceSpec:
         if not isinstance(kind, Primitive):
             raise UnsupportedTable("a partition field is of a nested column")
         found = _partition_value(raw, Transform("identity"), kind)
+        if isinstance(raw, float) and kind.is_float:
+            return raw  # its partition is that of 0.0, a row keeps the sign of -0.0
         return None if found is None else decode_value(kind, found)
 
     def raw(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
