@@ -17,7 +17,7 @@ _SHOWN = 8  # names listed in an error
 
 
 def resolve(name: Name, schema: Schema, text: str, *, or_text: bool = False) -> Field:
-    """The field that a name refers to. Raises InvalidPredicate, pointing at it; with `or_text`, where a text
+    """The field that a name refers to. Raises InvalidPredicate, pointing at it; `or_text`: where a text
     could stand as well, it says how one is written."""
     fields, found = schema.fields, None
     for depth, (part, quoted) in enumerate(name.parts):
