@@ -149,7 +149,9 @@ docs: | $(UV) ## build the documentation site into site/, strictly: no dead link
 build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
 	UV="$(CURDIR)/$(UV)" ARCHITECTURE=$(ARCHITECTURE) $(SAM) build \
 		--parameter-overrides Architecture=$(ARCHITECTURE)
-	@du -sb .aws-sam/build/InlayLayer | awk '{ printf "the layer is %.1f MB unzipped\n", $$1 / 1e6 }'
+	@find .aws-sam/build/InlayLayer -type f -exec cat {} + | wc -c | \
+		awk '{ printf "the layer is %.1f MB unzipped\n", $$1 / 1e6 }'
+	@$(BIN)/python benchmarks/cold_start.py --runs 3
 
 deploy: build ## deploy what was built, asking for parameters (needs AWS credentials)
 	$(SAM) deploy --guided

@@ -11,8 +11,8 @@ from typing import Any
 
 from inlay.errors import InvalidRequest
 from inlay.format.keys import PUBLISHED_POINTER
-from inlay.functions.arrivals import check_table_name
 from inlay.functions.observe import count, observed
+from inlay.functions.table_names import check_table_name
 from inlay.functions.tables import TABLES, table_context, table_names
 from inlay.iceberg.catalog import Catalog
 from inlay.storage.base import Got

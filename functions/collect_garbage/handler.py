@@ -14,7 +14,6 @@ from typing import Any
 from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Snapshot
 from inlay.functions import settings
-from inlay.functions.landing import sweep_landing
 from inlay.functions.observe import observed, report_erasures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
@@ -58,6 +57,8 @@ def collect_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any
                 next_step="`inlay landing TABLE` lists them",
                 table=asked.table,
             )
+        from inlay.functions.landing import sweep_landing  # the other rounds need none of ingestion
+
         return {"landing": sweep_landing(asked.table, settle_seconds=asked.settle_seconds)}
     ctx = table_context(asked.table)
     loaded = load_pointer(ctx)

@@ -3,12 +3,14 @@ reported."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from inlay.errors import InvalidRequest
-from inlay.functions.arrivals import Arrival, check_table_name, read_arrivals
+from inlay.functions.arrivals import Arrival, read_arrivals
+from inlay.functions.table_names import check_table_name
 
 from .conftest import event
 
@@ -110,6 +112,7 @@ def test_other_events_of_s3_are_no_arrivals(name: str) -> None:
         {"source": "aws.s3"},
         {"source": "aws.ec2", "detail-type": "Object Created"},
         notified(key=""),
+        {"Type": "Notification", "Message": json.dumps(notified())},  # of SNS, not raw
     ],
 )
 def test_what_is_not_s3s_news_is_refused(body: Any) -> None:

@@ -24,6 +24,17 @@ def test_every_colour_that_is_drawn_is_defined_for_light_and_dark():
     assert light == dark
 
 
+def test_no_shade_is_drawn_that_the_legend_lacks():
+    """Half of a colour is another one to the eye; many files that lie on each other may shine through."""
+    script = (ASSETS / "inspect.js").read_text()
+    shades = [
+        float(n)
+        for part in re.findall(r'"fill-opacity":([^,}]*)', script)
+        for n in re.findall(r"\d?\.\d+", part)
+    ]
+    assert shades and min(shades) >= 0.7
+
+
 def test_findings_name_a_cause_and_commands_that_parse(tmp_path):
     table = inlay.create(tmp_path / "a b", pa.schema([("id", pa.int64()), ("word", pa.string())]))
     for part in range(12):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 import warnings
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,13 +23,15 @@ from inlay.errors import (
     CorruptTable,
     InlayError,
     NotGranted,
-    SnapshotGone,
+    ObjectGone,
     SourceChanged,
     TableExists,
     Unpublishable,
     UnsupportedTable,
 )
 from inlay.format import keys
+from inlay.format.schema import Primitive
+from inlay.iceberg.source import SourceSpec
 from inlay.ops.adopt.adopt import adopt as run
 from inlay.ops.erase.request import advance_erasures
 from inlay.storage.s3 import S3Store
@@ -169,7 +172,7 @@ def test_a_file_that_the_source_deletes_is_missed_by_name_but_not_after_a_copy(
     with pytest.raises(SourceChanged):
         made.scan().to_arrow()
     first.unlink()
-    with pytest.raises(SnapshotGone):
+    with pytest.raises(ObjectGone, match="not the table's own"):
         made.refresh().scan().to_arrow()
     assert own.count() == 200 == len(own.scan().to_arrow())
     assert own.properties["my.x"] == "1"
@@ -185,6 +188,34 @@ def test_maintenance_and_erasure_leave_the_sources_files(tmp_path: Path) -> None
     made.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert made.count() == 50
     assert source.scan().to_arrow().num_rows == 200
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_file_that_the_source_deletes_keeps_no_other_from_being_erased_or_packed(
+    tmp_path: Path, which: int
+) -> None:
+    """Until its entry is removed, which whoever lost it has to ask for."""
+    published(tmp_path / "a", files=3)
+    made = adopt(tmp_path / "a", tmp_path / "b")
+    made.delete("id IN (7, 107, 207)", mode="erase", request_id="case-1")
+    keys = [f.key for f in made.refresh().entries()[0]]
+    Path(keys[which].removeprefix("file://")).unlink()
+    advanced = advance_erasures(made._ctx)
+    [failure] = advanced.failures
+    assert failure.error.key == keys[which] and "--file" in failure.error.next_step
+    assert _keys_of(made.refresh()) & set(keys) == {keys[which]}
+    waits = made.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
+    assert keys[which] in str(waits.waiting) and not waits.receipts
+    packed = made.compact()
+    assert keys[which] in str(packed.failures) or not packed.failures
+    made.delete("TRUE", file=keys[which])
+    made.compact()
+    advance_erasures(made._ctx)
+    done = made.refresh().collect_garbage(
+        grace=timedelta(0), life_seconds=0, clock_margin_seconds=0
+    )
+    assert done.receipts, done.waiting
+    assert made.refresh().count() == len(made.scan().to_arrow()) == 198
 
 
 def test_an_erasure_ends_with_a_receipt_and_leaves_the_sources_files(tmp_path: Path) -> None:
@@ -418,6 +449,44 @@ def test_a_column_that_stands_only_in_metadata_needs_a_copy(tmp_path: Path) -> N
     ]
     assert made.scan(where="s = 'y'").explain().files_read == 1
     assert not made.verify().findings
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        ("float", 0.1, 0.10000000149011612),
+        ("float", 1e-45, 1.401298464324817e-45),
+        ("double", 0.1, 0.1),
+    ],
+)
+def test_defaults_of_floats_are_rounded_as_the_file_would_have_them(
+    tmp_path: Path, kind: str, default: float, value: float
+) -> None:
+    def edit(found: dict[str, Any]) -> None:
+        field = {"id": 3, "name": "f", "type": kind, "required": False, "initial-default": default}
+        found["schemas"][-1]["fields"].append(field)
+        found["last-column-id"] = 3
+
+    published(tmp_path / "a", files=1)
+    made = adopt(edited(tmp_path / "a", edit), tmp_path / "b")
+    assert set(made.scan().to_arrow()["f"].to_pylist()) == {value}
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_a_zero_that_stands_in_metadata_alone_keeps_its_sign(kind: str) -> None:
+    spec = SourceSpec(0, 1, ())
+    assert math.copysign(1, cast(float, spec.constant(-0.0, Primitive(kind)))) == -1
+    assert spec.constant(None, Primitive(kind)) is None
+
+
+def test_manifests_in_an_unknown_codec_are_refused_by_name(tmp_path: Path) -> None:
+    published(tmp_path / "a", files=1)
+    [listed] = (tmp_path / "a" / "metadata").glob("inlay-l-*.avro")
+    listed.write_bytes(listed.read_bytes().replace(b"\x0edeflate", b"\x12zstandard"))
+    with pytest.raises(UnsupportedTable, match="'zstandard'") as refused:
+        adopt(tmp_path / "a", tmp_path / "b")
+    assert "deflate" in str(refused.value)
+    assert not inlay.exists(tmp_path / "b")
 
 
 def _without(root: Path, name: str) -> Iceberg:

@@ -653,6 +653,11 @@ def test_letters_and_checkpoints_with_a_gap(tmp_path: Path) -> None:
     delta.commit({"add": delta.add("f.parquet", rows(0, 3).rename_columns(["id", "S"]))})
     with pytest.raises(UnsupportedTable, match="other letters"):
         adopt(tmp_path / "b", tmp_path / "in")
+    both = Delta(tmp_path / "c", PLAIN)
+    found = pa.table({"id": [1], "S": ["a"], "s": ["b"]})
+    both.commit({"add": both.add("f.parquet", found)})
+    with pytest.raises(UnsupportedTable, match="other letters"):  # DuckDB reads "a", deltalake "b"
+        adopt(tmp_path / "c", tmp_path / "in")
     names = [f"{v:020}.json" for v in (0, 1, 3)]
     with pytest.raises(CorruptTable, match="version 2"):
         choose_files(names)
@@ -777,6 +782,28 @@ def test_ids_of_dropped_columns_are_given_to_no_other(tmp_path: Path) -> None:
     ids = {".".join(path): field.id for path, field in made.snapshot.schema.walk()}
     assert ids == {"id": 1, "l": 2, "l.element": 8, "new": 9}
     assert made.scan().to_arrow().to_pylist() == [{"id": 1, "l": None, "new": None}]
+
+
+def test_mapped_tables_with_dropped_columns_are_published_in_place(
+    tmp_path: Path, read_all: Read
+) -> None:
+    options = {"delta.columnMapping.mode": "id", "delta.columnMapping.maxColumnId": "4"}
+    schema = fields(("id", "long", 1, "c1"))
+    delta = Delta(tmp_path / "t", schema, configuration=options)
+    kinds = [with_id("c1", pa.int64(), 1), with_id("c2", pa.string(), 2), with_id("z", ZED, 3)]
+    found = pa.table([[1, 2], ["a", "b"], [{"x": 1}, None]], schema=pa.schema(kinds))
+    delta.commit({"add": delta.add("f.parquet", found, deletionVector=delta.vector("u", [1]))})
+    made = adopt(tmp_path / "t", tmp_path / "in")
+    made.alter(add={"c2": pa.string(), "z": pa.int32()})
+    assert made.refresh().publish(format="v3").published
+    pointer = json.loads((tmp_path / "in" / "metadata" / "latest.json").read_text())
+    for engine in ("duckdb", "pyiceberg", "polars"):
+        [their] = read_all(engine, [pointer["metadata-location"]])
+        assert not isinstance(their, Refused), (engine, their)
+        assert their.to_pylist() == [{"id": 1, "c2": None, "z": None}], engine
+
+
+ZED = pa.struct([with_id("x", pa.int32(), 4)])
 
 
 @pytest.mark.parametrize("last", [1_999_999_999, 2_000_000_000, 2**31 - 1])

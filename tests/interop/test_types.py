@@ -156,6 +156,15 @@ def test_a_column_named_like_a_metadata_column_is_refused(tmp_path: Path) -> Non
     assert t.publish().published
 
 
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_a_name_that_engines_change_is_refused(name: str, tmp_path: Path) -> None:
+    """DuckDB numbers columns without a name; Polars cuts a name at NUL, DuckDB refuses it in structs."""
+    inner = pa.struct([(name, pa.int32())])
+    t = inlay.create(f"file://{tmp_path}/t", pa.schema([("id", pa.int64()), ("z", inner)]))
+    with pytest.raises(Unpublishable, match="has a name that engines change"):
+        t.publish()
+
+
 @pytest.mark.parametrize("default", [float("nan"), float("inf")])
 def test_a_default_that_json_lacks_is_refused(default: float, tmp_path: Path) -> None:
     """DuckDB and iceberg-rust could not read the metadata at all."""

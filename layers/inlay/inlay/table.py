@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from inlay.ops.write import append as append_op
     from inlay.ops.write import delete as delete_op
     from inlay.ops.write import ingest as ingest_op
+    from inlay.ops.write import source as source_op
     from inlay.ops.write import update as update_op
     from inlay.ops.write import upsert as upsert_op
     from inlay.plan.surgery.strategy import Strategy
@@ -128,6 +129,7 @@ else:
     append_op = LazyModule("inlay.ops.write.append")
     delete_op = LazyModule("inlay.ops.write.delete")
     ingest_op = LazyModule("inlay.ops.write.ingest")
+    source_op = LazyModule("inlay.ops.write.source")
     update_op = LazyModule("inlay.ops.write.update")
 
 R = TypeVar("R")
@@ -637,7 +639,7 @@ class Table:
         became of each."""
         if isinstance(uris, str | os.PathLike):
             raise InvalidRequest("uris is one location", next_step=f"Give a list: [{str(uris)!r}]")
-        sources = [ingest_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
+        sources = [source_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
         ctx = self._with_note(make_note(message, metadata))
         self._writable()
         before = _usage(self._ctx)

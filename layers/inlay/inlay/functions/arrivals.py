@@ -15,7 +15,6 @@ S3's test of a queue      {"Event": "s3:TestEvent", …}                        
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,15 +25,13 @@ from aws_lambda_powertools.utilities.parser import BaseModel, Field
 
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
+from inlay.functions.table_names import check_table_name
 from inlay.functions.tables import LANDING
 from inlay.functions.validation import validated
-from inlay.ops.write.ingest import IngestSource
 from inlay.ops.write.landing import is_data
+from inlay.ops.write.source import IngestSource
 from inlay.storage.base import Location
 
-_TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-# A key is at most 1,024 bytes; the table's name is a part of every key of the table.
-_MAX_TABLE = 128
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -88,18 +85,6 @@ class _Bridged(BaseModel):
     detail: _BridgedDetail
 
 
-def check_table_name(name: str) -> str:
-    """`name`, if it is a valid table name. Raises `InvalidRequest`."""
-    good = _TABLE.fullmatch(name) and ".." not in name and len(name) <= _MAX_TABLE
-    if not good:
-        raise InvalidRequest(
-            "this is not a valid table name",
-            next_step="Use letters, digits, '_', '-' and single dots, beginning with a letter, "
-            f"digit or '_', at most {_MAX_TABLE}",
-        )
-    return name
-
-
 def read_arrivals(body: Any, *, scheme: str = "s3", bucket: str | None = None) -> Sequence[Arrival]:
     """The arrivals in `body`, perhaps none. `scheme` is that of their store. An object in another bucket
     than `bucket` is refused: otherwise a sender of events could name any object that the function may
@@ -127,7 +112,8 @@ def _read(body: Any, scheme: str) -> Sequence[Arrival]:
             return [arrival for record in records for arrival in _of_notification(record, scheme)]
     raise InvalidRequest(
         "not an event of S3",
-        next_step="Send S3 notifications or EventBridge's 'Object Created' events of the bucket",
+        next_step="Send S3 notifications or EventBridge's 'Object Created' events of the bucket; where "
+        "they come through SNS, turn on raw message delivery",
     )
 
 

@@ -15,7 +15,6 @@ from inlay.functions.requests import DeleteRequest
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
-from inlay.ops.erase.request import open_erasure
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import write_result
 from inlay.ops.write.delete import delete, delete_keys
@@ -66,6 +65,8 @@ def _apply(
         return delete_keys(ctx, keys, base=base, request=request)
     predicate = parse_predicate(asked.where, base.snapshot.schema)
     if asked.mode == "erase":
+        from inlay.ops.erase.request import open_erasure  # a seldom request, and many modules
+
         return open_erasure(ctx, predicate, base=base, request=request)
     return delete(ctx, predicate, mode=asked.mode, base=base, request=request)
 

@@ -19,18 +19,17 @@ from inlay.functions.messages import NotBegun, TimeLeft
 from inlay.functions.observe import report_superseded, report_write
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.context import Context
-from inlay.ops.schema.create import create
 from inlay.ops.write.folders import check_folders
 from inlay.ops.write.ingest import (
     Deferred,
     IngestResult,
-    IngestSource,
     Rejected,
     Retry,
     SourceOutcome,
     Superseded,
     ingest,
 )
+from inlay.ops.write.source import IngestSource
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.read.describe import parse_object_footer, read_tail
 
@@ -136,6 +135,8 @@ def _ingest(
     except TableNotFound:
         if not settings.auto_create():
             raise
+    from inlay.ops.schema.create import create  # once in a table's life
+
     schema = _schema_of_first(ctx, sources)
     with suppress(TableExists):  # another function had a file for it, too
         create(ctx, schema, properties=settings.table_defaults())

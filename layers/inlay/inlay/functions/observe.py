@@ -25,7 +25,6 @@ from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingErro
 from inlay.errors import InlayError, InvalidRequest, TableNotFound
 from inlay.functions import settings
 from inlay.functions.validation import without_values
-from inlay.ops.maintain.units import Failure
 from inlay.ops.result import WriteResult
 from inlay.storage.metered import Usage
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from inlay.format.snapshot import Erasure
+    from inlay.ops.maintain.units import Failure
     from inlay.plan.erasure import Waiting
 
 logger = Logger()

@@ -11,7 +11,7 @@ from urllib.parse import unquote_plus
 
 from inlay.errors import InvalidRequest
 from inlay.format.keys import POINTER
-from inlay.functions.arrivals import check_table_name
+from inlay.functions.table_names import check_table_name
 
 
 def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:

@@ -17,7 +17,7 @@ from aws_lambda_powertools.utilities.parser import BaseModel, Field
 from pydantic import AfterValidator, ConfigDict, model_validator
 
 from inlay.errors import InvalidRequest
-from inlay.functions.arrivals import check_table_name
+from inlay.functions.table_names import check_table_name
 from inlay.functions.validation import parse_json, validated
 from inlay.plan.change import Request
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS

@@ -3,7 +3,7 @@
 Promise: `encode_avro` writes records by a schema so that any Avro reader gets them back; `decode_avro`
 reads files of any writer, by the schema in the file. Codecs: null and deflate. Records are dicts by field
 name; a map whose keys are not text is, as in Iceberg, an array of records of `key` and `value`. Damaged
-bytes raise `CorruptTable`. (Apache Avro 1.11, specification.)
+bytes raise `CorruptTable`, other codecs `UnsupportedTable`. (Apache Avro 1.11, specification.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inlay.errors import CorruptTable
+from inlay.errors import CorruptTable, UnsupportedTable
 
 MAGIC = b"Obj\x01"
 # Records of a block: a reader holds one block at a time.
@@ -192,9 +192,9 @@ def decode_avro(data: bytes) -> AvroFile:
         raise CorruptTable(f"an Avro file has no readable head: {error}") from None
     codec = metadata.get("avro.codec", "null")
     if codec not in ("null", "deflate"):
-        raise CorruptTable(
-            f"an Avro file is compressed with {codec[:20]!r}",
-            next_step="Write its manifests with the codec deflate (write.metadata.compression…)",
+        raise UnsupportedTable(
+            f"an Avro file is compressed with {codec[:20]!r}, which Inlay lacks",
+            next_step="Write the source's manifests again with deflate (rewrite_manifests; the default)",
         )
     records: list[dict[str, Any]] = []
     while source.at < len(data):

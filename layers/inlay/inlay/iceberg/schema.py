@@ -83,6 +83,8 @@ def refusals(schema: Schema, *, format_version: int) -> tuple[str, ...]:
         names[name.casefold()] = name
         if len(path) == 1 and name.casefold() in RESERVED:
             found.append(f"column {name!r} has the name of a metadata column of Iceberg: rename it")
+        if not field.name or "\0" in field.name:
+            found.append(f"column {name!r} has a name that engines change: rename it")
         if isinstance(field.type, Primitive) and iceberg_type(field.type) is None:
             found.append(f"column {name!r} has type {field.type}: {_why(field.type)}")
         if isinstance(field.type, Struct) and not field.type.fields:

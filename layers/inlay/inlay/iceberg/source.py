@@ -29,7 +29,7 @@ from inlay.format.partition import (
 )
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import PartitionField
-from inlay.format.values import EXACT, decode_value, physical
+from inlay.format.values import EXACT, decode_value, physical, to_float32
 from inlay.iceberg.manifest import DATA, Manifest, Read, decode_manifest
 
 VERSIONS = (1, 2, 3)
@@ -62,6 +62,8 @@ class SourceSpec:
         if not isinstance(kind, Primitive):
             raise UnsupportedTable("a partition field is of a nested column")
         found = _partition_value(raw, Transform("identity"), kind)
+        if isinstance(raw, float) and kind.is_float:
+            return raw  # its partition is that of 0.0, a row keeps the sign of -0.0
         return None if found is None else decode_value(kind, found)
 
     def raw(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -319,7 +321,7 @@ def json_value(kind: Primitive, found: Any, *, is_uuid: bool = False) -> Value:
             days = (date.fromisoformat(day) - date(1970, 1, 1)).days
             value = days * 86_400 * _PER_SECOND[kind.unit] + _of_day(rest, kind.unit)
         elif kind.is_float:
-            value = float(found)
+            value = to_float32(float(found)) if kind.name == "float" else float(found)
         return physical(kind, value)
     except (ValueError, TypeError, AttributeError, InvalidOperation, InvalidRequest):
         raise CorruptTable(f"Iceberg's metadata has a default that is no {kind}") from None

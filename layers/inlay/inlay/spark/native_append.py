@@ -29,8 +29,9 @@ from inlay.ops.commit.driver import commit_planned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.write.ingest import IngestSource, take_over
+from inlay.ops.write.ingest import take_over
 from inlay.ops.write.landing import is_data
+from inlay.ops.write.source import IngestSource
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec

@@ -412,7 +412,7 @@
           const pad = wide > 4 ? 1 : 0;
           const inline = s.id === null;
           drawing.append(
-            svg("rect", { x: at, y, width: Math.max(0.5, wide - pad), height: H, rx: pad ? 2 : 0, fill: inline ? "var(--green)" : level ? "var(--blue)" : "var(--blue-soft)", "fill-opacity": inline ? 0.45 : 1 }),
+            svg("rect", { x: at, y, width: Math.max(0.5, wide - pad), height: H, rx: pad ? 2 : 0, fill: inline ? "var(--green)" : level ? "var(--blue)" : "var(--blue-soft)" }),
             s.dead > 0 && svg("rect", { x: at, y: y + H - 5, width: Math.max(1, (wide - pad) * (s.dead / Math.max(1, s.entries))), height: 5, fill: "var(--red)" }),
             told(svg("rect", { x: at, y, width: Math.max(1, wide), height: H, fill: "transparent" }), () => [
               inline ? `${count(s.entries, "entry", "entries")} in the snapshot itself` : `${level ? "node" : "segment"} ${s.id}`,

@@ -12,7 +12,7 @@ files by name (docs/FORMAT.md, section 6), so a file in which a column has anoth
 name is another column's, is recorded under a schema of its own that says so.
 
 What can go wrong afterwards: the files stay the source's, and its maintenance (VACUUM, expire_snapshots,
-DROP) may delete them; scans then fail by name (`SnapshotGone`), and erasing rows here leaves them there.
+DROP) may delete them; scans then fail by name (`ObjectGone`), and erasing rows here leaves them there.
 """
 
 from __future__ import annotations
@@ -483,14 +483,14 @@ class _Columns:
                     f"a data file has two columns that are {'.'.join(here)!r}",
                     next_step="Rewrite the source's data files",
                 )
-            if columns:
-                kind = self._type(columns[0].type, field.type, here)
-                found.append(replace(field, name=columns[0].name, type=kind))
-            elif self._is_nearly(taken, field):
+            if self._is_nearly(taken.difference(a.name for a in columns), field):
                 raise UnsupportedTable(
                     f"a data file has column {'.'.join(here)!r} in other letters, which some engines read",
                     next_step="Rewrite the source's data files",
                 )
+            if columns:
+                kind = self._type(columns[0].type, field.type, here)
+                found.append(replace(field, name=columns[0].name, type=kind))
             elif field.name not in taken:
                 found.append(field)
             elif not field.nullable and field.default is None:

@@ -36,7 +36,6 @@ from inlay.ops.erase.receipt import (
 from inlay.ops.maintain.roots import History, Roots, check_deletable, check_still_there
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.publish.erased import publication_waits
 from inlay.ops.refs.refs import each_content
 from inlay.plan.change import (
     AddMarkers,
@@ -273,8 +272,13 @@ class _Sweeper:
 
     # -- to sweep -----------------------------------------------------------------------------
 
+    def _publication_waits(self, loaded: LoadedTable) -> Waiting | None:
+        from inlay.ops.publish.erased import publication_waits  # only where an erasure ends
+
+        return publication_waits(self.ctx, loaded.snapshot.oldest_version)
+
     def _first_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
-        stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
+        stale = self._publication_waits(loaded)
         if stale is not None:
             return {e.id: [stale] for e in erasures}
         waits: Waits = {}
@@ -411,7 +415,7 @@ class _Sweeper:
         loaded = self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
-        stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
+        stale = self._publication_waits(loaded)
         if stale is not None:
             return waits | {e.id: [stale] for e in due}
         # List again, rather than trust the deletions.

@@ -20,7 +20,7 @@ from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs.refs import each_content
-from inlay.ops.write.ingest import IngestSource, inspect_source
+from inlay.ops.write.source import IngestSource
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import read_positions
 from inlay.plan.erasure import Waiting
@@ -161,6 +161,8 @@ def _judge(
     ctx: Context, loaded: LoadedTable, version: ObjectVersion, predicate: Predicate
 ) -> str | None:
     """Why a content keeps the erasure waiting; None when it holds no row of it."""
+    from inlay.ops.write.ingest import inspect_source  # only where something has landed
+
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
     version_id = None if version.version_id == NULL_VERSION else version.version_id
     source = IngestSource(location, etag=version.etag or None, version_id=version_id)

@@ -64,7 +64,6 @@ from inlay.iceberg.schema import (
     specs_to_iceberg,
 )
 from inlay.ops.context import Context
-from inlay.ops.maintain.compact import repack
 from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import (
     LoadedTable,
@@ -193,6 +192,8 @@ def _repacked(
     ctx: Context, loaded: LoadedTable, keys: Collection[str]
 ) -> tuple[LoadedTable, int, int]:
     """The table with these files rewritten, how many, by how many commits."""
+    from inlay.ops.maintain.compact import repack  # seldom: files of unusual writers
+
     run = repack(ctx, loaded, keys, max_bytes=REPACK_BYTES)
     if run.failures:
         failure = run.failures[0]

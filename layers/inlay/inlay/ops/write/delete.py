@@ -34,7 +34,6 @@ from inlay.ops.commit.base import already_applied, check_same_schema, current_ba
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.parquet.arrow.calculate import CalculatedFilter
@@ -391,6 +390,8 @@ class _RowDelete:
             unchanged = known.entry == entry and known.own == own
             if unchanged and known.uploaded_us >= boundary_us:
                 return known
+        from inlay.ops.maintain.rewrite import rewrite_file  # most deletes are markers
+
         unit = rewrite_file(
             self.ctx,
             loaded,

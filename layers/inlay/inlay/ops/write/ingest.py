@@ -62,6 +62,7 @@ from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.ops.write.folders import check_folders
+from inlay.ops.write.source import IngestSource
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.footer.decoded_size import largest_group
@@ -77,7 +78,7 @@ from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
-from inlay.storage.base import NULL_VERSION, Location, ObjectStore
+from inlay.storage.base import NULL_VERSION, ObjectStore
 from inlay.storage.metered import Usage
 
 T = TypeVar("T")
@@ -87,31 +88,6 @@ MAX_UPLOADS = 3
 # Memory of a decoded row group of an object that is read, in units of `ingest.split_bytes`: columns
 # commonly take four times their stored size.
 DECODED_SHARE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class IngestSource:
-    """One object to ingest, as an event or a caller names it. `event_time_us` is S3's eventTime."""
-
-    location: Location
-    etag: str | None = None
-    version_id: str | None = None
-    event_time_us: int | None = None
-
-    @property
-    def identity(self) -> str:
-        """Bucket, key and content: with versioning the version id, else the ETag (docs/design/design.md,
-        section 8)."""
-        return f"{self.location.uri}@{self.version_id or self.etag}"
-
-    @property
-    def content(self) -> Location:
-        """The location of the content that the event names: its version, even if overwritten since."""
-        return replace(self.location, version_id=self.version_id)
-
-    @property
-    def request(self) -> Request:
-        return Request.of(self.identity, time_us=self.event_time_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,7 +516,7 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
             try:
                 return _checked(ctx, seen, adopt, snapshot, compared)
-            except SnapshotGone:
+            except (SnapshotGone, ObjectGone):
                 raise ObjectGone(f"{source.location.uri} no longer exists") from None
             except SourceChanged:
                 return Superseded(source)
@@ -659,7 +635,7 @@ def _stamp(
             executor=InlineExecutor(),
             before_retry=ctx.back_off,
         )
-    except SnapshotGone:
+    except (SnapshotGone, ObjectGone):
         raise ObjectGone(f"{seen.source.location.uri} no longer exists") from None
     except SourceChanged:
         return Superseded(seen.source)
@@ -680,7 +656,7 @@ def _split(
         rows = as_table(rows, schema_to_arrow(schema))
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))
-    except SnapshotGone:
+    except (SnapshotGone, ObjectGone):
         raise ObjectGone(f"{whole.key} no longer exists") from None
     except SourceChanged:
         return Superseded(source)

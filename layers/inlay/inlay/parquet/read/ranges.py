@@ -45,7 +45,7 @@ class Source:
     """One object to read: `name` is its name in the table's metadata, `key` its key in the store.
 
     `size` and `etag` None mean unknown; known ones are checked against every answer. `version_id` None
-    means the object's current version.
+    means the object's current version. `owned` False: it is outside the table, and no collection takes it.
     """
 
     store: ObjectStore
@@ -54,6 +54,7 @@ class Source:
     size: int | None = None
     etag: str | None = None
     version_id: str | None = None
+    owned: bool = True
 
     @property
     def location(self) -> Location:
@@ -70,7 +71,14 @@ class Source:
             "an object differs from its entry in the table's metadata", key=self.name
         )
 
-    def gone(self) -> SnapshotGone:
+    def gone(self) -> SnapshotGone | ObjectGone:
+        if not self.owned:
+            return ObjectGone(
+                "a file that is not the table's own is gone",
+                key=self.name,
+                next_step="Whoever owns it deleted it. Put it back; if it is lost, "
+                "`inlay delete --where TRUE --file` and a compaction remove its entry",
+            )
         return SnapshotGone("an object that this version of the table needs is gone", key=self.name)
 
 
@@ -130,7 +138,7 @@ class Objects:
                 "an adopted file is in a location this deployment may not read", key=name
             )
         store = self.store if bucket == self.store.bucket else self.store.at(bucket)
-        return Source(store, key, name, size, etag, self.versions.get(name))
+        return Source(store, key, name, size, etag, self.versions.get(name), owned=False)
 
 
 def fetch(source: Source, byte_range: ByteRange) -> bytes:
