@@ -299,6 +299,7 @@ def test_what_cannot_be_carried_is_refused_by_name_and_nothing_is_made(
     with pytest.raises(error) as refused:
         adopt(metadata, tmp_path / "b")
     assert says in str(refused.value) and refused.value.next_step
+    assert "inlay verify" not in refused.value.next_step  # which knows no table of others
     assert not (tmp_path / "b" / keys.POINTER).exists()
 
 

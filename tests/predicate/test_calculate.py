@@ -491,6 +491,7 @@ def test_rows_that_are_left_out_first_do_not_fail():
         ("s.N = 1 AND s.q = 1", 12, "no column 's.q'", "Did you mean s."),
         ("a + 1", 2, "not a condition", ""),
         ("m[name] = 1", 2, "a key is a literal", "m['key']"),
+        ("name = zebra", 7, "no column 'zebra'", "a text is in single quotes"),
     ],
 )
 def test_errors_are_words_with_the_next_step(text, at, says, step):

@@ -89,3 +89,11 @@ def test_a_type_no_table_can_hold_rejects_its_file_alone() -> None:
     ]
     outcomes = ingest(table._ctx, sources).outcomes
     assert [type(o) for o in outcomes] == [Rejected, Ingested]
+
+
+def test_the_index_of_a_pandas_frame_is_named_as_what_it_is() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": [1, 2, 3]})
+    with pytest.raises(SchemaMismatch, match="a column that the table lacks") as caught:
+        table_of(pa.schema([("id", pa.int64())])).append(frame[frame.id > 1])
+    assert "reset_index(drop=True)" in caught.value.next_step

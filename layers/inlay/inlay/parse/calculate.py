@@ -261,7 +261,7 @@ class Calculator:
 
     def column(self, node: Name) -> Expression:
         try:
-            found = resolve(node, self.schema, self.source)
+            found = resolve(node, self.schema, self.source, or_text=True)
         except InvalidPredicate as error:
             if node.parts[0][1]:
                 error.next_step = "Strings are in single quotes; double quotes are for names"

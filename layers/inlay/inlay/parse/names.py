@@ -16,8 +16,9 @@ from inlay.parse.syntax import Name
 _SHOWN = 8  # names listed in an error
 
 
-def resolve(name: Name, schema: Schema, text: str) -> Field:
-    """The field that a name refers to. Raises InvalidPredicate, pointing at it."""
+def resolve(name: Name, schema: Schema, text: str, *, or_text: bool = False) -> Field:
+    """The field that a name refers to. Raises InvalidPredicate, pointing at it; `or_text`: where a text
+    could stand as well, it says how one is written."""
     fields, found = schema.fields, None
     for depth, (part, quoted) in enumerate(name.parts):
         found = _pick(fields, part, quoted, name, text)
@@ -32,7 +33,9 @@ def resolve(name: Name, schema: Schema, text: str) -> Field:
     whole = schema.column(_spelled(name))  # a column whose own name contains dots
     if whole is not None:
         return whole
-    raise _error(name, text, f"there is no column {_spelled(name)[:80]!r}", _near(name, schema))
+    raise _error(
+        name, text, f"there is no column {_spelled(name)[:80]!r}", _near(name, schema, or_text)
+    )
 
 
 def _pick(
@@ -50,14 +53,15 @@ def _pick(
     return alike[0] if alike else None
 
 
-def _near(name: Name, schema: Schema) -> str:
+def _near(name: Name, schema: Schema, or_text: bool) -> str:
     paths = {".".join(path).casefold(): path for path, _ in schema.walk()}
     near = get_close_matches(_spelled(name).casefold()[:80], paths, n=3, cutoff=0.6)
     if near:
         return f"Did you mean {' or '.join(quote_path(paths[found]) for found in near)}?"
     names = schema.names
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"Columns are {', '.join(names[:_SHOWN])}{more}"
+    quotes = "; a text is in single quotes" if or_text else ""
+    return f"Columns are {', '.join(names[:_SHOWN])}{more}{quotes}"
 
 
 def _spelled(name: Name) -> str:

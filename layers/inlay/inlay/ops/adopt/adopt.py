@@ -18,6 +18,7 @@ DROP) may delete them; scans then fail by name (`ObjectGone`), and erasing rows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -132,10 +133,11 @@ def adopt(
     Raises `TableExists`, `UnsupportedTable`, `NotGranted`, and what `ingest` raises of a file."""
     checked = check_properties(properties or {})
     date_us = check_free(ctx)
-    sources, foreign = _read(ctx, source, tuple(adopt_from))
-    base = _empty(ctx, foreign, checked, date_us)
-    looked = _look_at_all(sources, foreign, base.snapshot, copy=copy)
-    _check_positions(foreign, looked)
+    with _of_the_source():
+        sources, foreign = _read(ctx, source, tuple(adopt_from))
+        base = _empty(ctx, foreign, checked, date_us)
+        looked = _look_at_all(sources, foreign, base.snapshot, copy=copy)
+        _check_positions(foreign, looked)
     whole = [seen for seen in looked if not seen.again]
     base, entries = _recorded(base, whole)
     if copy:
@@ -169,6 +171,19 @@ def adopt(
         copied=copy,
         notes=(*foreign.notes, *(() if copy else (_STAYS,))),
     )
+
+
+@contextmanager
+def _of_the_source() -> Iterator[None]:
+    """What is damaged is no table of Inlay: `inlay verify` would not find it."""
+    try:
+        yield
+    except CorruptTable as error:
+        if error.next_step == error.default_next_step:
+            error.next_step = (
+                "Nothing was changed. Have an engine check the source, or write it again"
+            )
+        raise
 
 
 def _read(ctx: Context, source: str, granted: tuple[str, ...]) -> tuple[Sources, Foreign]:

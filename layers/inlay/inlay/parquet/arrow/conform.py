@@ -36,6 +36,8 @@ from inlay.parquet.arrow.types import (
 )
 
 Path = tuple[str, ...]
+# How pandas calls the index of a frame that was filtered or sorted.
+_PANDAS_INDEX = "__index_level_"
 Evidence = Callable[[int], ColumnStats | None]
 
 
@@ -100,9 +102,13 @@ def _known_by_name(
     unknown = sorted(by_name.keys() - {field.name for field in wanted})
     if unknown and not extra:
         names = ", ".join(repr(".".join((*path, name))) for name in unknown[:5])
+        of_pandas = any(name.startswith(_PANDAS_INDEX) for name in unknown)
         raise SchemaMismatch(
-            f"the data has {len(unknown)} column(s) the table lacks: {names}",
-            next_step="Drop them from the data, or add them to the table first",
+            f"the data has {'a column' if len(unknown) == 1 else f'{len(unknown)} columns'} that the table "
+            f"lacks: {names}",
+            next_step="The index of a pandas frame is one: give frame.reset_index(drop=True)"
+            if of_pandas
+            else "Drop them from the data, or add them to the table first",
         )
     return by_name
 
