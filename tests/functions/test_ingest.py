@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import inlay
@@ -256,14 +257,13 @@ def with_second_file(batch: dict[str, Any]) -> dict[str, Any]:
     return {"Records": [first, {**first, "messageId": "another", "body": body}]}
 
 
-def test_no_table_is_created_without_the_columns_that_stand_in_folders(
+def test_the_folder_of_a_landed_file_gives_no_column_and_takes_none_away(
     functions: Functions,
 ) -> None:
     functions.set_variable("INLAY_AUTO_CREATE", "true")
     functions.invoke("ingest", told(functions, few(3), "ingest/orders/month=2/part-0.parquet"))
+    assert functions.rows() == 3
+    functions.orders().alter(add={"month": pa.int64()})
+    functions.invoke("ingest", told(functions, few(3, 9), "ingest/orders/month=2/part-1.parquet"))
     assert functions.queues.errors == ["SchemaMismatch"]
-    assert not inlay.exists(f"memory://{BUCKET}/tables/orders")
-    # With the table its owner has decided which columns there are.
-    functions.create_orders()
-    functions.invoke("ingest", told(functions, few(3), "ingest/orders/month=2/part-1.parquet"))
     assert functions.rows() == 3

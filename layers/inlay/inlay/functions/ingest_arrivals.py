@@ -19,7 +19,6 @@ from inlay.functions.messages import NotBegun, TimeLeft
 from inlay.functions.observe import report_superseded, report_write
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.context import Context
-from inlay.ops.write.folders import check_folders
 from inlay.ops.write.ingest import (
     Deferred,
     IngestResult,
@@ -160,5 +159,4 @@ def _read_schema(ctx: Context, source: IngestSource) -> pa.Schema:
     got = read_tail(store, location)
     found = parse_object_footer(got.body, size=got.size)
     check_parquet_types(found.metadata.schema)
-    check_folders(location.key, found.arrow.names)
     return found.arrow
