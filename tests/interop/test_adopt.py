@@ -31,6 +31,8 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.schema import Primitive
+from inlay.iceberg.avro import decode_avro, encode_avro
+from inlay.iceberg.manifest import decode_list
 from inlay.iceberg.source import SourceSpec
 from inlay.ops.adopt.adopt import adopt as run
 from inlay.ops.erase.request import advance_erasures
@@ -39,7 +41,7 @@ from inlay.storage.wrapped import WrappedStore
 from inlay.table import Table
 
 from .histories import History
-from .iceberg_deletes import Iceberg
+from .iceberg_deletes import Iceberg, on_disk
 from .test_adopt_delta import PLAIN, Delta
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
@@ -471,6 +473,58 @@ def test_defaults_of_floats_are_rounded_as_the_file_would_have_them(
     published(tmp_path / "a", files=1)
     made = adopt(edited(tmp_path / "a", edit), tmp_path / "b")
     assert set(made.scan().to_arrow()["f"].to_pylist()) == {value}
+
+
+def _partitioned_by_float(root: Path) -> Iceberg:
+    """A table whose rows are all of id 1, in partitions NaN, -0.0 and 0.0 of a column of doubles."""
+    values = (float("nan"), -0.0, 0.0)
+    schema = pa.schema([("id", pa.int64()), ("p", pa.int64()), ("f", pa.float64())])
+    t = inlay.create(f"file://{root}", schema, partition_by=["p"])
+    t.append(pa.table({"id": [1, 1, 1], "p": [0, 1, 2], "f": values}, schema=schema))
+    t.publish(format="v2")
+    version = (root / "metadata" / "version-hint.text").read_text()
+    table = Iceberg(f"file://{root}/metadata/v{version}.metadata.json")
+    for spec in table.found["partition-specs"]:
+        for each in spec["fields"]:
+            each["source-id"] = 3
+    for manifest in decode_list(on_disk(table.snapshot["manifest-list"]).read_bytes()):
+        path = on_disk(manifest.path)
+        avro = decode_avro(path.read_bytes())
+        text = json.loads(avro.metadata["avro.schema"])
+        entry = next(f["type"] for f in text["fields"] if f["name"] == "data_file")
+        [kind] = next(f for f in entry["fields"] if f["name"] == "partition")["type"]["fields"]
+        kind["type"] = ["null", "double"]
+        for record in avro.records:
+            found = record["data_file"]["partition"]
+            record["data_file"]["partition"] = {name: values[found[name]] for name in found}
+        own = {k: v for k, v in avro.metadata.items() if not k.startswith("avro.")}
+        path.write_bytes(encode_avro(text, avro.records, metadata=own, sync=bytes(16)))
+    return table
+
+
+@pytest.mark.parametrize("kind", ["positions", "vectors", "keys"])
+@pytest.mark.parametrize("which", range(3))
+def test_deletes_in_partitions_of_nan_and_of_both_zeros(
+    tmp_path: Path, kind: str, which: int
+) -> None:
+    """NaN is one partition, though NaN equals nothing; -0.0 and 0.0 are two, though they are equal."""
+    table = _partitioned_by_float(tmp_path / "a")
+
+    def is_it(value: float) -> bool:
+        return repr(value) == ("nan", "-0.0", "0.0")[which]
+
+    [(file, *how)] = [f for f in table.data_files() if is_it(*f[0]["partition"].values())]
+    name = file["file_path"]
+    if kind == "positions":
+        delete = table.positions({name: [0]}, file)
+    elif kind == "vectors":
+        table.upgrade(3)
+        [delete] = table.vectors({name: [0]}, {name: file})
+    else:
+        delete = table.keys(pa.table({"id": [1]}), [1], file)
+    table.add_deletes([(delete, *how)])
+    left = adopt(table.write(), tmp_path / "b").scan().to_arrow()["f"].to_pylist()
+    assert len(left) == 2 and not any(map(is_it, left))
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])

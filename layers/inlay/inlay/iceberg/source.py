@@ -436,6 +436,12 @@ class SourceFile:
     length: int | None = None
     equality_ids: tuple[int, ...] = field(default=())
 
+    @property
+    def place(self) -> tuple[int, tuple[Any, ...]]:
+        """Its spec and partition, equal where Iceberg's are: NaN to NaN, and -0.0 not to 0.0."""
+        exact = (repr(value) if isinstance(value, float) else value for value in self.raw)
+        return self.spec.id, tuple(exact)
+
 
 def read_manifest(data: bytes, manifest: Manifest, table: SourceTable) -> Iterator[SourceFile]:
     """The live files of a manifest. Raises `UnsupportedTable`, `CorruptTable`."""

@@ -315,7 +315,7 @@ class _Deletes:
             yield path, positions
 
     def _check_partition(self, delete: SourceFile, data: SourceFile) -> None:
-        if (data.spec.id, data.raw) != (delete.spec.id, delete.raw):
+        if data.place != delete.place:
             raise UnsupportedTable(
                 "deletes by position are of another partition than the data file that they name: engines "
                 "treat them differently",
@@ -355,8 +355,7 @@ class _Deletes:
     def _older(self, delete: SourceFile) -> Iterator[SourceFile]:
         whole_table = not delete.spec.partitioned
         for data in self.files.values():
-            same = (data.spec.id, data.raw) == (delete.spec.id, delete.raw)
-            if data.sequence < delete.sequence and (whole_table or same):
+            if data.sequence < delete.sequence and (whole_table or data.place == delete.place):
                 yield data
 
     def _key_file(self, delete: SourceFile) -> pa.Table:
