@@ -751,7 +751,7 @@ def _source(source: Location, if_match: str | None) -> dict[str, Any]:
 
 def _digest(content: bytes, condition: Condition) -> dict[str, str]:
     """A server may take the head of a request that ends behind it for an empty object, and so lose a
-    pointer whose writer was killed (SeaweedFS 4.48); not where the head has the body's digest. Large objects
+    pointer whose writer was killed (SeaweedFS 4.48); not where the head has the digest. Large objects
     go without: it would be an eighth of the CPU of an append, and they have random names that nobody knows
     before the store has acknowledged them. A second try of such a write is compared with what is there."""
     if isinstance(condition, IfMatch) or len(content) <= DIGEST_BYTES:
