@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 from importlib.resources import files
 
 import pyarrow as pa
+import pytest
 import typer
 
 import inlay
@@ -85,3 +88,24 @@ def test_a_condition_that_calculates_is_shown_as_it_was_written(tmp_path):
     assert [(c.text, c.spares) for c in query.conditions] == [("id < 5", 1), (query.where, 1)]
     assert "calculates" in query.conditions[1].why
     assert table.report("upper(word) = 'X'").query.read == 2
+
+
+@pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="there is no chromium to draw the page"
+)
+def test_files_of_a_size_have_the_colours_of_the_files(tmp_path):
+    """Deletes whose rows nobody counted were drawn there as rows that are deleted."""
+    table = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("word", pa.string())]))
+    table.append(pa.table({"id": range(100), "word": [f"w{n % 7}" for n in range(100)]}))
+    table.delete("word LIKE 'w1%'")
+    page = tmp_path / "page.html"
+    page.write_text(page_of(table.report()))
+    drawn = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    ).stdout
+    section, *_ = [part for part in drawn.split("<section")[1:] if "Data files" in part]
+    fills = set(re.findall(r'fill="var\(--([\w-]+)\)"', section))
+    assert "amber-soft" in fills and fills.isdisjoint({"amber", "orange", "red"})

@@ -316,9 +316,19 @@
       const from = left + plot + gap, room = W - from, most = Math.max(1, ...sizes.map((s) => s.files));
       sizes.forEach((bin) => {
         const y1 = y(2 * bin.least) + 1, tall = Math.max(1, y(bin.least) - y1 - 1);
-        const bar = (n, color) => n > 0 && svg("rect", { x: from, y: y1, width: Math.max(1.5, (room * n) / most), height: tall, rx: 1, fill: color });
-        const shown = scale === READ ? bar(bin.read, "var(--blue)") : bar(bin.with_deletes, "var(--amber)");
-        drawing.append(bar(bin.files, scale === READ ? "var(--spared)" : "var(--file)"), shown || "",
+        const bar = (n, color) => (n > 0.01 ? svg("rect", { x: from, y: y1, width: Math.max(1.5, (room * n) / most), height: tall, rx: 1, fill: color }) : "");
+        // In the files' own colours, the worst at the left: each bar is drawn over the milder one before it.
+        const near = report.marks.filter((m) => m.bytes / m.files >= bin.least && m.bytes / m.files < 2 * bin.least);
+        const weights = scale.slice(1).map(([color]) => [color, near.filter((m) => colourOf(scale, m) === color).reduce((sum, m) => sum + m.files, 0)]);
+        const all = weights.reduce((sum, [, n]) => sum + n, 0);
+        const hit = scale === READ ? bin.read : bin.with_deletes;
+        let rest = hit;
+        drawing.append(bar(bin.files, scale[0][0]));
+        for (const [color, n] of weights) {
+          drawing.append(bar(rest, color));
+          rest -= all ? (hit * n) / all : hit;
+        }
+        drawing.append(
           told(svg("rect", { x: from, y: y1, width: room, height: tall, fill: "transparent" }),
             `${count(bin.files, "file")} from ${bytes(bin.least)} to ${bytes(2 * bin.least)}, ${bytes(bin.bytes)} together\n${whole(bin.with_deletes)} with deletes` + (query ? `\n${whole(bin.read)} read by the query` : "")));
       });
