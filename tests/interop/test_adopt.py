@@ -527,6 +527,41 @@ def test_deletes_in_partitions_of_nan_and_of_both_zeros(
     assert len(left) == 2 and not any(map(is_it, left))
 
 
+@pytest.mark.parametrize("kind", ["positions", "vectors", "keys"])
+def test_deletes_in_partitions_of_a_decimal_that_was_widened_since(
+    tmp_path: Path, kind: str
+) -> None:
+    """The same value has more bytes in manifests from then on."""
+    decimal = pa.decimal128(9, 2)
+    schema = pa.schema([("id", pa.int64()), ("p", decimal)])
+    t = inlay.create(f"file://{tmp_path}/a", schema, partition_by=["p"])
+    values = [Decimal("-1.05"), Decimal("7.00")]
+    t.append(pa.table({"id": [1, 1], "p": pa.array(values, decimal)}))
+    t.publish(format="v3" if kind == "vectors" else "v2")
+    version = (tmp_path / "a" / "metadata" / "version-hint.text").read_text()
+    table = Iceberg(f"file://{tmp_path}/a/metadata/v{version}.metadata.json")
+    table.found["schemas"][-1]["fields"][1]["type"] = "decimal(18, 2)"
+    (file, avro, spec), *_ = [
+        f for f in table.data_files() if next(iter(f[0]["partition"].values()))[0] == 0xFF
+    ]
+    name = file["file_path"]
+    [(field, value)] = file["partition"].items()
+    like = {**file, "partition": {field: b"\xff" * (8 - len(value)) + value}}
+    [column] = avro["fields"]
+    wide = {"type": "fixed", "size": 8, "name": "wide", "logicalType": "decimal"}
+    wide |= {"precision": 18, "scale": 2}
+    how = ({**avro, "fields": [{**column, "type": ["null", wide]}]}, spec)
+    if kind == "positions":
+        delete = table.positions({name: [0]}, like)
+    elif kind == "vectors":
+        [delete] = table.vectors({name: [0]}, {name: like})
+    else:
+        delete = table.keys(pa.table({"id": [1]}), [1], like)
+    table.add_deletes([(delete, *how)])
+    left = adopt(table.write(), tmp_path / "b").scan().to_arrow()["p"].to_pylist()
+    assert left == [Decimal("7.00")]
+
+
 @pytest.mark.parametrize("kind", ["float", "double"])
 def test_a_zero_that_stands_in_metadata_alone_keeps_its_sign(kind: str) -> None:
     spec = SourceSpec(0, 1, ())

@@ -51,6 +51,7 @@ class SourceSpec:
     identity: tuple[tuple[int, int], ...] = ()  # (place, source) of each identity field
     partitioned: bool = False
     reason: str = ""
+    decimals: tuple[int, ...] = ()  # places whose values are decimals, as bytes
 
     def values(self, record: Mapping[str, Any]) -> tuple[Written | None, ...]:
         """A file's partition as Inlay writes it, from its record in a manifest."""
@@ -364,6 +365,7 @@ def _spec(found: Mapping[str, Any], schema: Schema) -> SourceSpec:
     fields: list[PartitionField] = []
     kept: list[tuple[int, Transform, Primitive]] = []
     identity: list[tuple[int, int]] = []
+    decimals: list[int] = []
     reason = ""
     for at, each in enumerate(listed):
         name, text = str(each["name"]), str(each["transform"])
@@ -376,6 +378,8 @@ def _spec(found: Mapping[str, Any], schema: Schema) -> SourceSpec:
         column = columns.get(source)
         if text == "identity":
             identity.append((at, source))
+        if column is not None and str(column.type).startswith("decimal"):
+            decimals.append(at)  # a bucket's number is no bytes
         if column is None or not isinstance(column.type, Primitive):
             reason = f"partition field {name!r} is of a nested or dropped column"
             continue
@@ -403,6 +407,7 @@ def _spec(found: Mapping[str, Any], schema: Schema) -> SourceSpec:
         tuple(identity),
         partitioned,
         reason,
+        tuple(decimals),
     )
 
 
@@ -438,9 +443,15 @@ class SourceFile:
 
     @property
     def place(self) -> tuple[int, tuple[Any, ...]]:
-        """Its spec and partition, equal where Iceberg's are: NaN to NaN, and -0.0 not to 0.0."""
-        exact = (repr(value) if isinstance(value, float) else value for value in self.raw)
-        return self.spec.id, tuple(exact)
+        """Its spec and partition, equal where Iceberg's are: NaN to NaN, -0.0 not to 0.0, and decimals in
+        any number of bytes, which grows when the column is widened."""
+
+        def exact(at: int, value: Any) -> Any:
+            if isinstance(value, bytes) and at in self.spec.decimals:
+                return int.from_bytes(value, "big", signed=True)
+            return repr(value) if isinstance(value, float) else value
+
+        return self.spec.id, tuple(exact(at, value) for at, value in enumerate(self.raw))
 
 
 def read_manifest(data: bytes, manifest: Manifest, table: SourceTable) -> Iterator[SourceFile]:
