@@ -142,7 +142,10 @@ def read(spark: Any, folder: str) -> Any:
 
 # -- writing --------------------------------------------------------------------------------------
 
-PARTITIONS = ("", "bucket(3, id)", "truncate(2, s)", "days(t)", "s", "bucket(2, s), months(t)")
+PARTITIONS = (
+    *("", "bucket(3, id)", "truncate(2, s)", "days(t)", "s", "bucket(2, s), months(t)"),
+    "f",  # NaN equals nothing, and is a partition; -0.0 equals 0.0, and is another
+)
 
 
 class Written:
@@ -152,7 +155,7 @@ class Written:
         self.spark, self.random = spark, random.Random(seed)
         self.name = f"w.d.t{seed}"
         self.rows = 0
-        self.columns = {"id": "bigint", "s": "string", "t": "timestamp", "n": "int"}
+        self.columns = {"id": "bigint", "s": "string", "t": "timestamp", "n": "int", "f": "double"}
         by = self.random.choice(PARTITIONS)
         version = self.random.choice([2, 3, 3])
         modes = ", ".join(
@@ -183,6 +186,7 @@ class Written:
             "s": "IF(id % 7 = 0, NULL, CONCAT('s', id % 5))",
             "t": "timestamp_seconds(1700000000 + id * 40000)",
             "n": "CAST(id % 9 AS INT)",
+            "f": "DOUBLE(ELT(1 + id % 5, 'NaN', '-0.0', '0.0', NULL, '0.5'))",
         }
         picked = ", ".join(values.get(name, f"CAST(id AS {kind})") for name, kind in self.now())
         self.sql(f"INSERT INTO {self.name} SELECT {picked} FROM range({first}, {self.rows})")

@@ -341,6 +341,16 @@ def test_a_body_goes_with_its_digest(
     assert said == ["00gB5BSfclsEP23qnj3U4g==", "1B2M2Y8AsgTpgAmY7PhCfg=="]
 
 
+def test_of_large_bodies_only_swaps_go_with_their_digest(
+    store: S3Store, scripted: ScriptedS3
+) -> None:
+    scripted.script = [OK]
+    large = bytes(s3.DIGEST_BYTES + 1)
+    for condition in (IF_ABSENT, IfMatch("e")):
+        store.put("k", large, condition=condition)
+    assert ["content-md5" in headers for _, _, headers in scripted.asked] == [False, True]
+
+
 def _page(*keys: str, following: str = "") -> Say:
     each = (
         "<Contents><Key>{}</Key><Size>1</Size><ETag>&quot;e&quot;</ETag>"

@@ -71,6 +71,8 @@ DEFAULT_REGION: Final = "us-east-1"
 # Four attempts with full jitter wait 0.7 s on average and 1.4 s at most: longer than a SlowDown or
 # a dropped connection usually lasts, short beside any function's timeout.
 MAX_ATTEMPTS: Final = 4
+# Larger bodies are sent without their digest, unless they replace something.
+DIGEST_BYTES: Final = 1 << 20
 _LOG = logging.getLogger("inlay.storage")
 _FIRST_BACKOFF_SECONDS: Final = 0.2
 # A connection that says nothing for this long is dead; S3 answers a 5 GiB part copy sooner.
@@ -403,9 +405,7 @@ class S3Store:
             key,
             attempts=1 if isinstance(condition, IfMatch) else MAX_ATTEMPTS,
             Body=content,
-            # A server may take the head of a request that was cut off behind it for an empty object, and
-            # so lose a pointer whose writer was killed (SeaweedFS 4.48). It may not if it has this.
-            ContentMD5=rules.content_md5(content),
+            **_digest(content, condition),
             **self._condition(condition),
             **_kept(key, metadata, headers),
         )
@@ -747,6 +747,16 @@ def _source(source: Location, if_match: str | None) -> dict[str, Any]:
     if if_match is not None:
         arguments["CopySourceIfMatch"] = _quoted(if_match)
     return arguments
+
+
+def _digest(content: bytes, condition: Condition) -> dict[str, str]:
+    """A server may take the head of a request that ends behind it for an empty object, and so lose a
+    pointer whose writer was killed (SeaweedFS 4.48); not where the head has the digest. Large objects
+    go without: it would be an eighth of the CPU of an append, and they have random names that nobody knows
+    before the store has acknowledged them. A second try of such a write is compared with what is there."""
+    if isinstance(condition, IfMatch) or len(content) <= DIGEST_BYTES:
+        return {"ContentMD5": rules.content_md5(content)}
+    return {}
 
 
 def _kept(
