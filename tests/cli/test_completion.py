@@ -29,7 +29,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("bash") is None:
         pytest.skip("there is no bash")
     found = tmp_path_factory.mktemp("home")
-    run(found, str(BIN / "inlay"), "--install-completion", "bash")
+    in_bash(found, "inlay --install-completion")
     return found
 
 
@@ -39,6 +39,11 @@ def run(home: Path, *command: str) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
+
+
+def in_bash(home: Path, line: str) -> str:
+    """The shell that asks is the one whose completion is meant. (bash becomes its last command.)"""
+    return run(home, "bash", "-c", f"{line}; true")
 
 
 def asked(home: Path, *lines: str) -> list[str]:
@@ -59,5 +64,6 @@ def test_a_table_is_left_to_the_shell(home: Path) -> None:
 
 
 def test_the_module_installs_the_completion_of_the_command(home: Path) -> None:
-    shown = run(home, sys.executable, "-m", "inlay", "--show-completion", "bash")
-    assert shown == run(home, str(BIN / "inlay"), "--show-completion", "bash")
+    shown = in_bash(home, f"{sys.executable} -m inlay --show-completion")
+    assert shown == in_bash(home, "inlay --show-completion")
+    assert "complete" in shown
