@@ -173,7 +173,9 @@ def alter(story: Story) -> None:
         ids = {f.name: f.id for f in story.table.refresh().snapshot.schema.fields}
         story.kinds[ids[added]] = kind
     elif what == 1 and len(others) > 1:
+        # No partitions and no open deletes may need it.
         story.table.set_partitioning()
+        story.table.refresh().rewrite()
         story.table.refresh().alter(drop=[name])
     elif what == 2:
         story.table.alter(rename={name: f"{name[:2]}{story.table.version}"})
