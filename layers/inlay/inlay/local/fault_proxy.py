@@ -13,6 +13,7 @@ which the wire brings it about:
 |---|---|---|
 | `reset_before` | UNSENT | connection reset |
 | `reset_in_body` | UNSENT | connection reset after half of its body was taken |
+| `body_lost` | UNSENT | connection reset; the server is given the head, and an empty body |
 | `internal_error`, `slow_down` | UNSENT | 500, 503 SlowDown |
 | `expired`, `skewed` | UNSENT | 400 ExpiredToken, 403 RequestTimeTooSkewed |
 | `not_implemented` | UNSENT | 501, of a server or proxy that does not know the request |
@@ -75,6 +76,7 @@ Fault = Literal[
     "old_http",
     "weak",
     "late_listing",
+    "body_lost",
 ]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 FATES: Final[Mapping[Fault, Fate]] = {
@@ -100,6 +102,7 @@ FATES: Final[Mapping[Fault, Fate]] = {
     "old_http": Fate.DONE,
     "weak": Fate.DONE,
     "late_listing": Fate.DONE,
+    "body_lost": Fate.UNSENT,
 }
 _ANSWERS: Final[Mapping[str, tuple[int, str, str]]] = {
     "internal_error": (500, "Internal Server Error", "InternalError"),
@@ -279,6 +282,10 @@ class _Connection(socketserver.BaseRequestHandler):
             raise _reset(client)
         body, held = _exactly(client, held, length)
         request = _Message(head, body)
+        if fault == "body_lost" and body:
+            emptied = re.sub(rb"(?i)\r\ncontent-length:[^\r]*", b"\r\nContent-Length: 0", head)
+            _ask(proxy.upstream, _Message(emptied, b""), method)
+            raise _reset(client)
         if fault is not None and fault in _ANSWERS:
             client.sendall(_refusal(*_ANSWERS[fault], with_body=method != "HEAD"))
             return held
