@@ -263,7 +263,8 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Every object whose key starts with `prefix`, in key order; pages of 1,000 inside."""
+        """Every object whose key starts with `prefix`, in key order; pages of 1,000 inside. Raises
+        `UnsupportedStore` where the server lists in another order."""
         ...
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:

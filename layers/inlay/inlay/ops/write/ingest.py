@@ -159,9 +159,8 @@ class _Seen:
     stamp: tuple[Footer, Footer] | None = None  # its own footer, and the one with the table's ids
     recode: bool = False  # it should be stamped, but cannot be, or has times of another type
     times: Times = NO_TIMES  # its columns that are stored as INT96
-    unproven: frozenset[int] = (
-        frozenset()
-    )  # columns that can be read if its statistics of them are true
+    # Its columns that can be read only if its statistics of them are true.
+    unproven: frozenset[int] = frozenset()
     group_bytes: int = 0  # its largest row group, decoded
     tail: FooterOf | None = None  # its footer as it was read; of a small object all of it
     # The names its content is remembered by. An event without a version id names the current version by
