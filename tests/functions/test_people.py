@@ -1,7 +1,7 @@
 """The policies for people: what a page gives an operator or a reader to do, and what they may.
 
-`docs/OPERATE.md` names the operator's commands; each must run with `OperatorPolicy` alone, as each that only
-reads with `ReaderPolicy`.
+`docs/OPERATE.md` names the operator's commands; each must run with `OperatorPolicy` alone, as each that
+only reads with `ReaderPolicy`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def parquet(rows: pa.Table) -> bytes:
 
 
 def fill(functions: Functions, *, versioned: bool, adopting: bool) -> None:
-    """A table with landed files, an adopted one, deletes, an upload under way, and two erasures: one ended."""
+    """A table with landed and adopted files, deletes, uploads under way, and two erasures: one ended."""
     if versioned:
         functions.store.enable_versioning()
     table = inlay.create(TABLE, pa.schema([("id", pa.int64()), ("mail", pa.string())]))
