@@ -32,17 +32,19 @@ CONTROL ?=
 FILES ?= 1000 10000 100000 1000000
 # Of the functions and their layer: x86_64 or arm64.
 ARCHITECTURE ?= x86_64
-# What `make sam-local` runs, and where a container finds this machine on Linux.
+# What `make sam-local` runs: a function and, unless EVENT says otherwise, that event of it. HOST_ADDRESS is where
+# a container finds this machine: `host-gateway` is Docker's word for it on Linux.
 FUNCTION ?= ingest
-EVENT ?= events/$(FUNCTION).normal.json
-SAM_LOCAL_ARGS ?= --add-host host.docker.internal:host-gateway
-LOGICAL_ingest := IngestFunction
-LOGICAL_delete := DeleteFunction
-LOGICAL_rewrite := RewriteFunction
-LOGICAL_compact := CompactFunction
-LOGICAL_publish := PublishFunction
-LOGICAL_catalog := CatalogFunction
-LOGICAL_collect_garbage := CollectGarbageFunction
+LOCAL_ingest := IngestFunction normal
+LOCAL_delete := DeleteFunction where
+LOCAL_rewrite := RewriteFunction queue
+LOCAL_compact := CompactFunction schedule
+LOCAL_publish := PublishFunction schedule
+LOCAL_catalog := CatalogFunction tables
+LOCAL_collect_garbage := CollectGarbageFunction schedule
+EVENT ?= events/$(FUNCTION).$(word 2,$(LOCAL_$(FUNCTION))).json
+HOST_ADDRESS ?= host-gateway
+SAM_LOCAL_ARGS ?=
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=
 
@@ -156,11 +158,11 @@ build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
 deploy: build ## deploy what was built, asking for parameters (needs AWS credentials)
 	$(SAM) deploy --guided
 
-sam-local: build ## run one function in a container on the local AWS (FUNCTION=ingest EVENT=events/ingest.normal.json)
+sam-local: build ## run one function in a container on the local AWS (FUNCTION=ingest, EVENT=events/ingest.normal.json)
 	@# In another terminal: .venv/bin/inlay local up --host 0.0.0.0
 	AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION=us-east-1 \
 		$(SAM) local invoke --env-vars events/env.json --event $(EVENT) \
-		$(SAM_LOCAL_ARGS) $(LOGICAL_$(FUNCTION))
+		--add-host host.docker.internal:$(HOST_ADDRESS) $(SAM_LOCAL_ARGS) $(word 1,$(LOCAL_$(FUNCTION)))
 
 ##@ Set it up
 setup: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## install everything the other targets need

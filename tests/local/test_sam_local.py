@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -23,11 +22,12 @@ import inlay
 from inlay.local.aws_process import AwsProcess
 from inlay.local.runtime import FunctionPool, Returned
 from inlay.local.stack import environment
-from inlay.local.template import load_template
+from inlay.local.template import Template, load_template
 
 ROOT = Path(__file__).parents[2]
 SAM = ROOT / ".tools" / "sam" / "bin" / "sam"
 BUCKET = "inlay-123456789012-us-east-1"
+IMAGE = "public.ecr.aws/lambda/python:3.13-x86_64"
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",
@@ -39,6 +39,11 @@ pytestmark = pytest.mark.functions
 def given() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = json.loads((ROOT / "events" / "env.json").read_text())
     return found
+
+
+def all_functions() -> Template:
+    """The template with every function it can have."""
+    return load_template(ROOT / "template.yaml", {"Catalog": "true"})
 
 
 def event(name: str) -> Any:
@@ -60,17 +65,35 @@ def aws() -> Iterator[AwsProcess]:
         yield running
 
 
+@pytest.mark.parametrize("function", sorted(given()))
+def test_make_sam_local_knows_each_function_and_an_event_of_it(function: str) -> None:
+    name = next(f.name for f in all_functions().functions if f.logical_id == function)
+    said = subprocess.run(
+        ["make", "-n", "sam-local", f"FUNCTION={name}", "SAM_LOCAL_ARGS=--skip-pull-image"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert said[-1] == function
+    assert (ROOT / said[said.index("--event") + 1]).is_file()
+    # What a user adds leaves the address of this machine in place.
+    assert "host.docker.internal:host-gateway" in said and "--skip-pull-image" in said
+
+
 def test_what_local_runs_need_is_declared_in_the_template() -> None:
-    template = load_template(ROOT / "template.yaml")
+    template = all_functions()
     functions = {each.logical_id: each for each in template.functions}
     assert functions.keys() == given().keys()
     for logical_id, variables in given().items():
+        # Without them a function would ask AWS itself.
+        assert {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_SQS", "INLAY_BUCKET"} <= variables.keys()
         undeclared = variables.keys() - functions[logical_id].environment.keys()
         assert undeclared == set(), f"SAM would drop {undeclared} of {logical_id}"
 
 
 def test_every_queue_that_a_function_names_is_the_local_one() -> None:
-    template = load_template(ROOT / "template.yaml")
+    template = all_functions()
     created = {each.logical_id: each.logical_id for each in template.queues}
     for function in template.functions:
         others = {template.bucket.logical_id: BUCKET, "ErasureKey": "local"}
@@ -83,7 +106,7 @@ def test_every_queue_that_a_function_names_is_the_local_one() -> None:
 def test_the_functions_work_on_the_embedded_aws_with_the_variables_sam_passes(
     aws: AwsProcess, emulator: Path, tmp_path: Path
 ) -> None:
-    template = load_template(ROOT / "template.yaml")
+    template = all_functions()
     created = {each.logical_id: each.logical_id for each in template.queues}
     created |= {template.bucket.logical_id: BUCKET, "ErasureKey": "ErasureKey"}
     address = aws.endpoint_url.removeprefix("http://")
@@ -114,6 +137,7 @@ def test_the_functions_work_on_the_embedded_aws_with_the_variables_sam_passes(
                 "compact": ("compact.schedule",),
                 "publish": ("publish.schedule", "publish.malformed"),
                 "collect_garbage": ("collect_garbage.schedule",),
+                "catalog": ("catalog.config", "catalog.tables"),
             }[function.name]:
                 answer = pool.invoke(event(name))
                 log = (tmp_path / f"{function.name}.log").read_text()
@@ -137,11 +161,11 @@ def test_the_server_listens_on_loopback_unless_asked() -> None:
 
 @pytest.mark.slow
 def test_sam_local_invoke_in_a_container(aws: AwsProcess, tmp_path: Path) -> None:
-    """Where an engine and Lambda's image are: `docker` is asked, nothing is downloaded."""
-    docker = shutil.which("docker")
-    asked = [docker or "docker", "image", "inspect", "public.ecr.aws/lambda/python:3.13-x86_64"]
-    if docker is None or subprocess.run(asked, capture_output=True, check=False).returncode:
-        pytest.skip("needs a container engine with Lambda's image for Python 3.13")
+    """Where SAM finds an engine and Lambda's image there: nothing is downloaded."""
+    engine = "import docker, sys; docker.from_env().images.get(sys.argv[1])"
+    asked = [ROOT / ".tools" / "sam" / "bin" / "python", "-c", engine, IMAGE]
+    if not SAM.exists() or subprocess.run(asked, capture_output=True, check=False).returncode:
+        pytest.skip(f"needs a container engine that has {IMAGE}")
     built = ROOT / ".aws-sam" / "build" / "template.yaml"
     if not built.exists():
         pytest.skip("needs `make build`")
@@ -156,6 +180,7 @@ def test_sam_local_invoke_in_a_container(aws: AwsProcess, tmp_path: Path) -> Non
         ("CompactFunction", "compact.schedule", '"tables": 1'),
         ("PublishFunction", "publish.schedule", '"tables": 1'),
         ("CollectGarbageFunction", "collect_garbage.schedule", '"tables": 1'),
+        ("CatalogFunction", "catalog.tables", '"statusCode": 200'),
     ):
         ran = subprocess.run(
             [

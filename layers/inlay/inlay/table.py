@@ -475,7 +475,7 @@ class Table:
 
     def to_lazy(self) -> Any:
         """This snapshot as a Polars LazyFrame, which reads what its query needs."""
-        from inlay.ops.read.dataset import lazy_frame
+        from inlay.ops.read.polars_source import lazy_frame
         from inlay.ops.read.stream import needed
 
         needed("polars")

@@ -83,9 +83,16 @@ def run_ahead(
     """
     began = process.current()
     source = iter(units)
-    waiting_unit: Unit[T] | None = next(source, None)
+    waiting_unit: Unit[T] | None = None
     flight: deque[_Running[T]] = deque()
     window = min(parallel, first or parallel)
+
+    def upcoming() -> Unit[T] | None:
+        # A unit may cost requests to make (the file it is of is opened): none is made before it may begin.
+        nonlocal waiting_unit
+        if waiting_unit is None and len(flight) < window:
+            waiting_unit = next(source, None)
+        return waiting_unit
 
     def has_room(more: int) -> bool:
         return sum(running.held for running in flight) + more <= budget_bytes
@@ -100,12 +107,12 @@ def run_ahead(
         return len(flight) < window and fits
 
     try:
-        while flight or waiting_unit is not None:
-            while waiting_unit is not None and may_begin(waiting_unit):
-                started = _Running(waiting_unit)
+        while upcoming() is not None or flight:
+            while (unit := upcoming()) is not None and may_begin(unit):
+                waiting_unit = None
+                started = _Running(unit)
                 flight.append(started)
                 _advance(started, executor)
-                waiting_unit = next(source, None)
             in_turn = True
             for running in flight:
                 while not running.done and not running.waiting:
