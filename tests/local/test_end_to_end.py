@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import boto3
 import pytest
 
 import inlay
@@ -321,3 +323,34 @@ def test_a_stack_goes_on_with_the_data_of_the_one_before(emulator: Path, tmp_pat
         # One commit for the file that was left; the other was ingested before.
         assert inlay.open(second.table_uri("kept")).version == version + 1
         assert second._erasure_key() == key
+
+
+def test_local_up_says_what_ends_in_the_dead_letters(emulator: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "inlay", "local", "up", "--port", "0"]
+    out = tmp_path / "out"
+    with (
+        out.open("w") as file,
+        subprocess.Popen(command, stdout=file, stderr=file, cwd=tmp_path) as up,
+    ):
+        try:
+            wait_until(lambda: "Ctrl-C" in out.read_text())
+            queue = next(
+                row.split()[-1] for row in out.read_text().splitlines() if "delete queue" in row
+            )
+            sqs = boto3.client(
+                "sqs",
+                endpoint_url=queue.partition("/1234")[0],
+                region_name="us-east-1",
+                aws_access_key_id="local",
+                aws_secret_access_key="local",
+            )
+            body = json.dumps({"table": "nobody-made-this", "where": "name = 'Mustermann'"})
+            sqs.send_message(QueueUrl=queue, MessageBody=body)
+            wait_until(lambda: "dead letter in DeleteDeadLetters" in out.read_text())
+        finally:
+            up.send_signal(signal.SIGINT)
+            assert up.wait(60) == 0
+    said = out.read_text()
+    assert "request for nobody-made-this: TableNotFound" in said
+    assert "inlay dlq show" in said
+    assert "Mustermann" not in said

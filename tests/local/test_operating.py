@@ -17,6 +17,7 @@ import inlay
 from inlay.cli.app import app
 from inlay.functions.dead_letters import Letter, as_sent_before
 from inlay.local.aws_process import AwsProcess
+from inlay.local.letter_watch import LetterWatch
 from inlay.local.stack import environment
 
 ROOT = Path(__file__).parents[2]
@@ -144,6 +145,42 @@ def test_a_letter_is_listed_by_the_id_that_drop_takes(queue: Queue) -> None:
     assert (first["id"], first["request"]) == (id_, "case-7")
     run("drop", queue.dead, "--id", id_)
     assert [json.loads(body) for body in queue.waiting(queue.dead)] == [{"Records": None}]
+
+
+def test_local_up_says_each_letter_once_without_values(queue: Queue) -> None:
+    said: list[str] = []
+    watch = LetterWatch(queue.sqs, {"DeleteDeadLetters": queue.dead}, said.append)
+    watch.look()
+    assert said == []
+    erase = queue.bury(
+        {"id": "case-7", "table": "people", "where": "name = 'Mustermann'", "mode": "erase"},
+        Error="InvalidPredicate",
+        Reason="the condition does not parse",
+    )
+    watch.look()
+    watch.look(anyway=True)
+    assert said == [
+        "dead letter in DeleteDeadLetters: erase request for people: InvalidPredicate: the condition "
+        f"does not parse\n  inlay dlq show {queue.dead} --id {erase}"
+    ]
+    assert "people" in run("show", queue.dead, "--id", erase)  # at once: the look hides nothing
+    run("drop", queue.dead, "--id", erase)
+    # As many as before, and another one: the look that asks anyway finds it.
+    landed = queue.bury(
+        {"Records": [{"s3": {"object": {"key": "ingest/people/%1B%5B2Ja+b.parquet"}}}]}
+    )
+    watch.look(anyway=True)
+    assert said[1].splitlines()[0] == (
+        "dead letter in DeleteDeadLetters: landed file ingest/people/\\x1b[2Ja b.parquet: it failed every "
+        "time; the function's log says why"
+    )
+    assert landed in said[1]
+    for _ in range(12):
+        queue.bury("Mustermann, not JSON")
+    watch.look()
+    assert len(said) == 2 + 10 + 1
+    assert "2 more" in said[-1]
+    assert "Mustermann" not in "".join(said)
 
 
 def test_a_letter_whose_id_is_null_stays_the_request_it_was() -> None:

@@ -12,6 +12,7 @@ from inlay.cli.command import Example, add_verb
 from inlay.cli.options import AsJson, TableUri
 from inlay.cli.output import note, print_lines, print_rows
 from inlay.cli.tables import connected
+from inlay.cli.values import counted
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -153,18 +154,14 @@ def dlq(
         listed = {n: [row[n] for row in rows] for n in ("id", "sent", "error", "reason")}
         print_rows(pa.table(listed), as_json=False, empty="no dead letters")
     done = {Action.REDRIVE: "sent again", Action.DROP: "dropped"}.get(action, "waiting")
-    note(f"{len(chosen)} letters {done}")
+    note(f"{counted(len(chosen), 'letter')} {done}")
 
 
 def _shown(letter: Letter, *, values: bool) -> dict[str, Any]:
-    reasons = letter.reasons
     return {
         "id": letter.id,
-        "sent": _time(int(reasons.get("SentMicroseconds") or letter.sent_us)),
-        "error": reasons.get("Error", ""),
-        "reason": reasons.get("Reason", "it failed every time; the function's log says why"),
-        "next_step": reasons.get("NextStep", ""),
-        "function": reasons.get("Function", ""),
+        "sent": _time(letter.first_sent_us),
+        **letter.why,
         **letter.about,
         **({"body": letter.body} if values else {}),
     }

@@ -20,10 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
 from inlay.exact_json import decode
 from inlay.format.properties import DELETE_MODES
+from inlay.functions.verdict import QUEUE_STEP, code_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
@@ -72,7 +74,8 @@ def send_to_dead_letters(
         )
     except Exception as failure:
         raise StoreUnavailable(
-            f"the dead-letter queue did not accept a message: {type(failure).__name__}"
+            f"the dead-letter queue did not accept a message: {code_of(failure)}",
+            next_step=QUEUE_STEP,
         ) from failure
 
 
@@ -116,6 +119,22 @@ class Letter:
     receipt: str
 
     @property
+    def first_sent_us(self) -> int:
+        return int(self.reasons.get("SentMicroseconds") or self.sent_us)
+
+    @property
+    def why(self) -> Mapping[str, str]:
+        """Why it is a dead letter, and what to do."""
+        return {
+            "error": self.reasons.get("Error", ""),
+            "reason": self.reasons.get(
+                "Reason", "it failed every time; the function's log says why"
+            ),
+            "next_step": self.reasons.get("NextStep", ""),
+            "function": self.reasons.get("Function", ""),
+        }
+
+    @property
     def about(self) -> Mapping[str, Any]:
         """What the message is about, without values: its table, mode and id (`request`), or the objects it
         names."""
@@ -127,7 +146,7 @@ class Letter:
             found |= _told(said["delete"])
         records = said.get("Records")
         objects = [
-            record["s3"]["object"]["key"]
+            unquote_plus(record["s3"]["object"]["key"])  # as S3's events write it
             for record in (records if isinstance(records, list) else ())
             if isinstance(record, dict) and _has_key(record)
         ]
@@ -149,8 +168,9 @@ def connected() -> Iterator[SQSClient]:
         ) from error
 
 
-def read_letters(sqs: SQSClient, url: str) -> Iterator[Letter]:
-    """Every letter at `url`, each once. They are hidden from others for a minute: see `release`."""
+def read_letters(sqs: SQSClient, url: str, *, wait_seconds: int = 1) -> Iterator[Letter]:
+    """Every letter at `url`, each once. They are hidden from others for a minute: see `release`. SQS itself
+    finds all of them only if it is given time."""
     seen: set[str] = set()
     while True:
         got = sqs.receive_message(
@@ -159,7 +179,7 @@ def read_letters(sqs: SQSClient, url: str) -> Iterator[Letter]:
             MessageAttributeNames=["All"],
             MessageSystemAttributeNames=["All"],
             VisibilityTimeout=_LOOK_SECONDS,
-            WaitTimeSeconds=1,
+            WaitTimeSeconds=wait_seconds,
         ).get("Messages", [])
         if not got:
             return
@@ -209,8 +229,7 @@ def as_sent_before(letter: Letter) -> str:
     is_delete = isinstance(said, dict) and "table" in said and ("where" in said or "keys" in said)
     if not is_delete or "hops" in said or said.get("id") is not None:
         return letter.body
-    sent_us = int(letter.reasons.get("SentMicroseconds") or letter.sent_us)
-    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=sent_us)
+    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=letter.first_sent_us)
     own = {"id": letter.reasons.get("MessageId") or letter.id}
     if said.get("requested_at") is None:
         own["requested_at"] = at.isoformat()

@@ -77,6 +77,7 @@ def up(
     """Start everything, print where it is, and keep it running until Ctrl-C."""
     # Imported here: it brings moto, which the other commands do not need.
     from inlay.local.aws_app import LOG_PATH
+    from inlay.local.letter_watch import LetterWatch
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(
@@ -133,7 +134,13 @@ def up(
             console.print(f"\nCtrl-C stops it; what the embedded S3 holds {kept}.", soft_wrap=True)
         else:
             console.print("\nCtrl-C stops it.")
-        stopped.wait()
+        queues = {name: stack.queue_url(name) for name in stack.dead_letter_queues()}
+
+        def say(what: str) -> None:
+            console.print(what, markup=False, highlight=False, soft_wrap=True)
+
+        with LetterWatch(stack.sqs, queues, say):
+            stopped.wait()
     finally:
         stack.stop(lambda part: console.print(f"stopping {part}"))
 
