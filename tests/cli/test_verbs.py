@@ -277,7 +277,7 @@ def test_an_erasure_is_brought_to_its_receipt_by_hand(
     (open_,) = inlay("erase-status", people, "--json").lines
     assert (open_["id"], open_["phase"]) == ("case-7", "rewrite")
     assert open_["waiting"]
-    assert "waits for file" in inlay("erase-status", people).out
+    assert "waits for  1 of file" in inlay("erase-status", people).out
 
     assert "1 row removed" in inlay("rewrite", people).err
     ended = inlay("gc", people, "--grace", "0", "--life", "0", "--clock-margin", "0", "--json").json
@@ -287,6 +287,18 @@ def test_an_erasure_is_brought_to_its_receipt_by_hand(
     assert len(list((tmp_path / people / "erasure").iterdir())) == 1
     held = [f for f in (tmp_path / people).rglob("*.parquet") if "Bob" in str(pq.read_table(f))]
     assert held == []
+
+
+def test_everything_that_an_erasure_waits_for_is_shown(inlay: Run, people: str) -> None:
+    for turn in range(25):
+        inlay("append", people, "people.csv", "--request-id", str(turn))
+    inlay("delete", people, "--where", "id = 2", "--mode", "erase", "--request-id", "case-7")
+    (open_,) = inlay("erase-status", people, "--json").lines
+    waiting = [each["name"] for each in open_["waiting"]]
+    shown = inlay("erase-status", people).out
+    assert len(waiting) == 26 and "26 of file" in shown
+    assert [name in shown for name in waiting] == [True] * 20 + [False] * 6
+    assert "and 6 more" in shown
 
 
 def test_tables_are_partitioned_and_partitions_listed(inlay: Run, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 import io
 import json
 import traceback
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlay
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions import observe
 from inlay.functions.table_names import check_table_name
 
@@ -219,3 +219,42 @@ def test_an_idle_round_costs_no_metric_by_table(
 
 def test_events_stay_readable() -> None:
     assert event("delete.where")["Records"]
+
+
+class Denied(Exception):
+    """As botocore raises what a service answers."""
+
+    response: ClassVar = {
+        "Error": {"Code": "AccessDenied", "Message": f"{TOKEN} may not sqs:SendMessage"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("failure", "named"),
+    [
+        (Denied(), "AccessDenied"),
+        (ConnectionError(TOKEN), "ConnectionError"),
+        (type("Odd", (Exception,), {"response": {"Error": {"Code": TOKEN + " 1"}}})(), "Odd"),
+    ],
+)
+def test_what_a_service_refuses_is_named_by_its_code(
+    functions: Functions,
+    log: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
+    named: str,
+) -> None:
+    functions.fill_orders()
+    functions.orders().delete(where="order_id = 1")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr(functions.queues, "send_message", refuse)
+    with pytest.raises(StoreUnavailable, match=f"refuses a request: {named}") as raised:
+        functions.replay("rewrite.schedule")
+    assert TOKEN not in str(raised.value)
+
+    functions.replay("delete.malformed")  # its message stays: the dead letters cannot be reached
+    assert functions.queues.sent == []
+    assert named in log.getvalue() and TOKEN not in log.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 PANEL = "Look"
 # What people are shown, the most wanted first: what does not fit the terminal is left out.
 _FILES = ("key", "rows", "bytes", "range", "row_groups", "sequence")
+_WAITING_SHOWN = 20
 _TOMBSTONES = ("kind", "where", "rows", "sequence", "file", "erasure", "id")
 
 
@@ -230,8 +232,14 @@ def erase_status(
             "so far": f"{counted(each.objects, 'object')} rewritten, "
             f"{counted(each.rows, 'row')} removed",
         }
-        waiting = {f"waits for {w.what}": f"{w.name}: {w.reason}" for w in each.waiting}
-        print_record({**facts, **waiting}, as_json=False)
+        kinds = Counter(w.what for w in each.waiting)
+        if kinds:
+            facts["waits for"] = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.items())
+        print_record(facts, as_json=False)
+        for w in each.waiting[:_WAITING_SHOWN]:
+            out.print(f"  {w.what}  {w.name}: {w.reason}", markup=False, soft_wrap=True)
+        if (more := len(each.waiting) - _WAITING_SHOWN) > 0:
+            out.print(f"  and {more:,} more: --json has all", markup=False)
 
 
 def _verify_receipt(table: str, name: str, as_json: bool) -> None:

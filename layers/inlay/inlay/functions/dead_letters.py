@@ -25,6 +25,7 @@ from urllib.parse import unquote_plus
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
 from inlay.exact_json import decode
 from inlay.format.properties import DELETE_MODES
+from inlay.functions.verdict import QUEUE_STEP, code_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
@@ -73,7 +74,8 @@ def send_to_dead_letters(
         )
     except Exception as failure:
         raise StoreUnavailable(
-            f"the dead-letter queue did not accept a message: {type(failure).__name__}"
+            f"the dead-letter queue did not accept a message: {code_of(failure)}",
+            next_step=QUEUE_STEP,
         ) from failure
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from inlay.errors import InvalidRequest, StoreUnavailable
+from inlay.functions.verdict import code_of
 
 # Others may register meanwhile: each round begins with what is there then.
 MAX_ROUNDS = 8
@@ -72,7 +73,7 @@ def register(glue: Any, database: str, name: str, pointer: bytes, *, back: bool 
 
 def _unavailable(error: Exception) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the Glue catalog does not do as asked: {type(error).__name__}",
+        f"the Glue catalog does not do as asked: {code_of(error)}",
         next_step="Does the database exist, and may this role change its tables?",
     )
 

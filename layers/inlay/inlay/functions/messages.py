@@ -33,7 +33,7 @@ from inlay.functions.observe import (
     report_failure,
 )
 from inlay.functions.validation import without_values
-from inlay.functions.verdict import MessageFate, fate_of
+from inlay.functions.verdict import QUEUE_STEP, MessageFate, code_of, fate_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
@@ -194,16 +194,21 @@ def _received(record: Mapping[str, Any]) -> int:
 def dead_letter(
     body: str, error: InlayError, *, message_id: str, sent_us: int = 0, source_arn: str = ""
 ) -> None:
-    """Puts one message into this function's dead letters."""
-    send_to_dead_letters(
-        sqs(),
-        settings.dead_letters_url(source_arn),
-        body,
-        without_values(error),
-        sent_us=sent_us,
-        function=function_name(),
-        message_id=message_id,
-    )
+    """Puts one message into this function's dead letters. What keeps it from there is reported: the log has
+    called the message a dead letter."""
+    try:
+        send_to_dead_letters(
+            sqs(),
+            settings.dead_letters_url(source_arn),
+            body,
+            without_values(error),
+            sent_us=sent_us,
+            function=function_name(),
+            message_id=message_id,
+        )
+    except StoreUnavailable as failure:
+        report_failure(failure, fate=MessageFate.RETRY.value, message_id=message_id)
+        raise
 
 
 def notify_rewrite(table: str, where: str | None = None, *, hops: int = 0) -> None:
@@ -267,7 +272,9 @@ def _asking() -> Iterator[None]:
     try:
         yield
     except Exception as failure:
-        raise StoreUnavailable(f"a queue refuses a request: {type(failure).__name__}") from failure
+        raise StoreUnavailable(
+            f"a queue refuses a request: {code_of(failure)}", next_step=QUEUE_STEP
+        ) from failure
 
 
 def sent_time_us(record: SQSRecord) -> int:

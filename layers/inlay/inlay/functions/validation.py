@@ -54,7 +54,10 @@ def validated(model: type[Model], body: Any) -> Model:
             f"{_place(problem['loc'], known)}: {problem['msg']}"
             for problem in problems[:_MAX_PROBLEMS]
         )
-        raise InvalidRequest(f"the message does not fit: {said}") from None
+        raise InvalidRequest(
+            f"the message does not fit: {said}",
+            next_step=f"The fields there are: {', '.join(sorted(model.model_fields))}",
+        ) from None
 
 
 def _place(loc: tuple[int | str, ...], known: frozenset[str]) -> str:

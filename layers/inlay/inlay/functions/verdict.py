@@ -3,10 +3,13 @@
 Promise: an `InlayError` that can succeed later leaves its message in the queue; one that cannot goes to the
 dead letters at once, with the reason. Anything else is an internal error: the message stays, and SQS moves
 it to the dead letters after its last try.
+
+Of what an AWS service answers only its code is repeated: its messages quote what they were sent.
 """
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 from inlay.errors import ErrorKind, InlayError
@@ -24,7 +27,22 @@ FATES = {
     ErrorKind.PAGE: MessageFate.DEAD_LETTER,
 }
 
+QUEUE_STEP = (
+    "Is the queue there, and may this function's role, by its key's policy too, send to it and read its "
+    "attributes?"
+)
+_CODE = re.compile(r"[A-Za-z][A-Za-z.]{0,99}")
+
 
 def fate_of(error: Exception) -> MessageFate:
     """What to do with the message whose work raised `error`."""
     return FATES[error.kind] if isinstance(error, InlayError) else MessageFate.RETRY
+
+
+def code_of(failure: Exception) -> str:
+    """What the service calls the failure, such as AccessDenied; else the name of the exception."""
+    answer = getattr(failure, "response", None)
+    error = answer.get("Error") if isinstance(answer, dict) else None
+    code = error.get("Code") if isinstance(error, dict) else None
+    named = isinstance(code, str) and _CODE.fullmatch(code)
+    return str(code) if named else type(failure).__name__

@@ -1,0 +1,161 @@
+"""The policies for people: what a page gives an operator or a reader to do, and what they may.
+
+`docs/OPERATE.md` names the operator's commands; each must run with `OperatorPolicy` alone, as each that
+only reads with `ReaderPolicy`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import inlay
+import inlay.table
+from inlay.cli.app import app
+from inlay.storage.memory import MemoryStore
+from inlay.storage.metered import MeteredStore
+
+from .conftest import BUCKET, Functions, fresh
+from .policies import Guard, grants_of, guarded, load
+from .test_policies import ADOPTED, ADOPTED_KEY_ARN, KEY_ARN
+
+TABLE = f"memory://{BUCKET}/tables/people"
+READING = (
+    f"show {TABLE}",
+    f"history {TABLE}",
+    f"scan {TABLE}",
+    f"files {TABLE}",
+    f"inspect {TABLE}",
+    f"tombstones {TABLE}",
+    f"refs {TABLE}",
+    f"partitions {TABLE}",
+    f"explain {TABLE}",
+    f"compact {TABLE} --dry-run",
+    f"expire {TABLE} --dry-run",
+    f"tables memory://{BUCKET}/tables",
+)
+OPERATING = (
+    *READING,
+    f"landing {TABLE}",
+    f"erase-status {TABLE}",
+    f"erase-status {TABLE} --verify done",
+    f"verify {TABLE}",
+    f"verify {TABLE} --depth pages",
+    f"repair {TABLE}",
+    f"gc {TABLE} --dry-run",
+)
+
+
+@dataclass
+class Person:
+    """Runs `inlay …` with the grants of one policy."""
+
+    guard: Guard
+
+    def __call__(self, command: str, code: int = 0) -> str:
+        self.guard.acting = "person"
+        try:
+            result = CliRunner().invoke(app, command.split(), catch_exceptions=False)
+        finally:
+            self.guard.acting = ""
+        assert self.guard.denied == []
+        assert result.exit_code == code, result.stderr
+        return result.stdout
+
+
+Make = Callable[[str, bool], Person]
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Make:
+    """`(policy, bare)` → somebody with that policy; `bare`: of a stack without keys or adopted places."""
+
+    def make(policy: str, bare: bool) -> Person:
+        own = {
+            "KmsKeyArn": KEY_ARN,
+            "AdoptKmsKeys": ADOPTED_KEY_ARN,
+            "AdoptFrom": f"arn:aws:s3:::{ADOPTED}/raw/*",
+        }
+        template = load(**({} if bare else own))
+        document = template["Resources"][policy]["Properties"]["PolicyDocument"]
+        grants = tuple(g for g in grants_of(document["Statement"]) if of_the_store(g.action))
+        keys: Mapping[str, str] = {} if bare else {BUCKET: KEY_ARN, ADOPTED: ADOPTED_KEY_ARN}
+        guard = Guard({"person": grants}, keys=keys)
+        connect = inlay.table.connect
+
+        def as_person(*given: Any, **more: Any) -> Any:
+            made = connect(*given, **more)
+            assert isinstance(made.store, MeteredStore)
+            assert isinstance(made.store.inner, MemoryStore)
+            return replace(made, store=MeteredStore(guarded(made.store.inner, guard)))
+
+        monkeypatch.setattr(inlay.table, "connect", as_person)
+        return Person(guard)
+
+    return make
+
+
+def of_the_store(action: str) -> bool:
+    return action.startswith("s3:") or action == "kms:Decrypt"
+
+
+def parquet(rows: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(rows, sink)
+    return sink.getvalue()
+
+
+def fill(functions: Functions, *, versioned: bool, adopting: bool) -> None:
+    """A table with landed and adopted files, deletes, uploads under way, and two erasures: one ended."""
+    if versioned:
+        functions.store.enable_versioning()
+    table = inlay.create(TABLE, pa.schema([("id", pa.int64()), ("mail", pa.string())]))
+    for at in range(3):
+        table.append(
+            pa.table({"id": [2 * at, 2 * at + 1], "mail": [f"u{2 * at}", f"u{2 * at + 1}"]})
+        )
+    if adopting:
+        elsewhere = functions.store.at(ADOPTED)
+        elsewhere.put("raw/a.parquet", parquet(pa.table({"id": [90], "mail": ["u90"]})))
+        table.ingest([f"memory://{ADOPTED}/raw/a.parquet"], adopt=True)
+    table.delete(where="id = 1")
+    table.delete(where="id = 2", mode="vector")
+    table.delete(where="mail = 'u3'", mode="erase", request_id="done")
+    table.rewrite()
+    for _ in range(2):
+        table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0, life_seconds=0)
+    functions.store.put("ingest/people/one.parquet", parquet(pa.table({"id": [7], "mail": ["x"]})))
+    functions.store.create_multipart("ingest/people/two.parquet")
+    functions.store.create_multipart("tables/people/data/three.parquet")
+    table.delete(where="mail = 'u4'", mode="erase", request_id="open")
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_an_operator_may_do_what_the_page_says_and_nothing_else(person: Make, bare: bool) -> None:
+    operator = person("OperatorPolicy", bare)
+    for versioned in (True, False):
+        with fresh() as functions:
+            fill(functions, versioned=versioned, adopting=not bare)
+            for command in OPERATING:
+                operator(command)
+            functions.store.put("tables/people/_latest_manifest", b"damaged")
+            operator(f"verify {TABLE}", 70)
+            operator(f"repair {TABLE}")
+    assert sorted(operator.guard.unused()) == []
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_reader_may_read_and_nothing_else(functions: Functions, person: Make, bare: bool) -> None:
+    fill(functions, versioned=True, adopting=not bare)
+    reader = person("ReaderPolicy", bare)
+    for command in READING:
+        reader(command)
+    assert sorted(reader.guard.unused()) == []
