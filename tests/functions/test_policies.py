@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pyarrow as pa
@@ -413,6 +414,18 @@ def test_a_file_adopted_from_elsewhere_is_refused_by_name_and_fails_no_round(
     found = actor("publish", {"table": "orders"})["orders"]
     assert "a location this deployment may not read" in found["unpublishable"]
     assert actor.guard.denied == []
+
+
+def test_a_place_to_adopt_from_is_understood_as_iam_does(functions: Functions) -> None:
+    """IAM's patterns have * and ?, and no classes in brackets."""
+    functions.set_variable("INLAY_ADOPT_FROM", "arn:aws:s3:::lake/[raw]/*, arn:aws:s3:::lake/a?/*")
+    patterns = settings.adopt_from() or ()
+
+    def granted(name: str) -> bool:
+        return any(fnmatchcase(name, each) for each in patterns)
+
+    assert granted("lake/[raw]/x.parquet") and granted("lake/ab/x.parquet")
+    assert not granted("lake/r/x.parquet") and not granted("lake/a/x.parquet")
 
 
 def test_an_adopted_file_that_is_gone_fails_by_itself_though_s3_says_forbidden(
