@@ -1,0 +1,165 @@
+"""What people do with DataFrames in notebooks: rows are those of `Table.scan` at the frame's version."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.errors import TableNotFound
+from inlay.spark import append, read, view
+
+from .conftest import load
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+SCHEMA = pa.schema([("id", pa.int64()), ("g", pa.int32()), ("x", pa.float64()), ("s", pa.string())])
+
+
+def rows(start: int, number: int) -> pa.Table:
+    ids = range(start, start + number)
+    return pa.table(
+        {
+            "id": ids,
+            "g": [n % 4 for n in ids],
+            "x": [math.nan if n % 7 == 3 else None if n % 7 == 4 else n / 2 for n in ids],
+            "s": [None if n % 5 == 0 else f"s{n}" for n in ids],
+        },
+        schema=SCHEMA,
+    )
+
+
+def shown(found: Any) -> list[str]:
+    plain = found if isinstance(found, pa.Table) else found.toArrow()
+    return sorted(map(repr, plain.select(SCHEMA.names).cast(SCHEMA).to_pylist()))
+
+
+def scanned(table: inlay.Table) -> list[str]:
+    return shown(table.refresh().scan().to_arrow())
+
+
+@pytest.fixture(params=["read", "source"])
+def frame_of(spark: Any, request: pytest.FixtureRequest) -> Callable[[inlay.Table], Any]:
+    if request.param == "read":
+        return lambda table: read(spark, table.uri)
+    return lambda table: load(spark, table)
+
+
+def test_a_cached_frame_keeps_its_version_and_no_other_frame_gets_its_rows(
+    frame_of: Callable[[inlay.Table], Any], new_table: NewTable
+) -> None:
+    table = new_table(rows(0, 20), primary_key="id")
+    before = scanned(table)
+    kept = frame_of(table).cache()
+    assert shown(kept) == before
+    table.delete("id < 5")
+    assert shown(kept) == before
+    assert shown(frame_of(table)) == scanned(table)
+    kept.unpersist()
+    assert shown(kept) == before
+
+
+def test_frames_are_cut_sampled_and_moved_without_losing_a_row(
+    spark: Any, frame_of: Callable[[inlay.Table], Any], new_table: NewTable, tmp_path: Path
+) -> None:
+    table = new_table(rows(0, 20), primary_key="id")
+    table.append(rows(20, 20))
+    table.delete("id IN (3, 21)", mode="vector")
+    table.delete("s = 's7'")
+    frame = frame_of(table)
+    whole = scanned(table)
+    one, other = frame.randomSplit([0.3, 0.7], seed=7)
+    assert sorted(shown(one) + shown(other)) == whole
+    assert shown(frame.sample(fraction=1.0, seed=1)) == whole
+    assert sorted(row.g for row in frame.dropDuplicates(["g"]).collect()) == [0, 1, 2, 3]
+    for moved in (
+        frame.repartitionByRange(3, "id"),
+        frame.repartition(5, "g"),
+        frame.coalesce(1),
+        frame.sortWithinPartitions("x"),
+        frame.limit(1000),
+    ):
+        assert shown(moved) == whole
+    assert frame.exceptAll(frame).isEmpty()
+    spark.sparkContext.setCheckpointDir(str(tmp_path / "checkpoints"))
+    saved = [frame.checkpoint(), frame.localCheckpoint()]
+    table.delete("id = 6")
+    assert [shown(each) for each in saved] == [whole, whole]
+    assert shown(frame) == whole
+
+
+def test_views_over_views_move_with_the_table(spark: Any, new_table: NewTable) -> None:
+    table = new_table(rows(0, 20), partition_by="g")
+    view(spark, "habit", table.uri)
+    spark.sql("CREATE OR REPLACE TEMP VIEW habit_2 AS SELECT id, g FROM habit WHERE id > 3")
+    spark.sql("CREATE OR REPLACE TEMP VIEW habit_3 AS SELECT g, count(*) n FROM habit_2 GROUP BY g")
+
+    def counted() -> int:
+        return int(spark.sql("SELECT sum(n) FROM habit_3").first()[0])
+
+    assert counted() == 16
+    table.delete("id = 10")
+    assert counted() == 15
+    spark.sql("CACHE TABLE habit")  # a view that resolves anew is never the plan that Spark cached
+    table.delete("id = 11")
+    assert counted() == 14
+    spark.sql("UNCACHE TABLE habit")
+    assert spark.catalog.tableExists("habit")
+    assert [column.name for column in spark.catalog.listColumns("habit")] == SCHEMA.names
+
+
+def test_another_session_has_its_own_views_and_the_same_rows(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(rows(0, 20))
+    view(spark, "habit_here", table.uri)
+    other = spark.newSession()
+    assert not other.catalog.tableExists("habit_here")
+    assert shown(read(other, table.uri)) == shown(load(other, table)) == scanned(table)
+    view(other, "habit_there", table.uri)
+    assert shown(other.sql("SELECT * FROM habit_there")) == scanned(table)
+
+
+def test_a_batch_that_is_tried_again_is_appended_once(
+    spark: Any, new_table: NewTable, tmp_path: Path
+) -> None:
+    source, target = new_table(rows(0, 20)), new_table(SCHEMA)
+    failures = iter([True, True, False])
+
+    def save(batch: Any, number: int) -> None:
+        append(batch, target.uri, request_id=f"habit-{number}")
+        if next(failures, False):
+            raise RuntimeError("after the commit")
+
+    for _ in range(3):
+        stream = spark.readStream.format("inlay").load(source.uri).writeStream
+        stream = stream.foreachBatch(save).option("checkpointLocation", str(tmp_path / "c"))
+        with contextlib.suppress(Exception):  # Spark's, of the failure above
+            stream.trigger(availableNow=True).start().awaitTermination()
+    assert scanned(target) == scanned(source)
+
+
+def test_a_table_is_no_folder_of_parquet(spark: Any, new_table: NewTable) -> None:
+    """As docs/SPARK.md says of each."""
+    from pyspark.errors import AnalysisException
+
+    table = new_table(rows(0, 20))
+    table.delete("id < 5")
+    with pytest.raises(AnalysisException, match="UNABLE_TO_INFER_SCHEMA"):
+        spark.read.parquet(table.uri)
+    by_force = spark.read.option("recursiveFileLookup", "true").option(
+        "pathGlobFilter", "*.parquet"
+    )
+    assert by_force.parquet(table.uri).count() == 20  # deleted rows, too
+    spark.range(3).write.mode("append").parquet(table.uri)
+    assert shown(read(spark, table.uri)) == scanned(table)
+    spark.range(3).write.mode("overwrite").parquet(table.uri)
+    with pytest.raises(TableNotFound):
+        inlay.open(table.uri)
