@@ -572,7 +572,15 @@ class S3Store:
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         for page in self._pages("list_object_versions", prefix):
             found = [
-                ObjectVersion(
+                (each, marker)
+                for name, marker in (("Versions", False), ("DeleteMarkers", True))
+                for each in page.get(name, ())
+            ]
+            # The SDK separates versions from markers; restore S3's order: of a key the newest first.
+            found.sort(key=lambda each: each[0]["LastModified"], reverse=True)
+            found.sort(key=lambda each: (each[0]["Key"], not each[0]["IsLatest"]))
+            for each, marker in found:
+                yield ObjectVersion(
                     each["Key"],
                     each["VersionId"],
                     each.get("Size", 0),
@@ -581,12 +589,6 @@ class S3Store:
                     marker=marker,
                     etag=rules.bare_etag(each.get("ETag", "")),
                 )
-                for name, marker in (("Versions", False), ("DeleteMarkers", True))
-                for each in page.get(name, ())
-            ]
-            # The SDK separates versions from markers; restore S3's order.
-            found.sort(key=lambda each: (each.key, not each.is_latest, -each.modified_us))
-            yield from found
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         return self._delete({"Key": key, "VersionId": version} for key, version in versions)
@@ -779,9 +781,11 @@ def _quoted(etag: str) -> str:
 
 
 def _us(when: datetime) -> int:
-    """Without a zone it is UTC (RFC 9110, 5.6.7; ISO 8601 as S3 has it)."""
+    """Whole seconds: S3 shows no others, but listings of MinIO, Ceph and others do, and an object would be
+    newer than the `Date` of an answer that comes after it. Without a zone it is UTC (RFC 9110, 5.6.7; ISO
+    8601 as S3 has it)."""
     known = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    return (known - _EPOCH) // timedelta(microseconds=1)
+    return (known - _EPOCH) // timedelta(seconds=1) * 1_000_000
 
 
 def _check_head(operation: str, content: Mapping[str, Any]) -> None:
