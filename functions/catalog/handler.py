@@ -13,9 +13,10 @@ from inlay.errors import InvalidRequest
 from inlay.format.keys import PUBLISHED_POINTER
 from inlay.functions.observe import count, observed
 from inlay.functions.table_names import check_table_name
-from inlay.functions.tables import TABLES, table_context, table_names
+from inlay.functions.tables import TABLES, executor, table_context, table_names
 from inlay.iceberg.catalog import Catalog
-from inlay.storage.base import Got
+from inlay.ops.context import Context
+from inlay.storage.base import Got, Head
 
 _JSON = {"Content-Type": "application/json"}
 
@@ -27,18 +28,36 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         method = event["requestContext"]["http"]["method"]
     except (KeyError, TypeError):
         raise InvalidRequest("not a request of a function URL") from None
-    catalog = Catalog(TABLES.rstrip("/"), table_names, pointer)
+    catalog = Catalog(TABLES.rstrip("/"), published, pointer)
     answer = catalog.answer(str(method), str(path))
     count(None, {f"Answered{answer.status}": 1})
     return {"statusCode": answer.status, "headers": _JSON, "body": answer.body.decode()}
 
 
+def published() -> list[str]:
+    """Names of published tables, by a HEAD each, side by side: a pointer is a table's whole metadata."""
+    names = list(table_names())
+    return [
+        name
+        for name, is_there in zip(names, executor().map(is_published, names), strict=True)
+        if is_there
+    ]
+
+
+def is_published(table: str) -> bool:
+    ctx = _context(table)
+    return ctx is not None and isinstance(ctx.store.head(ctx.key(PUBLISHED_POINTER)), Head)
+
+
 def pointer(table: str) -> bytes | None:
     """The published pointer of a table, if it has one."""
+    ctx = _context(table)
+    found = None if ctx is None else ctx.store.get(ctx.key(PUBLISHED_POINTER))
+    return found.body if isinstance(found, Got) else None
+
+
+def _context(table: str) -> Context | None:
     try:
-        check_table_name(table)
+        return table_context(check_table_name(table))
     except InvalidRequest:
         return None
-    ctx = table_context(table)
-    found = ctx.store.get(ctx.key(PUBLISHED_POINTER))
-    return found.body if isinstance(found, Got) else None

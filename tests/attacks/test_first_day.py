@@ -261,3 +261,26 @@ def test_the_command_line_lists_drops_and_names_what_is_missing(people, place, t
     pq.write_table(pa.table({"id": [1]}), tmp_path / "x.parquet")
     help_ = run("scan", "--help").stdout
     assert "<bool>" not in help_ and "<str>" not in help_ and "list[" not in help_
+
+
+def test_rows_that_arrow_does_not_take_are_refused_by_column(tmp_path):
+    pd = pytest.importorskip("pandas")
+    import polars as pl
+
+    t = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("s", pa.string())]))
+    for data, named in [
+        (pd.DataFrame({"id": [1, "Mustermann"]}, dtype=object), "'id'"),
+        (pd.DataFrame({"id": [1], "s": [{"a": 1}]}, dtype=object).assign(s=[object()]), "'s'"),
+        (pd.DataFrame({"id": [complex(1)]}), "'id'"),
+        (pd.DataFrame([[1, 2]], columns=["id", "id"]), "name of its own"),
+        (pd.Series([1], name="id"), "to_frame"),
+        (pl.Series("id", [1]), "to_frame"),
+        (pa.chunked_array([[1]]), "pa.table"),
+    ]:
+        with pytest.raises(InvalidRequest) as refused:
+            t.append(data)
+        assert named in str(refused.value)
+        assert "Mustermann" not in str(refused.value)
+    assert t.count() == 0
+    t.append(pl.Series("rows", [{"id": 1, "s": "x"}]))  # a series of structs is a table
+    assert t.count() == 1

@@ -83,6 +83,28 @@ def test_the_tables_own_heavy_mode_is_one_too(functions: Functions) -> None:
     assert functions.orders().tombstones().num_rows == 0
 
 
+def test_a_condition_that_cannot_be_one_is_refused_before_it_is_forwarded(
+    functions: Functions,
+) -> None:
+    """JSON's escapes make six bytes of a letter's two: the rewrite queue would not take the message, on no
+    delivery of this one."""
+    functions.fill_orders()
+    sent = batch(delete_of(7))
+    text = f"order_id = 5 OR status = '{'é' * 400_000}'"
+    wanted = {"table": "orders", "where": text, "mode": "rewrite"}
+    sent["Records"][0]["body"] = json.dumps(wanted, ensure_ascii=False)
+    assert functions.invoke("delete", sent) == {"batchItemFailures": []}
+    assert functions.queues.errors == ["InvalidPredicate"]
+    # The longest that there can be is forwarded.
+    emoji = "\U0001f600" * (64 * 1024 - 20)
+    functions.invoke(
+        "delete", batch(delete_of(7, id="long", mode="rewrite", where=f"status = '{emoji}'"))
+    )
+    assert [each["Records"][0]["messageId"] for each in rewrite_messages(functions)] == [
+        "message-0"
+    ]
+
+
 def test_a_vector_delete_of_a_large_table_is_heavy(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from inlay.errors import InvalidRequest
 from inlay.local.template import read_body
+from inlay.storage.memory import MemoryStore
 
 from .conftest import ROOT, Functions
 from .policies import load, policies
@@ -32,6 +33,13 @@ def test_a_published_table_is_listed_and_answered(functions: Functions) -> None:
     ]
     status, said = answered(functions, "table")
     assert (status, said["metadata"]["current-snapshot-id"]) == (200, table.refresh().version)
+
+
+def test_listing_reads_no_metadata(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pointer may have megabytes, and there may be a thousand: they are asked for side by side."""
+    functions.create_orders().publish()
+    monkeypatch.setattr(MemoryStore, "get", None)
+    assert len(answered(functions, "tables")[1]["identifiers"]) == 1
 
 
 @pytest.mark.parametrize(("name", "status"), [("outside", 404), ("write", 406)])

@@ -28,6 +28,19 @@ def test_keys_hide_their_rows(functions: Functions) -> None:
     assert functions.rows() == 97
 
 
+@pytest.mark.parametrize("mode", [None, "vector", "rewrite", "erase"])
+@pytest.mark.parametrize("at", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])
+def test_a_time_that_is_none_in_utc_is_refused(
+    functions: Functions, at: str, mode: str | None
+) -> None:
+    functions.fill_orders()
+    asked = {"id": "1", "table": "orders", "where": "order_id = 1", "requested_at": at}
+    asked |= {"mode": mode} if mode else {}
+    assert functions.invoke("delete", message(asked)) == {"batchItemFailures": []}
+    assert functions.queues.errors == ["InvalidRequest"]
+    assert functions.rows() == 100
+
+
 @pytest.mark.parametrize(
     "keys",
     [

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.errors import StoreUnavailable
+from inlay.errors import AccessDenied, StoreUnavailable
 from inlay.storage.memory import MemoryStore
 
 from .conftest import BUCKET, ORDERS, Functions, event
@@ -135,6 +135,26 @@ def test_the_first_file_creates_the_table_where_that_is_wished(functions: Functi
     functions.replay("ingest.normal")
     assert functions.rows() == 100
     assert functions.orders().properties["delete.mode"] == "vector"
+
+
+def test_a_file_that_may_not_be_read_keeps_no_other_from_creating_the_table(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may land one under a key of his own, or archived: S3 then denies it to everybody else."""
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    get_suffix = MemoryStore.get_suffix
+
+    def denied(store: MemoryStore, key: str, *rest: Any, **pins: Any) -> Any:
+        if key == "ingest/orders/denied.parquet":
+            raise AccessDenied("S3 answered 403 AccessDenied")
+        return get_suffix(store, key, *rest, **pins)
+
+    monkeypatch.setattr(MemoryStore, "get_suffix", denied)
+    sent = told(functions, ORDERS, "ingest/orders/denied.parquet")
+    sent["Records"] += told(functions, few(10))["Records"]
+    assert functions.invoke("ingest", sent) == {"batchItemFailures": []}
+    assert functions.queues.errors == ["AccessDenied"]
+    assert functions.rows() == 10
 
 
 def test_a_file_no_schema_can_be_read_from_creates_no_table(functions: Functions) -> None:

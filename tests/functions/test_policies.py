@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pyarrow as pa
@@ -413,6 +414,50 @@ def test_a_file_adopted_from_elsewhere_is_refused_by_name_and_fails_no_round(
     found = actor("publish", {"table": "orders"})["orders"]
     assert "a location this deployment may not read" in found["unpublishable"]
     assert actor.guard.denied == []
+
+
+def test_a_place_to_adopt_from_is_understood_as_iam_does(functions: Functions) -> None:
+    """IAM's patterns have * and ?, and no classes in brackets."""
+    functions.set_variable("INLAY_ADOPT_FROM", "arn:aws:s3:::lake/[raw]/*, arn:aws:s3:::lake/a?/*")
+    patterns = settings.adopt_from() or ()
+
+    def granted(name: str) -> bool:
+        return any(fnmatchcase(name, each) for each in patterns)
+
+    assert granted("lake/[raw]/x.parquet") and granted("lake/ab/x.parquet")
+    assert not granted("lake/r/x.parquet") and not granted("lake/a/x.parquet")
+
+
+def test_an_adopted_file_that_is_gone_fails_by_itself_though_s3_says_forbidden(
+    actor: Actor,
+) -> None:
+    """Without ListBucket on the other bucket, which nobody grants for this, a missing object is a 403."""
+    functions = actor.functions
+    functions.create_orders()
+    lake = functions.store.at(ADOPTED)
+    lake.put("raw/x.parquet", ORDERS)
+    orders = functions.orders()
+    orders.append(pq.read_table(pa.BufferReader(few(10))))
+    orders.ingest([f"memory://{ADOPTED}/raw/x.parquet"], adopt=True)
+    orders.delete("customer_id = 7")
+    lake.delete(["raw/x.parquet"])
+    # The table's other file is rewritten all the same.
+    rewritten = actor("rewrite", {"table": "orders"})["orders"]["rewrite"]
+    assert (rewritten["files"], rewritten["failures"]) == (1, 1)
+    actor.round("compact")
+    asked = {"table": "orders", "where": "order_id = 1", "mode": "vector"}
+    actor("delete", from_queue(batch(asked), "DeleteQueue"))
+    assert functions.queues.errors == ["NotGranted"]
+    [letter] = [each for each in functions.queues.sent if each["QueueUrl"] == "dead-letters"]
+    said = {n: v["StringValue"] for n, v in letter["MessageAttributes"].items()}
+    assert "is gone, or may not be read" in said["InlayReason"]
+    assert all(cause in said["InlayNextStep"] for cause in ("If it is lost", "AdoptKmsKeys"))
+    assert said["InlayKey"].endswith("lake/raw/x.parquet")
+    # No message for each commit: the table is one that cannot be published.
+    orders.refresh().set_properties(**{"publish.format": "v3"})
+    found = actor("publish", {"table": "orders"})["orders"]
+    assert "is gone, or may not be read" in found["unpublishable"]
+    assert {action for _, action, _ in actor.guard.denied} == {"s3:ListBucket"}
 
 
 def test_only_the_erase_queue_may_erase(functions: Functions) -> None:

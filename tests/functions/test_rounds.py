@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from collections import deque
@@ -117,6 +118,34 @@ class Late(LambdaContext):
     @staticmethod
     def get_remaining_time_in_millis() -> int:
         return 0
+
+
+@pytest.mark.parametrize("function", ["rewrite", "compact", "publish", "collect_garbage"])
+def test_a_name_that_no_message_gives_is_left_out_and_said(
+    functions: Functions, log: io.StringIO, function: str
+) -> None:
+    """It was a dead letter of every round, and its alarm rang for as long as the folder was there."""
+    for name in ("my table", "\u00fc", "a..b", "x" * 129, "sound"):
+        table = inlay.create(
+            f"memory://{BUCKET}/tables/{name}", pa.schema([("id", pa.int64())]), primary_key="id"
+        )
+        for n in range(2):
+            table.append(pa.table({"id": [2 * n, 2 * n + 1]}))
+        table.delete("id = 1")
+        table.set_properties(**{"publish.format": "v3"})
+    assert functions.invoke(function, {}) == {"tables": 1, "sent": 1}
+    assert [json.loads(body) for body in functions.queues.bodies("rounds")] == [{"table": "sound"}]
+    said = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert sum(each.get("fate") == "left out" for each in said) == 4
+
+
+def test_a_folder_of_any_name_in_the_landing_zone_is_no_letter_of_every_sweep(
+    functions: Functions,
+) -> None:
+    functions.create_orders()
+    for folder in ("my orders", "orders"):
+        functions.land(f"ingest/{folder}/orders.parquet")
+    assert functions.invoke("collect_garbage", {"landing_only": True}) == {"tables": 1, "sent": 1}
 
 
 def test_without_time_to_look_every_table_is_sent(functions: Functions) -> None:

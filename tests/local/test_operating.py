@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import inlay
 from inlay.cli.app import app
-from inlay.functions.dead_letters import Letter, as_sent_before
+from inlay.functions.dead_letters import Letter, as_sent_before, read_letters
 from inlay.local.aws_process import AwsProcess
 from inlay.local.letter_watch import LetterWatch
 from inlay.local.stack import environment
@@ -189,6 +189,32 @@ def test_a_letter_whose_id_is_null_stays_the_request_it_was() -> None:
     letter = Letter(id="l", body=json.dumps(said), sent_us=7, reasons=reasons, receipt="")
     again = json.loads(as_sent_before(letter))
     assert (again["id"], again["requested_at"]) == ("first", "2026-11-20T12:00:00+00:00")
+
+
+def test_a_letter_of_a_messages_whole_length_can_be_sent_again() -> None:
+    """Written with JSON's escapes it would have three times the bytes, and SQS would refuse it for ever."""
+    said = {"table": "people", "keys": ["Иванова " * 60_000, "no character: \uffff"]}
+    body = json.dumps(said, ensure_ascii=False).replace("\uffff", "\\uffff")
+    again = as_sent_before(Letter("1", body, 1_000_000, {}, ""))
+    assert len(again.encode()) < len(body.encode()) + 200 < 1_048_576
+    assert "\uffff" not in again  # SQS takes XML's characters
+    assert {**json.loads(again), "id": 0, "requested_at": 0} == {**said, "id": 0, "requested_at": 0}
+
+
+def test_a_listing_that_outlasts_its_minute_ends(queue: Queue) -> None:
+    """Letters become visible again while the rest is read: without an end it went round for ever."""
+
+    class Endless:
+        def __init__(self) -> None:
+            self.at = 0
+
+        def receive_message(self, **_: Any) -> dict[str, Any]:
+            found = [(self.at + n) % 95 for n in range(10)]
+            self.at += 10
+            letters = [{"MessageId": str(n), "Body": "{}", "ReceiptHandle": str(n)} for n in found]
+            return {"Messages": letters}
+
+    assert len(list(read_letters(Endless(), "url"))) == 95  # type: ignore[arg-type]
 
 
 def test_one_letter_is_dropped_and_the_others_stay(queue: Queue) -> None:

@@ -108,3 +108,22 @@ def test_options_of_s3_are_its_endpoint_and_region_and_never_credentials() -> No
     with pytest.raises(InvalidRequest, match="not taken") as caught:
         inlay.connect("s3://lake/t", storage_options={"colour": "red"})
     assert "endpoint_url, region, dialect" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3:lake/t", "S3:lake/t", "arn:aws:s3:::lake/t", "gs:t", "az:c/t", "file:t", "https:t"]
+)
+def test_what_looks_like_a_uri_is_no_local_path(uri: str) -> None:
+    """It made a folder of that name, in place of a table in the bucket that was meant."""
+    with pytest.raises(InvalidRequest) as refused:
+        parse_location(uri)
+    assert f"./{uri}" in refused.value.next_step
+    assert parse_location(f"./{uri}").scheme == "file"
+
+
+def test_the_home_is_what_shells_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert parse_location("~/t") == Location("file", "", "home/me/t")
+    assert parse_location("~").key == "home/me"
+    assert parse_location("./~/t").key.endswith("/~/t")
+    assert parse_location("a~/t").key.endswith("a~/t")

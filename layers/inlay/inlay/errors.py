@@ -251,7 +251,7 @@ class NotAllowed(InputError):
 
 
 class NotGranted(InputError):
-    """A file that a table adopted in place is in a location this deployment may not read."""
+    """A file that a table adopted in place may not be read: by the deployment, or as its store answers."""
 
     default_next_step = (
         "Add the location to the deployment's AdoptFrom parameter, or compact the table with credentials "

@@ -30,8 +30,9 @@ def catalog_of(root: str) -> Catalog:
         raise InvalidRequest("the root of a disk is no folder of tables")
     folder = f"{prefix}/" if prefix else ""
 
-    def tables() -> list[str]:
-        return [found.removeprefix(folder).strip("/") for found in store.list_prefixes(folder)]
+    def published() -> list[str]:
+        names = [found.removeprefix(folder).strip("/") for found in store.list_prefixes(folder)]
+        return [name for name in names if pointer(name) is not None]
 
     def pointer(table: str) -> bytes | None:
         if not table or "/" in table or table in (".", ".."):
@@ -39,7 +40,7 @@ def catalog_of(root: str) -> Catalog:
         answer = store.get(f"{folder}{table}/{keys.PUBLISHED_POINTER}")
         return answer.body if isinstance(answer, Got) else None
 
-    return Catalog(namespace, tables, pointer)
+    return Catalog(namespace, published, pointer)
 
 
 def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:

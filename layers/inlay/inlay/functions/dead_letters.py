@@ -170,9 +170,11 @@ def connected() -> Iterator[SQSClient]:
 
 def read_letters(sqs: SQSClient, url: str, *, wait_seconds: int = 1) -> Iterator[Letter]:
     """Every letter at `url`, each once. They are hidden from others for a minute: see `release`. SQS itself
-    finds all of them only if it is given time."""
+    finds all of them only if it is given time. Where reading them takes longer than that minute the first
+    ones come again: it ends when as many requests as would hold all of them brought no other."""
     seen: set[str] = set()
-    while True:
+    stale = 0
+    while stale <= len(seen) // _SQS_BATCH:
         got = sqs.receive_message(
             QueueUrl=url,
             MaxNumberOfMessages=_SQS_BATCH,
@@ -183,9 +185,9 @@ def read_letters(sqs: SQSClient, url: str, *, wait_seconds: int = 1) -> Iterator
         ).get("Messages", [])
         if not got:
             return
-        for message in got:
-            if message["MessageId"] in seen:
-                continue
+        new = [message for message in got if message["MessageId"] not in seen]
+        stale = 0 if new else stale + 1
+        for message in new:
             seen.add(message["MessageId"])
             given = message.get("MessageAttributes", {})
             yield Letter(
@@ -233,7 +235,9 @@ def as_sent_before(letter: Letter) -> str:
     own = {"id": letter.reasons.get("MessageId") or letter.id}
     if said.get("requested_at") is None:
         own["requested_at"] = at.isoformat()
-    return json.dumps({**said, **own})
+    # As many bytes as it had, and no more: a letter may be as long as a message can be.
+    text = json.dumps({**said, **own}, ensure_ascii=False, separators=(",", ":"))
+    return _NOT_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def source_queue(sqs: SQSClient, url: str) -> str:

@@ -34,6 +34,8 @@ def apply_delete(asked: DeleteRequest, request: Request, *, heavy: bool) -> bool
     try:
         base = load_pointer(ctx)
         if not heavy and is_heavy(asked, base.snapshot):
+            # Refused here if it is no condition: another queue might not even hold a text of that size.
+            parse_predicate(asked.where or "", base.snapshot.schema)
             return False
         done = _apply(ctx, asked, request, base)
     except InlayError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from inlay.errors import ErrorKind, InlayError, InputError, TableExists, TableNotFound
+from inlay.errors import ErrorKind, InlayError, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
 from inlay.functions.messages import NotBegun, TimeLeft
@@ -143,12 +143,13 @@ def _ingest(
 
 
 def _schema_of_first(ctx: Context, sources: Sequence[IngestSource]) -> pa.Schema:
-    """The schema of the first source that can be read; the error of the last when none can."""
+    """The schema of the first source that can be read; the error of the last when none can. One that is
+    denied says nothing of the others: its sender chose its key and its storage class."""
     for last, source in enumerate(sources, start=1):
         try:
             return _read_schema(ctx, source)
-        except InputError:
-            if last == len(sources):
+        except InlayError as error:
+            if error.kind is ErrorKind.RETRY or last == len(sources):
                 raise
     raise AssertionError("ingest was called without sources")
 

@@ -32,6 +32,14 @@ MAX_HOPS = 96
 # AWS: events are delivered within seconds, sometimes a minute or longer. Younger files are left to them.
 SETTLE_SECONDS = 15 * 60
 
+
+def _utc(at: datetime) -> datetime:
+    try:
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise ValueError("not a time of the years 1 to 9999 in UTC") from None
+
+
 TableName = Annotated[str, AfterValidator(check_table_name)]
 Mode = Literal["tombstone", "vector", "surgery", "rewrite", "erase"]
 Scalar = str | int | float | bool | None
@@ -48,7 +56,7 @@ class DeleteRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     id: str | None = Field(None, min_length=1, max_length=_MAX_ID)
-    requested_at: datetime | None = None
+    requested_at: Annotated[datetime, AfterValidator(_utc)] | None = None
     table: TableName
     where: str | None = Field(None, min_length=1)
     keys: dict[str, list[Scalar]] | list[dict[str, Scalar]] | list[Scalar] | None = None
@@ -71,9 +79,7 @@ class DeleteRequest(BaseModel):
         """When it was requested; `sent_us` is when its message was sent."""
         if self.requested_at is None:
             return sent_us
-        at = self.requested_at
-        aware = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return round(aware.timestamp() * 1_000_000)
+        return round(self.requested_at.timestamp() * 1_000_000)
 
     @property
     def may_be_older(self) -> bool:

@@ -3,14 +3,15 @@
 Promise: a schedule sends one message for each table that has work, and each message has its own invocation:
 a slow or failing table delays no other. The next round begins when every table of the last one was begun,
 so that each table has one turn a round, however many there are and however little time: nothing starves,
-and nothing accumulates. A table that cannot be checked is sent anyway: its own message then fails. Rounds
+and nothing accumulates. A table that cannot be checked is sent anyway: its own message then fails. A folder
+whose name no message can give is left out, and reported: it would be a dead letter of every round. Rounds
 are counted when they begin; a missed one raises an alarm.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ from inlay.functions.messages import (
 )
 from inlay.functions.observe import count, logger, report_failure
 from inlay.functions.requests import MaintenanceRequest, RoundRequest, read_round
+from inlay.functions.table_names import check_table_name
 from inlay.functions.tables import executor, table_names
 from inlay.functions.validation import validated
 
@@ -93,7 +95,7 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
     if waiting:
         logger.warning("the last round has not finished", extra={"waiting": waiting})
         return {"waiting": waiting}
-    names = list(begun.names())
+    names = list(_valid(begun.names()))
     random.shuffle(names)
     time_left = TimeLeft(context)
 
@@ -115,3 +117,12 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
     count(None, {begun.metric: 1, "TablesSent": sent})
     logger.info("a round begins", extra={"tables": len(names), "sent": sent})
     return {"tables": len(names), "sent": sent}
+
+
+def _valid(names: Iterable[str]) -> Iterator[str]:
+    """Those that a message may give. Whoever may write there can make folders of any name."""
+    for name in names:
+        try:
+            yield check_table_name(name)
+        except InvalidRequest as error:
+            report_failure(error, fate="left out", message_id=name)

@@ -97,6 +97,7 @@ def adopt_from() -> tuple[str, ...] | None:
     bucket = _variable("INLAY_BUCKET").rpartition("/")[2]
     own = (f"{bucket}/{prefix()}tables/*", f"{bucket}/{prefix()}ingest/*")
     given = (each.strip().rpartition(":::")[2] for each in said.split(","))
+    given = (each.replace("[", "[[]") for each in given)  # IAM's patterns know * and ? only
     return (*own, *(each for each in given if each))
 
 

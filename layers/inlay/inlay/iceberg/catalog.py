@@ -31,10 +31,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """`tables` lists the names of existing tables, `pointer` reads the published pointer of one."""
+    """`published` lists the names of published tables, `pointer` reads the published pointer of one."""
 
     namespace: str
-    tables: Callable[[], Iterable[str]]
+    published: Callable[[], Iterable[str]]
     pointer: Callable[[str], bytes | None]
 
     def answer(self, method: str, path: str) -> Answer:
@@ -57,7 +57,7 @@ class Catalog:
             case []:
                 return _json({"namespace": [self.namespace], "properties": {}})
             case ["tables"]:
-                names = [t for t in self.tables() if self.pointer(t) is not None]
+                names = self.published()
                 return _json(
                     {"identifiers": [{"namespace": [self.namespace], "name": n} for n in names]}
                 )

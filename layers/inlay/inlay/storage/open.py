@@ -1,10 +1,10 @@
 """From a URI to a store and a key.
 
 Promise: `s3://bucket/key`, `gs://bucket/key`, `az://container/key`, `abfss://container@host/key`,
-`file:///path`, `memory://bucket/key` and a plain local path open; all else is a typed error with the
-expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays that key. Stores are
-imported when first used: a Lambda that only needs S3 does not import the others, a laptop without S3 does
-not import boto3.
+`file:///path`, `memory://bucket/key` and a plain local path (`~/` is the home) open; all else is a typed
+error with the expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays that
+key. Stores are imported when first used: a Lambda that only needs S3 does not import the others, a laptop
+without S3 does not import botocore.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _ALIASES: Final = {
 }
 # What people ask for, refused by its name.
 _NOT_YET: Final = {"hdfs": "HDFS", "http": "a web server", "https": "a web server"}
+# What begins so is no local path: data would land on this disk in place of the bucket that was meant.
+_MEANT: Final = frozenset((*SCHEMES, *_ALIASES, *_NOT_YET, "arn"))
 # What each store takes, and the prefix under which other tools know it.
 _OPTIONS: Final = {
     "s3": (("endpoint_url", "region", "dialect"), "aws_"),
@@ -64,6 +66,14 @@ def parse_location(uri: str) -> Location:
         raise InvalidRequest(f"{uri[:200]!r} is not a location", next_step=_EXPECTED)
     match = _URI.fullmatch(uri)
     if match is None:
+        name, colon, _ = uri.partition(":")
+        if colon and name.lower() in _MEANT:
+            raise InvalidRequest(
+                f"{uri[:200]!r} looks like a URI and is none",
+                next_step=f"{_EXPECTED}; a file of that name is ./{uri[:200]}",
+            )
+        if uri == "~" or uri.startswith("~/"):
+            uri = os.path.expanduser(uri)  # noqa: PTH111 - as shells do, where quotes kept it from one
         return Location("file", "", os.path.abspath(uri).strip("/"))  # noqa: PTH100 - keeps symbolic links
     scheme, rest = match["scheme"], match["rest"]
     scheme = _ALIASES.get(scheme, scheme)

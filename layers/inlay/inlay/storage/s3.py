@@ -34,6 +34,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
+from botocore.utils import ensure_boolean
 
 from inlay.errors import (
     AccessDenied,
@@ -121,15 +122,18 @@ _clients = PerProcess(_Clients)
 
 
 def _endpoint(given: str | None) -> str | None:
-    named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return given or named
+    """The endpoint of the environment's variables, unless one is given; that of a profile is the SDK's."""
+    if given or ensure_boolean(os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "")):
+        return given
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def connect(*, endpoint_url: str | None = None, region: str | None = None) -> BaseClient:
     """A client of the current AWS environment; created once per process and environment.
 
-    With an endpoint, the bucket is in the path and not in the host name: an emulator or an appliance seldom
-    has wildcard DNS.
+    With an endpoint, the bucket is in the path and not in the host name unless the profile says so: an
+    emulator or an appliance seldom has wildcard DNS. Raises `AccessDenied` and `PageError` where the
+    settings do not work: the SDK reads files and runs commands, which may fail in any way.
     """
     endpoint = _endpoint(endpoint_url)
     settings = sorted(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
@@ -138,25 +142,10 @@ def connect(*, endpoint_url: str | None = None, region: str | None = None) -> Ba
     with clients.lock:
         client = clients.made.get(identity)
         if client is None:
-            session = botocore.session.Session()
-            config = Config(
-                connect_timeout=_CONNECT_TIMEOUT_SECONDS,
-                max_pool_connections=_CONNECTIONS,
-                read_timeout=_READ_TIMEOUT_SECONDS,
-                # Newer checksums by default break S3s of other makers.
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                retries={"total_max_attempts": 1, "mode": "standard"},
-                s3={"addressing_style": "path"} if endpoint else {},
-                tcp_keepalive=True,
-                user_agent_extra="inlay",
-            )
-            client = session.create_client(
-                "s3",
-                region_name=region or session.get_config_variable("region") or DEFAULT_REGION,
-                endpoint_url=endpoint,
-                config=config,
-            )
+            try:
+                client = _create(endpoint, region)
+            except Exception as error:
+                raise s3_errors.of_settings(error) from error
             _admit_conditions_on_copies(client)
             _sign_deletes_by_md5(client)
             s3_errors.check_documents(client)
@@ -164,9 +153,33 @@ def connect(*, endpoint_url: str | None = None, region: str | None = None) -> Ba
         return client
 
 
+def _create(endpoint: str | None, region: str | None) -> BaseClient:
+    session = botocore.session.Session()
+    of_profile = session.get_scoped_config().get("s3")
+    chosen = isinstance(of_profile, dict) and "addressing_style" in of_profile
+    config = Config(
+        connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+        max_pool_connections=_CONNECTIONS,
+        read_timeout=_READ_TIMEOUT_SECONDS,
+        # Newer checksums by default break S3s of other makers.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        s3={"addressing_style": "path"} if endpoint and not chosen else {},
+        tcp_keepalive=True,
+        user_agent_extra="inlay",
+    )
+    return session.create_client(
+        "s3",
+        region_name=region or session.get_config_variable("region") or DEFAULT_REGION,
+        endpoint_url=endpoint,
+        config=config,
+    )
+
+
 def _sign_deletes_by_md5(client: BaseClient) -> None:
-    """DeleteObjects needs a digest of its body. S3 takes any; older releases of MinIO, and gateways that are
-    built on them, take no other than MD5. Repeating it changes nothing."""
+    """DeleteObjects needs a digest of its body. S3 takes any; older releases of MinIO, and gateways built
+    on them, take no other than MD5. Repeating it changes nothing."""
 
     def give(params: dict[str, Any], **_: Any) -> None:
         params["headers"]["Content-MD5"] = rules.content_md5(params["body"])
@@ -679,11 +692,15 @@ class S3Store:
             try:
                 content = self._send(operation, arguments)
             except ClientError as error:
+                if not s3_errors.is_answer_to(error, operation):
+                    raise s3_errors.of_settings(error) from error
                 return self._declined(operation, key, arguments, error)
             _check_head(operation, content)
             return _Answer(content, _date_us(operation, content))
         except (BotoCoreError, OSError) as error:
             raise s3_errors.of_exception(error, self._name, key) from error
+        except RuntimeError as error:  # the SDK's, of credentials that it cannot refresh
+            raise s3_errors.of_settings(error) from error
         except (LookupError, ValueError, ResponseParserError) as error:
             # What cannot be read says nothing: of a write, not that it was refused.
             words = f"{type(error).__name__}: {error} (bucket {self._name!r})"

@@ -35,14 +35,16 @@ from botocore.exceptions import (
     ClientError,
     IncompleteReadError,
     NoCredentialsError,
+    ParamValidationError,
     ResponseStreamingError,
 )
 from urllib3.exceptions import HTTPError
 
 from inlay.storage import rules, sigv4
-from inlay.storage.s3_errors import check_document, document_of
+from inlay.storage.s3_errors import check_document, document_of, of_settings
 
 _PROBE_KEY: Final = "inlay"
+_SIGNED: Final = ("s3v4", "v4")
 _PROBE_HEADERS: Final = frozenset(
     {
         "amz-sdk-invocation-id",
@@ -160,9 +162,7 @@ class DirectLine:
         self, method: str, path: str, query: str, headers: dict[str, Any], body: bytes
     ) -> tuple[int, Any, bytes]:
         """(status, headers, body) of the answer."""
-        credentials = self.credentials()
-        if credentials is None:
-            raise NoCredentialsError
+        credentials = _checked(self.credentials)
         timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         digest = hashlib.sha256(body).hexdigest() if body else sigv4.EMPTY_SHA256
         headers["x-amz-content-sha256"] = digest
@@ -199,25 +199,52 @@ class DirectLine:
         return raw.status, raw.headers, content
 
 
+def _checked(credentials: Callable[[], Any]) -> Any:
+    """Credentials to sign with. Raises the library's errors, whatever the SDK's providers raise."""
+    try:
+        found = credentials()
+    except Exception as error:
+        raise of_settings(error) from error
+    if found is None:
+        raise NoCredentialsError
+    if not f"{found.access_key}{found.secret_key}{found.token or ''}".isprintable():
+        # The connection would refuse the header, in words that show it.
+        raise of_settings(
+            ValueError("a key or the token has a line break or another control character")
+        )
+    return found
+
+
 def find(client: Any, bucket: str) -> DirectLine | None:
-    """How the client reaches `bucket`; None if only the client itself can. No request is sent. Raises what
-    the SDK raises if it cannot prepare one."""
+    """How the client reaches `bucket`; None if only the client itself can. No request is sent. Raises the
+    library's errors if the SDK cannot sign one, and the SDK's for a bucket or key that it does not take."""
     _register(client)
     taken = _Taken()
     _probing.taken = taken
     try:
         said = client.head_object(Bucket=bucket, Key=_PROBE_KEY)
+    except (ParamValidationError, NoCredentialsError):
+        raise
+    except Exception as error:
+        raise of_settings(error) from error
     finally:
         _probing.taken = None
     prepared, signer = taken.prepared, taken.signer
     if said["ResponseMetadata"]["HTTPHeaders"].get(_MARK) is None or prepared is None:
         return None  # another hook answered, which must see every request
+    if signer is not None and taken.version in _SIGNED:
+        # Of the SDK's own requests, too: it would send what it cannot.
+        _checked(
+            lambda: (
+                signer.get_auth_instance("s3", client.meta.region_name, taken.version).credentials
+            )
+        )
     headers = {name.lower(): _text(value) for name, value in prepared.headers.items()}
     url = urlsplit(prepared.url)
     words = headers.get("authorization", "").replace(",", " ").split()
     plain = (
         signer is not None
-        and taken.version in ("s3v4", "v4")
+        and taken.version in _SIGNED
         and len(words) == 4
         and words[0] == sigv4.ALGORITHM
         and not set(headers) - _PROBE_HEADERS

@@ -196,6 +196,10 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
     )
 
 
+_SIGN_IN: Final = (
+    "Set them in the environment, a profile or the role of the function; a session that has ended begins "
+    "again with `aws sso login` or `aws login`"
+)
 # By name: older SDKs, which Lambda's runtimes, Glue and EMR bring, lack the last ones.
 _CREDENTIALS: Final = tuple(
     getattr(sdk, name)
@@ -213,6 +217,43 @@ _CREDENTIALS: Final = tuple(
 )
 
 
+# Codes of the services that credentials come from, which pass.
+_BUSY: Final = TRANSIENT | {"ServiceUnavailableException", "InternalServerException"}
+
+
+def is_answer_to(error: sdk.ClientError, operation: str) -> bool:
+    """Whether it is S3's answer. The services that credentials come from answer within the same call: their
+    404 (an SSO role that is no longer assigned) is not a missing object."""
+    return _bare(error.operation_name) == _bare(operation)
+
+
+def _bare(operation: str) -> str:
+    return operation.replace("_", "").lower()
+
+
+def of_settings(error: Exception) -> InlayError:
+    """The meaning of a client that cannot be made or cannot sign: of whatever the settings, files, commands
+    and services raise that credentials come from. Nothing was sent to S3."""
+    about = f"{type(error).__name__}: {error}"
+    match error:
+        case InlayError():
+            return error
+        case sdk.ClientError():
+            status, code, _ = parts_of(error)
+            if status >= 500 or status == 429 or code in _BUSY:
+                return StoreUnavailable(f"no AWS credentials now: {error}")
+            return AccessDenied(f"no AWS credentials: {error}", next_step=_SIGN_IN)
+        case sdk.HTTPClientError() | sdk.ConnectionError():
+            return StoreUnavailable(f"no answer where the AWS credentials come from: {about}")
+        case _ if isinstance(error, _CREDENTIALS):
+            return AccessDenied(f"no AWS credentials: {about}", next_step=_SIGN_IN)
+    return PageError(
+        f"the AWS settings of this environment do not work: {about}",
+        next_step="Check AWS_PROFILE and the other AWS_* variables, ~/.aws/config and what it runs; "
+        "`aws sts get-caller-identity` uses the same",
+    )
+
+
 def of_exception(error: Exception, bucket: str, key: str | None) -> InlayError:
     """The meaning of a request that got no answer."""
     about = f"{type(error).__name__}: {error} (bucket {bucket!r})"
@@ -222,11 +263,7 @@ def of_exception(error: Exception, bucket: str, key: str | None) -> InlayError:
                 f"the SDK refused the request: {about}", key=key, next_step="Correct the request"
             )
         case _ if isinstance(error, _CREDENTIALS):
-            return AccessDenied(
-                f"no AWS credentials: {about}",
-                key=key,
-                next_step="Set them in the environment, a profile or the role of the function",
-            )
+            return AccessDenied(f"no AWS credentials: {about}", key=key, next_step=_SIGN_IN)
         case (
             sdk.HTTPClientError()  # timeouts and dropped connections among them
             | sdk.ConnectionError()

@@ -6,6 +6,7 @@ differ only in their rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -131,16 +132,40 @@ _FROM: tuple[tuple[type, Callable[[Any], pa.RecordBatchReader]], ...] = (
 )
 
 
+# How pyarrow names the column of a pandas frame that it cannot convert.
+_CONVERTED = re.compile(r"Conversion failed for column (.+) with type ")
 _OF_A_FILE = "Read it first, for example by pyarrow.parquet.read_table; `inlay append` takes files"
 # What people give first.
 _STEPS = {
     "LazyFrame": "Run it first: frame.collect()",
+    "Series": "Give a table with the column's name: series.to_frame()",
     # Without a schema, Arrow takes the columns of the first row only.
     "list": "Give pa.Table.from_pylist(rows, schema=…)",
     "dict": "Give pa.table(columns)",
     "str": _OF_A_FILE,
     "PosixPath": _OF_A_FILE,
 }
+
+
+def _no_columns(data: Any, error: Exception) -> InvalidRequest:
+    """For data that its own library cannot give as Arrow. The error's first words may quote a value."""
+    name = type(data).__name__
+    found = (_CONVERTED.search(str(part)) for part in error.args)
+    column = next((match[1] for match in found if match is not None), None)
+    if column is not None:
+        return InvalidRequest(
+            f"column {column!r} of the {name} has values of several types, or of one that Arrow lacks",
+            next_step=f"Give it one: frame.astype({{{column!r}: …}}), for example 'string'",
+        )
+    if name == "Series" or "non-struct" in str(error):
+        return InvalidRequest(
+            f"cannot read rows from one column ({name})",
+            next_step="Give a table with the column's name: series.to_frame(), pa.table({…: column})",
+        )
+    return InvalidRequest(
+        f"the {name} cannot be read as Arrow: {type(error).__name__}",
+        next_step="pa.table(data) shows why: each column needs a name of its own and one type",
+    )
 
 
 def reader_of(data: Any) -> pa.RecordBatchReader:
@@ -150,7 +175,10 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
         if isinstance(data, kind):
             return convert(data)
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        try:
+            return pa.RecordBatchReader.from_stream(data)
+        except (pa.ArrowNotImplementedError, TypeError, ValueError) as error:
+            raise _no_columns(data, error) from error
     raise InvalidRequest(
         f"cannot read rows from {type(data).__name__}",
         next_step=_STEPS.get(

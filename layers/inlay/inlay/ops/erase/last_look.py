@@ -210,7 +210,8 @@ def _search_file(
 def _described(ctx: Context, entry: DataFile, texts: frozenset[str]) -> tuple[str, ...]:
     """User metadata, tags and headers of the object that name one of `texts`."""
     source = ctx.objects.source(entry.key, entry.size, entry.etag)
-    head = source.store.head(source.key)
+    with source.asking():
+        head = source.store.head(source.key)
     if not isinstance(head, Head):
         return ()
     said = [

@@ -74,9 +74,10 @@ class _Retired:
 def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired) -> Verdict:
     try:
         source = ctx.objects.source(entry.key, entry.size, entry.etag)
-        got = read_tail(
-            source.store, Location(source.store.scheme, source.store.bucket, source.key)
-        )
+        with source.asking():
+            got = read_tail(
+                source.store, Location(source.store.scheme, source.store.bucket, source.key)
+            )
         if entry.etag is not None and got.etag != entry.etag:
             return Verdict(reason="it is adopted, and its object has changed")
         footer = decode_footer(got.body, file_size=got.size)

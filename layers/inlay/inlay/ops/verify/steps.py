@@ -296,7 +296,8 @@ class TableCheck:
 
     def _adopted(self, entry: DataFile) -> list[Problem]:
         source = Objects(self.ctx.store, self.ctx.root).source(entry.key)
-        answer = source.store.head(source.key)
+        with source.asking():
+            answer = source.store.head(source.key)
         if not isinstance(answer, Head):
             return [("file_missing", "the adopted object does not exist")]
         if answer.info.size != entry.size or entry.etag not in (None, answer.info.etag):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -21,7 +22,14 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from inlay.errors import NotGranted, ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
+from inlay.errors import (
+    AccessDenied,
+    NotGranted,
+    ObjectGone,
+    SnapshotGone,
+    SourceChanged,
+    UnreadableFile,
+)
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
 
 # Reading metadata needs no pyarrow, and importing it takes longer than the request.
@@ -80,6 +88,24 @@ class Source:
                 "`inlay delete --where TRUE --file` and a compaction remove its entry",
             )
         return SnapshotGone("an object that this version of the table needs is gone", key=self.name)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Around requests for this object. What is denied of the table's own objects is denied of all; of
+        another's object it is that object's failure. Which one nobody can say: without s3:ListBucket, which
+        a deployment does not have on other buckets, S3 answers 403 for a missing object too."""
+        try:
+            yield
+        except AccessDenied as error:
+            if self.owned:
+                raise
+            raise NotGranted(
+                f"a file that is not the table's own is gone, or may not be read: {error.message}",
+                key=self.name,
+                next_step="Look for the object. If it is lost, `inlay delete --where TRUE --file` and a "
+                "compaction remove its entry; if it is there, AdoptFrom, AdoptKmsKeys and the policies of "
+                "its bucket and key have to allow reading it",
+            ) from error
 
 
 class Cache(Protocol):
@@ -143,9 +169,10 @@ class Objects:
 
 def fetch(source: Source, byte_range: ByteRange) -> bytes:
     """One ranged GET, complete and pinned, or a typed error."""
-    got = source.store.get(
-        source.key, byte_range=byte_range, if_match=source.etag, version_id=source.version_id
-    )
+    with source.asking():
+        got = source.store.get(
+            source.key, byte_range=byte_range, if_match=source.etag, version_id=source.version_id
+        )
     match got:
         case Missing():
             raise source.gone()
@@ -169,7 +196,8 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
     wanted = size if size <= SMALL_OBJECT_BYTES else min(length, size)
     wanted = max(wanted, 1)  # whatever an entry says: no file is empty
     pin = {} if source.version_id is None else {"version_id": source.version_id}
-    got = source.store.get_suffix(source.key, wanted, **pin)
+    with source.asking():
+        got = source.store.get_suffix(source.key, wanted, **pin)
     if isinstance(got, Missing):
         raise source.gone()
     if got.size != size:

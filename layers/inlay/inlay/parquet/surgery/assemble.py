@@ -66,7 +66,8 @@ class _Ours:
 def description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """The old object's metadata and headers, if it is still the one that was planned for; when erasing
     only what says how the store is to keep it, since the rest may name rows."""
-    head = source.store.head(source.key, **version_of(source.location))
+    with source.asking():
+        head = source.store.head(source.key, **version_of(source.location))
     if isinstance(head, Missing):
         raise source.gone()
     if head.info.etag != source.etag:
