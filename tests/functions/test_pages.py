@@ -21,6 +21,22 @@ def test_every_alarm_links_to_its_entry_in_the_runbook() -> None:
         assert said.endswith(f"${{Runbook}}#{name.lower()}")
 
 
+def test_the_runbook_quotes_what_is_there() -> None:
+    """Whoever looks for a log line, an error or a metric finds it as the page has it."""
+    page = (ROOT / "docs" / "OPERATE.md").read_text()
+    code = "".join(
+        path.read_text()
+        for folder in ("layers/inlay/inlay", "functions")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    assert {line for line in re.findall(r'"([^"\n]+)"', page) if f'"{line}"' not in code} == set()
+    own = {*BODY["Parameters"], *BODY["Resources"], *BODY["Outputs"], "REPORT", "Inlay"}
+    named = set(re.findall(r"`([A-Z]\w+)`", page)) - own
+    assert {name for name in named if not re.search(rf"\b{name}\b", code)} == set()
+    for command in set(re.findall(r"python -m (\w+\.\w+)", page)):
+        assert (ROOT / f"{command.replace('.', '/')}.py").is_file()
+
+
 def test_every_threat_names_tests_that_exist() -> None:
     page = (ROOT / "docs" / "SECURITY.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))

@@ -7,11 +7,13 @@ only reads with `ReaderPolicy`.
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +26,7 @@ from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 
 from .conftest import BUCKET, Functions, fresh
-from .policies import Guard, grants_of, guarded, load
+from .policies import ACCOUNT, REGION, Guard, grants_of, guarded, load
 from .test_policies import ADOPTED, ADOPTED_KEY_ARN, KEY_ARN
 
 TABLE = f"memory://{BUCKET}/tables/people"
@@ -159,3 +161,50 @@ def test_a_reader_may_read_and_nothing_else(functions: Functions, person: Make, 
     for command in READING:
         reader(command)
     assert sorted(reader.guard.unused()) == []
+
+
+class Sqs:
+    """SQS with one letter, as far as the caller may ask it. A queue's URL is its name here."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard, self.is_read = guard, False
+
+    def _ask(self, action: str, url: str) -> None:
+        self.guard.ask(f"sqs:{action}", f"arn:aws:sqs:{REGION}:{ACCOUNT}:{url}")
+
+    def receive_message(self, **asked: Any) -> dict[str, Any]:
+        self._ask("ReceiveMessage", asked["QueueUrl"])
+        body = json.dumps({"id": "1", "table": "people", "where": "id = 1"})
+        found = [] if self.is_read else [{"MessageId": "1", "Body": body, "ReceiptHandle": "r"}]
+        self.is_read = True
+        return {"Messages": found}
+
+    def change_message_visibility(self, **asked: Any) -> None:
+        self._ask("ChangeMessageVisibility", asked["QueueUrl"])
+
+    def send_message(self, **asked: Any) -> None:
+        self._ask("SendMessage", asked["QueueUrl"])
+
+    def delete_message(self, **asked: Any) -> None:
+        self._ask("DeleteMessage", asked["QueueUrl"])
+
+    def list_dead_letter_source_queues(self, **asked: Any) -> dict[str, Any]:
+        self._ask("ListDeadLetterSourceQueues", asked["QueueUrl"])
+        return {"queueUrls": [asked["QueueUrl"].replace("DeadLetters", "Queue")]}
+
+
+@pytest.mark.parametrize("queue", ["Ingest", "Delete", "Erase", "Rewrite", "Handover", "Publish"])
+def test_an_operator_may_do_with_letters_what_the_page_says(
+    monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    document = load()["Resources"]["OperatorPolicy"]["Properties"]["PolicyDocument"]
+    grants = tuple(grants_of(document["Statement"]))
+    guard = Guard({"person": tuple(g for g in grants if g.action.startswith("sqs:"))})
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: Sqs(guard))
+    for command in ("list", "show", "redrive --all", "drop --all"):
+        how, *options = command.split()
+        Person(guard)(" ".join(["dlq", how, f"{queue}DeadLetters", *options]))
+    # No command asks for attributes; the console does, to show how many letters wait.
+    own = f":{queue}DeadLetters"
+    unused = {action for _, action, resource in guard.unused() if resource.endswith(own)}
+    assert unused == {"sqs:GetQueueAttributes"}
