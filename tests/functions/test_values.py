@@ -258,3 +258,22 @@ def test_what_a_service_refuses_is_named_by_its_code(
     functions.replay("delete.malformed")  # its message stays: the dead letters cannot be reached
     assert functions.queues.sent == []
     assert named in log.getvalue() and TOKEN not in log.getvalue()
+
+
+def test_a_secret_that_cannot_be_read_is_named_by_the_code(
+    functions: Functions, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The erasure waits, its message is taken again, and the log says what for."""
+    functions.fill_orders()
+    functions.orders().delete(where="order_id = 1", mode="erase")
+
+    class Secrets:
+        def get_secret_value(self, **_: str) -> None:
+            raise Denied
+
+    functions.set_variable("INLAY_ERASURE_KEY", "")
+    functions.set_variable("INLAY_ERASURE_KEY_SECRET", "secret")
+    monkeypatch.setattr("boto3.client", lambda _: Secrets())
+    with pytest.raises(StoreUnavailable, match="the receipts' secret cannot be read: AccessDenied"):
+        functions.replay("collect_garbage.one_table")
+    assert TOKEN not in log.getvalue()

@@ -504,6 +504,16 @@ def test_a_server_that_ignores_ranges_is_cut_here(store: S3Store, scripted: Scri
     assert (part.body, part.size, end.body, end.size) == (b"234", 10, b"789", 10)
 
 
+def test_deletes_have_the_only_digest_that_each_server_takes(
+    store: S3Store, scripted: ScriptedS3
+) -> None:
+    scripted.script = [Say(200, body=b"<DeleteResult></DeleteResult>")]
+    assert not store.delete(["a", "b"])
+    [(_, _, headers)] = scripted.asked
+    assert len(headers["content-md5"]) == 24
+    assert "content-md5" in headers["authorization"]  # signed with the rest
+
+
 def test_keys_a_batched_delete_kept_are_reported_and_the_transient_tried_again(
     store: S3Store, scripted: ScriptedS3
 ) -> None:

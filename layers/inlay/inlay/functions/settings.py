@@ -9,7 +9,8 @@ import json
 import os
 from collections.abc import Mapping
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, StoreUnavailable
+from inlay.functions.verdict import code_of
 
 
 def _variable(name: str) -> str:
@@ -150,13 +151,19 @@ def retention_days() -> Mapping[str, float]:
 
 def erasure_key() -> bytes:
     """The key of the receipts' HMAC: given directly if there is no Secrets Manager, else fetched from the
-    named secret."""
+    named secret. Raises `StoreUnavailable`."""
     given = os.environ.get("INLAY_ERASURE_KEY")
     if given:
         return given.encode()
     import boto3
 
-    secret = boto3.client("secretsmanager").get_secret_value(
-        SecretId=_variable("INLAY_ERASURE_KEY_SECRET")
-    )
+    try:
+        secret = boto3.client("secretsmanager").get_secret_value(
+            SecretId=_variable("INLAY_ERASURE_KEY_SECRET")
+        )
+    except Exception as failure:
+        raise StoreUnavailable(
+            f"the receipts' secret cannot be read: {code_of(failure)}",
+            next_step="Is the secret there, and may this function's role read and decrypt it?",
+        ) from failure
     return str(secret["SecretString"]).encode()

@@ -88,7 +88,8 @@ Condition = IfAbsent | IfMatch | None
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """The result of a HEAD or an entry of a listing. `modified_us` is the store's clock (for a multipart
-    object the time its upload was *started*), microseconds since 1970, second resolution on S3."""
+    object the time its upload was *started*), microseconds since 1970, whole seconds where the
+    dates of answers are."""
 
     key: str
     size: int

@@ -147,6 +147,7 @@ def connect(*, endpoint_url: str | None = None, region: str | None = None) -> Ba
             except Exception as error:
                 raise s3_errors.of_settings(error) from error
             _admit_conditions_on_copies(client)
+            _sign_deletes_by_md5(client)
             s3_errors.check_documents(client)
             clients.made[identity] = client
         return client
@@ -174,6 +175,17 @@ def _create(endpoint: str | None, region: str | None) -> BaseClient:
         endpoint_url=endpoint,
         config=config,
     )
+
+
+def _sign_deletes_by_md5(client: BaseClient) -> None:
+    """DeleteObjects needs a digest of its body. S3 takes any; older releases of MinIO, and gateways built
+    on them, take no other than MD5. Repeating it changes nothing."""
+
+    def give(params: dict[str, Any], **_: Any) -> None:
+        params["headers"]["Content-MD5"] = rules.content_md5(params["body"])
+
+    event = "before-call.s3.DeleteObjects"
+    client.meta.events.register(event, give, unique_id="inlay-deletes-by-md5")
 
 
 # Conditions on the target of a CopyObject, by the SDK's names. Its models know them since October 2025;
@@ -267,6 +279,7 @@ class S3Store:
             return connect(endpoint_url=self._endpoint_url, region=self._region)
         process.check_same(self._process, "the client that was given to this store")
         _admit_conditions_on_copies(self._given)
+        _sign_deletes_by_md5(self._given)
         s3_errors.check_documents(self._given)
         return self._given
 
@@ -585,7 +598,15 @@ class S3Store:
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         for page in self._pages("list_object_versions", prefix):
             found = [
-                ObjectVersion(
+                (each, marker)
+                for name, marker in (("Versions", False), ("DeleteMarkers", True))
+                for each in page.get(name, ())
+            ]
+            # The SDK separates versions from markers; restore S3's order: of a key the newest first.
+            found.sort(key=lambda each: each[0]["LastModified"], reverse=True)
+            found.sort(key=lambda each: (each[0]["Key"], not each[0]["IsLatest"]))
+            for each, marker in found:
+                yield ObjectVersion(
                     each["Key"],
                     each["VersionId"],
                     each.get("Size", 0),
@@ -594,12 +615,6 @@ class S3Store:
                     marker=marker,
                     etag=rules.bare_etag(each.get("ETag", "")),
                 )
-                for name, marker in (("Versions", False), ("DeleteMarkers", True))
-                for each in page.get(name, ())
-            ]
-            # The SDK separates versions from markers; restore S3's order.
-            found.sort(key=lambda each: (each.key, not each.is_latest, -each.modified_us))
-            yield from found
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         return self._delete({"Key": key, "VersionId": version} for key, version in versions)
@@ -796,9 +811,11 @@ def _quoted(etag: str) -> str:
 
 
 def _us(when: datetime) -> int:
-    """Without a zone it is UTC (RFC 9110, 5.6.7; ISO 8601 as S3 has it)."""
+    """Whole seconds: S3 shows no others, but listings of MinIO, Ceph and others do, and an object would be
+    newer than the `Date` of an answer that comes after it. Without a zone it is UTC (RFC 9110, 5.6.7; ISO
+    8601 as S3 has it)."""
     known = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    return (known - _EPOCH) // timedelta(microseconds=1)
+    return (known - _EPOCH) // timedelta(seconds=1) * 1_000_000
 
 
 def _check_head(operation: str, content: Mapping[str, Any]) -> None:
