@@ -267,6 +267,8 @@ class GuardedStore(MemoryStore):
         named = list(versions)
         for key, version_id in named:
             assert version_id  # also where it is "null"
+            # AWS, DeleteObjects: "you must always specify the s3:DeleteObject permission".
+            self._ask("DeleteObject", key)
             self._ask("DeleteObjectVersion", key)
         return super().delete_versions(named)
 
