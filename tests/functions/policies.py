@@ -75,6 +75,9 @@ class Grant:
     @staticmethod
     def _holds(condition: tuple[str, str, tuple[str, ...]], prefix: str | None) -> bool:
         how, key, patterns = condition
+        if key == "kms:ViaService":  # every request here is one of S3, which asks for the key
+            assert how == "StringLike"
+            return any(fnmatchcase(f"s3.{REGION}.amazonaws.com", each) for each in patterns)
         assert key == "s3:prefix" and how in ("StringLike", "StringLikeIfExists"), condition
         if prefix is None:
             return how.endswith("IfExists")
@@ -195,7 +198,7 @@ class GuardedStore(MemoryStore):
                 return replace(found, info=replace(found.info, headers=kept))
         return found
 
-    def _list(self, action: str, prefix: str) -> None:
+    def _list(self, action: str, prefix: str | None) -> None:
         self.guard.ask(f"s3:{action}", f"arn:aws:s3:::{self.bucket}", prefix)
 
     def list(self, prefix: str, **more: Any) -> Any:
@@ -207,7 +210,8 @@ class GuardedStore(MemoryStore):
         return super().list_versions(prefix)
 
     def list_uploads(self, prefix: str) -> Any:
-        self._list("ListBucketMultipartUploads", prefix)
+        # S3 has no s3:prefix for this action: a condition on it denies, whatever is listed.
+        self._list("ListBucketMultipartUploads", None)
         return super().list_uploads(prefix)
 
     def _write(self, key: str, headers: Any) -> None:
