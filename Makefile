@@ -32,6 +32,7 @@ CONTROL ?=
 FILES ?= 1000 10000 100000 1000000
 # Of the functions and their layer: x86_64 or arm64.
 ARCHITECTURE ?= x86_64
+BUILT := .aws-sam/build/template.yaml
 # What `make sam-local` runs: a function and, unless EVENT says otherwise, that event of it. HOST_ADDRESS is where
 # a container finds this machine: `host-gateway` is Docker's word for it on Linux.
 FUNCTION ?= ingest
@@ -151,6 +152,8 @@ docs: | $(UV) ## build the documentation site into site/, strictly: no dead link
 build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
 	UV="$(CURDIR)/$(UV)" ARCHITECTURE=$(ARCHITECTURE) $(SAM) build \
 		--parameter-overrides Architecture=$(ARCHITECTURE)
+	@# What `sam deploy` offers is what was built: functions of the other architecture could not load the layer.
+	@sed '/^  Architecture:$$/,/Default:/s/Default: .*/Default: $(ARCHITECTURE)/' $(BUILT) > $(BUILT).new && mv $(BUILT).new $(BUILT)
 	@find .aws-sam/build/InlayLayer -type f -exec cat {} + | wc -c | \
 		awk '{ printf "the layer is %.1f MB unzipped\n", $$1 / 1e6 }'
 	@$(BIN)/python benchmarks/cold_start.py --runs 3

@@ -75,6 +75,9 @@ class Grant:
     @staticmethod
     def _holds(condition: tuple[str, str, tuple[str, ...]], prefix: str | None) -> bool:
         how, key, patterns = condition
+        if key == "kms:ViaService":  # every request here is one of S3, which asks for the key
+            assert how == "StringLike"
+            return any(fnmatchcase(f"s3.{REGION}.amazonaws.com", each) for each in patterns)
         assert key == "s3:prefix" and how in ("StringLike", "StringLikeIfExists"), condition
         if prefix is None:
             return how.endswith("IfExists")

@@ -208,3 +208,22 @@ def test_an_operator_may_do_with_letters_what_the_page_says(
     own = f":{queue}DeadLetters"
     unused = {action for _, action, resource in guard.unused() if resource.endswith(own)}
     assert unused == {"sqs:GetQueueAttributes"}
+
+
+def test_people_use_the_key_through_the_services_of_their_work_only() -> None:
+    own = {"KmsKeyArn": KEY_ARN, "AdoptKmsKeys": ADOPTED_KEY_ARN}
+    template = load(**own, AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*")["Resources"]
+    wanted = {
+        "ProducerPolicy": {"s3.*", "sqs.*"},
+        "EraserPolicy": {"sqs.*"},
+        "ReaderPolicy": {"s3.*"},
+        "OperatorPolicy": {"s3.*", "sqs.*"},
+    }
+    for policy, services in wanted.items():
+        document = template[policy]["Properties"]["PolicyDocument"]
+        keys = [g for g in grants_of(document["Statement"]) if g.action.startswith("kms:")]
+        assert keys
+        for grant in keys:
+            ((how, key, named),) = grant.conditions
+            assert (how, key) == ("StringLike", "kms:ViaService")
+            assert set(named) == (services if grant.resource == KEY_ARN else {"s3.*"}), policy

@@ -10,6 +10,8 @@ from pathlib import Path
 import boto3
 import pytest
 
+from inlay.local.template import load_template
+
 ROOT = Path(__file__).parents[2]
 SAM = ROOT / ".tools" / "sam" / "bin" / "sam"
 UV = ROOT / ".tools" / "uv" / "bin" / "uv"
@@ -106,6 +108,27 @@ def test_an_arm64_layer_is_of_arm64_throughout_and_as_small(layer: Path, tmp_pat
     assert {each.name for each in (built / "python").iterdir()} == {
         each.name for each in (layer / "python").iterdir()
     }
+
+
+@pytest.mark.parametrize("architecture", ["x86_64", "arm64"])
+def test_what_is_deployed_is_of_the_architecture_that_was_built(
+    tmp_path: Path, architecture: str
+) -> None:
+    """`sam deploy` takes the built template's default for a parameter that nobody gives."""
+    said = subprocess.run(
+        ["make", "-n", "build", f"ARCHITECTURE={architecture}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (step,) = [line for line in said.splitlines() if line.startswith("sed ")]
+    built = tmp_path / ".aws-sam" / "build" / "template.yaml"
+    built.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "template.yaml", built)
+    subprocess.run(step, shell=True, cwd=tmp_path, check=True)
+    source, found = load_template(ROOT / "template.yaml"), load_template(built)
+    assert found.parameters == {**source.parameters, "Architecture": architecture}
 
 
 @pytest.mark.parametrize("pinned", sorted((ROOT / ".ci").glob("*-requirements.txt")), ids=str)

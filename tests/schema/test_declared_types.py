@@ -213,6 +213,61 @@ def test_an_extension_that_nobody_has_registered_keeps_its_mark(name: str) -> No
             assert found.metadata == metadata
 
 
+MEANINGS: dict[str, tuple[bytes, bytes, bytes]] = {
+    "another frequency": (b"pandas.period", b'{"freq": "M"}', b'{"freq": "D"}'),
+    "another projection": (b"geoarrow.wkb", b'{"crs": "EPSG:4326"}', b'{"crs": "EPSG:3857"}'),
+    "parameters that are no JSON": (b"acme.unit", b"metre", b"foot"),
+}
+
+
+def marked(values: pa.Array, name: bytes, meta: bytes) -> pa.Table:
+    metadata = {b"ARROW:extension:name": name, b"ARROW:extension:metadata": meta}
+    field = pa.field("x", values.type, metadata=metadata)
+    return pa.table([pa.array([1]), values], schema=pa.schema([("id", pa.int64()), field]))
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_what_is_stored_alike_and_means_something_else_is_refused_at_every_door(
+    name: str, tmp_path: Path
+) -> None:
+    """2020-01-01 came back as 3491-11 from a column of months."""
+    mark, own, other = MEANINGS[name]
+    values = pa.array([b"1"]) if b"geo" in mark else pa.array([18262])
+    right, wrong = marked(values, mark, own), marked(values, mark, other)
+    t = inlay.create(tmp_path / "t", right.schema, primary_key="id")
+    doors = [t.append, t.upsert]
+    if not pa.types.is_binary(values.type):
+        doors.append(lambda rows: t.delete(keys=rows.select(["x"])))
+    for door in doors:
+        with pytest.raises(SchemaMismatch, match="mean different things"):
+            door(wrong)
+    for rows, taken in ((wrong, False), (right, True)):
+        pq.write_table(rows, tmp_path / "a.parquet")
+        [outcome] = t.ingest([(tmp_path / "a.parquet").as_uri()]).outcomes
+        assert (type(outcome).__name__ == "Ingested") is taken
+    spaced = own.replace(b": ", b":")  # the same parameters, written otherwise
+    plain = pa.table({"id": [1], "x": values})  # what the caller says is of the column's type
+    for rows in (right, marked(values, mark, spaced), plain):
+        t.upsert(rows)
+    other_type = marked(values, b"acme.other", own)
+    with pytest.raises(SchemaMismatch, match=r"acme\.other"):
+        t.append(other_type)
+    assert t.count() == 1
+
+
+def test_what_is_nested_keeps_its_meaning_too() -> None:
+    def rows(shape: list[int]) -> pa.Table:
+        kind = pa.fixed_shape_tensor(pa.int32(), shape)
+        values = pa.ExtensionArray.from_storage(kind, pa.array([[1, 2, 3, 4]], kind.storage_type))
+        return pa.table({"s": pa.StructArray.from_arrays([values], ["t"])})
+
+    t = create(rows([2, 2]).schema)
+    t.append(rows([2, 2]))
+    with pytest.raises(SchemaMismatch, match="mean different things"):
+        t.append(rows([4]))
+    assert t.count() == 1
+
+
 def test_comments_are_kept() -> None:
     field = pa.field("x", pa.int64(), metadata={"comment": "what it is"})
     assert create(pa.schema([field])).schema.field("x").metadata == {b"comment": b"what it is"}
@@ -399,6 +454,8 @@ def page() -> str:
         "- Values that a declared type does not take (a list of another length in a vector, digits beyond a half float or",
         "  a second) are refused by `append`, `update` and `upsert`. A Parquet file whose own types do not prove its",
         "  values is refused by `ingest`: append its rows.",
+        "- Data of another extension type than its column's, or of the same with other parameters (a period of days for",
+        "  months, another projection), is refused by every writer; data of the storage type is taken as the column's.",
         "- A dictionary's values are those of the rows that were read, in their order; a scan gives a dictionary for each",
         "  batch. An index type too narrow for a batch's distinct values makes smaller batches.",
         "- The comment of a column (`comment` in the metadata of an Arrow field) is kept. Other metadata of fields and",

@@ -107,7 +107,9 @@ def write_data(
     """Data files of any Arrow data. Raises `SchemaMismatch` before the first is written when the data's
     schema does not fit."""
     reader = reader_of(data)
-    rows = _reported(ctx, Declared.of(snapshot).checked(fitted(reader, snapshot.schema)))
+    declared = Declared.of(snapshot)
+    declared.check_meaning(reader.schema)
+    rows = _reported(ctx, declared.checked(fitted(reader, snapshot.schema)))
     return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
 
 

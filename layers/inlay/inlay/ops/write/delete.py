@@ -38,6 +38,7 @@ from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.parquet.read.reader import RowFilter, read_positions
 from inlay.plan.change import (
@@ -227,6 +228,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
         schema.id, tuple(replace(found, nullable=True, default=None) for found, _ in fields)
     )
     try:
+        Declared.of(loaded.snapshot, columns).check_meaning(keys.schema)
         batches = [conform(batch, columns, columns, by_value=True) for batch in keys.to_batches()]
     except SchemaMismatch as error:
         raise error.about(table=ctx.uri) from None

@@ -76,11 +76,12 @@ def upsert(
             next_step=f"The columns of the data are: {', '.join(given.names)[:500]}",
             table=ctx.uri,
         )
+    declared = Declared.of(loaded.snapshot)
+    declared.check_meaning(reader.schema)
     rows = pa.Table.from_batches(
         [conform(batch, schema, given, by_value=True) for batch in reader],
         schema=schema_to_arrow(given),
     )
-    declared = Declared.of(loaded.snapshot)
     for batch in rows.to_batches():
         declared.check(batch)
     rows = _one_of_each_key(rows, names, on_duplicate, order, ctx.uri)

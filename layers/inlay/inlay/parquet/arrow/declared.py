@@ -15,6 +15,7 @@ A declaration is a chain of steps, the outermost first, with spaces between: `ex
 from __future__ import annotations
 
 import ctypes
+import json
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
@@ -87,12 +88,11 @@ def _of_field(source: pa.Field, field: Field) -> Iterator[tuple[int, str]]:
     steps: list[str] = []
     metadata = source.metadata or {}
     if EXTENSION_NAME in metadata:  # of a type that this process has not registered
-        steps.append(_extension(metadata[EXTENSION_NAME], metadata.get(EXTENSION_META, b"")))
+        steps.append(_extension(metadata))
     arrow = source.type
     while True:
         if isinstance(arrow, pa.BaseExtensionType):
-            exported = _exported_metadata(pa.field("x", arrow))
-            steps.append(_extension(exported[EXTENSION_NAME], exported.get(EXTENSION_META, b"")))
+            steps.append(_extension(_exported_metadata(pa.field("x", arrow))))
             arrow = arrow.storage_type
         elif pa.types.is_dictionary(arrow):
             steps.append(f"dictionary:{arrow.index_type}{':ordered' if arrow.ordered else ''}")
@@ -117,8 +117,47 @@ def _of_field(source: pa.Field, field: Field) -> Iterator[tuple[int, str]]:
             pass
 
 
-def _extension(name: bytes, meta: bytes) -> str:
+def _extension(metadata: Mapping[bytes, bytes]) -> str:
+    name, meta = metadata[EXTENSION_NAME], metadata.get(EXTENSION_META, b"")
     return f"extension:{name.decode()}:{b64encode(meta).decode()}"
+
+
+def _meant(source: pa.Field, field: Field) -> Iterator[tuple[Field, str]]:
+    """The extension types of data, by the fields that it is for, as declarations have them."""
+    metadata = source.metadata or {}
+    arrow = source.type
+    while isinstance(arrow, pa.BaseExtensionType) or pa.types.is_dictionary(arrow):
+        if pa.types.is_dictionary(arrow):
+            arrow = arrow.value_type
+        else:
+            metadata, arrow = _exported_metadata(pa.field("x", arrow)), arrow.storage_type
+    if EXTENSION_NAME in metadata:
+        yield field, _extension(metadata)
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(arrow):
+            for child in fields:
+                if (at := arrow.get_field_index(child.name)) >= 0:
+                    yield from _meant(arrow.field(at), child)
+        case ListOf(element) if is_list(arrow):
+            yield from _meant(arrow.value_field, element)
+        case MapOf(key, value) if pa.types.is_map(arrow):
+            yield from _meant(arrow.key_field, key)
+            yield from _meant(arrow.item_field, value)
+
+
+def _says(extension: str) -> tuple[str, Any]:
+    """The name and the parameters, so that what says the same is equal."""
+    name, _, meta = extension.removeprefix("extension:").rpartition(":")
+    text = b64decode(meta)
+    try:
+        return name, json.loads(text or b"{}")
+    except (ValueError, RecursionError):
+        return name, text
+
+
+def _named(extension: str) -> str:
+    name, parameters = _says(extension)
+    return f"{name} {parameters}"[:120] if parameters else name
 
 
 def _layout(arrow: pa.DataType) -> str:
@@ -275,6 +314,22 @@ class Declared:
                 ) from None
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def check_meaning(self, data: pa.Schema) -> None:
+        """Raises `SchemaMismatch` for data of another extension type than its column's. It would be stored
+        all the same, and be read as something else: days as months, one projection as another."""
+        for column in self.schema.fields:
+            at = data.get_field_index(column.name)
+            for field, given in () if at < 0 else _meant(data.field(at), column):
+                steps = self.texts.get(field.id, "").split()
+                declared = next((step for step in steps if step.startswith("extension:")), given)
+                if _says(declared) != _says(given):
+                    raise SchemaMismatch(
+                        f"column {column.name!r} has {_named(given)} in the data and {_named(declared)} in "
+                        "the table, which mean different things",
+                        next_step="Convert the values; where both mean the same, cast the column of the "
+                        "data to its storage type",
+                    )
+
     def check(self, batch: pa.RecordBatch) -> None:
         """Raises `SchemaMismatch` for values that a declared type cannot hold. `batch` has columns of the
         schema, in plain types."""
@@ -312,6 +367,7 @@ class Declared:
 
     def check_file(self, found: pa.Schema) -> None:
         """Raises `SchemaMismatch` for a file whose types do not prove that its values fit."""
+        self.check_meaning(found)
         for field in self.schema.fields:
             at = found.get_field_index(field.name)
             declared = self.arrow.field(field.name).type
