@@ -1,4 +1,4 @@
-"""Servers of other makers' protocols, each on a free port of 127.0.0.1, and new buckets on them.
+"""Servers of other makers' protocols and habits, each on a free port of 127.0.0.1, and new buckets on them.
 
 `gcs_store` is on the suite's own server of Google's JSON API, `azure_store` on Azurite, which
 `make emulators` installs into `.tools`: without it those tests are skipped.
@@ -13,13 +13,17 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from inlay.local.s3server import EmbeddedAws
 from inlay.storage.azure import AzureStore
 from inlay.storage.gcs import GcsStore
+from inlay.storage.s3 import S3Store
 
 from .gcs_server import GcsServer
 
@@ -29,6 +33,25 @@ ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
+
+
+@contextmanager
+def in_front_of_s3(wrap: Callable[[Any], Any]) -> Iterator[Any]:
+    """An embedded S3, which the environment names, behind what `wrap` makes of its application."""
+    with EmbeddedAws(["s3"]) as aws, pytest.MonkeyPatch.context() as patch:
+        for name, value in aws.env().items():
+            patch.setenv(name, value)
+        assert aws._server is not None
+        wrapped = wrap(aws._server.aws)
+        patch.setattr(aws._server, "aws", wrapped)
+        yield wrapped
+
+
+def new_s3_store(**options: str) -> S3Store:
+    """A store on a new bucket of the S3 that the environment names."""
+    store = S3Store(f"test-{uuid.uuid4().hex}", **options)
+    store.client.create_bucket(Bucket=store.bucket)
+    return store
 
 
 @pytest.fixture(scope="session")

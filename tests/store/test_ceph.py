@@ -8,7 +8,6 @@ processes run with INLAY_TEST_S3_ENDPOINT and INLAY_S3_DIALECT=ceph (docs/STORES
 from __future__ import annotations
 
 import pickle
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 import inlay
 from inlay.errors import InvalidRequest, UnsupportedStore
 from inlay.local.aws_request import Answer, Request
-from inlay.local.s3server import EmbeddedAws
 from inlay.storage.base import (
     MIN_PART_BYTES,
     ByteRange,
@@ -31,6 +29,8 @@ from inlay.storage.base import (
     Written,
 )
 from inlay.storage.s3 import S3Store
+
+from .conftest import in_front_of_s3, new_s3_store
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -64,22 +64,14 @@ class Gateway:
 
 
 @pytest.fixture
-def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
-    with EmbeddedAws(["s3"]) as aws:
-        for name, value in aws.env().items():
-            monkeypatch.setenv(name, value)
-        assert aws._server is not None
-        found = Gateway(aws._server.aws)
-        aws._server.aws = found  # type: ignore[assignment]
+def gateway() -> Iterator[Gateway]:
+    with in_front_of_s3(Gateway) as found:
         yield found
-        aws._server.aws = found.inner
 
 
 @pytest.fixture
 def store(gateway: Gateway) -> S3Store:
-    store = S3Store(f"test-{uuid.uuid4().hex}", dialect="ceph")
-    store.client.create_bucket(Bucket=store.bucket)
-    return store
+    return new_s3_store(dialect="ceph")
 
 
 def append(table: inlay.Table, *rows: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,10 +18,11 @@ import pytest
 
 import inlay
 from inlay.local.aws_request import Answer, Request
-from inlay.local.s3server import EmbeddedAws
 from inlay.ops.erase.request import erase_status
 from inlay.storage.base import Head
 from inlay.storage.s3 import S3Store
+
+from .conftest import in_front_of_s3, new_s3_store
 
 _SECONDS = re.compile(rb"(\d\d:\d\d:\d\d)(?:\.000)?Z</(LastModified|Initiated)>")
 
@@ -47,22 +47,14 @@ class Exact:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Exact]:
-    with EmbeddedAws(["s3"]) as aws:
-        for name, value in aws.env().items():
-            monkeypatch.setenv(name, value)
-        assert aws._server is not None
-        exact = Exact(aws._server.aws)
-        aws._server.aws = exact  # type: ignore[assignment]
-        yield exact
-        aws._server.aws = exact.inner
+def server() -> Iterator[Exact]:
+    with in_front_of_s3(Exact) as found:
+        yield found
 
 
 @pytest.fixture
 def store(server: Exact) -> S3Store:
-    store = S3Store(f"test-{uuid.uuid4().hex}")
-    store.client.create_bucket(Bucket=store.bucket)
-    return store
+    return new_s3_store()
 
 
 def test_nothing_listed_is_newer_than_an_answer_that_comes_after_it(
