@@ -35,6 +35,7 @@ from inlay.ops.erase.kept import (
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.thrift import unpack
+from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
@@ -98,6 +99,8 @@ class LastCheck:
     # Of the table's own metadata, as `SearchedFile.perhaps` of a file.
     table_perhaps: tuple[tuple[str, str], ...] = ()
     open_columns: tuple[str, ...] = ()
+    # Objects of the landing zone that were not ingested and may name a value.
+    landed_perhaps: int = 0
     # Of `originals.find_originals`, in versions from this one on.
     originals: Mapping[str, int] = field(default_factory=dict)
     originals_since: int = 0
@@ -115,7 +118,7 @@ class LastCheck:
             (kind, pair_name(name, texts) if name else "")
             for f in self.files.values()
             for kind, name in dict.fromkeys(f.perhaps)
-        ) + Counter(self.table_perhaps)
+        ) + Counter([*self.table_perhaps, *[("landed object", "")] * self.landed_perhaps])
 
     @property
     def requests(self) -> int:
@@ -224,7 +227,7 @@ def _search_file(
             texts = look.texts
             said = [p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs]
             names = tuple(pair_name(name, texts) for name in said)
-            said_outside = _said_outside(ctx, entry)
+            said_outside = said_of_object(ctx.objects.source(entry.key, entry.size, entry.etag))
             mentions = Mentions.of(look.predicate)
             found = replace(
                 found,
@@ -249,11 +252,10 @@ def _search_file(
     return found
 
 
-def _said_outside(ctx: Context, entry: DataFile) -> list[tuple[str, str, bytes]]:
-    """User metadata, tags and headers of the object: kind, name, and what it says."""
-    source = ctx.objects.source(entry.key, entry.size, entry.etag)
+def said_of_object(source: Source) -> list[tuple[str, str, bytes]]:
+    """User metadata, tags and headers of an object: kind, name, and what it says. One HEAD."""
     with source.asking():
-        head = source.store.head(source.key)
+        head = source.store.head(source.key, version_id=source.version_id)
     if not isinstance(head, Head):
         return []
     said = [
