@@ -127,6 +127,8 @@ def write_look(ctx: Context, look: LastCheck, erasures: Sequence[str]) -> List:
         "foreign": sum(f.entry.is_foreign for f in files),
         "columns": list(look.columns),
         "searched_in_part": look.searched_in_part,
+        "open_columns": list(look.open_columns),
+        "perhaps": [[*place, n] for place, n in sorted(look.perhaps.items())],
         "originals": [list(each) for each in look.originals.items()],
         "originals_since": look.originals_since,
         "requests": look.requests,
@@ -273,6 +275,9 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
         "statistics_not_believed": found["foreign"],
         "columns": found.get("columns"),
         "searched_in_part": found.get("searched_in_part"),
+        "open_columns": found.get("open_columns"),
+        "perhaps": found.get("perhaps", [])[:MAX_NAMED],
+        "perhaps_count": len(found.get("perhaps", [])),
         "key_values": dict(list(found["key_values"].items())[:MAX_NAMED]),
         "kept": found["kept"][:MAX_NAMED],
         "kept_count": len(found["kept"]),
@@ -448,6 +453,10 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
     look = body["look"] or {"kept": [], "key_values": {}}
     yield from (f"kept: {kind} {name} ({detail})" for kind, name, detail in look["kept"])
     yield from (f"key-value {name} of {n} files" for name, n in look["key_values"].items())
+    yield from (
+        f"{f'{kind} {place}'.rstrip()} ({n}) may have what the condition on {look['open_columns']} selects"
+        for kind, place, n in look.get("perhaps", ())
+    )
     if look.get("searched_in_part"):
         yield (
             f"{look['searched_in_part']} files of other writers were searched in {look['columns']} alone"
