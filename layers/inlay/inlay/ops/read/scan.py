@@ -49,6 +49,7 @@ from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
+from inlay.storage.process import without_gc
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 
@@ -163,13 +164,10 @@ class Scan(ArrowStream):
         return self._plan
 
     def _make_plan(self) -> ScanPlan:
-        files, skipped, markers = self._entries()
-        found = plan_scan(
-            files,
-            markers,
-            self._predicate,
-            evidence=self._evidence,
-        )
+        state = self._loaded()
+        with without_gc():
+            files, skipped, markers = self._entries(state)
+            found = plan_scan(files, markers, self._predicate, evidence=self._evidence)
         found = replace(found, files=found.files + skipped, pruned=found.pruned + skipped)
         if self._filter is None or not found.tasks:
             return found
@@ -178,14 +176,17 @@ class Scan(ArrowStream):
         tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
         return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
 
-    def _entries(self) -> tuple[list[DataFile], int, list[Marker]]:
-        """The live files of all segments that can match, the number of the others, the deletes."""
+    def _loaded(self) -> State:
+        """With all segments that can match, and those of deletes."""
         state = self._state
         while True:  # twice at most: nodes, then leaves
             need = NeedSegments(state.missing_files(self._may_match), state.missing_markers())
             if not need.files and not need.markers:
-                break
+                return state
             state = load_segments(self._ctx, state, need)
+
+    def _entries(self, state: State) -> tuple[list[DataFile], int, list[Marker]]:
+        """The live files of all segments that can match, the number of the others, the deletes."""
         opened = state.open_files(self._may_match)
         loaded = state.contents.files
         files: list[DataFile] = []
