@@ -71,6 +71,7 @@ OUT_OF_REACH = (
     "CloudTrail data events",
     "replicas of the bucket",
     "backups",
+    "folders of INLAY_CACHE_DIR on readers' machines",
     "exports and originals of adopted files",
     "logs, manifests and delete files of adopted tables",
     "originals ingested from outside the landing zone",
