@@ -168,7 +168,10 @@ def _pages(body: bytes) -> Iterator[tuple[str, bytes]]:
         for column in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(column)
             start = chunk.data_page_offset
-            if chunk.dictionary_page_offset and 4 <= chunk.dictionary_page_offset < start:
+            # A group without rows has a dictionary at most, and offset 0 for the rest.
+            if chunk.dictionary_page_offset and 4 <= chunk.dictionary_page_offset < (
+                start or 1 << 62
+            ):
                 start = chunk.dictionary_page_offset
             end = start + chunk.total_compressed_size
             at = start

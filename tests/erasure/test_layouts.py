@@ -15,7 +15,9 @@ import inlay.ops.maintain.rewrite_file as rewriting
 import inlay.plan.surgery.strategy as strategy
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
+from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
+from inlay.ops.write.ingest import Ingested
 from inlay.storage.base import Location
 
 from .oracle import Secret
@@ -161,3 +163,28 @@ def _force(way: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(strategy, "SMALL_FILE_BYTES", 0)
         monkeypatch.setattr(strategy, "rewrite_cost", lambda *_: strategy.Cost(10_000))
     return gone
+
+
+@pytest.mark.parametrize("order", [(0,), (1, 0, 2), (0, 1), (2, 0), (0, 2, 0, 1, 0)])
+@pytest.mark.parametrize("use_dictionary", [False, True])
+def test_groups_without_rows_come_and_stay_whole(
+    people: People, order: tuple[int, ...], use_dictionary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers that flush an empty batch leave one: pyarrow's has no place in the file, without a
+    dictionary."""
+    monkeypatch.setattr(strategy, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(strategy, "rewrite_cost", lambda *_: strategy.Cost(10_000))
+    parts = [rows([]), rows([20, 21]), rows([30, WHO])]
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, rows([]).schema, use_dictionary=use_dictionary) as writer:
+        for n in order:
+            writer.write_table(parts[n])
+    people.store.put("ingest/people/a.parquet", sink.getvalue())
+    people.time.sleep(1)
+    done = people.ingest(Location("memory", "b", "ingest/people/a.parquet"))
+    assert [type(outcome) for outcome in done.outcomes] == [Ingested]
+    people.erase()
+    assert people.finish().receipts
+    assert people.found() == []
+    assert people.ids() == sorted(i for n in order for i in ([], [20, 21], [30])[n])
+    assert verify(people.ctx, depth="pages").findings == ()

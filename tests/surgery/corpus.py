@@ -13,6 +13,7 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import datafusion
 import duckdb
@@ -248,6 +249,7 @@ def sources() -> Mapping[str, Source]:
         "pyarrow-deep": lambda: by_pyarrow(deeply(rows, 10), write_page_index=True),
         "pyarrow-one-group": lambda: by_pyarrow(plain, row_group_size=10_000),
         "pyarrow-empty-groups": lambda: _with_empty_groups(plain),
+        "pyarrow-empty-groups-nowhere": lambda: _with_empty_groups(plain, use_dictionary=False),
         "duckdb": lambda: by_duckdb(duck_flat),
         # pyarrow cannot read DuckDB's DELTA_BINARY_PACKED where deltas overflow 32 bits: "count".
         "duckdb-v2-zstd": lambda: by_duckdb(
@@ -298,9 +300,10 @@ def sources() -> Mapping[str, Source]:
     return found
 
 
-def _with_empty_groups(table: pa.Table) -> bytes:
+def _with_empty_groups(table: pa.Table, **options: Any) -> bytes:
+    """Without a dictionary, pyarrow writes no page of a group without rows, and offset 0."""
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema) as writer:
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table.slice(0, 0))
         writer.write_table(table.slice(0, 50))
         writer.write_table(table.slice(0, 0))

@@ -86,8 +86,11 @@ class FileEntries(Sequence[DataFile]):
     def __init__(
         self, columns: Mapping[str, Sequence[Any]], stats: Sequence[StatsColumn], count: int
     ) -> None:
+        # One list serves all columns without a value: most leaves have several.
+        nothing: Sequence[Any] = [None] * count
         self._columns = {
-            name: values for name, values in columns.items() if values.count(None) < count
+            name: nothing if values.count(None) == count else values
+            for name, values in columns.items()
         }
         self.stats = tuple(stats)
         # Of several columns of one field, which differ by type, the last that has a value counts.
@@ -134,30 +137,29 @@ class FileEntries(Sequence[DataFile]):
         return FileEntries, (self._columns, self.stats, len(self))
 
     def column(self, name: str) -> Sequence[Any]:
-        return self._columns.get(name) or [None] * len(self)
+        return self._columns[name]
 
     def _make(self, n: int, sequence: int | None) -> DataFile:
-        row = {name: values[n] for name, values in self._columns.items()}
-        of = row.get
-        flags = of("flags") or 0
-        own_sequence = of("sequence")
+        of = self._columns
+        flags = of["flags"][n] or 0
+        own_sequence = of["sequence"][n]
         return DataFile(
-            key=row["key"],
-            size=row["size"],
-            footer_size=row["footer"],
-            rows=row["rows"],
-            row_groups=row["groups"],
-            schema_id=row["schema"],
+            key=of["key"][n],
+            size=of["size"][n],
+            footer_size=of["footer"][n],
+            rows=of["rows"][n],
+            row_groups=of["groups"][n],
+            schema_id=of["schema"][n],
             sequence=sequence if own_sequence is None else own_sequence,
-            spec_id=of("spec") or 0,
-            partition=tuple(of("partition") or ()),
+            spec_id=of["spec"][n] or 0,
+            partition=tuple(of["partition"][n] or ()),
             stats=EntryStats(self._by_field, n),
-            etag=of("etag"),
+            etag=of["etag"][n],
             adopted=bool(flags & ADOPTED),
-            event=of("event"),
+            event=of["event"][n],
             data_change=not flags & NO_DATA_CHANGE,
-            origin=of("origin"),
-            arrived=of("arrived"),
-            cluster=of("cluster"),
+            origin=of["origin"][n],
+            arrived=of["arrived"][n],
+            cluster=of["cluster"][n],
             own=bool(flags & OWN),
         )

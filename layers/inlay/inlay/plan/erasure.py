@@ -33,15 +33,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inlay.format.entry import ColumnStats, DataFile, Marker
-from inlay.format.predicate import Comparison, In, Like, Predicate, conditions
+from inlay.format.predicate import Comparison, In, Like, Predicate, conditions, field_ids
 from inlay.format.predicate_json import predicate_to_json
-from inlay.format.schema import Schema, Value
+from inlay.format.schema import Field, Schema, Value
 from inlay.format.snapshot import Erasure, Ref, Snapshot
 from inlay.plan.change import Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.literals import plainly
-from inlay.plan.pruning.prune import all_match
+from inlay.plan.pruning.literals import condition_on, plainly
+from inlay.plan.pruning.prune import all_match, may_match
 from inlay.plan.scan.marker_scope import marker_may_hit
 
 Phase = Literal["rewrite", "purge", "sweep"]
@@ -84,16 +84,25 @@ def predicate_digest(predicate: Predicate, key: bytes | None) -> str | None:
 
 
 def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset[str]:
-    """Columns whose default is a value that the predicate names. The default is part of the schema that old
-    files are read under, and no rewrite removes it."""
+    """Columns whose default is a value that the predicate names, or that its condition on them selects.
+    The default is part of the schema that old files are read under, and no rewrite removes it."""
     named = [n for n in conditions(plainly(predicate)) if isinstance(n, Comparison | In | Like)]
+    of_columns = {n: condition_on(predicate, n) for n in field_ids(predicate)}
     return frozenset(
         ".".join(path)
         for schema in schemas
         for path, column in schema.walk()
         if column.default is not None
-        and any(n.field_id == column.id and _is_named(n, column.default) for n in named)
+        and (
+            any(n.field_id == column.id and _is_named(n, column.default) for n in named)
+            or _selects(of_columns.get(column.id), column)
+        )
     )
+
+
+def _selects(condition: Predicate | None, column: Field) -> bool:
+    only = ColumnStats(lower=column.default, upper=column.default, null_count=0, has_nan=False)
+    return condition is not None and may_match(condition, {column.id: only}, 1)
 
 
 def _is_named(node: Comparison | In | Like, value: Value) -> bool:

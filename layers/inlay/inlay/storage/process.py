@@ -10,8 +10,10 @@ inherited along that line, while the system may give a grandchild the id of its 
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from inlay.errors import InvalidRequest
@@ -60,3 +62,17 @@ def check_same(began: int, what: str) -> None:
             f"{what} belongs to the process that this one was forked from",
             next_step="Create it in the process that uses it: open the table there, or start again there",
         )
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """No cycle collection inside, where many objects are made that have no cycles (a footer's tree, the
+    entries of a plan): to look through all of them again and again takes as long as making them, or four
+    times as long. Threads may be inside at once: when the last has left, collection is as it was."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

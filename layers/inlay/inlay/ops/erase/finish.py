@@ -139,13 +139,14 @@ class _Sweeper:
             waits[erasure.id] += [
                 Waiting("hold", n, "a legal hold keeps old versions") for n in held
             ]
+        landed = {e.id: Landing() for e in erasures}
         if self.landing is not None:
-            found = check_landing(self.ctx, loaded, erasures, self.landing)
-            self._record_landing(loaded, found)
-            cleared = clear_landing(self.ctx, found.values())
+            landed = check_landing(self.ctx, loaded, erasures, self.landing)
+            self._record_landing(loaded, landed)
+            cleared = clear_landing(self.ctx, landed.values())
             self.deleted += cleared.deleted
             self.failures += cleared.failures
-            for erasure_id, landing in found.items():
+            for erasure_id, landing in landed.items():
                 waits[erasure_id] += landing.waiting
                 waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in cleared.failures]
         waits = {name: found for name, found in waits.items() if found}
@@ -153,6 +154,7 @@ class _Sweeper:
         if not ready:
             return waits
         searched = self._look_at_files(loaded, contents, ready)
+        searched.landed_perhaps = len({v for e in ready for v in landed[e.id].perhaps})
         if self._mark_residue(loaded, contents, ready, searched):
             return {}
         if self._forget_origins(contents) or self._purge_refs(loaded, contents, ready):

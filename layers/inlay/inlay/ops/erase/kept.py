@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Comparison, Literal, Predicate
-from inlay.format.properties import LEDGER_SALT
+from inlay.format.properties import COMMIT_NOTE, LEDGER_SALT, PROPERTIES
 from inlay.format.schema import Primitive, Value
 from inlay.format.snapshot import Snapshot
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import texts_of
+from inlay.plan.pruning.mentions import Mentions
 from inlay.plan.pruning.readings import names_any
 
 WITHHELD = "(a name that may be data)"
@@ -55,7 +56,8 @@ def kept_in_metadata(
     predicate: Predicate, snapshot: Snapshot, files: Iterable[DataFile]
 ) -> Iterator[KeptPlace]:
     """Places in the metadata of a table (`snapshot` of main, with `files` of it and of all branches and
-    tags) that name a value of the predicate. A range names no value."""
+    tags) that name a value of the predicate. A range names no value, but selects defaults; for other places
+    see `perhaps_in_metadata`."""
     texts = texts_of(predicate)
     seen: set[KeptPlace] = set()
     for schema in snapshot.schemas:
@@ -94,6 +96,38 @@ def kept_in_metadata(
     for entry in files:
         if entry.adopted and _names(entry.key, texts):
             yield KeptPlace("file", WITHHELD, "the key of an adopted file")
+
+
+def perhaps_in_metadata(
+    mentions: Mentions, texts: frozenset[str], snapshot: Snapshot, files: Iterable[DataFile]
+) -> Iterator[tuple[str, str]]:
+    """(kind, name) of each place there with a number, date or word that a condition selects which names no
+    value."""
+
+    def selects(text: str) -> bool:
+        return mentions.may_select(text.encode("utf-8", "surrogatepass"))
+
+    fields = {
+        (".".join(path), field.doc or "")
+        for schema in snapshot.schemas
+        for path, field in schema.walk()
+    }
+    for name, comment in sorted(fields):
+        if selects(comment):
+            yield "comment of column", shown_name(name, texts)
+    for name, value in sorted(snapshot.properties.items()):
+        # The values of others are settings, a random salt, and a note that goes with the version.
+        is_free = name not in PROPERTIES and name not in (LEDGER_SALT, COMMIT_NOTE)
+        if is_free and (selects(name) or selects(value)):
+            yield "property", shown_name(name, texts)
+    names = [
+        *(("column", name) for name in sorted({name for name, _ in fields})),
+        *((ref.kind, name) for name, ref in sorted(snapshot.refs.items())),
+        *(("partition field", f.name) for spec in snapshot.specs for f in spec.fields),
+        *(("streaming query", query) for query in snapshot.ledger.streams),
+        *(("key of an adopted file", entry.key) for entry in files if entry.adopted),
+    ]
+    yield from ((f"name of a {kind}", "") for kind, name in names if selects(name))
 
 
 def _spelled(field_id: int, kind: Primitive, value: Value) -> frozenset[str]:

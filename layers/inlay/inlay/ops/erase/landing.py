@@ -5,7 +5,8 @@ are those that their owner deleted, overwritten ones without a version id, and u
 of them can enter the table any more. An overwritten version can, by its event. A file that the table
 adopted where it landed stays for as long as it is live. A content that was not ingested yet is left for
 ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if it holds any
-of the rows. Nothing is ever rewritten in place: that would raise an event.
+of the rows, or names their values beside its rows. Nothing is ever rewritten in place: that would raise an
+event.
 """
 
 from __future__ import annotations
@@ -18,28 +19,39 @@ from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure
 from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.erase.last_look import said_of_object
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs.refs import each_content
 from inlay.ops.write.source import IngestSource
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import read_positions
+from inlay.parquet.read.reader import Wanted, open_file, read_positions
+from inlay.parquet.surgery.residue import search_open
 from inlay.plan.erasure import Waiting
-from inlay.plan.pruning.literals import any_of
+from inlay.plan.pruning.literals import any_of, texts_of
+from inlay.plan.pruning.mentions import Mentions
+from inlay.plan.pruning.readings import names_any
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion, Upload
 
 _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"
+_NAMES = (
+    "it names what is erased, beside its rows, and was not ingested yet: ingest it, or delete it"
+)
+# Not a reason to wait.
+_PERHAPS = "it may name what is erased"
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
     """Objects in the landing zone from before an erasure: `dead` and `ingested` versions can be deleted,
-    `waiting` has the reasons of the others that hold rows."""
+    `waiting` has the reasons of the others that hold or name rows, `perhaps` those that may name some, and
+    stay."""
 
     dead: tuple[ObjectVersion, ...] = ()
     uploads: tuple[Upload, ...] = ()
     ingested: tuple[ObjectVersion, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    perhaps: tuple[ObjectVersion, ...] = ()
 
     @property
     def clear(self) -> bool:
@@ -56,8 +68,8 @@ def check_landing(
     ctx: Context, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str
 ) -> dict[str, Landing]:
     """The objects under `prefix` that concern each erasure; listed and read once for all of them. Objects
-    that the ledger does not know are decided by their rows, which needs the predicates: one that holds rows
-    of any of the erasures keeps each that was opened after it was uploaded."""
+    that the ledger does not know are decided by what they hold, which needs the predicates: one with rows
+    of any of the erasures, or their values beside its rows, keeps each that was opened after its upload."""
     newest_us = max(e.opened_us for e in erasures)
     ours = _adopted(ctx, loaded)
     old = [
@@ -77,6 +89,7 @@ def check_landing(
     known = _known(ctx, loaded, contents)
     ingested = [v for v in contents if v in known]
     waiting: list[tuple[ObjectVersion, Waiting]] = []
+    perhaps: list[ObjectVersion] = []
     asked = tuple(e.predicate for e in erasures if e.predicate is not None)
     if asked:
         predicate = any_of(asked)
@@ -85,8 +98,10 @@ def check_landing(
         for version, reason in zip(pending, judged, strict=True):
             # Contents older than the ledger were ingested long ago, or are refused for good.
             forgotten = version.modified_us < loaded.snapshot.ledger.horizon_us
-            if reason == _HOLDS_ROWS and forgotten:
+            if reason in (_HOLDS_ROWS, _NAMES) and forgotten:
                 ingested.append(version)
+            elif reason == _PERHAPS:
+                perhaps.append(version)
             elif reason is not None:
                 which = "" if version.is_latest else f" (its version {version.version_id})"
                 waiting.append((version, Waiting("landing", version.key, reason + which)))
@@ -98,6 +113,7 @@ def check_landing(
             uploads=tuple(u for u in uploads if u.started_us <= opened_us),
             ingested=tuple(v for v in ingested if v.modified_us <= opened_us),
             waiting=tuple(w for v, w in waiting if v.modified_us <= opened_us),
+            perhaps=tuple(v for v in perhaps if v.modified_us <= opened_us),
         )
 
     return {erasure.id: of(erasure) for erasure in erasures}
@@ -160,7 +176,8 @@ def _known(
 def _judge(
     ctx: Context, loaded: LoadedTable, version: ObjectVersion, predicate: Predicate
 ) -> str | None:
-    """Why a content keeps the erasure waiting; None when it holds no row of it."""
+    """Why a content keeps the erasure waiting; None when it holds no row of it, and nothing names one;
+    `_PERHAPS` where that is uncertain."""
     from inlay.ops.write.ingest import inspect_source  # only where something has landed
 
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
@@ -170,10 +187,8 @@ def _judge(
         entry = inspect_source(ctx, source, loaded.snapshot)
         if entry is None:
             return "it changed while it was read"
-        if not entry.rows:
-            return None
         task = FileTask(
-            file=replace(entry, key=location.uri, etag=version.etag or None),
+            file=replace(entry, key=location.uri, etag=version.etag or None, adopted=True),
             schema=loaded.snapshot.schema,
             predicate=predicate,
         )
@@ -181,8 +196,19 @@ def _judge(
         versions = {} if version_id is None else {location.uri: version_id}
         # Without the cache: it knows objects by name, and a name may have many versions here.
         objects = Objects(ctx.store, ctx.root, versions=versions)
-        found = read_positions(objects, [task], loaded.snapshot.schema, InlineExecutor())
-        return _HOLDS_ROWS if any(True for _ in found) else None
+        inline = InlineExecutor()
+        schema = loaded.snapshot.schema
+        if entry.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
+            return _HOLDS_ROWS
+        searched = search_open(
+            open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
+        )
+        texts, mentions = texts_of(predicate), Mentions.of(predicate)
+        said = [text for *_, text in said_of_object(objects.source(location.uri))]
+        if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
+            return _NAMES
+        unsure = searched.residues or searched.perhaps or any(map(mentions.may_select, said))
+        return _PERHAPS if unsure else None
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise

@@ -15,7 +15,7 @@ a file made from an older object has a marker of the erasure until it has been s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote_plus
 
@@ -25,14 +25,22 @@ from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Erasure
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.erase.kept import KeptPlace, kept_in_metadata, pair_name, shown_name
+from inlay.ops.erase.kept import (
+    KeptPlace,
+    kept_in_metadata,
+    pair_name,
+    perhaps_in_metadata,
+    shown_name,
+)
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.thrift import unpack
+from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
 from inlay.plan.pruning.literals import any_of, texts_of
+from inlay.plan.pruning.mentions import Mentions
 from inlay.plan.pruning.readings import names_any
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Head
@@ -46,13 +54,15 @@ _HEADER = "header"
 class SearchedFile:
     """One live file. `how` is why it is known to hold no erased row: its "rows", "bounds" that this library
     wrote, or that it is "newer" than the erasures. `residues` are places in it that name an erased value
-    which no row there has; `failure` is why it could not be searched."""
+    which no row there has; `perhaps` places as of `Searched.perhaps`; `failure` is why it could not be
+    searched."""
 
     entry: DataFile
     how: str
     residues: tuple[Residue, ...] = ()
     key_values: tuple[str, ...] = ()
     described: tuple[str, ...] = ()
+    perhaps: tuple[tuple[str, str], ...] = ()
     failure: str | None = None
     requests: int = 0
     bytes: int = 0
@@ -86,6 +96,11 @@ class LastCheck:
     files: dict[str, SearchedFile] = field(default_factory=dict)
     metadata: tuple[KeptPlace, ...] = ()
     columns: tuple[str, ...] = ()
+    # Of the table's own metadata, as `SearchedFile.perhaps` of a file.
+    table_perhaps: tuple[tuple[str, str], ...] = ()
+    open_columns: tuple[str, ...] = ()
+    # Objects of the landing zone that were not ingested and may name a value.
+    landed_perhaps: int = 0
     # Of `originals.find_originals`, in versions from this one on.
     originals: Mapping[str, int] = field(default_factory=dict)
     originals_since: int = 0
@@ -93,6 +108,17 @@ class LastCheck:
     @property
     def texts(self) -> frozenset[str]:
         return texts_of(self.predicate)
+
+    @property
+    def perhaps(self) -> Mapping[tuple[str, str], int]:
+        """Places that stay and may have a value which the condition on `open_columns` selects, each with
+        the number of files, or of places in the table's metadata."""
+        texts = self.texts
+        return Counter(
+            (kind, pair_name(name, texts) if name else "")
+            for f in self.files.values()
+            for kind, name in dict.fromkeys(f.perhaps)
+        ) + Counter([*self.table_perhaps, *[("landed object", "")] * self.landed_perhaps])
 
     @property
     def requests(self) -> int:
@@ -157,9 +183,15 @@ def search_files(
     look.version, look.date_us = table.snapshot.version, table.date_us
     live = [f.entry for f in look.files.values()]
     look.metadata = tuple(kept_in_metadata(look.predicate, table.snapshot, live))
-    asked = field_ids(look.predicate)
-    named = {".".join(p) for s in table.snapshot.schemas for p, f in s.walk() if f.id in asked}
-    look.columns = tuple(sorted(named))
+    look.columns = _named(table, field_ids(look.predicate))
+    mentions = Mentions.of(look.predicate)
+    look.open_columns = _named(table, {field_id for field_id, _, _ in mentions.columns})
+    look.table_perhaps = tuple(perhaps_in_metadata(mentions, look.texts, table.snapshot, live))
+
+
+def _named(table: LoadedTable, ids: Collection[int]) -> tuple[str, ...]:
+    schemas = table.snapshot.schemas
+    return tuple(sorted({".".join(p) for s in schemas for p, f in s.walk() if f.id in ids}))
 
 
 def _search_file(
@@ -195,9 +227,22 @@ def _search_file(
             texts = look.texts
             said = [p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs]
             names = tuple(pair_name(name, texts) for name in said)
-            described = _described(ctx, entry, texts)
-            requests = found.requests + 1
-            found = replace(found, key_values=names, described=described, requests=requests)
+            said_outside = said_of_object(ctx.objects.source(entry.key, entry.size, entry.etag))
+            mentions = Mentions.of(look.predicate)
+            found = replace(
+                found,
+                key_values=names,
+                described=tuple(
+                    f"{kind} {pair_name(name, texts)}"
+                    for kind, name, text in said_outside
+                    if names_any(text, texts)
+                ),
+                perhaps=(
+                    *searched.perhaps,
+                    *((kind, n) for kind, n, text in said_outside if mentions.may_select(text)),
+                ),
+                requests=found.requests + 1,
+            )
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
@@ -207,19 +252,14 @@ def _search_file(
     return found
 
 
-def _described(ctx: Context, entry: DataFile, texts: frozenset[str]) -> tuple[str, ...]:
-    """User metadata, tags and headers of the object that name one of `texts`."""
-    source = ctx.objects.source(entry.key, entry.size, entry.etag)
+def said_of_object(source: Source) -> list[tuple[str, str, bytes]]:
+    """User metadata, tags and headers of an object: kind, name, and what it says. One HEAD."""
     with source.asking():
-        head = source.store.head(source.key)
+        head = source.store.head(source.key, version_id=source.version_id)
     if not isinstance(head, Head):
-        return ()
+        return []
     said = [
         *((_USER, name, f"{name} {value}") for name, value in head.info.metadata.items()),
         *((_HEADER, name, unquote_plus(value)) for name, value in head.info.headers.items()),
     ]
-    return tuple(
-        f"{kind} {pair_name(name, texts)}"
-        for kind, name, text in said
-        if names_any(text.encode("utf-8", "surrogatepass"), texts)
-    )
+    return [(kind, name, text.encode("utf-8", "surrogatepass")) for kind, name, text in said]

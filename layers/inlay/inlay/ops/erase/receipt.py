@@ -71,6 +71,7 @@ OUT_OF_REACH = (
     "CloudTrail data events",
     "replicas of the bucket",
     "backups",
+    "folders of INLAY_CACHE_DIR on readers' machines",
     "exports and originals of adopted files",
     "logs, manifests and delete files of adopted tables",
     "originals ingested from outside the landing zone",
@@ -126,6 +127,8 @@ def write_look(ctx: Context, look: LastCheck, erasures: Sequence[str]) -> List:
         "foreign": sum(f.entry.is_foreign for f in files),
         "columns": list(look.columns),
         "searched_in_part": look.searched_in_part,
+        "open_columns": list(look.open_columns),
+        "perhaps": [[*place, n] for place, n in sorted(look.perhaps.items())],
         "originals": [list(each) for each in look.originals.items()],
         "originals_since": look.originals_since,
         "requests": look.requests,
@@ -255,7 +258,20 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
         ],
     }
     body["look"] = None if not looks else _look_of(*looks[-1])
+    body["came_after_look"] = _came_after(ctx, facts.versions, looks[-1][1] if looks else None)
     return dict(sorted(body.items()))
+
+
+def _came_after(
+    ctx: Context, versions: Iterable[ObjectVersion], look: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Data files under the prefix that the last look did not open: they came with later commits."""
+    if look is None:
+        return None
+    opened = {row[0] for row in look["files"]}
+    keys = {v.key.removeprefix(ctx.key("")) for v in versions if v.is_latest and not v.marker}
+    came = sorted(k for k in keys - opened if classify(k) is ObjectKind.DATA)
+    return {"count": len(came), "files": [k if is_ours(k) else WITHHELD for k in came[:MAX_NAMED]]}
 
 
 def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,6 +288,9 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
         "statistics_not_believed": found["foreign"],
         "columns": found.get("columns"),
         "searched_in_part": found.get("searched_in_part"),
+        "open_columns": found.get("open_columns"),
+        "perhaps": found.get("perhaps", [])[:MAX_NAMED],
+        "perhaps_count": len(found.get("perhaps", [])),
         "key_values": dict(list(found["key_values"].items())[:MAX_NAMED]),
         "kept": found["kept"][:MAX_NAMED],
         "kept_count": len(found["kept"]),
@@ -447,10 +466,19 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
     look = body["look"] or {"kept": [], "key_values": {}}
     yield from (f"kept: {kind} {name} ({detail})" for kind, name, detail in look["kept"])
     yield from (f"key-value {name} of {n} files" for name, n in look["key_values"].items())
+    yield from (
+        f"{f'{kind} {place}'.rstrip()} ({n}) may have what the condition on {look['columns']} selects"
+        for kind, place, n in look.get("perhaps", ())
+    )
     if look.get("searched_in_part"):
         yield (
             f"{look['searched_in_part']} files of other writers were searched in {look['columns']} alone"
         )
+    came = body.get("came_after_look") or {"count": 0}
+    if came["count"]:
+        yield f"{came['count']} data files came after the last look and were not searched"
+    if body.get("landing_older_objects"):
+        yield f"{body['landing_older_objects']} objects older than the erasure are left in the landing zone"
     yield from (f"unknown object {key}" for key, *_ in body["unknown_objects"]["objects"])
     if body.get("older_receipts"):
         yield f"{body['older_receipts']} receipts and lists of other erasures were not searched"

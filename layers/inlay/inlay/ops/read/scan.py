@@ -20,9 +20,11 @@ from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import DataFile, Marker
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
+from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
+from inlay.ops.disk_cache import disk_cache
 from inlay.ops.metadata.load import load_segments
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
@@ -31,6 +33,7 @@ from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
 from inlay.parquet.arrow.expression import ExpressionFilter
+from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import (
     FILE_COLUMN,
     POSITION_COLUMN,
@@ -46,6 +49,7 @@ from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
+from inlay.storage.process import without_gc
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 
@@ -160,13 +164,10 @@ class Scan(ArrowStream):
         return self._plan
 
     def _make_plan(self) -> ScanPlan:
-        files, skipped, markers = self._entries()
-        found = plan_scan(
-            files,
-            markers,
-            self._predicate,
-            evidence=self._evidence,
-        )
+        state = self._loaded()
+        with without_gc():
+            files, skipped, markers = self._entries(state)
+            found = plan_scan(files, markers, self._predicate, evidence=self._evidence)
         found = replace(found, files=found.files + skipped, pruned=found.pruned + skipped)
         if self._filter is None or not found.tasks:
             return found
@@ -175,14 +176,17 @@ class Scan(ArrowStream):
         tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
         return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
 
-    def _entries(self) -> tuple[list[DataFile], int, list[Marker]]:
-        """The live files of all segments that can match, the number of the others, the deletes."""
+    def _loaded(self) -> State:
+        """With all segments that can match, and those of deletes."""
         state = self._state
         while True:  # twice at most: nodes, then leaves
             need = NeedSegments(state.missing_files(self._may_match), state.missing_markers())
             if not need.files and not need.markers:
-                break
+                return state
             state = load_segments(self._ctx, state, need)
+
+    def _entries(self, state: State) -> tuple[list[DataFile], int, list[Marker]]:
+        """The live files of all segments that can match, the number of the others, the deletes."""
         opened = state.open_files(self._may_match)
         loaded = state.contents.files
         files: list[DataFile] = []
@@ -300,7 +304,7 @@ class Scan(ArrowStream):
 
     def _first_rows(self, limit: int) -> Iterator[pa.RecordBatch]:
         return first_rows(
-            self._ctx.objects,
+            self._objects(),
             self.plan.tasks,
             replace(self._wanted, fields=None),
             self._order,
@@ -329,7 +333,7 @@ class Scan(ArrowStream):
         current: FileTask | None = None
         try:
             for task, batches in read_by_task(
-                ctx.objects, tasks, wanted, ctx.executor, ahead=ahead
+                self._objects(), tasks, wanted, ctx.executor, ahead=ahead
             ):
                 if task is not current:
                     if done:
@@ -339,6 +343,15 @@ class Scan(ArrowStream):
         finally:
             if done > 1:
                 ctx.progress("files read", total, total)
+
+    def _objects(self) -> Objects:
+        """The table's objects, also as this machine's disk keeps them where the environment asks for that:
+        not of a table whose rows will have to be erased, nor of one that is on a disk itself."""
+        promised = Properties(self._state.snapshot.properties).text("erasure.promised") == "yes"
+        found = self._ctx.objects
+        return (
+            found if promised or found.store.scheme == "file" else replace(found, disk=disk_cache())
+        )
 
     def _tasks(self) -> Sequence[FileTask]:
         """The plan's tasks, cut where whole files alone give the requested number of rows."""
@@ -362,7 +375,7 @@ class Scan(ArrowStream):
                 judged.append(task)
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
         ctx = self._ctx
-        counts = count_rows(ctx.objects, judged, self._wanted, ctx.executor, ahead=ahead)
+        counts = count_rows(self._objects(), judged, self._wanted, ctx.executor, ahead=ahead)
         found += sum(rows for _, rows in counts)
         return found if self._limit is None else min(found, self._limit)
 

@@ -38,8 +38,8 @@ from inlay.parquet.footer.thrift import (
     decode_struct,
     encode_struct,
     unpack,
-    without_gc,
 )
+from inlay.storage.process import without_gc
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"

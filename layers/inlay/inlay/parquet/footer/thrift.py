@@ -34,11 +34,9 @@ Relies on nothing but the protocol: github.com/apache/thrift, doc/specs/thrift-c
 
 from __future__ import annotations
 
-import gc
 import re
 import struct
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 BOOL, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
@@ -116,19 +114,6 @@ def items(field_id: int) -> int:
 
 def nested(field_id: int) -> int:
     return field_id << 4 | STRUCT
-
-
-@contextmanager
-def without_gc() -> Iterator[None]:
-    """No cycle collection inside: a footer's tree has no cycles, and scanning a million new containers
-    again and again costs four times the decoding itself."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 # -- decoding -------------------------------------------------------------------------------------

@@ -23,7 +23,14 @@ from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.columns import FileColumns, cut_to, locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer
 from inlay.parquet.read.deleted_rows import NO_DELETES, FileDeletes, combine_markers, marker_jobs
-from inlay.parquet.read.ranges import SMALL_OBJECT_BYTES, Objects, Source, fetch_tail
+from inlay.parquet.read.ranges import (
+    SMALL_OBJECT_BYTES,
+    Objects,
+    Source,
+    fetch_tail,
+    keep_tail,
+    kept_tail,
+)
 from inlay.parquet.read.read_ahead import Steps
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.single_pages import MAX_CHUNKS
@@ -185,10 +192,13 @@ def _load_footer(
     if cached is not None and len(cached.tail) >= min(wanted, entry.size):
         return source.pinned(cached.etag), cached
     first = wanted if cached is not None else first_bytes(task, asked, whole_bytes)
-    tail, source = fetch_tail(source, first, entry.size)
+    kept_here = kept_tail(objects.disk, source, min(first, entry.size))
+    tail, source = kept_here or fetch_tail(source, first, entry.size)
     if cached is not None:
         footer = replace(cached, tail=tail)
         objects.cache.put(entry.key, footer, _FOOTER_FACTOR * entry.footer_size + len(tail))
+        if kept_here is None:
+            keep_tail(objects.disk, source, tail)
         return source.pinned(cached.etag), footer
     with reading(entry.key):
         metadata = parse_metadata(tail, file_size=entry.size, foreign=entry.is_foreign)
@@ -205,6 +215,8 @@ def _load_footer(
     as_asked = first == wanted or len(tail) <= SMALL_OBJECT_BYTES
     kept = footer if as_asked else replace(footer, tail=tail[len(tail) - wanted :])
     objects.cache.put(entry.key, kept, _FOOTER_FACTOR * entry.footer_size + len(kept.tail))
+    if kept_here is None and as_asked:
+        keep_tail(objects.disk, source, tail)
     return source, footer
 
 

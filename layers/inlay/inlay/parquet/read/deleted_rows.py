@@ -41,7 +41,7 @@ from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import arrow_primitive
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.deleted_ranges import DeletedRanges, merge_predicates
-from inlay.parquet.read.ranges import Cache, Objects, fetch
+from inlay.parquet.read.ranges import Cache, Objects, fetch_marker
 from inlay.parquet.read.read_ahead import Job
 from inlay.plan.pruning.prune import all_match, may_match
 from inlay.plan.scan.marker_scope import marker_predicate
@@ -326,7 +326,7 @@ def load_vector(objects: Objects, vector: Vector, file_rows: int) -> BitMap64:
 
     def load() -> tuple[BitMap64, int]:
         place = ByteRange(vector.offset, vector.offset + vector.length)
-        body = fetch(objects.source(vector.key), place)
+        body = fetch_marker(objects, objects.source(vector.key), place)
         try:
             positions = decode_vector(body, file_rows=file_rows)
         except CorruptTable as error:
@@ -346,7 +346,7 @@ def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
     types = [_arrow_type_of(schema, field_id) for field_id in keys.field_ids]
 
     def load() -> tuple[KeySet, int]:
-        body = fetch(objects.source(keys.key, keys.size), ByteRange(0, keys.size))
+        body = fetch_marker(objects, objects.source(keys.key, keys.size), ByteRange(0, keys.size))
         try:
             table = pq.read_table(pa.BufferReader(body), use_threads=False)
         except (pa.ArrowException, OSError) as error:

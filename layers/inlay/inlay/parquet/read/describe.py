@@ -76,7 +76,8 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
             _read_zones(kind)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnreadableFile(f"the footer cannot be parsed: {words_of(error)}") from error
-    for group in footer.row_groups:
+    # A group without rows may be nowhere: pyarrow writes no page of it without a dictionary.
+    for group in (g for g in footer.row_groups if g.num_rows):
         for chunk in group.columns:
             if not 0 < chunk.start <= chunk.end <= footer.start:
                 raise UnreadableFile(

@@ -132,9 +132,25 @@ class NoCache:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes of an immutable object, and the ETag of the object they are of."""
+
+    etag: str
+    body: bytes
+
+
+class Disk(Protocol):
+    """Keeps bytes of immutable objects beyond the process, by their full names. Never fails."""
+
+    def get(self, name: str) -> Kept | None: ...
+
+    def put(self, name: str, kept: Kept) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
 class Objects:
     """The objects of one table, by the names in its entries. `cache` is for this table alone: its keys are
-    the names in entries."""
+    the names in entries. `disk` is asked only by who reads rows to show them."""
 
     store: ObjectStore
     root: str
@@ -143,6 +159,7 @@ class Objects:
     versions: Mapping[str, str] = field(default_factory=dict)
     # Patterns of `bucket/key` that adopted files may be read from; None means any location.
     adopt_from: tuple[str, ...] | None = None
+    disk: Disk | None = None
 
     def source(self, name: str, size: int | None = None, etag: str | None = None) -> Source:
         """The object that an entry names: relative to the table root or, when it was adopted in place, by
@@ -169,6 +186,11 @@ class Objects:
 
 def fetch(source: Source, byte_range: ByteRange) -> bytes:
     """One ranged GET, complete and pinned, or a typed error."""
+    return fetch_pinned(source, byte_range)[0]
+
+
+def fetch_pinned(source: Source, byte_range: ByteRange) -> tuple[bytes, Source]:
+    """`fetch`, and the source pinned to what the bytes are of."""
     with source.asking():
         got = source.store.get(
             source.key, byte_range=byte_range, if_match=source.etag, version_id=source.version_id
@@ -187,7 +209,7 @@ def fetch(source: Source, byte_range: ByteRange) -> bytes:
             f"the object ends before byte {byte_range.end}, which its own footer names",
             key=source.name,
         )
-    return got.body
+    return got.body, source.pinned(got.etag)
 
 
 def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
@@ -203,6 +225,33 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
     if got.size != size:
         raise source.changed()
     return got.body, source.pinned(got.etag)
+
+
+def kept_tail(disk: Disk | None, source: Source, least: int) -> tuple[bytes, Source] | None:
+    """At least the last `least` bytes of one of the table's own objects, as `fetch_tail` has once returned
+    them; None if they are not on this disk."""
+    found = None if disk is None or not source.owned else disk.get(source.location.uri)
+    if found is None or len(found.body) < least or source.etag not in (None, found.etag):
+        return None
+    return found.body, source.pinned(found.etag)
+
+
+def keep_tail(disk: Disk | None, source: Source, tail: bytes) -> None:
+    """For the next process: the end of an object that `source` is pinned to."""
+    if disk is not None and source.owned and source.etag is not None:
+        disk.put(source.location.uri, Kept(source.etag, tail))
+
+
+def fetch_marker(objects: Objects, source: Source, place: ByteRange) -> bytes:
+    """Bytes of a marker object: one ranged GET, or the disk."""
+    name = f"{source.location.uri}#{place.start}-{place.end}"
+    found = None if objects.disk is None else objects.disk.get(name)
+    if found is not None and len(found.body) == place.length:
+        return found.body
+    body, source = fetch_pinned(source, place)
+    if objects.disk is not None and source.etag is not None:
+        objects.disk.put(name, Kept(source.etag, body))
+    return body
 
 
 _IN_ORDER = attrgetter("start", "end")

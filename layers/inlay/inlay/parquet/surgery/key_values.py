@@ -151,6 +151,49 @@ def _listed(raw: bytes) -> Iterator[str]:
                 yield from _categories(field)
 
 
+def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """The keys of the pairs, with what their writer may have said there of values: key and value; of
+    schemas the metadata of fields, of pandas' description what is no name of a column."""
+    for pair in map(unpack, pairs):
+        key, raw = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
+        said = [raw]
+        with suppress(
+            ValueError,
+            RecursionError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            OSError,
+            pa.ArrowException,
+        ):
+            if key in SCHEMAS and raw.lstrip()[:1] == b"{":
+                said = [_dumped(node) for node in _members("metadata", json.loads(raw)) if node]
+            elif key in SCHEMAS:
+                arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
+                said = [text for field in arrow for text in _metadata_of(field)]
+            elif key == PANDAS:
+                said = [_dumped(node) for node in _without_names(json.loads(raw))]
+        yield key.decode("utf-8", "replace"), [key, *said]
+
+
+def _metadata_of(field: pa.Field) -> Iterator[bytes]:
+    for pair in (field.metadata or {}).items():
+        yield from pair
+    for at in range(field.type.num_fields):
+        yield from _metadata_of(field.type.field(at))
+
+
+def _members(name: str, node: Any) -> Iterator[Any]:
+    """The members of that name in JSON, wherever they are."""
+    match node:
+        case list():
+            for item in node:
+                yield from _members(name, item)
+        case dict():
+            for key, item in node.items():
+                yield from (item,) if key == name else _members(name, item)
+
+
 def _categories(field: pa.Field) -> Iterator[str]:
     """Of Polars' Enum: each with its length in bytes before it, `3;abc`."""
     for key, value in (field.metadata or {}).items():

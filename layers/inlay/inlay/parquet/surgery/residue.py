@@ -71,9 +71,10 @@ from inlay.parquet.read.page_sizes import Pages, check_dictionary, read_distinct
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.single_column import read_plain, write_plain
-from inlay.parquet.surgery.key_values import listed_values, named_by_file, naming
+from inlay.parquet.surgery.key_values import free_texts, listed_values, named_by_file, naming
 from inlay.parquet.surgery.unknown_fields import name_one, unknown_in_group, unknown_of_file
 from inlay.plan.pruning.literals import asked_of_text, condition_on, equal_values, texts_of
+from inlay.plan.pruning.mentions import Mentions
 from inlay.plan.pruning.readings import names_any
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
@@ -106,13 +107,15 @@ class Residue:
 class Searched:
     """What was found in one file, and the cost of the search. `rows_read` are row groups of which a column
     was read, because other parts named a value that its rows might have. `key_values` are the names of the
-    pairs in the file's footer, whatever their content."""
+    pairs in the file's footer, whatever their content. `perhaps` is for conditions that name no value: kind
+    and name of each pair that may have one which they select, and of gaps and undefined fields, unread."""
 
     residues: tuple[Residue, ...] = ()
     requests: int = 0
     bytes: int = 0
     rows_read: int = 0
     key_values: tuple[str, ...] = ()
+    perhaps: tuple[tuple[str, str], ...] = ()
 
     @property
     def row_groups(self) -> frozenset[int]:
@@ -164,14 +167,16 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
             for leaf in footer.leaves
             if leaf.index not in asked and is_text(footer.schema[leaf.element])
         ]
-    gaps = list(find_gaps(footer, read_layout(footer))) if texts else []
+    mentions = Mentions.of(predicate)
+    gaps = list(find_gaps(footer, read_layout(footer))) if texts or mentions else []
     places = [ByteRange(g.start, g.end) for g in gaps if g.end - g.start <= MAX_GAP_BYTES]
+    places = places if texts else []
     held.fetch([*places, *(place for column in columns for place in column.ranges())])
     plain = _telling(columns)
     residues = [
         *_in_key_values(footer, texts),
         *_in_unknown_fields(footer, texts, plain),
-        *_in_gaps(held, gaps, texts, plain),
+        *(_in_gaps(held, gaps, texts, plain) if texts else ()),
     ]
     residues += _in_lists(footer, columns)
     for column in columns:
@@ -181,7 +186,8 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
         residues += column.confirm(held)
     rows_read = len({g for column in columns for g in column.suspects})
     kept = tuple(sorted(name.decode("utf-8", "replace") for name in footer.key_values))
-    return Searched(tuple(residues), held.requests, held.bytes, rows_read, kept)
+    perhaps = tuple(_perhaps(footer, gaps, mentions)) if mentions else ()
+    return Searched(tuple(residues), held.requests, held.bytes, rows_read, kept, perhaps)
 
 
 def unused_entries(
@@ -212,6 +218,23 @@ def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
         for chunk in group.columns:
             for name, _ in naming(chunk.meta.get(Meta.KEY_VALUES, ()), texts):
                 yield Residue(group.ordinal, name, "key-value")
+
+
+def _perhaps(footer: Footer, gaps: Sequence[Gap], mentions: Mentions) -> Iterator[tuple[str, str]]:
+    pairs = [*footer.tree.get(File.KEY_VALUES, ())]
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            pairs += chunk.meta.get(Meta.KEY_VALUES, ())
+    for name, said in free_texts(pairs):
+        if any(map(mentions.may_select, said)):
+            yield "key-value", name
+    if mentions.may_select(footer.tree.get(File.CREATED_BY, b"")):
+        yield "key-value", "created_by"
+    unknown = (fields for group in footer.row_groups for _, fields in unknown_in_group(group))
+    if unknown_of_file(footer.tree) or any(unknown):
+        yield "unknown field", ""
+    if gaps:
+        yield "gap", ""
 
 
 def _in_lists(footer: Footer, columns: Iterable[_Column]) -> Iterator[Residue]:

@@ -52,12 +52,17 @@ def _remembered(value: bytes) -> tuple[bytes, ...]:
 
 def _readings(value: bytes) -> Iterator[bytes]:
     for form in (value, *_decoded(value)):
-        yield form
-        if b"\\" in form:
-            yield _unescaped(form)
-        if b"%" in form:
-            yield unquote_to_bytes(form)
+        yield from spelled_out(form)
         yield from _narrowed(form)
+
+
+def spelled_out(form: bytes) -> Iterator[bytes]:
+    """A text as it is, and with the escapes of JSON, or of URLs, resolved."""
+    yield form
+    if b"\\" in form:
+        yield _unescaped(form)
+    if b"%" in form:
+        yield unquote_to_bytes(form)
 
 
 def _decoded(value: bytes) -> Iterator[bytes]:

@@ -135,6 +135,7 @@ def plan_scan(
         else:
             of_file[marker.file].append(marker)
     nearby = _Nearby(of_table)
+    everything = predicate == TRUE
     tasks: list[FileTask] = []
     total = pruned = deleted = 0
     for entry in files:
@@ -142,13 +143,13 @@ def plan_scan(
         stats = evidence.of(entry)
         sure = evidence.trusted(entry) if entry.is_foreign else stats
         believed = sure if by_rows else stats
-        settled = settle(predicate, believed, entry.rows)
+        settled = "all" if everything and entry.rows else settle(predicate, believed, entry.rows)
         if settled == "none":
             pruned += 1
             continue
-        hitting = [
+        hitting: list[tuple[Marker, _Relation]] = [
             (marker, relation)
-            for marker, relation in nearby.of(stats)
+            for marker, relation in (nearby.of(stats) if of_table else ())
             if (
                 (entry.sequence or 0) < (marker.sequence or math.inf)
                 if relation in ("overlaps", "covers")

@@ -1,0 +1,236 @@
+"""Free text under a condition that names no value: what in it may be one that the condition selects?
+
+Promise: `Mentions.may_select` is True if a number, date, time or word of the text satisfies the condition
+on one of `columns`. These are the columns whose values `literals.texts_of` does not list completely: under
+a range, NOT, a short LIKE, or with values too short to be searched for. It only tells where to look: in
+what program text means, `7` may be an age or a count.
+
+Read are, in the text as it is, with the escapes of JSON or URLs resolved, and as what the whole of it
+stands for in Base64 or hexadecimal digits: numbers that are no part of a word or of a version (`2.2.3`),
+dates and times in ISO 8601, UUIDs and hexadecimal digits for bytes, words (what is between white space,
+quotes, brackets and `,;:=/&?|<>\\`), texts in JSON, and the text as a whole. Truth values are not read:
+`true` says nothing about a row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache, partial
+from typing import Any
+
+from inlay.format.entry import ColumnStats
+from inlay.format.predicate import (
+    And,
+    Comparison,
+    In,
+    Like,
+    Or,
+    Predicate,
+    field_ids,
+    walk,
+)
+from inlay.format.schema import Primitive, Value
+from inlay.plan.pruning.literals import condition_on, plainly, texts_of
+from inlay.plan.pruning.prune import may_match
+from inlay.plan.pruning.readings import spelled_out
+
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])(?:(?<!\d)[-+])?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
+_INSIDE = re.compile(r"[A-Za-z0-9_]|\.\d")
+_MOMENT = re.compile(
+    r"(?<!\d)(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)\s?(Z|[-+]\d\d:?\d\d)?)?(?!\d)"
+)
+_CLOCK = re.compile(r"(?<!\d)(?<!\d:)\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?![\d:])")
+_DIGITS = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{2}(?:-?[0-9a-fA-F]{2})*(?![0-9A-Za-z])")
+_WORD = re.compile(r"[^\s\"'`,;:=/&?|<>(){}\[\]\\]+")
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EPOCH = datetime(1970, 1, 1)
+# Longer numbers are no values of a column, and Python takes long to read them.
+_MAX_DIGITS = 400
+# Files of one writer have the same few pairs.
+_REMEMBERED = 64
+
+# The smallest and the largest value that a piece of text may stand for: a date is a day of moments.
+_Span = tuple[Value, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """`columns` are the field ids, each with the type and the condition on it."""
+
+    columns: tuple[tuple[int, Primitive, Predicate], ...] = ()
+
+    @staticmethod
+    def of(predicate: Predicate) -> Mentions:
+        """
+        >>> from inlay.format.predicate import Literal
+        >>> ada, old = Like(1, "ada@%"), Comparison(2, ">", Literal(Primitive("int32"), 99))
+        >>> [field_id for field_id, _, _ in Mentions.of(And((ada, old))).columns]
+        [2]
+        """
+        return Mentions(tuple(_open_columns(plainly(predicate))))
+
+    def __bool__(self) -> bool:
+        return bool(self.columns)
+
+    def may_select(self, text: bytes) -> bool:
+        return bool(self.columns and text) and _may_select(self, text)
+
+
+@lru_cache(_REMEMBERED)
+def _may_select(asked: Mentions, text: bytes) -> bool:
+    forms = [form.decode("utf-8", "replace") for form in dict.fromkeys(_forms(text))]
+    return any(
+        may_match(condition, {field_id: ColumnStats(low, high, null_count=0, has_nan=False)}, 1)
+        for field_id, kind, condition in asked.columns
+        for low, high in dict.fromkeys(span for form in forms for span in _spans(kind, form))
+    )
+
+
+def _forms(text: bytes) -> Iterator[bytes]:
+    yield from spelled_out(text)
+    for decoded in (partial(b64decode, validate=True), bytes.fromhex):
+        with suppress(ValueError):
+            said = decoded(text.decode("ascii").strip().replace("-", "+").replace("_", "/"))
+            said.decode("utf-8")
+            yield said
+
+
+def _open_columns(predicate: Predicate) -> Iterator[tuple[int, Primitive, Predicate]]:
+    for field_id in sorted(field_ids(predicate)):
+        condition = condition_on(predicate, field_id)
+        if condition is not None and not _is_listed(condition):
+            kind = next(_kinds(condition), None)
+            if kind is not None:
+                yield field_id, kind, condition
+
+
+def _is_listed(condition: Predicate) -> bool:
+    """Whether every value that the condition allows has one of `texts_of`."""
+    match condition:
+        case And(parts):
+            return any(map(_is_listed, parts))
+        case Or(parts):
+            return all(map(_is_listed, parts))
+        case Like() | Comparison(_, "="):
+            return bool(texts_of(condition))
+        case In(field_id, kind, values):
+            return all(texts_of(In(field_id, kind, (value,))) for value in values)
+    return False
+
+
+def _kinds(condition: Predicate) -> Iterator[Primitive]:
+    for node in walk(condition):
+        match node:
+            case Comparison(_, _, literal):
+                yield literal.type
+            case In(_, kind, _):
+                yield kind
+            case Like():
+                yield Primitive("string")
+
+
+# -- what a text may stand for --------------------------------------------------------------------
+
+
+def _spans(kind: Primitive, text: str) -> Iterator[_Span]:
+    match kind.name:
+        case "string":
+            for word in _words(text):
+                yield word, word
+        case "date":
+            for day, _, _ in _MOMENT.findall(text):
+                with suppress(ValueError):
+                    days = date.fromisoformat(day).toordinal() - _EPOCH.toordinal()
+                    yield days, days
+        case "timestamp" | "timestamptz":
+            yield from _moments(kind, text)
+        case "time":
+            for clock in _CLOCK.findall(text):
+                with suppress(ValueError):
+                    yield _units(kind, timedelta(0), clock)
+        case "binary" | "fixed":
+            for digits in _DIGITS.findall(text):
+                with suppress(ValueError):
+                    raw = bytes.fromhex(digits.replace("-", ""))
+                    yield raw, raw
+            for word in _words(text):
+                raw = word.encode("utf-8", "surrogatepass")
+                yield raw, raw
+        case "bool":
+            return
+        case _:
+            for number in _numbers(text):
+                value = _as(kind, number)
+                if value is not None:
+                    yield value, value
+
+
+def _words(text: str) -> Iterator[str]:
+    yield text
+    yield from _WORD.findall(text)
+    if text.lstrip()[:1] in ('"', "[", "{"):
+        with suppress(ValueError, RecursionError):
+            yield from _texts(json.loads(text))
+
+
+def _texts(node: Any) -> Iterator[str]:
+    match node:
+        case str():
+            yield node
+        case list():
+            for item in node:
+                yield from _texts(item)
+        case dict():
+            for key, item in node.items():
+                yield key
+                yield from _texts(item)
+
+
+def _numbers(text: str) -> Iterator[Decimal]:
+    for found in _NUMBER.finditer(text):
+        if len(found[0]) <= _MAX_DIGITS and not _INSIDE.match(text, found.end()):
+            yield Decimal(found[0])
+            if found[0][0] == "-":
+                yield Decimal(found[0][1:])  # a hyphen before a number: `5-9`
+
+
+def _as(kind: Primitive, number: Decimal) -> Value | None:
+    if kind.is_float:
+        return float(number)
+    if not kind.is_integer:
+        return number
+    # An exponent may stand for more digits than there is memory for.
+    return int(number) if number.adjusted() < 20 and number == int(number) else None
+
+
+def _moments(kind: Primitive, text: str) -> Iterator[_Span]:
+    for day, clock, zone in _MOMENT.findall(text):
+        with suppress(ValueError, OverflowError):
+            since = datetime.fromisoformat(day) - _EPOCH
+            if kind.name == "timestamptz" and zone not in ("", "Z"):
+                shift = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+                since += -shift if zone[0] == "+" else shift
+            yield _units(kind, since, clock)
+
+
+def _units(kind: Primitive, since: timedelta, clock: str) -> _Span:
+    """The first and the last moment, in the column's unit, that a day and a time of it stand for."""
+    per = _PER_SECOND[kind.unit]
+    seconds = since.days * 86_400 + since.seconds
+    if not clock:
+        return seconds * per, (seconds + 86_400) * per - 1
+    whole, _, fraction = clock.partition(".")
+    hours, minutes, *rest = map(int, whole.split(":"))
+    if hours > 23 or minutes > 59 or (rest and rest[0] > 59):
+        raise ValueError(clock)
+    start = (seconds + hours * 3600 + minutes * 60 + (rest[0] if rest else 0)) * 10**9
+    start += int(fraction.ljust(9, "0")) if fraction else 0
+    length = 10 ** (9 - len(fraction)) if fraction else 10**9 if rest else 60 * 10**9
+    return start * per // 10**9, (start + length - 1) * per // 10**9
