@@ -204,10 +204,13 @@ def _judge(
             open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
         )
         texts, mentions = texts_of(predicate), Mentions.of(predicate)
-        said = [text for *_, text in said_of_object(objects.source(location.uri))]
+        outside, unread = said_of_object(objects.source(location.uri))
+        said = [text for *_, text in outside]
         if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
             return _NAMES
-        unsure = searched.residues or searched.perhaps or any(map(mentions.may_select, said))
+        unsure = (
+            searched.residues or searched.perhaps or unread or any(map(mentions.may_select, said))
+        )
         return _PERHAPS if unsure else None
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
