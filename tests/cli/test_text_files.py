@@ -329,6 +329,31 @@ def test_text_in_another_encoding() -> None:
     assert rows(path, TEXT, delimiter=";", encoding="latin-1")[0]["name"] == "Zoë"
     with pytest.raises(UnreadableFile, match="encoding"):
         rows(path, TEXT, delimiter=";")
+    path = written("b.csv", "id;name;note\n1;5 €, netto;x\n".encode("cp1252"))
+    with pytest.raises(UnreadableFile, match="--delimiter ';'"):
+        rows(path, TEXT)
+    with pytest.raises(UnreadableFile, match="--encoding cp1252"):
+        rows(path, TEXT, delimiter=";")
+    assert rows(path, TEXT, delimiter=";", encoding="cp1252")[0]["name"] == "5 €, netto"
+
+
+@given(
+    st.lists(
+        st.from_regex(r"[+-]?[0-9]{1,12}", fullmatch=True) | st.just(""), min_size=1, max_size=4
+    )
+)
+@example(["+41791234567", "0791234567"])
+@example(["-0", "1"])
+@settings(deadline=None)
+def test_whole_numbers_are_inferred_only_where_they_are_written_the_same(texts: list[str]) -> None:
+    path = written("a.csv", "id,x\n" + "".join(f"{n},{text}\n" for n, text in enumerate(texts)))
+    schema = read_schema(path).schema
+    found = [row["x"] for row in rows(path, schema)]
+    if pa.types.is_floating(schema.field("x").type):  # only to keep the sign of a zero
+        assert "-0" in texts
+        assert found == [float(text) if text else None for text in texts]
+    else:
+        assert [None if x is None else str(x) for x in found] == [text or None for text in texts]
 
 
 def test_another_delimiter_is_told() -> None:

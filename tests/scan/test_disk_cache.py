@@ -183,6 +183,16 @@ def test_no_table_that_promises_erasure_is_kept(folder):
     assert kept_files(folder) == []
 
 
+def test_nor_are_versions_from_before_the_promise(folder):
+    table = made()
+    before = table.version
+    table.set_properties(erasure__promised="yes")
+    for opened in (as_new(table), inlay.open(table.uri, version=before)):
+        for read in READS.values():
+            read(opened)
+    assert kept_files(folder) == []
+
+
 def test_adopted_files_are_not_kept(folder):
     bucket = uuid.uuid4().hex
     store, _ = open_store(f"memory://{bucket}/t")

@@ -37,6 +37,11 @@ def test_a_seed_replays_exactly():
     assert first.trace
 
 
+def test_a_swap_that_comes_twice_may_bring_the_pointer_back_from_where_an_operator_put_it():
+    """The copy of a swap finds its base again: the pointer is then no longer behind its archives."""
+    assert run_schedule(77_310_900).violation is None
+
+
 @pytest.mark.parametrize("name", sorted(set(MUTATIONS) - set(RARE)))
 def test_a_broken_rule_is_caught(name):
     assert caught(name) is not None, f"no schedule shows that {name} is wrong"

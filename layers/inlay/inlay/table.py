@@ -458,6 +458,7 @@ class Table:
             order_by=order_by,
             limit=limit,
             pinned=pinned,
+            newest=self._loaded.pointer,
         )
 
     def to_dataset(self) -> TableDataset:
@@ -483,7 +484,7 @@ class Table:
 
     def _scan_of(self, **options: Any) -> Scan:
         state = self._loaded.state if self._at is None else State(self._at)
-        return Scan(self._ctx, state, **options)
+        return Scan(self._ctx, state, **options, newest=self._loaded.pointer)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)

@@ -185,6 +185,10 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
     return Inferred(pa.schema(columns), rows, rows < INFER_ROWS)
 
 
+# latin-1 reads any bytes, and Excel's euro sign as a control character.
+_ENCODING = "Name its encoding: --encoding cp1252 for what Excel writes, latin-1 for older text"
+
+
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
     try:
@@ -206,12 +210,12 @@ def _reading(path: str) -> Iterator[None]:
     except UnicodeError as error:
         raise UnreadableFile(
             f"cannot read {path} as text: it is in another encoding",
-            next_step="Name its encoding: --encoding latin-1",
+            next_step=_ENCODING,
         ) from error
     except (OSError, pa.ArrowException) as error:
         step = "Check that the file is what its name says"
         if "UTF8" in str(error) or "UTF-8" in str(error):
-            step = "Name its encoding: --encoding latin-1"
+            step = _ENCODING
         why = _said(error) if isinstance(error, OSError) else words_of(error)
         raise UnreadableFile(f"cannot read {path}: {why}", next_step=step) from error
 

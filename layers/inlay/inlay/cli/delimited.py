@@ -153,7 +153,8 @@ class CsvFile:
 
     def _uneven(self) -> tuple[int, int, list[str]] | None:
         """(line, number of fields, fields of the first line) of the first record of another length."""
-        with io.TextIOWrapper(self._utf8(), encoding="utf-8-sig", newline="") as source:
+        utf8 = self._utf8()
+        with io.TextIOWrapper(utf8, encoding="utf-8-sig", errors="replace", newline="") as source:
             rows = lines.reader(source, delimiter=self._delimiter)
             try:
                 first = next(rows, [])

@@ -5,7 +5,7 @@ but fractions, and what has an exponent, to the nearest number of a float or dou
 `inlay.cli.values` writes is read back as the same value: dates and times in ISO form, decimals in full,
 binary in hex, NaN and infinities by name, maps as lists of pairs. A time without a zone is UTC where the
 column is an instant. What is inferred is the narrowest of bool, int64, double, date, time and timestamp
-that takes every value; digits that a number would lose (00123, more than 64 bits) stay text.
+that takes every value; what a number would lose (00123, +41 of a phone's, more than 64 bits) stays text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from inlay.parquet.arrow.types import is_list
 _ZEROS = r"(\.[0-9]*?)0+([Zz]|[+-][0-9:]+)?$"
 _POINT = r"\.([Zz]|[+-][0-9:]+)?$"
 _ZONE = r"[0-9]([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)$"
-_INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
+_INTEGER = r"^(0|-?[1-9][0-9]*)$"
+_PLUS = r"^\+[0-9]*$"
 _NUMBER = (
     r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:nan|inf|infinity)$"
 )
@@ -356,6 +357,8 @@ def type_of_texts(values: pa.ChunkedArray) -> pa.DataType:
         return pa.bool_()
     if _all(pc.match_substring_regex(texts, _INTEGER)):
         return pa.int64() if _takes(texts, pa.int64()) else pa.string()
+    if pc.any(pc.match_substring_regex(texts, _PLUS)).as_py():
+        return pa.string()
     if _all(pc.match_substring_regex(texts, _NUMBER)):
         return pa.float64() if _takes(texts, pa.float64()) else pa.string()
     return _temporal_type(texts)

@@ -535,9 +535,7 @@ def register(app: typer.Typer) -> None:
         app,
         append,
         Example("append ./people monday.csv tuesday.parquet", "two files in one commit"),
-        Example(
-            "append ./people export.csv.gz --delimiter ';' --null NA --encoding latin-1", "CSV"
-        ),
+        Example("append ./people export.csv.gz --delimiter ';' --null NA --encoding cp1252", "CSV"),
         Example("append ./people - --format jsonl < people.jsonl", "rows from another program"),
         Example(
             "append ./people day.parquet --request-id 2026-01-31",

@@ -142,14 +142,14 @@ class Auditor:
         versions = {s.commit.id: s.version for s in self.snapshots.values()}
         told = {request: versions[c] for request, c in self.told.items() if c in versions}
         self.model.go_on_from(then.model, told)
+        after = self.ctx.key(keys.archive_key(self.newest + 1))
+        self._is_behind = isinstance(self.ctx.store.get(after), Got)
 
     def moved(self, commit_id: str | None) -> None:
         """An operator has put the pointer of this commit back, or has deleted it."""
         self._deeds += 1
         if commit_id is not None:
             self.rewind(commit_id)
-            after = self.ctx.key(keys.archive_key(self.newest + 1))
-            self._is_behind = isinstance(self.ctx.store.get(after), Got)
 
     def _check_not_behind(self, snapshot: Snapshot) -> None:
         """Who has archived its base after the last deed could see that the pointer went back."""

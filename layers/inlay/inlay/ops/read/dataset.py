@@ -1,7 +1,9 @@
 """A table as a pyarrow Dataset, so that only what a query needs is read.
 
 Promise: the rows are those of a scan, deletes applied. For code that uses columns, a filter and batches
-(DuckDB, Ibis); filters keep pyarrow's meaning, and DuckDB passes only those that mean the same to both.
+(DuckDB, DataFusion, Ibis); filters keep pyarrow's meaning, and DuckDB passes only those that mean the same
+to both. Code that reads a dataset past its methods, in Arrow's C++ (`Scanner.from_dataset`, a union, the
+right side of a join), gets an error that says so.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.fs as fs
 
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.ops.read.scan import Scan
@@ -19,13 +22,34 @@ from inlay.ops.read.scan import Scan
 MakeScan = Callable[..., Scan]
 
 
-class TableDataset(ds.Dataset):  # type: ignore[misc]
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise InvalidRequest(
+        "a table cannot be read by Arrow's C++ datasets: its files contain deleted rows",
+        next_step="Read it by to_table(), to_batches() or scanner() of t.to_dataset()",
+    )
+
+
+# A file system on which nothing can be read.
+_NoFiles = type(
+    "_NoFiles",
+    (fs.FileSystemHandler,),
+    dict.fromkeys(fs.FileSystemHandler.__abstractmethods__, _refuse)
+    | {"get_type_name": lambda _: "inlay", "normalize_path": lambda _, path: path},
+)
+
+
+class TableDataset(ds.UnionDataset):  # type: ignore[misc]
     """A snapshot as a pyarrow Dataset. `make_scan` takes `columns`, `where`, `limit` and `eager`."""
 
-    # The base class's own state is never created: every method that reads is overridden here.
     def __init__(self, make_scan: MakeScan) -> None:
         self._make_scan = make_scan
         self._schema = make_scan().schema
+        # What C++ sees of it. Without a state of its own it would follow a null pointer.
+        files, kind = fs.PyFileSystem(_NoFiles()), ds.IpcFileFormat()
+        nothing = [kind.make_fragment("table", filesystem=files)]
+        super().__init__(
+            self._schema, [ds.FileSystemDataset(nothing, self._schema, kind, filesystem=files)]
+        )
 
     def __reduce__(self) -> Any:
         return TableDataset, (self._make_scan,)
@@ -38,22 +62,37 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
     def partition_expression(self) -> pc.Expression:
         return pc.scalar(True)
 
+    @property
+    def children(self) -> list[ds.Dataset]:
+        return []
+
     def scanner(
+        self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
+    ) -> Any:
+        """A `TableScanner`; given `use_threads`, Arrow's own scanner over the same rows, which reads once
+        and ahead: `pyarrow.dataset.write_dataset` calls it so and hands the result to C++."""
+        scanner = self._read(columns, filter)
+        return ds.Scanner.from_batches(scanner) if "use_threads" in options else scanner
+
+    def _read(
         self, columns: Any = None, filter: pc.Expression | None = None, **_: Any
     ) -> TableScanner:
         return TableScanner(self, columns, filter)
 
-    def to_table(self, **options: Any) -> pa.Table:
-        return self.scanner(**options).to_table()
+    def to_table(self, *given: Any, **options: Any) -> pa.Table:
+        return self._read(*given, **options).to_table()
 
-    def to_batches(self, **options: Any) -> Iterator[pa.RecordBatch]:
-        return self.scanner(**options).to_batches()
+    def to_batches(self, *given: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        return self._read(*given, **options).to_batches()
 
-    def head(self, num_rows: int, **options: Any) -> pa.Table:
-        return self.scanner(**options).head(num_rows)
+    def head(self, num_rows: int, *given: Any, **options: Any) -> pa.Table:
+        return self._read(*given, **options).head(num_rows)
+
+    def take(self, indices: Any, *given: Any, **options: Any) -> pa.Table:
+        return self._read(*given, **options).take(indices)
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
-        return self.scanner(filter=filter).count_rows()
+        return self._read(filter=filter).count_rows()
 
     def filter(self, expression: pc.Expression) -> TableDataset:
         make = self._make_scan
@@ -64,25 +103,69 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
 
         return TableDataset(filtered)
 
-    def get_fragments(self, filter: Any = None) -> Iterator[Any]:
-        raise _not_of_files("fragments")
+    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
+        return ds.InMemoryDataset(self.to_table().sort_by(sorting, **options))
+
+    def join(self, right_dataset: Any, *given: Any, **options: Any) -> ds.InMemoryDataset:
+        right = _in_memory(right_dataset)
+        return ds.InMemoryDataset(self.to_table().join(right, *given, **options))
+
+    def join_asof(self, right_dataset: Any, *given: Any, **options: Any) -> ds.InMemoryDataset:
+        right = _in_memory(right_dataset)
+        return ds.InMemoryDataset(self.to_table().join_asof(right, *given, **options))
+
+    def get_fragments(self, filter: Any = None) -> Iterator[TableFragment]:
+        """One, the whole table: a file by itself contains deleted rows."""
+        yield TableFragment(self)
 
     def replace_schema(self, schema: pa.Schema) -> TableDataset:
-        raise _not_of_files("another schema")
+        if schema == self._schema:
+            return self
+        raise InvalidRequest(
+            "a table's dataset has no other schema than the table's",
+            next_step="Cast what is read: to_table().cast(schema)",
+        )
 
     def __repr__(self) -> str:
         return f"<TableDataset of {self._make_scan()!r}>"
 
 
-def _not_of_files(what: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"a table's dataset has no {what}: its files contain deleted rows",
-        next_step="Read it by scanner(), to_batches() or to_table()",
-    )
+def _in_memory(side: Any) -> Any:
+    return side.to_table() if isinstance(side, ds.Dataset) else side
 
 
-class TableScanner(ds.Scanner):  # type: ignore[misc]
-    """One read of a `TableDataset`."""
+class TableFragment:
+    """The rows of a `TableDataset`, for engines that read a dataset by its fragments (DataFusion)."""
+
+    def __init__(self, dataset: TableDataset) -> None:
+        self._dataset = dataset
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        return self._dataset.partition_expression
+
+    def scanner(self, schema: pa.Schema | None = None, **options: Any) -> TableScanner:
+        dataset = self._dataset if schema is None else self._dataset.replace_schema(schema)
+        return dataset._read(**options)
+
+    def to_batches(
+        self, schema: pa.Schema | None = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        return self.scanner(schema, **options).to_batches()
+
+    def to_table(self, schema: pa.Schema | None = None, **options: Any) -> pa.Table:
+        return self.scanner(schema, **options).to_table()
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
+        return self._dataset.count_rows(filter)
+
+
+class TableScanner:
+    """One read of a `TableDataset`, with the methods of pyarrow's Scanner."""
 
     def __init__(self, dataset: TableDataset, columns: Any, filter: pc.Expression | None) -> None:
         if isinstance(columns, dict):
@@ -125,6 +208,12 @@ class TableScanner(ds.Scanner):  # type: ignore[misc]
 
     def to_table(self) -> pa.Table:
         return pa.Table.from_batches(list(self.to_batches()), schema=self.projected_schema)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def take(self, indices: Any) -> pa.Table:
+        return self.to_table().take(indices)
 
     def head(self, num_rows: int) -> pa.Table:
         return self._scan(limit=num_rows).to_arrow().select(self._names)

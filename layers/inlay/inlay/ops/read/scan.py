@@ -22,7 +22,7 @@ from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.format.snapshot import Segment
+from inlay.format.snapshot import Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.disk_cache import disk_cache
 from inlay.ops.metadata.load import load_segments
@@ -97,7 +97,8 @@ class Scan(ArrowStream):
     `columns` are names (None: all of the table's), or paths of fields of structs (`address.zip`, which
     is then the column's name), with `_file` and `_pos` for the place of a row.
     `where` is SQL text, a bound predicate or a pyarrow expression. `order_by` (see `ops.read.top_n`) gives
-    the first `limit` rows of an order instead of the scan's own. Raises InvalidRequest for a column
+    the first `limit` rows of an order instead of the scan's own. `newest`: the table as it is now, where
+    the snapshot is of the past. Raises InvalidRequest for a column
     the table does not have and InvalidPredicate for a filter that does not fit.
     """
 
@@ -113,6 +114,7 @@ class Scan(ArrowStream):
         read_ahead_bytes: int = READ_AHEAD_BYTES,
         eager: bool = True,
         pinned: Pinned | None = None,
+        newest: Snapshot | None = None,
     ) -> None:
         if limit is not None and not isinstance(limit, int):
             raise InvalidRequest(f"a limit is a whole number, not {str(limit)[:50]!r}")
@@ -139,6 +141,7 @@ class Scan(ArrowStream):
         self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
         self._plan: ScanPlan | None = None
         self._pinned = pinned
+        self._newest = newest
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._pinned is None:
@@ -347,7 +350,8 @@ class Scan(ArrowStream):
     def _objects(self) -> Objects:
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:
         not of a table whose rows will have to be erased, nor of one that is on a disk itself."""
-        promised = Properties(self._state.snapshot.properties).text("erasure.promised") == "yes"
+        newest = self._newest or self._state.snapshot
+        promised = Properties(newest.properties).text("erasure.promised") == "yes"
         found = self._ctx.objects
         return (
             found if promised or found.store.scheme == "file" else replace(found, disk=disk_cache())
@@ -386,7 +390,7 @@ class Scan(ArrowStream):
 def _of_pinned(pinned: Pinned, asked: dict[str, Any]) -> Scan:
     loaded, at = pinned.load()
     state = loaded.state if at is None else State(at)
-    return Scan(pinned.context, state, **asked, pinned=pinned)
+    return Scan(pinned.context, state, **asked, pinned=pinned, newest=loaded.pointer)
 
 
 @dataclass(frozen=True, slots=True)
