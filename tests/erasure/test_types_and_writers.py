@@ -276,7 +276,7 @@ def ingest_next(case: Case, people: People) -> None:
 def finish(case: Case, people: People) -> None:
     """Calls what the schedules call, until the erasure has ended; some of the processes die."""
     rng = case.rng
-    for _ in range(40):
+    for _ in range(80):  # some wait for what has landed
         if rng.random() < 0.3:
             change(case, people, with_her=False)
         if case.pending and rng.random() < 0.2:

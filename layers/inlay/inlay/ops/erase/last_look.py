@@ -33,8 +33,6 @@ from inlay.ops.erase.kept import (
     shown_name,
 )
 from inlay.ops.metadata.load import LoadedTable
-from inlay.parquet.footer.fields import File, KeyValue
-from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
@@ -222,11 +220,8 @@ def _search_file(
             bytes=searched.bytes + fetched,
         )
         if entry.is_foreign:
-            footer = opened.decoded()
-            pairs = map(unpack, footer.tree.get(File.KEY_VALUES, ()))
             texts = look.texts
-            said = [p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs]
-            names = tuple(pair_name(name, texts) for name in said)
+            names = tuple(pair_name(name, texts) for name in searched.key_values)
             said_outside, unread = said_of_object(
                 ctx.objects.source(entry.key, entry.size, entry.etag)
             )
