@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.spark.source import InlayDataSource
 
 from .conftest import load, sorted_rows
 
@@ -135,11 +136,19 @@ def test_a_job_that_fails_leaves_the_table_as_it_was(spark: Any, new_table: NewT
     assert load(spark, table).count() == 0
 
 
-def test_a_request_id_makes_a_repeated_job_do_nothing(spark: Any, new_table: NewTable) -> None:
+def test_a_request_id_makes_a_repeated_job_do_nothing(
+    spark: Any, new_table: NewTable, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = new_table(SCHEMA)
     append(halves(spark, 0, 10), table, requestId="load of 2026-01-31")
     files = data_files(table)
     append(halves(spark, 0, 10), table, requestId="load of 2026-01-31")
+    # What Spark asks of the source, in a process of its own whose standard error is the driver's.
+    options = {"path": table.uri, "requestId": "load of 2026-01-31"}
+    InlayDataSource(options).writer(halves(spark, 0, 10).schema, False)
+    assert "nothing is written: version 2" in capsys.readouterr().err
+    InlayDataSource({**options, "requestId": "another"}).writer(halves(spark, 0, 1).schema, False)
+    assert capsys.readouterr().err == ""
     assert ids(table) == list(range(10))
     assert data_files(table) == files
     append(halves(spark, 0, 10), table)

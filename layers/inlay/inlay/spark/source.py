@@ -11,6 +11,7 @@ evaluated. Options are in `inlay.spark.options`; docs/SPARK.md documents them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,15 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         from inlay.spark.options import write_options
         from inlay.spark.writer import InlayWriter, plan_write
 
-        _, job = plan_write(write_options(self.options), schema, overwrite=overwrite)
+        asked = write_options(self.options)
+        _, job = plan_write(asked, schema, overwrite=overwrite)
+        if job.done is not None:
+            # `save` returns nothing: standard error of this process is the driver's.
+            print(
+                f"inlay: nothing is written: version {job.done} of {asked.uri} has the request "
+                f"{asked.request_id!r}",
+                file=sys.stderr,
+            )
         return InlayWriter(job)
 
     def streamReader(  # noqa: N802
