@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,3 +70,45 @@ def test_the_module_installs_the_completion_of_the_command(home: Path) -> None:
     shown = in_bash(home, f"{sys.executable} -m inlay --show-completion")
     assert shown == in_bash(home, "inlay --show-completion")
     assert "complete" in shown
+
+
+def test_zsh_completes_from_the_first_tab(tmp_path: Path) -> None:
+    if shutil.which("zsh") is None:
+        pytest.skip("there is no zsh")
+    run(tmp_path, "zsh", "-c", "inlay --install-completion; true")
+    env = {"HOME": str(tmp_path), "PATH": f"{BIN}:{os.defpath}", "LC_ALL": "C.UTF-8"}
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvpe("zsh", ["zsh", "-i"], env | {"TERM": "dumb", "PS1": "ready> "})
+    try:
+        assert "ready> " in shown(terminal, "ready> ")
+        os.write(terminal, b"inlay comp\t")
+        assert "compact" in shown(terminal, "compact")
+        os.write(terminal, b"\x15inlay scan --wh\t")
+        assert "--where" in shown(terminal, "--where")
+    finally:
+        os.close(terminal)
+        os.waitpid(child, 0)
+
+
+def shown(terminal: int, wanted: str) -> str:
+    """What a terminal shows until it shows `wanted`; less where that does not come."""
+    found, ends = "", time.monotonic() + 60
+    while wanted not in found and time.monotonic() < ends:
+        if select.select([terminal], [], [], 1)[0]:
+            found += os.read(terminal, 65536).decode(errors="replace")
+    return found
+
+
+def test_fish_completes(tmp_path: Path) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("there is no fish")
+    (tmp_path / "data.csv").touch()
+    run(tmp_path, "fish", "-c", "inlay --install-completion; true")
+    for line, wanted in (
+        ("inlay comp", "compact"),
+        ("inlay scan --wh", "--where"),
+        (f"inlay append t {tmp_path}/da", f"{tmp_path}/data.csv"),
+    ):
+        offered = run(tmp_path, "fish", "-c", f"complete -C '{line}'")
+        assert [each.split("\t")[0] for each in offered.splitlines()] == [wanted]

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import random
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -20,8 +21,8 @@ from inlay.format.schema import Primitive
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.parquet.arrow.evaluate import selected
 from inlay.parquet.arrow.types import arrow_primitive, to_arrow_scalar
-from inlay.plan.pruning.mentions import Mentions
-from inlay.storage.base import Location
+from inlay.plan.pruning.mentions import MAX_TEXT_BYTES, Mentions
+from inlay.storage.base import Head, Location
 
 from .people import SCHEMA, WHO, People, ids_with, rows
 from .test_gaps import with_gap
@@ -242,6 +243,11 @@ def test_what_a_condition_selects_is_seen_in_text(kind: str) -> None:
     "text",
     [
         "2.2.3",
+        "aa-" * 80_000 + "g",
+        "1" * 250_000,
+        "[" * 250_000,
+        "1e" * 100_000,
+        "12:" * 80_000,
         "v4711",
         "0x12ab",
         "a_12",
@@ -255,5 +261,29 @@ def test_what_a_condition_selects_is_seen_in_text(kind: str) -> None:
 )
 def test_what_is_no_number_is_none(text: str) -> None:
     asked = Mentions.of(of(1, "=", 12, LONG))
-    assert not asked.may_select(text.encode()) or text == "12:30"
+    assert not asked.may_select(text.encode()) or "12:" in text
+    assert not Mentions.of(of(1, "=", b"\xab", Primitive("binary"))).may_select(text.encode())
+    assert asked.may_select(b"x" * (MAX_TEXT_BYTES + 1))
     assert not Mentions.of(of(1, "<", 0, Primitive("date"))).may_select(text.encode())
+
+
+def test_tags_that_may_not_be_read_are_counted(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On S3 that takes a permission of its own. Of an adopted file, and of one that was not ingested."""
+    land(people, "a.parquet", {}, *range(20, 29), adopt=True)
+    sink = io.BytesIO()
+    pq.write_table(rows([30]), sink)
+    people.store.put("ingest/people/b.parquet", sink.getvalue())
+    real = people.store.head
+
+    def head(key: str, **pins: Any) -> Any:
+        found = real(key, **pins)
+        is_theirs = isinstance(found, Head) and "tables/" not in key
+        return replace(found, info=replace(found.info, unread_tags=True)) if is_theirs else found
+
+    monkeypatch.setattr(people.store, "head", head)
+    people.time.sleep(1)
+    people.erase(of(2, "=", "zz-somebody"))
+    assert people.finish().receipts
+    assert perhaps(people) == [["landed object", "", 1], ["unread tags", "", 1]]

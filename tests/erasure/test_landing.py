@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -169,6 +170,49 @@ def test_unfinished_uploads_from_before_are_aborted(people: People) -> None:
     people.erase()
     assert people.finish().receipts
     assert people.found() == []
+
+
+@pytest.mark.parametrize("when", ["while it is listed", "before it is aborted"])
+def test_an_upload_that_ends_in_that_moment_is_waited_for(
+    people: People, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The object is dated by the beginning of its upload: it is from before the erasure, and holds rows."""
+    people.append(*ids_with(WHO))
+    body = people.store.get(people.land("x.parquet", *ids_with(WHO, start=20)).key).body
+    people.store.delete(["ingest/people/x.parquet"])
+    slow = "ingest/people/slow.parquet"
+    upload = people.store.create_multipart(slow)
+    part = people.store.upload_part(slow, upload, 1, body)
+    people.erase()
+    people.advance()
+
+    def complete(prefix: str) -> None:
+        if people.store._bucket.uploads and prefix.startswith("ingest/"):
+            people.store.complete_multipart(slow, upload, [part])
+
+    if when == "before it is aborted":
+        abort = people.store.abort_multipart
+
+        def late(key: str, upload_id: str) -> None:
+            complete(key)
+            abort(key, upload_id)
+
+        monkeypatch.setattr(people.store, "abort_multipart", late)
+    else:
+        list_versions = people.store.list_versions
+
+        def listed(prefix: str) -> Any:
+            found = list(list_versions(prefix))
+            complete(prefix)
+            return iter(found)
+
+        monkeypatch.setattr(people.store, "list_versions", listed)
+    assert people.finish().receipts == ()
+    monkeypatch.undo()
+    people.ingest(Location("memory", "b", slow))
+    assert people.finish().receipts
+    assert people.found() == []
+    assert people.ids() == [*range(10), *range(20, 30)]
 
 
 def test_an_overwritten_content_comes_in_by_its_event_before_it_goes() -> None:

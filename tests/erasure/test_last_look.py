@@ -13,9 +13,13 @@ import pytest
 
 import inlay.ops.erase.finish as sweep
 import inlay.ops.maintain.rewrite_file as rewriting
+import inlay.plan.surgery.strategy as strategy
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.refs.refs import branch
 from inlay.ops.write.append import append
+from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta
+from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.thrift import STRUCT, Items
 from inlay.storage.base import Location
 from inlay.storage.metered import MeteredStore
 
@@ -153,6 +157,31 @@ def test_key_values_of_other_writers_that_stay_are_named(people: People) -> None
     assert people.finish().receipts
     names = receipt(people)["look"]["key_values"]
     assert (names["pandas"], names["PANDAS_ATTRS"]) == (1, 1)
+
+
+def test_key_values_of_column_chunks_that_stay_are_named_too(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file counts once, however many chunks have the pair; one that names her goes."""
+    monkeypatch.setattr(strategy, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(strategy, "rewrite_cost", lambda *_: strategy.Cost(10_000))
+    sink = io.BytesIO()
+    pq.write_table(rows(list(range(20, 29))), sink, row_group_size=3)
+    body = sink.getvalue()
+    footer = decode_footer(body, file_size=len(body))
+    for at, group in enumerate(footer.tree[File.GROUPS]):
+        said = [(b"unit", b"EUR"), *([(b"owner", NAME.encode())] if at == 1 else [])]
+        pairs = [{KeyValue.KEY: key, KeyValue.VALUE: value} for key, value in said]
+        for chunk in group[Group.COLUMNS]:
+            chunk[Chunk.META][Meta.KEY_VALUES] = Items(STRUCT, pairs)
+    encoded = footer.encode()
+    body = body[: footer.start] + encoded + trailer(len(encoded))
+    people.ingest(land(people, "a.parquet", body))
+    people.erase(is_named())
+    assert people.finish().receipts
+    look = receipt(people)["look"]
+    assert (look["key_values"], look["kept"]) == ({"ARROW:schema": 1, "unit": 1}, [])
+    assert people.found(Secret(NAME)) == []
 
 
 def test_what_this_library_writes_names_nothing_but_its_rows(people: People) -> None:

@@ -126,6 +126,8 @@ class Case:
     next_id: int = 0
     ids: list[int] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+    # Landed and not ingested yet: keys, with the ids of rows that stay.
+    pending: list[tuple[str, list[int]]] = field(default_factory=list)
 
     @property
     def schema(self) -> pa.Schema:
@@ -245,6 +247,11 @@ def change(case: Case, people: People, *, with_her: bool) -> None:
             key = f"{'else' if adopt else 'ingest/people'}/{case.next_id}.parquet"
             rows = case.rows(with_her=rng.random() < 0.6)
             people.store.put(key, rng.choice(WRITERS)(case, rows))
+            if not adopt and rng.random() < 0.4:
+                landed = [i for i in rows["id"].to_pylist() if i in case.ids]
+                case.ids = [i for i in case.ids if i not in landed]
+                case.pending.append((key, landed))
+                return
             done = people.ingest(Location("memory", "b", key), adopt=adopt)
             assert done.write.committed, done.outcomes
             case.outside += [key] if adopt else []
@@ -257,12 +264,23 @@ def change(case: Case, people: People, *, with_her: bool) -> None:
             table.compact()
 
 
+def ingest_next(case: Case, people: People) -> None:
+    """Its event comes, at whatever step of the erasure."""
+    people.time.sleep(2)
+    key, landed = case.pending.pop()
+    done = people.ingest(Location("memory", "b", key))
+    assert done.write.committed, done.outcomes
+    case.ids += landed
+
+
 def finish(case: Case, people: People) -> None:
     """Calls what the schedules call, until the erasure has ended; some of the processes die."""
     rng = case.rng
-    for _ in range(40):
+    for _ in range(80):  # some wait for what has landed
         if rng.random() < 0.3:
             change(case, people, with_her=False)
+        if case.pending and rng.random() < 0.2:
+            ingest_next(case, people)
         at = rng.randrange(1, 120)
 
         def plan(sent: Sent, at: int = at) -> Fate:
@@ -317,6 +335,8 @@ def erase_and_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table = inlay.open(URI, context=people.ctx)
     table.delete(" OR ".join(each), mode="erase", request_id="case-1")
     finish(case, people)
+    while case.pending:
+        ingest_next(case, people)
     assert found(case, people, asked) == []
     left = inlay.open(URI, context=people.ctx).scan(columns=["id"]).to_arrow()["id"].to_pylist()
     assert sorted(left) == sorted(case.ids)

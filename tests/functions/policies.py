@@ -195,7 +195,7 @@ class GuardedStore(MemoryStore):
             except AccessDenied:  # as the store of S3 has it: tags are then not carried over
                 del self.guard.denied[denied:]
                 kept = {n: v for n, v in found.info.headers.items() if n != "Tagging"}
-                return replace(found, info=replace(found.info, headers=kept))
+                return replace(found, info=replace(found.info, headers=kept, unread_tags=True))
         return found
 
     def _list(self, action: str, prefix: str | None) -> None:

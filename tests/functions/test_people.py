@@ -134,7 +134,8 @@ def fill(functions: Functions, *, versioned: bool, adopting: bool) -> None:
     table.rewrite()
     for _ in range(2):
         table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0, life_seconds=0)
-    functions.store.put("ingest/people/one.parquet", parquet(pa.table({"id": [7], "mail": ["x"]})))
+    landed = parquet(pa.table({"id": [7], "mail": ["x"]}))
+    functions.store.put("ingest/people/one.parquet", landed, headers={"Tagging": "a=b"})
     functions.store.create_multipart("ingest/people/two.parquet")
     functions.store.create_multipart("tables/people/data/three.parquet")
     table.delete(where="mail = 'u4'", mode="erase", request_id="open")

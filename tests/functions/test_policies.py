@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
+from inlay.format.frame import decode_frame
 from inlay.functions import glue, messages, settings, tables
 from inlay.parquet.write import upload
 from inlay.plan.maintain import compaction
@@ -358,6 +359,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     for root in ("ingest/orders/slow.parquet", "tables/orders/data/2020/01/01/00/slow.parquet"):
         functions.store.create_multipart(root)
     functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)
+    look_everywhere(actor)
     functions.clock.pass_days(1)
     actor("delete", from_queue(batch({**erase, "where": "customer_id = 5"}), "EraseQueue"))
     functions.store.put("ingest/orders/lost.parquet", few(2, 70_000))
@@ -371,6 +373,42 @@ def tour(actor: Actor, *, versioned: bool) -> None:
         actor.round("rewrite")
         actor.round("collect_garbage")
         actor.round("collect_garbage", {"erasures_only": True})
+
+
+def look_everywhere(actor: Actor) -> None:
+    """A table with tagged files (its own, adopted ones, one that was not ingested yet), and an erasure that
+    concerns no row of them."""
+    functions = actor.functions
+    theirs = f"memory://{ADOPTED}/raw/tagged.parquet"
+    functions.store.at(ADOPTED).put("raw/tagged.parquet", ORDERS, headers={"Tagging": "a=b"})
+    table = inlay.create(f"memory://{BUCKET}/tables/tagged", schema())
+    functions.store.put("ingest/tagged/own.parquet", few(5))
+    table.ingest([f"memory://{BUCKET}/ingest/tagged/own.parquet"])
+    [own] = table.files()["key"].to_pylist()
+    # As a library of old copied them.
+    functions.store.put(f"tables/tagged/{own}", few(5), headers={"Tagging": "a=b"})
+    table.ingest([theirs], adopt=True)
+    functions.store.put("ingest/tagged/next.parquet", few(5), headers={"Tagging": "a=b"})
+    functions.clock.pass_days(0.1)
+    asked = {"table": "tagged", "where": "status = 'nobody'", "mode": "erase", "id": "case-1"}
+    actor("delete", from_queue(batch(asked), "EraseQueue"))
+    # Before the file that landed is found and ingested.
+    actor.round("rewrite")
+    actor.round("collect_garbage", {"erasures_only": True})
+
+
+def test_the_last_look_of_a_deployed_erasure_opens_every_file_and_reads_their_tags(
+    actor: Actor,
+) -> None:
+    look_everywhere(actor)
+    for _ in range(3):
+        actor.functions.clock.pass_days(1)
+        actor.round("collect_garbage")
+    key = "tables/tagged/erasure/case-1.json"
+    look = decode_frame("erasure", actor.functions.store.get(key).body, key=key)["look"]
+    assert (look["files"], look["unsearched"]) == (2, 0)
+    assert look["perhaps"] == []
+    assert actor.guard.denied == []
 
 
 @pytest.mark.parametrize("bare", [False, True])

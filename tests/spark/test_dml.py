@@ -121,6 +121,7 @@ def test_a_merge_is_that_of_sql(spark: Any, new_table: NewTable) -> None:
     assert (told.committed, told.deleted > 10, told.inserted > 5) == (True, True, True)
     again = merge.execute(request_id="night 1")
     assert (again.committed, again.version) == (False, table.version)
+    assert (told.applied_before, again.applied_before) == (False, True)
     assert content(table) == expected
 
 

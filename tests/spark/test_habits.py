@@ -146,6 +146,27 @@ def test_a_batch_that_is_tried_again_is_appended_once(
     assert scanned(target) == scanned(source)
 
 
+def test_two_queries_may_append_to_a_table_under_ids_with_their_own(
+    spark: Any, new_table: NewTable, tmp_path: Path
+) -> None:
+    """docs/SPARK.md: a query with another checkpoint counts its batches from 0, too."""
+    target, other = new_table(SCHEMA), new_table(SCHEMA)
+    numbered: list[bool] = []
+
+    def save(batch: Any, number: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        append(batch, target.uri, request_id=f"{query}-{number}")
+        numbered.append(append(batch, other.uri, request_id=f"{number}").applied_before)
+
+    for name, source in (("a", new_table(rows(0, 20))), ("b", new_table(rows(20, 5)))):
+        stream = spark.readStream.format("inlay").load(source.uri).writeStream
+        stream = stream.foreachBatch(save).option("checkpointLocation", str(tmp_path / name))
+        stream.trigger(availableNow=True).start().awaitTermination()
+    assert scanned(target) == shown(rows(0, 25))
+    assert numbered == [False, True]
+    assert scanned(other) == shown(rows(0, 20))
+
+
 def test_a_table_is_no_folder_of_parquet(spark: Any, new_table: NewTable) -> None:
     """As docs/SPARK.md says of each."""
     from pyspark.errors import AnalysisException

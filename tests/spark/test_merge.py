@@ -94,7 +94,12 @@ def test_a_batch_of_a_query_is_merged_once(spark: Any, orders: inlay.Table) -> N
         records(spark, ("D", 1, None, 20)), orders.uri, order="seq", batch=("q", 7)
     ).committed
     revived = records(spark, ("I", 1, "again", 21))
-    assert not merge(revived, orders.uri, order="seq", batch=("q", 7)).committed
+    known = merge(revived, orders.uri, order="seq", batch=("q", 7))
+    assert (known.committed, known.applied_before) == (False, True)
+    for before in (False, True):
+        done = merge(revived, orders.uri, order="seq", request_id="night 1")
+        assert done.applied_before == before
+        assert done.committed != before
     assert merge(revived, orders.uri, order="seq", batch=("q", 8)).committed
     assert state(orders)[0] == (1, "again", 21)
 

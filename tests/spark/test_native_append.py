@@ -197,7 +197,10 @@ def test_an_append_asks_the_store_for_no_more_than_it_needs(
 def test_a_request_is_done_once_whichever_way_it_goes(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA)
     for native in ("auto", "never", "auto"):
-        append(halves(spark, 0, 10), table.uri, request_id="load 1", native=native)
+        done = append(halves(spark, 0, 10), table.uri, request_id="load 1", native=native)
+        assert done.applied_before == (table.version > 1)
+        assert done.committed != done.applied_before
+        assert done.version == table.refresh().version == 2
     halves(spark, 0, 10).write.format("inlay").option("requestId", "load 1").mode("append").save(
         table.uri
     )

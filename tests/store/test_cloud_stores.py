@@ -27,7 +27,7 @@ from inlay.errors import (
 from inlay.local.fault_proxy import Fault, FaultProxy, Passing
 from inlay.storage import azure_account, gcs, rest
 from inlay.storage.azure import AzureStore
-from inlay.storage.base import IF_ABSENT, Got, IfMatch, Location, Missing, Refused, Written
+from inlay.storage.base import IF_ABSENT, Got, Head, IfMatch, Location, Missing, Refused, Written
 from inlay.storage.gcs import GcsStore
 from inlay.storage.open import parse_location, store_at
 from inlay.storage.write_once import complete_once, write_once
@@ -180,6 +180,17 @@ class TestLostAnswers:
 
 
 class TestMeanings:
+    @pytest.mark.parametrize(("count", "unread"), [({}, False), ({"x-ms-tag-count": "2"}, True)])
+    def test_a_blobs_index_tags_are_said_to_be_unread(
+        self, server: ScriptedS3, count: dict[str, str], unread: bool
+    ) -> None:
+        store = azure_store(server)
+        described = {"ETag": '"0x7"', "Last-Modified": DATE, "Content-Length": "5", **count}
+        server.script = [Say(200, headers=described)]
+        found = store.head("k")
+        assert isinstance(found, Head)
+        assert found.info.unread_tags is unread
+
     def test_a_race_is_a_race(self, service: Service) -> None:
         store, server, _, _ = service
         server.script = [refusal(store, 409, "OperationConflict")]

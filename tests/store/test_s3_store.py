@@ -583,6 +583,7 @@ def test_tags_that_may_not_be_read_are_left_out(store: S3Store, scripted: Script
     head = store.head("k")
     assert isinstance(head, Head)
     assert "Tagging" not in head.info.headers
+    assert head.info.unread_tags
 
 
 def test_no_credentials_is_access_denied(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -60,6 +61,17 @@ def inlay(
     ] = False,
 ) -> None:
     """The options before the verb."""
+
+
+# zsh loads the script on the first Tab, as the function that is to complete; Typer's only defines one, so
+# that the first Tab of every session did nothing.
+_ZSH = """
+if [[ ${funcstack[1]} = _%(prog_name)s ]]; then %(complete_func)s "$@"; fi
+"""
+with suppress(ImportError, AttributeError, KeyError):
+    from typer import _completion_shared
+
+    _completion_shared._completion_scripts["zsh"] += _ZSH
 
 
 for verbs in (

@@ -39,7 +39,7 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import FALSE, TRUE, Or, Predicate
 from inlay.format.schema import Field, Schema
 from inlay.ops.commit.base import already_applied
-from inlay.ops.commit.driver import Committed, Planned, commit_planned
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
@@ -93,8 +93,8 @@ class _Clause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DmlResult:
-    """`committed` False: there was nothing to do, or this request was applied before. The counts are rows,
-    by what happened to them; `read_files` are the files of the table that could have such rows."""
+    """`committed` False: there was nothing to do, or this request was `applied_before`. The counts are
+    rows, by what happened to them; `read_files` are the files of the table that could have such rows."""
 
     committed: bool
     version: int
@@ -102,6 +102,7 @@ class DmlResult:
     updated: int = 0
     deleted: int = 0
     inserted: int = 0
+    applied_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,8 @@ class InlayTable:
         ctx, loaded = load_writable(self._uri, self._table_id)
         loaded, before = already_applied(ctx, loaded, request)
         if before is not None:
-            return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
+            version = before.version or loaded.snapshot.version
+            return DmlResult(committed=False, version=version, applied_before=True)
         result = DmlResult(committed=False, version=loaded.snapshot.version)
         rows_of = _Source(source)
 
@@ -215,8 +217,12 @@ class InlayTable:
             return Planned(change, loaded)
 
         outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
-        committed = isinstance(outcome, Committed)
-        return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
+        return replace(
+            result,
+            committed=isinstance(outcome, Committed),
+            version=outcome.loaded.snapshot.version,
+            applied_before=isinstance(outcome, Skipped) and outcome.version is not None,
+        )
 
     def _reached(
         self, loaded: LoadedTable, source: _Source, condition: Any, clauses: Sequence[_Clause]

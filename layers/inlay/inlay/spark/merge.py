@@ -32,7 +32,7 @@ from pyroaring import BitMap64
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
-from inlay.ops.commit.driver import Committed, Planned, commit_planned
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
@@ -76,7 +76,7 @@ MAX_PLANS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """`committed` False: the batch was applied before, or had nothing new. `records` is the number given,
+    """`committed` False: the batch was `applied_before`, or had nothing new. `records` is the number given,
     `keys` the distinct keys; `late` keys were older than the table's; of the keys that the table had,
     `located` were deleted by position."""
 
@@ -88,6 +88,7 @@ class MergeResult:
     rows: int = 0
     deleted_keys: int = 0
     located: int = 0
+    applied_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,9 @@ def merge(
         if recent is not None:
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         snapshot = loaded.snapshot
-        result = MergeResult(committed=False, version=snapshot.version)
-        if batch is not None and is_applied(snapshot, *batch):
+        known = batch is not None and is_applied(snapshot, *batch)
+        result = MergeResult(committed=False, version=snapshot.version, applied_before=known)
+        if known:
             return None
         names = snapshot.schema
         check_names(names.names, changes.columns)
@@ -199,7 +201,13 @@ def merge(
     committed = isinstance(outcome, Committed)
     if recent is not None and committed:
         recent.add(added)
-    return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
+    return replace(
+        result,
+        committed=committed,
+        version=outcome.loaded.snapshot.version,
+        applied_before=result.applied_before
+        or (isinstance(outcome, Skipped) and outcome.version is not None),
+    )
 
 
 def _keys(loaded: LoadedTable, on: Sequence[str]) -> list[str]:

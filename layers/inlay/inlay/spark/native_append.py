@@ -107,8 +107,9 @@ def append(
     native: Native = "auto",
 ) -> WriteResult:
     """Append a DataFrame's rows in one commit. `ref` is a branch; with a `request_id` it is done once,
-    however often it is asked for, and without one a DataFrame without rows commits nothing; with a
-    `table_id` only to the table of this id (`TableReplaced`).
+    however often and with whichever rows it is asked for (then `applied_before`), and without one a
+    DataFrame without rows commits nothing; with a `table_id` only to the table of this id
+    (`TableReplaced`).
 
     Columns are matched by name, in any case; nullable ones may be missing. Spark's own Parquet writer
     writes, or the source where `why_by_source` says so and with `native="never"`; the rows are the same.
@@ -122,8 +123,10 @@ def append(
     options = WriteOptions(uri=uri, request_id=identity, table_id=table_id)
     loaded, job = plan_write(options, frame.schema, overwrite=False)
     ctx = bound(uri, job.table_id)
-    if job.done:
-        return WriteResult(operation="append", committed=False, version=loaded.snapshot.version)
+    if job.done is not None:
+        return WriteResult(
+            operation="append", committed=False, version=job.done, applied_before=True
+        )
     root = None
     if native == "auto" and not _why_by_source(frame, loaded.snapshot):
         root = hadoop_root(frame.sparkSession, uri, keys.POINTER)

@@ -58,7 +58,7 @@ class WriteJob:
     """One DataFrame being written: what executors and the driver's commit need to know.
 
     `started_us` is the store's clock before anything was uploaded; `replaces` selects the rows that the
-    same commit removes, as of `version`; `done`: this request was applied before.
+    same commit removes, as of `version`; `done`: the version at which this request was applied before.
     """
 
     uri: str
@@ -73,7 +73,7 @@ class WriteJob:
     replaces: Predicate | None = None
     by_partition: bool = False  # the commit replaces the partitions that are written to
     named: bool = False  # the request id is the user's
-    done: bool = False
+    done: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def plan_write(
         replaces=replaces,
         by_partition=by_partition,
         named=not identity.startswith(OWN_REQUEST) and options.request_id is not None,
-        done=before is not None,
+        done=None if before is None else before.version or loaded.snapshot.version,
     )
 
 
@@ -264,7 +264,7 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         job = self._job
-        if job.done:
+        if job.done is not None:
             return Written(())
         ctx = connect(job.uri)
         _refuse_catalog_tables()
@@ -283,7 +283,7 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         job = self._job
         files = tuple(f for m in messages if isinstance(m, Written) for f in m.files)
         nothing = not files and job.replaces is None and not job.named
-        if job.done or nothing:
+        if job.done is not None or nothing:
             return
         ctx = bound(job.uri, job.table_id)
         loaded = load_pointer(ctx)

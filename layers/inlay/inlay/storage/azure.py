@@ -223,6 +223,8 @@ class AzureStore:
                 if name.lower().startswith(_METADATA)
             },
             {name: said[header] for name, header in _HEADERS.items() if said.get(header)},
+            # Blob index tags: they are asked for apart, with a permission of their own.
+            unread_tags=said.get("x-ms-tag-count", "0") != "0",
         )
         return Head(info, answer.date_us)
 

@@ -100,6 +100,8 @@ class ObjectInfo:
     # Headers a server-side rewrite must carry over (content type, encryption, storage class …),
     # named as the boto3 argument that sets them.
     headers: Mapping[str, str] = field(default_factory=dict)
+    # It has tags, which are not in `headers`: reading them is a permission of its own.
+    unread_tags: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -380,6 +380,7 @@ class S3Store:
             content.get("VersionId"),
             content.get("Metadata", {}),
             headers,
+            unread_tags=bool(content.get("TagCount")) and "Tagging" not in headers,
         )
         return Head(info, answer.date_us)
 

@@ -19,7 +19,12 @@ from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import Commit, Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.erase.landing import Landing, check_landing, clear_landing
+from inlay.ops.erase.landing import (
+    Landing,
+    check_landing,
+    clear_landing,
+    what_ended_meanwhile,
+)
 from inlay.ops.erase.last_look import LastCheck, begin_check, search_files
 from inlay.ops.erase.originals import find_originals
 from inlay.ops.erase.receipt import (
@@ -146,8 +151,11 @@ class _Sweeper:
             cleared = clear_landing(self.ctx, landed.values())
             self.deleted += cleared.deleted
             self.failures += cleared.failures
+            again = any(each.uploads for each in landed.values())
+            if again:
+                landed = check_landing(self.ctx, loaded, erasures, self.landing)
             for erasure_id, landing in landed.items():
-                waits[erasure_id] += landing.waiting
+                waits[erasure_id] += what_ended_meanwhile(landing) if again else landing.waiting
                 waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in cleared.failures]
         waits = {name: found for name, found in waits.items() if found}
         ready = [e for e in erasures if e.id not in waits]

@@ -11,12 +11,13 @@ event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure
+from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.last_look import said_of_object
@@ -72,12 +73,13 @@ def check_landing(
     of any of the erasures, or their values beside its rows, keeps each that was opened after its upload."""
     newest_us = max(e.opened_us for e in erasures)
     ours = _adopted(ctx, loaded)
+    # Uploads before objects: one that ends meanwhile, whose object is dated by its beginning, is in either.
+    uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     old = [
         v
         for v in ctx.store.list_versions(prefix)
         if v.modified_us <= newest_us and not (v.is_latest and v.key in ours)
     ]
-    uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     taken_back = {v.key for v in old if v.marker and v.is_latest}
     # What was overwritten without a version id cannot be reached by its event any more.
     dead = {
@@ -130,6 +132,15 @@ def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
     for upload in {u: None for f in each for u in f.uploads}:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
     return Cleared(len(gone) - len(failures), failures)
+
+
+def what_ended_meanwhile(found: Landing) -> Iterator[Waiting]:
+    """What a second check found, after the uploads of the first were aborted: one may have ended before."""
+    yield from found.waiting
+    for version in (*found.dead, *found.ingested):
+        yield Waiting("landing", version.key, "it landed meanwhile")
+    for upload in found.uploads:
+        yield Waiting("landing", upload.key, "its upload is still under way")
 
 
 def _is_still_there(ctx: Context, version: ObjectVersion) -> bool:
@@ -194,8 +205,8 @@ def _judge(
         )
         # This runs in a task of the executor: waiting for other tasks of it could block for ever.
         versions = {} if version_id is None else {location.uri: version_id}
-        # Without the cache: it knows objects by name, and a name may have many versions here.
-        objects = Objects(ctx.store, ctx.root, versions=versions)
+        # A cache of its own: it knows objects by name, and a name may have many versions here.
+        objects = Objects(ctx.store, ctx.root, ObjectCache(), versions=versions)
         inline = InlineExecutor()
         schema = loaded.snapshot.schema
         if entry.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
@@ -204,10 +215,13 @@ def _judge(
             open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
         )
         texts, mentions = texts_of(predicate), Mentions.of(predicate)
-        said = [text for *_, text in said_of_object(objects.source(location.uri))]
+        outside, unread = said_of_object(objects.source(location.uri))
+        said = [text for *_, text in outside]
         if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
             return _NAMES
-        unsure = searched.residues or searched.perhaps or any(map(mentions.may_select, said))
+        unsure = (
+            searched.residues or searched.perhaps or unread or any(map(mentions.may_select, said))
+        )
         return _PERHAPS if unsure else None
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:

@@ -33,8 +33,6 @@ from inlay.ops.erase.kept import (
     shown_name,
 )
 from inlay.ops.metadata.load import LoadedTable
-from inlay.parquet.footer.fields import File, KeyValue
-from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
@@ -222,12 +220,11 @@ def _search_file(
             bytes=searched.bytes + fetched,
         )
         if entry.is_foreign:
-            footer = opened.decoded()
-            pairs = map(unpack, footer.tree.get(File.KEY_VALUES, ()))
             texts = look.texts
-            said = [p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs]
-            names = tuple(pair_name(name, texts) for name in said)
-            said_outside = said_of_object(ctx.objects.source(entry.key, entry.size, entry.etag))
+            names = tuple(pair_name(name, texts) for name in searched.key_values)
+            said_outside, unread = said_of_object(
+                ctx.objects.source(entry.key, entry.size, entry.etag)
+            )
             mentions = Mentions.of(look.predicate)
             found = replace(
                 found,
@@ -240,6 +237,7 @@ def _search_file(
                 perhaps=(
                     *searched.perhaps,
                     *((kind, n) for kind, n, text in said_outside if mentions.may_select(text)),
+                    *([("unread tags", "")] if unread else ()),
                 ),
                 requests=found.requests + 1,
             )
@@ -252,14 +250,16 @@ def _search_file(
     return found
 
 
-def said_of_object(source: Source) -> list[tuple[str, str, bytes]]:
-    """User metadata, tags and headers of an object: kind, name, and what it says. One HEAD."""
+def said_of_object(source: Source) -> tuple[list[tuple[str, str, bytes]], bool]:
+    """User metadata, tags and headers of an object: kind, name, and what it says; and whether it has tags
+    that may not be read. One HEAD."""
     with source.asking():
         head = source.store.head(source.key, version_id=source.version_id)
     if not isinstance(head, Head):
-        return []
+        return [], False
     said = [
         *((_USER, name, f"{name} {value}") for name, value in head.info.metadata.items()),
         *((_HEADER, name, unquote_plus(value)) for name, value in head.info.headers.items()),
     ]
-    return [(kind, name, text.encode("utf-8", "surrogatepass")) for kind, name, text in said]
+    found = [(kind, name, text.encode("utf-8", "surrogatepass")) for kind, name, text in said]
+    return found, head.info.unread_tags

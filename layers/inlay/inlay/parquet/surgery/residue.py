@@ -38,6 +38,7 @@ from inlay.parquet.footer.fields import (
     ColumnIndex,
     DictionaryPage,
     File,
+    KeyValue,
     Meta,
     Page,
     PageType,
@@ -64,6 +65,7 @@ from inlay.parquet.footer.thrift import (
     Struct,
     ThriftError,
     decode_struct,
+    unpack,
 )
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
@@ -107,8 +109,9 @@ class Residue:
 class Searched:
     """What was found in one file, and the cost of the search. `rows_read` are row groups of which a column
     was read, because other parts named a value that its rows might have. `key_values` are the names of the
-    pairs in the file's footer, whatever their content. `perhaps` is for conditions that name no value: kind
-    and name of each pair that may have one which they select, and of gaps and undefined fields, unread."""
+    pairs in its footer, of the file and of column chunks, whatever their content. `perhaps` is for
+    conditions that name no value: kind and name of each pair that may have one which they select, and of
+    gaps and undefined fields, unread."""
 
     residues: tuple[Residue, ...] = ()
     requests: int = 0
@@ -185,7 +188,8 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
     for column in columns:
         residues += column.confirm(held)
     rows_read = len({g for column in columns for g in column.suspects})
-    kept = tuple(sorted(name.decode("utf-8", "replace") for name in footer.key_values))
+    names = {pair.get(KeyValue.KEY, b"").decode("utf-8", "replace") for pair in _pairs_of(footer)}
+    kept = tuple(sorted(names))
     perhaps = tuple(_perhaps(footer, gaps, mentions)) if mentions else ()
     return Searched(tuple(residues), held.requests, held.bytes, rows_read, kept, perhaps)
 
@@ -220,12 +224,16 @@ def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
                 yield Residue(group.ordinal, name, "key-value")
 
 
-def _perhaps(footer: Footer, gaps: Sequence[Gap], mentions: Mentions) -> Iterator[tuple[str, str]]:
-    pairs = [*footer.tree.get(File.KEY_VALUES, ())]
+def _pairs_of(footer: Footer) -> Iterator[Struct]:
+    """Key-value pairs of the file, and of its column chunks."""
+    yield from map(unpack, footer.tree.get(File.KEY_VALUES, ()))
     for group in footer.row_groups:
         for chunk in group.columns:
-            pairs += chunk.meta.get(Meta.KEY_VALUES, ())
-    for name, said in free_texts(pairs):
+            yield from map(unpack, chunk.meta.get(Meta.KEY_VALUES, ()))
+
+
+def _perhaps(footer: Footer, gaps: Sequence[Gap], mentions: Mentions) -> Iterator[tuple[str, str]]:
+    for name, said in free_texts(_pairs_of(footer)):
         if any(map(mentions.may_select, said)):
             yield "key-value", name
     if mentions.may_select(footer.tree.get(File.CREATED_BY, b"")):
