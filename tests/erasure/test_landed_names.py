@@ -13,9 +13,10 @@ from inlay.format.predicate import And, Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.erase.request import erase_status
+from inlay.storage.metered import MeteredStore, Usage
 
 from .oracle import Secret
-from .people import NAME, WHO, People, ids_with, is_named, rows
+from .people import NAME, WHO, People, ids_with, is_named, new_people, rows
 from .test_landing import _forget_the_ledger
 from .test_last_look import category, land
 from .test_receipt import receipt
@@ -121,8 +122,6 @@ def test_files_that_came_after_the_last_look_are_counted(people: People) -> None
 
 def test_an_older_content_under_a_newer_one_is_searched_as_well() -> None:
     """Each by its version id, its metadata too."""
-    from .people import new_people
-
     people = new_people(versioned=True)
     people.append(*ids_with(WHO))
     first = land(people, "daily.parquet", plain(*OTHERS), metadata={"of": NAME})
@@ -133,3 +132,20 @@ def test_an_older_content_under_a_newer_one_is_searched_as_well() -> None:
     people.ingest(first, version_id=version.version_id)
     assert people.finish().receipts
     assert people.found(HERS) == []
+
+
+def test_a_landed_object_that_names_nobody_costs_two_gets_and_a_head() -> None:
+    def asked(landed: int) -> Usage:
+        people = new_people()
+        people.append(*ids_with(WHO))
+        for n in range(landed):
+            land(people, f"{n}.parquet", plain(*range(100 * n, 100 * n + 9)))
+        people.time.sleep(1)
+        people.erase(is_named())
+        people.advance()
+        store = MeteredStore(people.store)
+        people.on(store).collect()
+        return store.usage()
+
+    more = asked(5) - asked(0)
+    assert {name: n for name, n in more.requests.items() if n} == {"get": 10, "head": 5}

@@ -42,6 +42,11 @@ def test_a_swap_that_comes_twice_may_bring_the_pointer_back_from_where_an_operat
     assert run_schedule(77_310_900).violation is None
 
 
+def test_an_upsert_may_put_a_row_there_that_equals_the_one_it_takes_away():
+    """To a delete that has read the old one, under snapshot isolation, the new one has arrived since."""
+    assert run_schedule(77_311_865).violation is None
+
+
 @pytest.mark.parametrize("name", sorted(set(MUTATIONS) - set(RARE)))
 def test_a_broken_rule_is_caught(name):
     assert caught(name) is not None, f"no schedule shows that {name} is wrong"

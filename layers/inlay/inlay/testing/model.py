@@ -31,6 +31,17 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """The intent that takes rows away and puts others there, of which some may equal what was taken."""
+
+    kept: Intent
+    put: Intent
+
+    def __call__(self, before: Rows) -> Rows:
+        return self.kept(before) + self.put(before)
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotDelete:
     """A delete of what it read: `since` is the newest version when the request was first made."""
 
@@ -168,11 +179,20 @@ class Model:
         return Expected(before + added, before + added)
 
     def _bounds(self, intent: SnapshotDelete, before: Rows, version: int) -> Expected:
-        stable = before
-        for earlier in range(intent.since, version):
-            stable = stable & self.rows_at[earlier]
+        stable = self.stable(intent.since, version)
         must_go = Counter({r: n for r, n in stable.items() if intent.matches(r)})
         return Expected(delete(intent.matches)(before), before - must_go)
+
+    def stable(self, since: int, version: int) -> Rows:
+        """Rows of each version from `since` to before `version` that none of these put there anew."""
+        found = self.rows_at.get(version - 1, Counter())
+        for earlier in range(since, version):
+            found = found & self.rows_at[earlier]
+        for request, applied in self.applied.items():
+            intent = self.intents.get(request)
+            if since < applied < version and isinstance(intent, Replace):
+                found = found - intent.put(self.rows_at[applied - 1])
+        return found
 
     def check_acknowledged(self) -> None:
         for request, version in self.acknowledged.items():
@@ -192,34 +212,31 @@ def delete(matches: Callable[[Row], bool]) -> Intent:
 
 
 def update(matches: Callable[[Row], bool], change: Callable[[Row], Row]) -> Intent:
-    def apply(before: Rows) -> Rows:
+    def put(before: Rows) -> Rows:
         after: Rows = Counter()
         for row, n in before.items():
-            after[change(row) if matches(row) else row] += n
+            if matches(row):
+                after[change(row)] += n
         return after
 
-    return apply
+    return Replace(delete(matches), put)
 
 
 def upsert(rows: list[Row], key: Callable[[Row], Any]) -> Intent:
     replaced = {key(r) for r in rows}
-
-    def apply(before: Rows) -> Rows:
-        kept = Counter({r: n for r, n in before.items() if key(r) not in replaced})
-        return kept + Counter(rows)
-
-    return apply
+    return Replace(delete(lambda r: key(r) in replaced), lambda _: Counter(rows))
 
 
 def partial_upsert(rows: list[Row], key: Callable[[Row], Any]) -> Intent:
     """`rows` give the first columns; of the others the old rows of a key keep their own."""
     given = {key(r): r for r in rows}
 
-    def apply(before: Rows) -> Rows:
+    def put(before: Rows) -> Rows:
         after: Rows = Counter()
         for row, n in before.items():
             new = given.get(key(row))
-            after[row if new is None else new + row[len(new) :]] += n
+            if new is not None:
+                after[new + row[len(new) :]] += n
         width = max(map(len, before), default=0)
         found = {key(row) for row in before}
         for name, new in given.items():
@@ -227,4 +244,4 @@ def partial_upsert(rows: list[Row], key: Callable[[Row], Any]) -> Intent:
                 after[new + (None,) * (width - len(new))] += 1
         return after
 
-    return apply
+    return Replace(delete(lambda row: key(row) in given), put)

@@ -45,9 +45,7 @@ class RefModel:
             return Expected(branch, branch)
         added, removed = branch - base, base - branch
         # Main may have deleted a row as well, and have got an equal one since.
-        surely = main
-        for version in range(fork, snapshot.version):
-            surely = surely & self.model.rows_at[version]
+        surely = self.model.stable(fork, snapshot.version)
         return Expected(main - (removed & main) + added, main - (removed & surely) + added)
 
     def on_branch(self, snapshot: Snapshot, branch: str) -> None:

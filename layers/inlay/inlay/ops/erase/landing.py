@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure
+from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.last_look import said_of_object
@@ -204,8 +205,8 @@ def _judge(
         )
         # This runs in a task of the executor: waiting for other tasks of it could block for ever.
         versions = {} if version_id is None else {location.uri: version_id}
-        # Without the cache: it knows objects by name, and a name may have many versions here.
-        objects = Objects(ctx.store, ctx.root, versions=versions)
+        # A cache of its own: it knows objects by name, and a name may have many versions here.
+        objects = Objects(ctx.store, ctx.root, ObjectCache(), versions=versions)
         inline = InlineExecutor()
         schema = loaded.snapshot.schema
         if entry.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
