@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
 
 import inlay
 from inlay.errors import TableNotFound
@@ -95,6 +97,17 @@ def test_frames_are_cut_sampled_and_moved_without_losing_a_row(
     assert shown(frame) == whole
 
 
+def test_a_rows_file_is_named_where_spark_reads_it(spark: Any, new_table: NewTable) -> None:
+    """As docs/SPARK.md says."""
+    table = new_table(rows(0, 20))
+    for native, named in (("auto", True), ("never", False)):
+        frame = read(spark, table.uri, native=native)
+        [[found]] = frame.select(f.input_file_name()).distinct().collect()
+        assert bool(found) == named
+    with pytest.raises(AnalysisException, match="_metadata"):
+        frame.select("_metadata.file_path")
+
+
 def test_views_over_views_move_with_the_table(spark: Any, new_table: NewTable) -> None:
     table = new_table(rows(0, 20), partition_by="g")
     view(spark, "habit", table.uri)
@@ -169,8 +182,6 @@ def test_two_queries_may_append_to_a_table_under_ids_with_their_own(
 
 def test_a_table_is_no_folder_of_parquet(spark: Any, new_table: NewTable) -> None:
     """As docs/SPARK.md says of each."""
-    from pyspark.errors import AnalysisException
-
     table = new_table(rows(0, 20))
     table.delete("id < 5")
     with pytest.raises(AnalysisException, match="UNABLE_TO_INFER_SCHEMA"):
