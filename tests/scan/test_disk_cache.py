@@ -19,7 +19,8 @@ import pytest
 import inlay
 from inlay.errors import InvalidRequest, SnapshotGone
 from inlay.ops import disk_cache
-from inlay.ops.disk_cache import BYTES_VARIABLE, FOLDER_VARIABLE, MAX_AGE_DAYS, DiskCache
+from inlay.ops.cache import FOLDER_VARIABLE
+from inlay.ops.disk_cache import BYTES_VARIABLE, MAX_AGE_DAYS, DiskCache
 from inlay.parquet.read.ranges import Kept
 from inlay.storage.open import open_store
 

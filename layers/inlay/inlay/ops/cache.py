@@ -18,6 +18,8 @@ from inlay.storage.process import PerProcess
 
 # Footers take some KB, deletion vectors some MB: this holds those of a table of thousands of files.
 CACHE_BYTES = 64 * 1024 * 1024
+# Names the folder of `ops.disk_cache`, which is imported where this is set.
+FOLDER_VARIABLE = "INLAY_CACHE_DIR"
 
 
 T = TypeVar("T")

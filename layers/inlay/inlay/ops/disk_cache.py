@@ -29,10 +29,10 @@ from hashlib import blake2b
 from pathlib import Path
 
 from inlay.errors import InvalidRequest
+from inlay.ops.cache import FOLDER_VARIABLE
 from inlay.parquet.read.ranges import Kept
 from inlay.storage import process
 
-FOLDER_VARIABLE = "INLAY_CACHE_DIR"
 BYTES_VARIABLE = "INLAY_CACHE_BYTES"
 DEFAULT_BYTES = 1024**3
 MAX_AGE_DAYS = 7

@@ -8,6 +8,7 @@ stream accepts a scan: DuckDB, Polars, pandas, `pa.table`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -23,8 +24,8 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment, Snapshot
+from inlay.ops.cache import FOLDER_VARIABLE
 from inlay.ops.context import Context
-from inlay.ops.disk_cache import disk_cache
 from inlay.ops.metadata.load import load_segments
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
@@ -350,12 +351,14 @@ class Scan(ArrowStream):
     def _objects(self) -> Objects:
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:
         not of a table whose rows will have to be erased, nor of one that is on a disk itself."""
+        found = self._ctx.objects
         newest = self._newest or self._state.snapshot
         promised = Properties(newest.properties).text("erasure.promised") == "yes"
-        found = self._ctx.objects
-        return (
-            found if promised or found.store.scheme == "file" else replace(found, disk=disk_cache())
-        )
+        if promised or found.store.scheme == "file" or not os.environ.get(FOLDER_VARIABLE):
+            return found
+        from inlay.ops.disk_cache import disk_cache
+
+        return replace(found, disk=disk_cache())
 
     def _tasks(self) -> Sequence[FileTask]:
         """The plan's tasks, cut where whole files alone give the requested number of rows."""
