@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -250,11 +250,19 @@ def tree_cpu() -> float:
 
 
 def compare_keys(spark: Any, lines: inlay.Table, share: float, times: int) -> None:
-    """Aggregates over a table of which a share of the orders is deleted by key, beside all of its rows."""
+    """Aggregates over a table of which a share of the orders is deleted by key, beside all of its rows; and
+    once more with these deletes settled, as a deletion vector for each file."""
     orders = lines.scan(columns=["l_orderkey"]).to_arrow().column(0).unique()
     gone = orders.take(pa.array(range(0, len(orders), round(1 / share))))
     lines.delete(keys=pa.table({"l_orderkey": gone}))
     print(f"{len(gone):,} keys of {len(orders):,} deleted")
+    _compare_keys(spark, lines, times)
+    lines.settle()
+    print("settled")
+    _compare_keys(spark, lines, times)
+
+
+def _compare_keys(spark: Any, lines: inlay.Table, times: int) -> None:
     header = ("wall", "ratio", "CPU", "ratio")
     print(f"{'aggregate':<34}" + "".join(f"{name:>9}" for name in header))
     for name, native, ours in (
@@ -279,9 +287,12 @@ def compare_keys(spark: Any, lines: inlay.Table, share: float, times: int) -> No
 
 
 def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
-    """Appends of all rows, out of Parquet files and out of memory."""
+    """Appends of all rows, out of Parquet files and out of memory, and a load of them in another order."""
     frame = spark.read.option("recursiveFileLookup", "true").parquet(source)
     _compare_writes(frame, "read and appended", folder / "read", times)
+    # As `pipelines.bulk_load` does it: what writes a table sorts each part.
+    ordered = frame.repartitionByRange(SLOTS, *ORDER)
+    _compare_writes(ordered, "loaded in order", folder / "load", times, sort_by=ORDER)
     # Rows that Spark holds are handed on as they are, unless something is computed of them.
     held = frame.repartition(SLOTS).cache()
     held.count()
@@ -289,18 +300,21 @@ def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
     held.unpersist()
 
 
-def _compare_writes(frame: Any, what: str, folder: Path, times: int) -> None:
+def _compare_writes(
+    frame: Any, what: str, folder: Path, times: int, sort_by: Sequence[str] = ()
+) -> None:
     """By Spark alone, by `append`, by the source."""
     schema = arrow_for(frame.schema)
     rows = frame.count()
+    alone = frame.sortWithinPartitions(*sort_by) if sort_by else frame
 
     tables = {
-        (way, n): inlay.create(f"file://{folder}/{way} {n}", schema).uri
+        (way, n): inlay.create(f"file://{folder}/{way} {n}", schema, sort_by=list(sort_by)).uri
         for way in ("native", "source")
         for n in range(times + 1)
     }
     ways: dict[str, Callable[[int], Any]] = {
-        "df.write.parquet": lambda n: frame.write.option("compression", "zstd").parquet(
+        "df.write.parquet": lambda n: alone.write.option("compression", "zstd").parquet(
             f"{folder}/parquet {n}"
         ),
         "inlay.spark.append": lambda n: append(frame, tables["native", n]),

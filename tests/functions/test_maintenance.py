@@ -113,9 +113,11 @@ def test_an_erasure_ends_with_a_receipt_that_names_nothing(
     reach = {each["what"]: each["until_us"] for each in json.loads(body)["out_of_reach"]}
     dated = {name for name, until in reach.items() if until}
     assert dated == {"dead letters", "function logs", "messages in queues"}
-    # Which columns were searched, and nothing else of the condition.
-    assert json.loads(body)["look"]["columns"] == ["customer_id"]
-    assert body.count("customer_id") == 1
+    # Which columns were searched, which of them for a value too short to know, and nothing more of the
+    # condition.
+    look = json.loads(body)["look"]
+    assert look["columns"] == look["open_columns"] == ["customer_id"]
+    assert body.count("customer_id") == 2
     assert list(functions.store.list("ingest/")) == []
     assert functions.orders().snapshot.erasures == ()
     assert functions.rows() == 90

@@ -67,6 +67,16 @@ def _append(pairs: Any) -> Op:
     return lambda t: t.append(rows(pairs))
 
 
+def _append_new(ids: list[int | None]) -> Op:
+    """Rows that no other commit has written."""
+
+    def run(t: Table) -> None:
+        version = inlay.open(t.uri).version
+        t.append(rows([(i, 100 * version + n) for n, i in enumerate(ids)]))
+
+    return run
+
+
 def _upsert(pairs: Any) -> Op:
     return lambda t: t.upsert(rows(pairs))
 
@@ -122,6 +132,22 @@ def operations() -> st.SearchStrategy[Op]:
         st.tuples(_where, mode).map(lambda a: _delete(*a)),
         st.tuples(_ids, st.booleans()).map(lambda a: _delete_keys(*a)),
         st.tuples(_where, mode, st.integers(0, 5)).map(lambda a: _update(*a)),
+        st.tuples(st.integers(0, 3), st.integers(0, 3)).map(lambda a: _delete_group(*a)),
+        st.tuples(st.integers(0, 3), _where, mode).map(lambda a: _delete_in_file(*a)),
+        _no_rows_change(),
+        _no_rows_change(),
+    )
+
+
+def operations_on_rows_once_written() -> st.SearchStrategy[Op]:
+    """Those that write no row which equals another."""
+    mode = st.sampled_from(MODES)
+    ids = st.lists(st.none() | st.integers(0, 12), min_size=1, max_size=10)
+    return st.one_of(
+        ids.map(_append_new),
+        ids.map(_append_new),
+        st.tuples(_where, mode).map(lambda a: _delete(*a)),
+        st.tuples(_ids, st.booleans()).map(lambda a: _delete_keys(*a)),
         st.tuples(st.integers(0, 3), st.integers(0, 3)).map(lambda a: _delete_group(*a)),
         st.tuples(st.integers(0, 3), _where, mode).map(lambda a: _delete_in_file(*a)),
         _no_rows_change(),
@@ -201,14 +227,16 @@ def _on_a_branch(ops: list[Op], back: str) -> Op:
             with suppress(InvalidRequest):
                 op(branch)
         if back == "merge":
-            t.append(rows([(100, 1)]))
+            _append_new([100])(t)
         with suppress(MergeConflict):
             (t.merge if back == "merge" else t.fast_forward)(name)
 
     return run
 
 
-def histories_with_refs() -> st.SearchStrategy[list[Op]]:
+def histories_with_refs(
+    operations: Callable[[], st.SearchStrategy[Op]] = operations,
+) -> st.SearchStrategy[list[Op]]:
     """Histories that go back, and off on branches."""
     branches = st.tuples(
         st.lists(operations(), min_size=1, max_size=4), st.sampled_from(["merge", "fast_forward"])
@@ -216,7 +244,7 @@ def histories_with_refs() -> st.SearchStrategy[list[Op]]:
     some = st.one_of(
         operations(), operations(), st.integers(0, 30).map(_restore), branches, branches
     )
-    first = [_append([(i % 13, i % 6) for i in range(start, start + 10)]) for start in (0, 10, 20)]
+    first = [_append_new([i % 13 for i in range(start, start + 10)]) for start in (0, 10, 20)]
     return st.lists(some, min_size=4, max_size=8).map(lambda ops: [*first, *ops])
 
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 
 import inlay
 from inlay.errors import VersionNotFound
+from inlay.table import Table
 from inlay.testing.refs import INTO_MAIN
 
-from .histories import Op, applied, histories_with_refs, new_table, play, rows, split, state
+from .histories import (
+    Op,
+    applied,
+    histories_with_refs,
+    new_table,
+    operations_on_rows_once_written,
+    play,
+    rows,
+    split,
+    state,
+)
 
 
 @settings(deadline=None, max_examples=10)
@@ -20,19 +32,52 @@ from .histories import Op, applied, histories_with_refs, new_table, play, rows, 
 def test_changes_tell_restores_and_merges_exactly(ops: list[Op]) -> None:
     t = new_table()
     play(t, ops)
-    told = t.changes(0).to_arrow()
-    seen = Counter[tuple[object, ...]]()
+    _check(t)
+
+
+@settings(deadline=None, max_examples=10)
+@given(histories_with_refs(operations_on_rows_once_written))
+def test_restores_and_merges_tell_no_row_that_was_there_and_is_there(ops: list[Op]) -> None:
+    """Where a row was deleted and an equal one written, both are told; no row here equals another."""
+    t = new_table()
+    play(t, ops)
+    told = _check(t)
     operations = {row["version"]: row["operation"] for row in t.history().to_pylist()}
     for version in range(1, t.version + 1):
-        step = told.filter(pc.equal(told["_commit_version"], version))
         if operations[version] in INTO_MAIN:
-            removed, added = split(step)
-            assert not removed & added, "a row that was there and is there"
-        seen = applied(seen, step)
+            removed, added = split(told.filter(pc.equal(told["_commit_version"], version)))
+            assert not removed & added, operations[version]
+
+
+def _check(t: Table) -> pa.Table:
+    """The changes of each version, which are also those between the scans."""
+    told = t.changes(0).to_arrow()
+    seen = Counter[tuple[object, ...]]()
+    for version in range(1, t.version + 1):
+        seen = applied(seen, told.filter(pc.equal(told["_commit_version"], version)))
         assert seen == state(t, version)
     removed, added = split(t.changes(3, net=True).to_arrow())
     assert removed == state(t, 3) - seen
     assert added == seen - state(t, 3)
+    return told
+
+
+def test_an_equal_row_that_was_written_anew_is_told_both_ways() -> None:
+    """Whichever of the two a reader had is gone: they are two rows, one of which a delete was told of."""
+    for back in ("merge", "fast_forward", "restore"):
+        t = new_table()
+        t.append(rows([(0, 0), (1, 1)]))
+        before = t.version
+        work = t if back == "restore" else t.branch("dev")
+        work.delete("id = 0", mode="vector")
+        work.append(rows([(0, 0)]))
+        if back == "restore":
+            t.restore(version=before)
+        else:
+            getattr(t, back)("dev")
+        told = t.changes(t.version - 1).to_arrow().select(["id", "_change_type"]).to_pylist()
+        assert sorted(r["_change_type"] for r in told if r["id"] == 0) == ["delete", "insert"]
+        assert len(told) == 2
 
 
 def test_going_back_over_a_compaction_tells_only_rows_that_differ() -> None:
