@@ -1,8 +1,10 @@
-"""The dialect of Ceph's gateway, on an embedded S3 that errs as the gateway of Ceph 16.2.15 does.
+"""The dialect of Ceph's gateway, on an embedded S3 that errs as the gateways of Ceph 16.2.15, 18.2.7 and
+20.2.4 do.
 
-As seen there: the `If-Match` of a write is compared with the ETag without quotes, and of a copy's source
-and a completed upload no condition is checked. Against Ceph itself the suites of stores and of killed
-processes run with INLAY_TEST_S3_ENDPOINT and INLAY_S3_DIALECT=ceph (docs/STORES.md).
+As seen there: the `If-Match` of a write is compared with the ETag without quotes (16, 18) or with either
+form (20); of a copied part's source no condition is checked, and of a copy's only by 20 (here by none); in
+a bucket with versions 20 looks at what is there, but not as it writes. Against Ceph itself the suites of
+stores and of killed processes run with INLAY_TEST_S3_ENDPOINT (docs/STORES.md).
 """
 
 from __future__ import annotations
@@ -40,13 +42,22 @@ class Gateway:
     """In front of the embedded S3. `replaced_by`: what a copy's source is replaced by just before it."""
 
     inner: Any
+    release: int = 16
+    named: bool = False  # its answers bear ids of Ceph's, which a proxy may hide
     ignored: list[str] = field(default_factory=list)
     replaced_by: bytes | None = None
 
     def __call__(self, request: Request) -> Answer:
+        answer = self._answer(request)
+        if not self.named:
+            return answer
+        ids = {"x-amz-request-id": "tx00000451aa55b1c52aac8-006b04d5c6-4127-default"}
+        return replace(answer, headers={**answer.headers, **ids})
+
+    def _answer(self, request: Request) -> Answer:
         headers = dict(request.headers)
         given = headers.get("if-match", "")
-        if request.method == "PUT" and given:
+        if request.method == "PUT" and given and self.release < 20:
             # The embedded S3 takes both forms; no ETag has quotes twice.
             headers["if-match"] = f'"{given}"' if '"' not in given else '"in quotes"'
         if request.method == "POST" or "x-amz-copy-source" in headers:
@@ -57,7 +68,7 @@ class Gateway:
             path = "/" + headers["x-amz-copy-source"].lstrip("/")
             self.inner(Request("PUT", path, "", {}, self.replaced_by))
             self.replaced_by = None
-        return self.inner(replace(request, headers=headers))  # type: ignore[no-any-return]
+        return self.inner(replace(request, headers=headers))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -72,6 +83,12 @@ def gateway() -> Iterator[Gateway]:
 @pytest.fixture
 def store(gateway: Gateway) -> S3Store:
     return new_s3_store(dialect="ceph")
+
+
+def with_versions(store: S3Store) -> None:
+    store.client.put_bucket_versioning(
+        Bucket=store.bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
 
 
 def append(table: inlay.Table, *rows: int) -> None:
@@ -99,6 +116,66 @@ def test_tables_work_in_the_dialect(store: S3Store, monkeypatch: pytest.MonkeyPa
     assert not table.verify().findings
 
 
+@pytest.fixture(params=[16, 20])
+def named(gateway: Gateway, request: pytest.FixtureRequest) -> Gateway:
+    gateway.release, gateway.named = request.param, True
+    return gateway
+
+
+@pytest.fixture(params=[None, "aws", "ceph"])
+def options(request: pytest.FixtureRequest) -> dict[str, str]:
+    return {"dialect": request.param} if request.param else {}
+
+
+def test_tables_work_where_the_gateway_is_known_by_its_ids(named: Gateway, options: dict[str, str]):
+    uri = f"s3://{new_s3_store().bucket}/t"
+    append(inlay.create(uri, SCHEMA, storage_options=options), 1, 2)
+    append(inlay.open(uri, storage_options=options), 3)
+    append(pickle.loads(pickle.dumps(inlay.open(uri, storage_options=options))), 4)
+    assert sorted(pa.table(inlay.open(uri).scan())["n"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_no_table_in_a_bucket_with_versions_of_a_known_gateway(
+    named: Gateway, options: dict[str, str]
+):
+    store = new_s3_store()
+    with_versions(store)
+    with pytest.raises(UnsupportedStore, match="has versioning"):
+        inlay.create(f"s3://{store.bucket}/t", SCHEMA, storage_options=options)
+    assert not list(store.list(""))
+
+
+def test_a_bucket_that_has_versions_since_is_refused_before_a_swap(named: Gateway):
+    """The archive of the version before is written first, and its answer has a version's id."""
+    store = new_s3_store()
+    table = inlay.create(f"s3://{store.bucket}/t", SCHEMA)
+    append(table, 1)
+    with_versions(store)
+    for writer in (table, inlay.open(table.uri)):
+        with pytest.raises(UnsupportedStore, match="has versioning"):
+            append(writer, 2)
+    assert inlay.open(table.uri).version == 2
+
+
+def test_a_part_of_a_changed_source_is_no_part_of_a_known_gateway(named: Gateway):
+    store = new_s3_store()
+    check_part_of_a_changed_source(store, named)
+
+
+@pytest.mark.parametrize(
+    "id_", ["tx0b1dba7b5d5f4dc5a1e5c-0060a1b2c3", "0A49CE4060975EAC", "tx0451-006b04d5c6-1-z"]
+)
+def test_other_servers_are_not_taken_for_ceph(gateway: Gateway, id_: str):
+    inner = gateway._answer
+    gateway._answer = lambda request: replace(  # type: ignore[method-assign]
+        found := inner(request), headers={**found.headers, "x-amz-request-id": id_}
+    )
+    gateway.release = 20
+    store = new_s3_store()
+    with_versions(store)
+    append(inlay.create(f"s3://{store.bucket}/t", SCHEMA), 1)
+
+
 def test_a_swap_of_another_etag_is_refused(store: S3Store):
     first = store.put("k", b"1")
     assert isinstance(first, Written)
@@ -120,6 +197,10 @@ def test_a_copy_of_a_source_that_changed_meanwhile_is_taken_back(store: S3Store,
 
 
 def test_a_part_of_a_source_that_changed_meanwhile_is_no_part(store: S3Store, gateway: Gateway):
+    check_part_of_a_changed_source(store, gateway)
+
+
+def check_part_of_a_changed_source(store: S3Store, gateway: Gateway) -> None:
     body = bytes(2 * MIN_PART_BYTES)
     landed = store.put("landed", body)
     assert isinstance(landed, Written)
@@ -133,9 +214,7 @@ def test_a_part_of_a_source_that_changed_meanwhile_is_no_part(store: S3Store, ga
 
 
 def test_a_bucket_with_versioning_is_refused_before_anything_is_written(store: S3Store):
-    store.client.put_bucket_versioning(
-        Bucket=store.bucket, VersioningConfiguration={"Status": "Enabled"}
-    )
+    with_versions(store)
     with pytest.raises(UnsupportedStore, match="has versioning"):
         inlay.create(f"s3://{store.bucket}/t", SCHEMA, storage_options={"dialect": "ceph"})
     assert not list(store.list(""))

@@ -22,6 +22,7 @@ import email.utils
 import logging
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -102,11 +103,15 @@ _FOLLOWING: Final = {
 # Names of requests that change nothing begin so.
 _READS: Final = ("get_", "head_", "list_")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Whose S3 it is, where that matters. "ceph" is Ceph's gateway, as seen on 16.2; DigitalOcean Spaces is one.
-# A write's `If-Match` is compared with the bare ETag, so that one in quotes, as HTTP has it (RFC 9110,
-# 8.8.3), never matches; and the condition on a copy's source is ignored. Never chosen by itself: a server
-# that takes no bare ETag might leave the condition out.
+# Whose S3 it is, where that matters. "ceph" is Ceph's gateway, as seen on 16.2, 18.2 and 20.2; DigitalOcean
+# Spaces is one. To 18.2 a write's `If-Match` is compared with the bare ETag, so that one in quotes, as HTTP
+# has it (RFC 9110, 8.8.3), never matches; 20.2 takes both. The condition on the source of a copied part is
+# ignored by all, and in a bucket with versions no condition holds against a racing write. Never guessed: a
+# server that takes no bare ETag might leave the condition out. The gateway is known by the ids of its
+# answers, and where a proxy hides those, by the setting.
 DIALECTS: Final = ("aws", "ceph")
+# "tx", number, time, gateway, zone. Swift's, which it resembles, end with the time.
+_ID_OF_CEPH: Final = re.compile(r"tx[0-9a-f]{21}-[0-9a-f]{10}-[0-9a-f]+-.+")
 _DIALECT_VARIABLE: Final = "INLAY_S3_DIALECT"
 
 
@@ -268,7 +273,7 @@ class S3Store:
         self._endpoint_url = _endpoint(endpoint_url)
         self._region = region
         self._dialect = _dialect(dialect)
-        self._plain = False  # found without versioning, in the dialect that needs it so
+        self._plain = False  # found without versioning, where conditions need it so
         self._process = process.current()
         self._clients = PerProcess(self._connect)
         self._directs = PerProcess(lambda: _Direct(bucket))
@@ -633,14 +638,16 @@ class S3Store:
         return {"IfNoneMatch": "*"}
 
     def _refuse_versioning(self) -> None:
-        """Raises where Ceph's gateway checks no condition: in a bucket that has or had versions it
-        holds them against the new version: a create replaces what is there, a swap is always refused."""
+        """Raises where conditions do not hold at Ceph's gateway: in a bucket that has or had versions. To
+        18.2 they are held against the new version: a create replaces what is there, a swap is always
+        refused. 20.2 looks at what is there, but not as it writes: of racing swaps all may succeed."""
         answer = self._ask("get_bucket_versioning", None)
         if isinstance(answer, _Declined):
             raise self._unexpected(answer, "")
         if "Status" in answer.content:
             raise UnsupportedStore(
-                f"bucket {self._name!r} has versioning, and with it Ceph's gateway checks no condition",
+                f"bucket {self._name!r} has versioning, and with it Ceph's gateway lets racing writers "
+                "replace each other's rows",
                 next_step="Nothing was changed. Keep tables in a bucket that never had versioning",
             )
         self._plain = True
@@ -696,6 +703,7 @@ class S3Store:
                 if not s3_errors.is_answer_to(error, operation):
                     raise s3_errors.of_settings(error) from error
                 return self._declined(operation, key, arguments, error)
+            self._take_notice(content)
             _check_head(operation, content)
             return _Answer(content, _date_us(operation, content))
         except (BotoCoreError, OSError) as error:
@@ -707,10 +715,20 @@ class S3Store:
             words = f"{type(error).__name__}: {error} (bucket {self._name!r})"
             raise StoreUnavailable(f"no answer of S3 that can be read: {words}", key=key) from error
 
+    def _take_notice(self, response: Mapping[str, Any]) -> None:
+        """Of whose answer it is, and of a version in a bucket that had none. Whatever writes a name that
+        others write has read before, by this store: its first condition is sent in the right dialect."""
+        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        if _ID_OF_CEPH.fullmatch(headers.get("x-amz-request-id", "")):
+            self._dialect = "ceph"
+        if "x-amz-version-id" in headers:
+            self._plain = False
+
     def _declined(
         self, operation: str, key: str | None, arguments: Mapping[str, Any], error: ClientError
     ) -> _Declined:
         """The outcome that the error is; raises where it is none."""
+        self._take_notice(error.response)
         status, code, message = s3_errors.parts_of(error)
         if _is_cut_short("", error.response):
             status, message = 500, "the head of the answer was cut short"

@@ -186,8 +186,9 @@ def swap(
             f"not {base.etag!r}, and each read after it shows that ETag",
             table=ctx.uri,
             version=base.snapshot.version,
-            next_step="Nothing was changed. If this is Ceph's gateway or DigitalOcean Spaces, set "
-            "storage_options={'dialect': 'ceph'} or INLAY_S3_DIALECT=ceph; else see docs/STORES.md",
+            next_step="Nothing was changed. If this is Ceph's gateway or DigitalOcean Spaces, and a proxy "
+            "hides the ids of its answers, set storage_options={'dialect': 'ceph'} or "
+            "INLAY_S3_DIALECT=ceph; else see docs/STORES.md",
         )
     given_up = OutcomeUnknown(
         f"the pointer of {ctx.uri} could not be swapped in {MAX_SWAPS} tries",
