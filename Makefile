@@ -1,4 +1,4 @@
-# Everything here works on a machine that has only make and Python 3.11, 3.12 or 3.13: tools go into
+# Everything here works on a machine that has only make and Python 3.11 to 3.14: tools go into
 # .tools/, the project's environment into .venv/. A second run of a target sets nothing up again.
 
 .DEFAULT_GOAL := help

@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 # `pip install inlay` would install somebody else's package.
@@ -51,6 +53,26 @@ def test_the_pattern_finds_what_it_is_for() -> None:
         assert not STRANGER.search(good) and not MISNAMED.search(good), good
 
 
+def test_every_place_names_the_same_pythons() -> None:
+    """What the wheel allows, what make takes, what the workflow runs and what a reader is told."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"])
+    assert found
+    first, last = int(found[1]), int(found[2]) - 1
+    minors = {f"3.{n}" for n in range(first, last + 1)}
+    prefix = "Programming Language :: Python :: "
+    named = {c.removeprefix(prefix) for c in project["classifiers"] if c.startswith(prefix)}
+    assert named - {"3"} == minors
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    assert set(workflow["jobs"]["ci"]["strategy"]["matrix"]["python"]) == minors
+    finder = (ROOT / ".ci/find-python").read_text()
+    assert f"(3, {first}) <= sys.version_info < (3, {last + 1})" in finder
+    assert all(f" python{minor} " in finder for minor in minors)
+    for page in (".ci/find-python", ".ci/run", "CONTRIBUTING.md", "Makefile", "README.md"):
+        ranges = set(re.findall(r"Python (3\.\d+) to (3\.\d+)", (ROOT / page).read_text()))
+        assert ranges == {(f"3.{first}", f"3.{last}")}, page
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as hatchling makes it, unpacked: no index and no network."""
@@ -85,7 +107,7 @@ def test_the_metadata_says_what_an_index_shows(wheel: Path) -> None:
     assert metadata["Version"] == "0.9.0"
     assert metadata["License-Expression"] == "Apache-2.0"
     assert (info / "licenses" / "LICENSE").is_file()
-    assert set(metadata["Requires-Python"].split(",")) == {">=3.11", "<3.14"}
+    assert set(metadata["Requires-Python"].split(",")) == {">=3.11", "<3.15"}
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     assert {"cli", "spark", "local"} <= set(metadata.get_all("Provides-Extra", []))
     assert "inlay = inlay.cli:main" in (info / "entry_points.txt").read_text()
