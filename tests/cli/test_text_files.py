@@ -98,12 +98,16 @@ def test_text_that_is_no_csv_is_refused_at_its_line(content: str, line: str) -> 
 
 
 CSV_TEXT = st.text(alphabet='ab," \n\r\t', max_size=40)
+# As every Python does it, and as this one may.
+POSSESSIVE = st.sampled_from([b"", delimited.POSSESSIVE])
 
 
 @settings(max_examples=400, deadline=None)
-@given(body=CSV_TEXT, mark=st.booleans(), chunk=st.integers(1, 9))
-@example(body="\raaaaaaa,,\r\na", mark=False, chunk=3)
-def test_any_text_is_read_as_csv_or_refused(body: str, mark: bool, chunk: int) -> None:
+@given(body=CSV_TEXT, mark=st.booleans(), chunk=st.integers(1, 9), possessive=POSSESSIVE)
+@example(body="\raaaaaaa,,\r\na", mark=False, chunk=3, possessive=b"")
+def test_any_text_is_read_as_csv_or_refused(
+    body: str, mark: bool, chunk: int, possessive: bytes
+) -> None:
     """Against Python's reader in strict mode, in pieces of every size."""
     content = "x,y,z\n" + body
     path = written("a.csv", ("\ufeff" if mark else "") + content)
@@ -117,6 +121,7 @@ def test_any_text_is_read_as_csv_or_refused(body: str, mark: bool, chunk: int) -
         expected = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "CHUNK", chunk)
+        patch.setattr(delimited, "POSSESSIVE", possessive)
         try:
             schema = pa.schema([(name, pa.string()) for name in "xyz"])
             found = rows(path, schema)
@@ -128,9 +133,15 @@ def test_any_text_is_read_as_csv_or_refused(body: str, mark: bool, chunk: int) -
 
 
 @settings(max_examples=400, deadline=None)
-@given(body=st.text(alphabet='ab" \n\r', max_size=40), chunk=st.integers(1, 9))
-@example(body="a\r\nb\r\n", chunk=4)
-def test_any_text_of_one_column_is_read_with_its_empty_lines(body: str, chunk: int) -> None:
+@given(
+    body=st.text(alphabet='ab" \n\r', max_size=40),
+    chunk=st.integers(1, 9),
+    possessive=POSSESSIVE,
+)
+@example(body="a\r\nb\r\n", chunk=4, possessive=b"")
+def test_any_text_of_one_column_is_read_with_its_empty_lines(
+    body: str, chunk: int, possessive: bytes
+) -> None:
     """An empty line is NULL, however lines end and wherever a piece does."""
     content = "x\n" + body
     path = written("a.csv", content)
@@ -141,6 +152,7 @@ def test_any_text_of_one_column_is_read_with_its_empty_lines(body: str, chunk: i
         expected = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "CHUNK", chunk)
+        patch.setattr(delimited, "POSSESSIVE", possessive)
         try:
             found = rows(path, pa.schema([("x", pa.string())]))
         except UnreadableFile:

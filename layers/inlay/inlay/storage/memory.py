@@ -11,7 +11,6 @@ region of the process, `PROCESS_REGION`.
 from __future__ import annotations
 
 import bisect
-import copy
 import hashlib
 import itertools
 import os
@@ -199,7 +198,7 @@ class MemoryRegion:
         self.behind_us = behind_us
         self.keeper: Keeper | None = None
         self._buckets: dict[str, Bucket] = {}
-        self._ids = itertools.count(1)
+        self._next_id = 1
 
     @property
     def lock(self) -> threading.RLock:
@@ -225,18 +224,22 @@ class MemoryRegion:
             return found
 
     def new_id(self, what: str) -> str:
-        return f"{what}-{next(self._ids):08d}"
+        with self._lock:
+            number = self._next_id
+            self._next_id += 1
+        return f"{what}-{number:08d}"
 
     def number_from(self, first: int) -> None:
         """Count ids from `first` on."""
-        self._ids = itertools.count(first)
+        with self._lock:
+            self._next_id = first
 
     def copy(self, now_us: Callable[[], int]) -> MemoryRegion:
         """A new region with a copy of what this one holds."""
         other = MemoryRegion(now_us, whole_seconds=self._whole_seconds, behind_us=self.behind_us)
         with self.lock:
             # Ids go on, so that none is given twice among what was copied.
-            other._ids = copy.copy(self._ids)
+            other._next_id = self._next_id
             for name, held in self._buckets.items():
                 other._buckets[name] = held.copy()
         return other

@@ -142,7 +142,9 @@ def _plain_struct() -> re.Pattern[bytes]:
     numbers.
 
     It matches less than the protocol allows and nothing else, so a match is sound without decoding it.
-    Possessive, so it cannot backtrack: time is linear, whatever the bytes.
+    Time is linear, whatever the bytes: each field says where it ends, so nothing is found by going back.
+    That is not said by a possessive repeat: before Python 3.11.5 those match what they should not
+    (gh-106052).
     """
 
     def heads(*kinds: int) -> bytes:
@@ -157,7 +159,7 @@ def _plain_struct() -> re.Pattern[bytes]:
         _one_of(n << 4 | kind for kind in INTEGERS) + b"(?:%b){%d}" % (number, n) for n in range(15)
     )
     fields = _any_of([numbers, string, heads(BOOL, FALSE), of_numbers])
-    return re.compile(b"%b{0,%d}+\\x00" % (fields, MAX_PLAIN_FIELDS))
+    return re.compile(b"%b{0,%d}\\x00" % (fields, MAX_PLAIN_FIELDS))
 
 
 def _one_of(values: Iterable[int]) -> bytes:
