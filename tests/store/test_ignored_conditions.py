@@ -17,6 +17,7 @@ from inlay.storage.base import IfMatch, Missing
 from inlay.storage.faults import Fate, FaultyStore
 from inlay.storage.memory import MemoryStore
 from inlay.storage.s3 import S3Store
+from inlay.storage.s3_errors import of_answer
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -52,6 +53,22 @@ def test_a_table_that_cannot_be_taken_away_is_named():
 
     with pytest.raises(UnsupportedStore, match=r"still there: delete t/_latest_manifest"):
         create(Kept("b"))
+
+
+def test_a_store_without_that_request_is_refused_and_what_is_left_is_named():
+    class Swift(MemoryStore):
+        """Its S3 API has `If-None-Match: *`, and answers each `If-Match` of a PUT with 501."""
+
+        def put(self, key: str, body: Any, *, condition: Any = None, **more: Any) -> Any:
+            if isinstance(condition, IfMatch):
+                raise of_answer(501, "NotImplemented", "Conditional object PUTs …", "b", key)
+            return super().put(key, body, condition=condition, **more)
+
+    store = Swift("b")
+    with pytest.raises(UnsupportedStore, match=r"no commit can be made.*NotImplemented") as caught:
+        create(store)
+    assert "delete t/_latest_manifest" in caught.value.next_step
+    assert [each.key for each in store.list("")] == ["t/_latest_manifest"]
 
 
 @pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.TWICE, Fate.RESENT, Fate.RACE])

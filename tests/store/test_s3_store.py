@@ -223,8 +223,8 @@ def test_a_refused_swap_says_why_and_when(
         (Say(404, "NoSuchBucket"), InvalidRequest, ErrorKind.INPUT, "lake"),
         (Say(400, "InvalidArgument"), InvalidRequest, ErrorKind.INPUT, "InvalidArgument"),
         (Say(400, "RequestTimeout"), StoreUnavailable, ErrorKind.RETRY, "RequestTimeout"),
-        (Say(501, "NotImplemented"), PageError, ErrorKind.PAGE, "conditional writes"),
-        (Say(501, body=b"no such thing"), PageError, ErrorKind.PAGE, "conditional writes"),
+        (Say(501, "NotImplemented"), UnsupportedStore, ErrorKind.PAGE, "conditional writes"),
+        (Say(501, body=b"no such thing"), UnsupportedStore, ErrorKind.PAGE, "conditional writes"),
         (Say(418, "Teapot"), PageError, ErrorKind.PAGE, "Teapot"),
         (Say(409, "OperationAborted"), StoreUnavailable, ErrorKind.RETRY, "OperationAborted"),
         (

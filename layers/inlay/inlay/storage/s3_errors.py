@@ -165,7 +165,7 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
         )
     if code not in _DENIED and (status >= 500 or status in (408, 409, 429) or code in TRANSIENT):
         if status == 501 or code == "NotImplemented":
-            return PageError(
+            return UnsupportedStore(
                 f"this S3 lacks a feature that Inlay needs (bucket {bucket!r}): {words}",
                 key=key,
                 next_step="Use a store with conditional writes, multipart and ranged copies",

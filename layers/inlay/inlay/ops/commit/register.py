@@ -95,10 +95,21 @@ def _check_condition(ctx: Context, data: bytes) -> None:
     """Raises `UnsupportedStore`, and takes the new pointer of `data` away, where a swap for an ETag that no
     object has succeeds: many servers that speak S3 ignore `If-Match`, and there racing writers would lose
     each other's rows, each with an answer of success. It is one request in the life of a table, harmless
-    whenever it arrives. An answer that is no success says nothing against the store."""
+    whenever it arrives.
+
+    Raises it also where the store says that it has no such request (Swift's): no commit can be made there.
+    The new pointer stays then: a proxy may have said so, and another writer have committed to it by now.
+    Any other answer that is no success says nothing against the store."""
     pointer = ctx.key(keys.POINTER)
     try:
         answer = ctx.store.put(pointer, data, condition=IfMatch(_NO_ETAG))
+    except UnsupportedStore as error:
+        raise UnsupportedStore(
+            f"no commit can be made to {ctx.uri}: {error.message}",
+            table=ctx.uri,
+            next_step="Use a store that keeps conditional writes (docs/STORES.md). The table is empty, but "
+            f"still there: delete {pointer}",
+        ) from error
     except InlayError:
         return
     if not isinstance(answer, Written):
