@@ -29,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import functions
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import inlay
@@ -256,6 +257,8 @@ def compare_keys(spark: Any, lines: inlay.Table, share: float, times: int) -> No
     gone = orders.take(pa.array(range(0, len(orders), round(1 / share))))
     lines.delete(keys=pa.table({"l_orderkey": gone}))
     print(f"{len(gone):,} keys of {len(orders):,} deleted")
+    keys = [(key,) for key in gone.to_pylist()]
+    spark.createDataFrame(keys, "l_orderkey bigint").createOrReplaceTempView("gone")
     _compare_keys(spark, lines, times)
     lines.settle()
     print("settled")
@@ -263,27 +266,41 @@ def compare_keys(spark: Any, lines: inlay.Table, share: float, times: int) -> No
 
 
 def _compare_keys(spark: Any, lines: inlay.Table, times: int) -> None:
-    header = ("wall", "ratio", "CPU", "ratio")
-    print(f"{'aggregate':<34}" + "".join(f"{name:>9}" for name in header))
-    for name, native, ours in (
-        ("sum of 2 columns", total_natively, QUERIES[0].ours),
-        ("group by string", modes_natively, QUERIES[2].ours),
+    """Ratios to all rows of the files. `joined`: Spark joins the same keys and files by itself."""
+
+    def joined(spark: Any, folder: str) -> Any:
+        keys = functions.broadcast(spark.table("gone"))
+        return parquet(spark, folder).join(keys, "l_orderkey", "left_anti")
+
+    header = ("wall", "ratio", "CPU", "ratio", "joined:", "wall", "ratio", "CPU", "ratio")
+    print(f"{'aggregate':<20}" + "".join(f"{name:>9}" for name in header))
+    for name, query, ours in (
+        ("sum of 2 columns", total, QUERIES[0].ours),
+        ("group by string", by_mode, QUERIES[2].ours),
     ):
-        seconds: dict[str, list[float]] = {"parquet": [], "inlay": []}
-        cpu: dict[str, list[float]] = {"parquet": [], "inlay": []}
+        ways: dict[str, Callable[[], Any]] = {
+            "parquet": partial(lambda ask: ask(parquet(spark, f"{lines.uri}/data")), query),
+            "inlay": partial(ours, spark, lines.uri),
+            "joined": partial(lambda ask: ask(joined(spark, f"{lines.uri}/data")), query),
+        }
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        cpu: dict[str, list[float]] = {way: [] for way in ways}
+        answers = {}
         for number in range(times + 1):
-            for way, run, place in (
-                ("parquet", native, f"{lines.uri}/data"),
-                ("inlay", ours, lines.uri),
-            ):
-                used = tree_cpu()
-                took, _ = timed(run, spark, place)
+            for way, run in ways.items():
+                used, started = tree_cpu(), time.perf_counter()
+                answers[way] = run()
                 if number:  # the first round warms up
-                    seconds[way].append(took)
+                    seconds[way].append(time.perf_counter() - started)
                     cpu[way].append(tree_cpu() - used)
-        wall, used = min(seconds["inlay"]), min(cpu["inlay"])
-        ratios = wall / min(seconds["parquet"]), used / min(cpu["parquet"])
-        print(f"{name:<34}{wall:>8.2f}s{ratios[0]:>9.2f}{used:>8.2f}s{ratios[1]:>9.2f}", flush=True)
+        assert answers["inlay"] == answers["joined"] != answers["parquet"]
+        line = f"{name:<20}"
+        for way in ("inlay", "joined"):
+            wall, used = min(seconds[way]), min(cpu[way])
+            ratios = wall / min(seconds["parquet"]), used / min(cpu["parquet"])
+            line += f"{'':>9}" if way == "joined" else ""
+            line += f"{wall:>8.2f}s{ratios[0]:>9.2f}{used:>8.2f}s{ratios[1]:>9.2f}"
+        print(line, flush=True)
 
 
 def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
