@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -250,6 +250,26 @@ def tree_cpu() -> float:
     return sum(ticks[process] for process in found) / os.sysconf("SC_CLK_TCK")
 
 
+def in_turns(
+    ways: Mapping[str, Callable[[int], Any]], times: int
+) -> dict[str, tuple[float, float]]:
+    """The least seconds and the least CPU seconds of each way, run with the number of the round, all in
+    turns so that they see the same machine; round 0 warms up."""
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for number in range(times + 1):
+        for way, run in ways.items():
+            started, used = time.perf_counter(), tree_cpu()
+            run(number)
+            if number:
+                found[way].append((time.perf_counter() - started, tree_cpu() - used))
+    return {way: (min(s for s, _ in each), min(c for _, c in each)) for way, each in found.items()}
+
+
+def beside(ours: tuple[float, float], base: tuple[float, float]) -> str:
+    """Wall and CPU, each with its ratio to `base`, as four columns."""
+    return "".join(f"{a:>8.2f}s{a / b:>9.2f}" for a, b in zip(ours, base, strict=True))
+
+
 def compare_keys(spark: Any, lines: inlay.Table, share: float, times: int) -> None:
     """Aggregates over a table of which a share of the orders is deleted by key, beside all of its rows; and
     once more with these deletes settled, as a deletion vector for each file."""
@@ -278,29 +298,16 @@ def _compare_keys(spark: Any, lines: inlay.Table, times: int) -> None:
         ("sum of 2 columns", total, QUERIES[0].ours),
         ("group by string", by_mode, QUERIES[2].ours),
     ):
-        ways: dict[str, Callable[[], Any]] = {
-            "parquet": partial(lambda ask: ask(parquet(spark, f"{lines.uri}/data")), query),
-            "inlay": partial(ours, spark, lines.uri),
-            "joined": partial(lambda ask: ask(joined(spark, f"{lines.uri}/data")), query),
+        ways: dict[str, Callable[[int], Any]] = {
+            "parquet": lambda _, query=query: query(parquet(spark, f"{lines.uri}/data")),
+            "inlay": lambda _, ours=ours: ours(spark, lines.uri),
+            "joined": lambda _, query=query: query(joined(spark, f"{lines.uri}/data")),
         }
-        seconds: dict[str, list[float]] = {way: [] for way in ways}
-        cpu: dict[str, list[float]] = {way: [] for way in ways}
-        answers = {}
-        for number in range(times + 1):
-            for way, run in ways.items():
-                used, started = tree_cpu(), time.perf_counter()
-                answers[way] = run()
-                if number:  # the first round warms up
-                    seconds[way].append(time.perf_counter() - started)
-                    cpu[way].append(tree_cpu() - used)
+        answers = {way: run(0) for way, run in ways.items()}
         assert answers["inlay"] == answers["joined"] != answers["parquet"]
-        line = f"{name:<20}"
-        for way in ("inlay", "joined"):
-            wall, used = min(seconds[way]), min(cpu[way])
-            ratios = wall / min(seconds["parquet"]), used / min(cpu["parquet"])
-            line += f"{'':>9}" if way == "joined" else ""
-            line += f"{wall:>8.2f}s{ratios[0]:>9.2f}{used:>8.2f}s{ratios[1]:>9.2f}"
-        print(line, flush=True)
+        least = in_turns(ways, times)
+        numbers = (beside(least[way], least["parquet"]) for way in ("inlay", "joined"))
+        print(f"{name:<20}" + f"{'':>9}".join(numbers), flush=True)
 
 
 def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
@@ -337,22 +344,11 @@ def _compare_writes(
         "inlay.spark.append": lambda n: append(frame, tables["native", n]),
         'format("inlay")': lambda n: append(frame, tables["source", n], native="never"),
     }
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    cpu: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(times + 1):
-        for way, write in ways.items():
-            started, used = time.perf_counter(), tree_cpu()
-            write(number)
-            if number:  # the first round warms up
-                seconds[way].append(time.perf_counter() - started)
-                cpu[way].append(tree_cpu() - used)
+    least = in_turns(ways, times)
     header = ("wall", "ratio", "CPU", "ratio")
     print(f"{f'{rows:,} rows {what}':<42}" + "".join(f"{name:>9}" for name in header))
     for way in ways:
-        wall, used = min(seconds[way]), min(cpu[way])
-        base_wall, base_cpu = min(seconds["df.write.parquet"]), min(cpu["df.write.parquet"])
-        numbers = f"{wall:>8.2f}s{wall / base_wall:>9.2f}{used:>8.2f}s{used / base_cpu:>9.2f}"
-        print(f"{way:<42}{numbers}", flush=True)
+        print(f"{way:<42}{beside(least[way], least['df.write.parquet'])}", flush=True)
 
 
 def in_files(lines: inlay.Table, place: Path, number: int, strategy: str) -> inlay.Table:
@@ -402,24 +398,18 @@ def compare_maintenance(spark: Any, lines: inlay.Table, folder: Path, times: int
         ("z-order all rows", UNORDERED_FILES, "zorder", cluster),
     ):
         table = in_files(lines, folder / strategy, files, strategy)
-        seconds: dict[str, list[float]] = {"spark": [], "inlay": []}
-        cpu: dict[str, list[float]] = {"spark": [], "inlay": []}
-        for number in range(times + 1):
-            ours = linked(table, folder / f"{strategy} {number}")
-            for way in seconds:
-                started, used = time.perf_counter(), tree_cpu()
-                if way == "spark":
-                    by_spark(spark, table, strategy, folder / f"spark {strategy} {number}")
-                else:
-                    verb(spark, ours)
-                if number:  # the first round warms up
-                    seconds[way].append(time.perf_counter() - started)
-                    cpu[way].append(tree_cpu() - used)
-            shutil.rmtree(ours.removeprefix("file://"))
-        walls = [min(seconds[way]) for way in ("spark", "inlay")]
-        used = [min(cpu[way]) for way in ("spark", "inlay")]
-        text = f"{walls[0]:>8.2f}s{walls[1]:>8.2f}s{walls[1] / walls[0]:>9.2f}"
-        print(f"{name:<34}{text}{used[1]:>8.2f}s{used[1] / used[0]:>9.2f}", flush=True)
+        copies = [linked(table, folder / f"{strategy} {n}") for n in range(times + 1)]
+        ways: dict[str, Callable[[int], Any]] = {
+            "spark": lambda n, t=table, s=strategy: by_spark(
+                spark, t, s, folder / f"spark {s} {n}"
+            ),
+            "inlay": lambda n, verb=verb, copies=copies: verb(spark, copies[n]),
+        }
+        least = in_turns(ways, times)
+        for copy in copies:
+            shutil.rmtree(copy.removeprefix("file://"))
+        numbers = beside(least["inlay"], least["spark"])
+        print(f"{name:<34}{least['spark'][0]:>8.2f}s{numbers}", flush=True)
 
 
 def main() -> None:

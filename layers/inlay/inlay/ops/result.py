@@ -57,7 +57,7 @@ def write_result(operation: str, outcome: Committed | Skipped, usage: Usage) -> 
             operation=operation,
             committed=False,
             version=outcome.version or snapshot.version,
-            applied_before=outcome.version is not None or bool(outcome.duplicates),
+            applied_before=outcome.applied_before,
             duplicates=len(outcome.duplicates),
             usage=usage,
         )

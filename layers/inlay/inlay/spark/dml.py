@@ -221,7 +221,7 @@ class InlayTable:
             result,
             committed=isinstance(outcome, Committed),
             version=outcome.loaded.snapshot.version,
-            applied_before=isinstance(outcome, Skipped) and outcome.version is not None,
+            applied_before=isinstance(outcome, Skipped) and outcome.applied_before,
         )
 
     def _reached(

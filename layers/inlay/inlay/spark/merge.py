@@ -206,7 +206,7 @@ def merge(
         committed=committed,
         version=outcome.loaded.snapshot.version,
         applied_before=result.applied_before
-        or (isinstance(outcome, Skipped) and outcome.version is not None),
+        or (isinstance(outcome, Skipped) and outcome.applied_before),
     )
 
 

@@ -224,14 +224,14 @@ class MemoryRegion:
             return found
 
     def new_id(self, what: str) -> str:
-        with self._lock:
+        with self.lock:
             number = self._next_id
             self._next_id += 1
         return f"{what}-{number:08d}"
 
     def number_from(self, first: int) -> None:
         """Count ids from `first` on."""
-        with self._lock:
+        with self.lock:
             self._next_id = first
 
     def copy(self, now_us: Callable[[], int]) -> MemoryRegion:

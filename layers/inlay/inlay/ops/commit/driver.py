@@ -120,6 +120,10 @@ class Skipped:
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
 
+    @property
+    def applied_before(self) -> bool:
+        return self.version is not None or bool(self.duplicates)
+
 
 @dataclass(frozen=True, slots=True)
 class Conflicted:
