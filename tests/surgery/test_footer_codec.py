@@ -349,7 +349,7 @@ def test_lies_about_sizes_are_refused_at_once(thrift_bytes: bytes) -> None:
 def test_a_bomb_of_empty_structs_stops_at_the_bound() -> None:
     count = thrift.MAX_CONTAINERS + 10
     bomb = bytearray(b"\x19\xfc")
-    thrift._write_varint(bomb, count)
+    thrift.write_varint(bomb, count)
     bomb += bytes(count)
     with pytest.raises(thrift.ThriftError, match="more than"):
         thrift.decode_struct(bytes(bomb))
