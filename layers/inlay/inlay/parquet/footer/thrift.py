@@ -310,7 +310,10 @@ class _Reader:
         pos += 1
         if count == 15:
             count, pos = decode_varint(data, pos)
-        self.must_fit(count, pos)
+        # Every element takes a byte at least, so a count beyond the rest is false: refuse it before looping
+        # over it.
+        if count > self.size - pos:
+            raise ThriftError(f"{count} elements in {self.size - pos} bytes")
         found = Items(element, kind=kind)
         if element == STRUCT:
             read = self.struct if depth < self.unpack_depth else self.packed
@@ -325,6 +328,14 @@ class _Reader:
                 else:
                     number, pos = decode_varint(data, pos)
                 found.append(number >> 1 ^ -(number & 1))
+        elif element == BINARY:
+            for _ in range(count):
+                length, pos = decode_varint(data, pos)
+                end = pos + length
+                if end > self.size:
+                    raise ThriftError("cut short")
+                found.append(data[pos:end])
+                pos = end
         else:
             for _ in range(count):
                 value, pos = self.value(element, pos, depth + 1)
@@ -342,19 +353,14 @@ class _Reader:
             return Pairs(0, 0), pos
         kinds = self.data[pos]
         pos += 1
-        self.must_fit(count, pos)
+        if count > self.size - pos:
+            raise ThriftError(f"{count} elements in {self.size - pos} bytes")
         found = Pairs(kinds >> 4, kinds & 15)
         for _ in range(count):
             key, pos = self.value(found.key, pos, depth + 1)
             value, pos = self.value(found.element, pos, depth + 1)
             found.append((key, value))
         return found, pos
-
-    def must_fit(self, count: int, pos: int) -> None:
-        # Every element takes a byte at least, so a count beyond the rest is false: refuse it before looping
-        # over it.
-        if count > self.size - pos:
-            raise ThriftError(f"{count} elements in {self.size - pos} bytes")
 
     def take(self, pos: int, length: int) -> bytes:
         if pos + length > self.size:
@@ -468,7 +474,11 @@ def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes])
     elif kind == STRUCT:
         _write_structs(out, (value,), lists)
     elif kind == BINARY:
-        write_varint(out, len(value))
+        length = len(value)
+        if length < 128:
+            out.append(length)
+        else:
+            write_varint(out, length)
         out += value
     elif kind == I8:
         out.append(value & 255)
