@@ -1,7 +1,7 @@
 """Arrivals into tables: one ingest, so one commit, per table and batch.
 
-Promise: every arrival gets its own outcome, in the given order; an unusable table fails its own arrivals
-and no others, and so does a file that makes the whole ingest fail.
+Promise: every arrival gets its own outcome, in the given order; an unusable table fails its own
+arrivals and no others, and so does a file that makes the whole ingest fail.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _ingest(
     except TableNotFound:
         if not settings.auto_create():
             raise
-    from inlay.ops.schema.create import create  # once in a table's life
+    from inlay.ops.schema import create  # once in a table's life
 
     schema = _schema_of_first(ctx, sources)
     with suppress(TableExists):  # another function had a file for it, too

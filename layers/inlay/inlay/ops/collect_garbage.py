@@ -1,7 +1,7 @@
 """Garbage collection: deletes the objects that no readable version needs.
 
-Promise: no object that a current, retained, referenced or recently expired version needs is deleted, and
-none that a writer in progress could still commit. The order of steps ensures this:
+Promise: no object that a current, retained, referenced or recently expired version needs is deleted,
+and none that a writer in progress could still commit. The order of steps ensures this:
 
 1. look      list the table and find what nothing needs; if there is nothing, stop without a commit
 2. boundary  commit that no object uploaded before it may be added any more (`plan.commit.apply`, Stale)
@@ -34,8 +34,8 @@ from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
-from inlay.ops.maintain.expire import DAY_US
-from inlay.ops.maintain.roots import (
+from inlay.ops.maintain.expire import (
+    DAY_US,
     History,
     Roots,
     check_clocks,

@@ -1,8 +1,8 @@
 """Calculated conditions and values bound to a schema: syntax to expressions.
 
-Promise: an expression has one type, known before a row is read; what types do not allow is refused at its
-place, with what to write instead. Nothing is converted without a word but numbers among numbers, and
-dates and texts beside a timestamp: CAST says the rest.
+Promise: an expression has one type, known before a row is read; what types do not allow is refused at
+its place, with what to write instead. Nothing is converted without a word but numbers among numbers,
+and dates and texts beside a timestamp: CAST says the rest.
 
 docs/SQL.md is the reference of the functions; `parquet.arrow.calculate` carries them out.
 """
@@ -30,9 +30,7 @@ from inlay.format.expression import (
 from inlay.format.predicate import TRUE, And, Like, Predicate
 from inlay.format.predicate_json import check_bounds
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
-from inlay.parse.fold import Folder
-from inlay.parse.grammar import parse_text
-from inlay.parse.names import resolve
+from inlay.parse.grammar import parse_text, resolve
 from inlay.parse.syntax import (
     Between,
     Calculation,
@@ -53,7 +51,7 @@ from inlay.parse.syntax import (
     Syntax,
 )
 from inlay.parse.times import UNITS
-from inlay.parse.where import Binder, is_plain, read_as
+from inlay.parse.where import Binder, Folder, is_plain, read_as
 
 BOOL = Primitive("bool")
 WHOLE = Primitive("int64")

@@ -1,7 +1,7 @@
 """How a Spark process reaches a table: the driver's planning processes and the executors' workers.
 
-Promise: one connection (store client, threads, cache of footers) for each table and process, however many
-tasks the process runs. Only immutable data is cached, so no task sees an outdated table.
+Promise: one connection (store client, threads, cache of footers) for each table and process, however
+many tasks the process runs. Only immutable data is cached, so no task sees an outdated table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inlay.ops.metadata.load import (
     read_main,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, check_name, past_view
+from inlay.plan.refs import MAIN, check_name, past_view
 from inlay.storage.open import open_store
 
 # A task shares its executor with others, each in its own process: fewer concurrent requests than for a

@@ -5,13 +5,13 @@
     spark.read.format("inlay").option("changeFeed", "true").option("startVersion", 7).load(uri)
     spark.readStream.format("inlay").option("changeFeed", "true").load(uri)
 
-Promise: Spark gets what `Table.changes` returns, in the table's columns and the three columns of the feed.
-A stream starts with all existing rows, as inserts of its first version, followed by the changes of each
-later version, each once; it reads whole versions, so a version is never visible in part. Deletes are
-included, unlike without this option.
+Promise: Spark gets what `Table.changes` returns, in the table's columns and the three columns of the
+feed. A stream starts with all existing rows, as inserts of its first version, followed by the changes
+of each later version, each once; it reads whole versions, so a version is never visible in part.
+Deletes are included, unlike without this option.
 
-The driver plans steps; executors read their units. The units of an update are read together, because its
-rows are paired.
+The driver plans steps; executors read their units. The units of an update are read together, because
+its rows are paired.
 """
 
 from __future__ import annotations
@@ -35,15 +35,13 @@ from inlay.errors import InvalidRequest, TableReplaced, VersionNotFound
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.feed.changes import plan_steps
-from inlay.ops.feed.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
+from inlay.ops.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows, plan_steps
 from inlay.ops.metadata.load import load_pointer, load_seen
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import Ahead
-from inlay.plan.feed.feed import FeedUnit, Step
-from inlay.plan.feed.schema import reported_schema
+from inlay.plan.feed import FeedUnit, Step, reported_schema
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN
+from inlay.plan.refs import MAIN
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, bound, connect, load_state, place, ref_of
 from inlay.spark.options import ReadOptions

@@ -1,10 +1,10 @@
 """Garbage collection of tables with millions of objects: executors list and delete.
 
 Promise: what is deleted, and the order of check, boundary, roots and deletion, are those of
-`ops.collect_garbage`; this module only distributes the listing and deleting. `plan.maintain.roots` decides
-about each object in the task that lists it. The driver holds the needed keys, but no listed ones. Key
-ranges are processed in waves: a killed run has deleted the garbage of its finished waves, and the next run
-lists only what is left.
+`ops.collect_garbage`; this module only distributes the listing and deleting. `plan.maintain.roots`
+decides about each object in the task that lists it. The driver holds the needed keys, but no listed
+ones. Key ranges are processed in waves: a killed run has deleted the garbage of its finished waves, and
+the next run lists only what is left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from inlay.ops.collect_garbage import (
     collect_garbage as collect,
 )
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.maintain.roots import Roots, delete_objects
+from inlay.ops.maintain.expire import Roots, delete_objects
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, Tally, plan_garbage
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN

@@ -1,9 +1,9 @@
 """Maintenance of large tables: the driver plans and commits, executors do the work.
 
 Promise: units, plans and commits are those of `ops.maintain.compact`, `ops.maintain.rewrite` and
-`ops.erase.request`; only where a unit runs differs. Work is done in waves, one commit each: a crash costs a
-wave, a unit that fails or conflicts with another writer costs itself, and the next run finds what is left.
-Only entries go to the driver.
+`ops.erase.request`; only where a unit runs differs. Work is done in waves, one commit each: a crash
+costs a wave, a unit that fails or conflicts with another writer costs itself, and the next run finds
+what is left. Only entries go to the driver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from inlay.errors import ErrorKind, InlayError, RefNotFound
 from inlay.format.predicate import Predicate
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.data.data_files import layout_of
+from inlay.ops.data import layout_of
 from inlay.ops.erase.request import contents_to_clean, is_dropped, plan_advance
 from inlay.ops.maintain.compact import carry_out, unit_bytes_for
 from inlay.ops.maintain.rewrite import (

@@ -1,9 +1,10 @@
 """Merge: applies change records (insert, update, delete) to the table, in one commit.
 
-Promise: after the commit each key has the row of its newest record, or none if that is a delete. Records
-may arrive late, twice and in any order: `order` determines which is newer, among the records and against
-the row of the table. A deleted row leaves nothing to compare with: where a record may arrive later than a
-newer delete of its key, give `deleted_log`, a table in which merges keep key and order of deletes.
+Promise: after the commit each key has the row of its newest record, or none if that is a delete.
+Records may arrive late, twice and in any order: `order` determines which is newer, among the records
+and against the row of the table. A deleted row leaves nothing to compare with: where a record may
+arrive later than a newer delete of its key, give `deleted_log`, a table in which merges keep key and
+order of deletes.
 
 ::
 
@@ -33,8 +34,7 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
-from inlay.ops.data.data_files import layout_of, target_of
-from inlay.ops.data.vectors import vector_markers
+from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import conform

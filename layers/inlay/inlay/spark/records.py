@@ -1,8 +1,8 @@
 """Change records as DataFrames: the newest of each key, and whether it is newer than the table's row.
 
-Promise: each key keeps one record, the one of the highest order (NULL is older than any), and keeps it only
-if the table's row of that key, or its logged delete, is older. Only counts and the lowest and highest key
-go to the driver.
+Promise: each key keeps one record, the one of the highest order (NULL is older than any), and keeps it
+only if the table's row of that key, or its logged delete, is older. Only counts and the lowest and
+highest key go to the driver.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from inlay.errors import InvalidRequest, TableExists
 from inlay.format.schema import Schema
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.create import create
+from inlay.ops.schema import create
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.spark.api import read
 from inlay.spark.conditions import quoted

@@ -1,9 +1,9 @@
 """Writing a table from Spark: executors write data files, the driver commits them all at once.
 
-Promise: the rows of a DataFrame are in the table once or not at all, however often tasks are retried or run
-twice: the files of each attempt have unique names, Spark reports one attempt of each task to the driver,
-and one commit under one request id adds their files. Files of failed attempts are unreachable, and garbage
-collection deletes them.
+Promise: the rows of a DataFrame are in the table once or not at all, however often tasks are retried or
+run twice: the files of each attempt have unique names, Spark reports one attempt of each task to the
+driver, and one commit under one request id adds their files. Files of failed attempts are unreachable,
+and garbage collection deletes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.base import already_applied
 from inlay.ops.commit.driver import commit, commit_planned, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import layout_of, recorded_as, target_of
+from inlay.ops.data import layout_of, recorded_as, target_of
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform

@@ -1,9 +1,9 @@
 """Finishing erasures: deletion, and the receipt (docs/ERASURE.md).
 
 Promise: each step can be repeated after a crash at any request. Phases change by commits that name the
-phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a check
-after the deletions found nothing. Erasures in one phase take a step together: one listing, one pass over
-the files, one commit, however many they are.
+phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a
+check after the deletions found nothing. Erasures in one phase take a step together: one listing, one
+pass over the files, one commit, however many they are.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from inlay.ops.erase.landing import (
     clear_landing,
     what_ended_meanwhile,
 )
-from inlay.ops.erase.last_look import LastCheck, begin_check, search_files
-from inlay.ops.erase.originals import find_originals
+from inlay.ops.erase.last_look import LastCheck, begin_check, find_originals, search_files
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
@@ -38,10 +37,10 @@ from inlay.ops.erase.receipt import (
     write_left,
     write_look,
 )
-from inlay.ops.maintain.roots import History, Roots, check_deletable, check_still_there
+from inlay.ops.maintain.expire import History, Roots, check_deletable, check_still_there
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.refs.refs import each_content
+from inlay.ops.refs import each_content
 from inlay.plan.change import (
     AddMarkers,
     AllClean,

@@ -1,12 +1,12 @@
 """The landing zone in an erasure: what has to be erased there, and what is deleted.
 
-Promise: of contents uploaded before the erasure was opened, those that were ingested are deleted, and so
-are those that their owner deleted, overwritten ones without a version id, and unfinished uploads: nothing
-of them can enter the table any more. An overwritten version can, by its event. A file that the table
-adopted where it landed stays for as long as it is live. A content that was not ingested yet is left for
-ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if it holds any
-of the rows, or names their values beside its rows. Nothing is ever rewritten in place: that would raise an
-event.
+Promise: of contents uploaded before the erasure was opened, those that were ingested are deleted, and
+so are those that their owner deleted, overwritten ones without a version id, and unfinished uploads:
+nothing of them can enter the table any more. An overwritten version can, by its event. A file that the
+table adopted where it landed stays for as long as it is live. A content that was not ingested yet is
+left for ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if
+it holds any of the rows, or names their values beside its rows. Nothing is ever rewritten in place:
+that would raise an event.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.last_look import said_of_object
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.refs.refs import each_content
+from inlay.ops.refs import each_content
 from inlay.ops.write.source import IngestSource
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_positions

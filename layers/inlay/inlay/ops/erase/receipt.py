@@ -1,11 +1,13 @@
 """The receipt of an erasure: what was done, evidence to check it by, and what it does not cover.
 
-Promise: a receipt contains only what was established when it was written, no value and no digest of what
-was erased except its keyed one, and stays small however large the table is: long lists are stored beside
-it, and it has their SHA-256. `verify_receipt` compares a receipt with the bucket at any later time.
+Promise: a receipt contains only what was established when it was written, no value and no digest of
+what was erased except its keyed one, and stays small however large the table is: long lists are stored
+beside it, and it has their SHA-256. `verify_receipt` compares a receipt with the bucket at any later
+time.
 
-Lists are frames of kind `erasure_list` at `evidence/<version>-<step>-<id>.json`. They are written before
-the step they are about, so a crash loses none, and serve all erasures that took the step together:
+Lists are frames of kind `erasure_list` at `evidence/<version>-<step>-<id>.json`. They are written
+before the step they are about, so a crash loses none, and serve all erasures that took the step
+together:
 
     look    what the last check opened, while the predicate was still known
     gone    the object versions that a sweep then deleted
@@ -38,9 +40,7 @@ from inlay.format.keys import (
 from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.erase.kept import WITHHELD
-from inlay.ops.erase.last_look import LastCheck
-from inlay.ops.erase.originals import look_for
+from inlay.ops.erase.last_look import WITHHELD, LastCheck, look_for
 from inlay.ops.metadata.load import LoadedTable, read_main
 from inlay.plan.metadata.ledger import LedgerSalt
 from inlay.storage.base import Got, ObjectVersion

@@ -2,12 +2,12 @@
 
 Promise: from the commit of `open_erasure` no reader sees the rows. Calling `advance_erasures` and
 `collect_garbage` often enough completes it, whatever crashed in between and however often a call is
-repeated: the snapshot alone defines what remains to be done. At the end no object, object version or upload
-under the table's prefix or its landing zone holds a row, a statistic or the predicate, and a receipt states
-so.
+repeated: the snapshot alone defines what remains to be done. At the end no object, object version or
+upload under the table's prefix or its landing zone holds a row, a statistic or the predicate, and a
+receipt states so.
 
-`advance_erasures` rewrites files and deletes nothing; deletion, and the steps that follow it, are part of
-`collect_garbage` (`ops.erase.finish`), which alone has the permission.
+`advance_erasures` rewrites files and deletes nothing; deletion, and the steps that follow it, are part
+of `collect_garbage` (`ops.erase.finish`), which alone has the permission.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from inlay.ops.metadata.load import (
     load_pointer,
     read_main,
 )
-from inlay.ops.refs.refs import each_content
+from inlay.ops.refs import each_content
 from inlay.ops.write.delete import marker_of
 from inlay.parse import format_predicate
 from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Request
@@ -53,7 +53,7 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.added_columns import lacks_columns_of
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import ref_view
+from inlay.plan.refs import ref_view
 from inlay.storage.base import Head
 
 

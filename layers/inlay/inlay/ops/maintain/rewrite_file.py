@@ -1,9 +1,9 @@
 """Rewrites one file without its deleted rows, in the cheapest way.
 
-Promise: the returned unit has the rows of the file except the deleted ones, in their order, with the map of
-their positions; the file itself is not changed. By row-group surgery where few groups are affected and the
-layout allows it, else as a whole; a file that turns out to hold no deleted row is only restamped, one
-without live rows only dropped.
+Promise: the returned unit has the rows of the file except the deleted ones, in their order, with the
+map of their positions; the file itself is not changed. By row-group surgery where few groups are
+affected and the layout allows it, else as a whole; a file that turns out to hold no deleted row is only
+restamped, one without live rows only dropped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, Vector
-from inlay.format.roaring import narrow
+from inlay.format.puffin import narrow
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.partial_surgery import (
     NO_LIMITS,
     GroupTimer,

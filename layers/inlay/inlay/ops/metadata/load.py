@@ -1,7 +1,7 @@
 """Loading: the pointer, an archived version, the segments that a plan needs.
 
-Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded as a
-whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loaded ones are kept.
+Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded
+as a whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loaded ones are kept.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from inlay.plan.metadata.state import Contents, State
 from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.evidence import trusted_under
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import MAIN, held_versions, past_view, ref_view
+from inlay.plan.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Missing, Refused
 from inlay.storage.write_once import Stored
 

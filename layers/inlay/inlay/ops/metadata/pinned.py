@@ -1,8 +1,9 @@
 """Pinned: the snapshot that an open table, a scan or a feed shows, as values that pickle.
 
-Promise: loaded again, here or in another process, it is the same snapshot of the same table, with one GET
-while that is the newest, two or three otherwise; or a typed error: `TableReplaced` when another table has
-replaced it, `VersionNotFound` when the version has expired. It contains no data and no credentials.
+Promise: loaded again, here or in another process, it is the same snapshot of the same table, with one
+GET while that is the newest, two or three otherwise; or a typed error: `TableReplaced` when another
+table has replaced it, `VersionNotFound` when the version has expired. It contains no data and no
+credentials.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from inlay.ops.metadata.load import (
     read_main,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import ref_view
+from inlay.plan.refs import ref_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,11 @@ Promise: the rows, and their order, are those that a stable sort of the whole sc
 greater than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either
 direction unless asked for first; rows with equal keys stay in the order of the scan.
 
-First only the columns of the order are read, of the files whose bounds promise most. Once there are as many
-rows as asked for, the last of them bounds what can still come before it. That bound is a condition like any
-other: what it excludes by statistics or page index (files, row groups, pages) is not read. At the end the
-other columns are read, of the rows that are left alone. Holds as many rows of the order's columns as asked
-for, and a batch.
+First only the columns of the order are read, of the files whose bounds promise most. Once there are as
+many rows as asked for, the last of them bounds what can still come before it. That bound is a condition
+like any other: what it excludes by statistics or page index (files, row groups, pages) is not read. At
+the end the other columns are read, of the rows that are left alone. Holds as many rows of the order's
+columns as asked for, and a batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import BATCH_ROWS, Ahead, Wanted, read_by_task, read_tasks
 from inlay.parquet.read.selection import subschema, top_columns
-from inlay.parse.names import resolve
+from inlay.parse.grammar import resolve
 from inlay.parse.syntax import Name
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
