@@ -1,9 +1,13 @@
 """Inlay: mutable columnar tables on plain S3, without a catalog.
 
->>> import inlay, pyarrow as pa >>> t = inlay.create("memory://doc/tables/people", pa.schema([("id",
-pa.int64()), ("name", pa.string())])) >>> t.append(pa.table({"id": [1, 2, 3], "name": ["Ada", "Bob",
-"Cy"]})).version 2 >>> t.delete("id = 2").requests 2 >>>
-t.scan(columns=["name"]).to_arrow().column("name").to_pylist() ['Ada', 'Cy']
+>>> import inlay, pyarrow as pa
+>>> t = inlay.create("memory://doc/tables/people", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+>>> t.append(pa.table({"id": [1, 2, 3], "name": ["Ada", "Bob", "Cy"]})).version
+2
+>>> t.delete("id = 2").requests
+2
+>>> t.scan(columns=["name"]).to_arrow().column("name").to_pylist()
+['Ada', 'Cy']
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One exception tree, grouped by who has to act.
 
-Promise: every failure that leaves the library is an `InlayError` of one of four kinds, names its
-subject (table, key, version) and ends with the next step. Functions map the *kind*, never the class, to
-retry or dead letter, so a new error needs no new handler.
+Promise: every failure that leaves the library is an `InlayError` of one of four kinds, names its subject
+(table, key, version) and ends with the next step. Functions map the *kind*, never the class, to retry or
+dead letter, so a new error needs no new handler.
 
 ========== ============================================== ==========================
 kind       who acts                                       a queue consumer

@@ -1,8 +1,8 @@
 """JSON of which nothing is dropped or rounded on the way.
 
-Promise: what Python's parser would change silently is a `ValueError`: of a name that stands twice in
-one object it keeps the last, a number with more digits than a double holds it rounds, and NaN and
-Infinity are no values of JSON (RFC 8259). The errors repeat nothing of the text.
+Promise: what Python's parser would change silently is a `ValueError`: of a name that stands twice in one
+object it keeps the last, a number with more digits than a double holds it rounds, and NaN and Infinity are
+no values of JSON (RFC 8259). The errors repeat nothing of the text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress of long work as bars: by rich or tqdm, whichever is there, else as lines of the log.
 
-Promise: nothing is drawn before work reports, and a bar goes when its work is done; calls may come from
-any thread. `inlay.open(uri, progress=True)` and the command line draw by this.
+Promise: nothing is drawn before work reports, and a bar goes when its work is done; calls may come from any
+thread. `inlay.open(uri, progress=True)` and the command line draw by this.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """CSV: rows from delimited text and into it.
 
-Promise: NULL and the empty text stay apart, both ways: a field without anything is NULL, a quoted `""`
-is the empty text, and so is a quoted text that would otherwise stand for NULL. What `write_csv` writes
-is read as the same rows. Text whose quotes do not match is refused at its line, never read as something
-else.
+Promise: NULL and the empty text stay apart, both ways: a field without anything is NULL, a quoted `""` is
+the empty text, and so is a quoted text that would otherwise stand for NULL. What `write_csv` writes is read
+as the same rows. Text whose quotes do not match is refused at its line, never read as something else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JSON: rows from objects, one after the other or in one array.
 
-Promise: a file is read as a stream, twice: once for the names it has, which are the columns of the
-data, and once for the rows. Numbers are taken exactly as they are written.
+Promise: a file is read as a stream, twice: once for the names it has, which are the columns of the data,
+and once for the rows. Numbers are taken exactly as they are written.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What a table or a day costs: measured counts times a price list.
 
-Promise: every request is one that was counted (`assets/units.json`, which `benchmarks/day.py` writes)
-or listed just now; nothing is priced but by one list (`assets/prices.json`, or one of yours); what is
-assumed is named here and nowhere else. Deletes of objects and bytes within the region are free. Not in
-it: bytes that leave the region, engines that read, KMS, old versions of a versioned bucket, alarms and
-metrics (docs/COST.md, "A month, three sizes").
+Promise: every request is one that was counted (`assets/units.json`, which `benchmarks/day.py` writes) or
+listed just now; nothing is priced but by one list (`assets/prices.json`, or one of yours); what is assumed
+is named here and nowhere else. Deletes of objects and bytes within the region are free. Not in it: bytes
+that leave the region, engines that read, KMS, old versions of a versioned bucket, alarms and metrics
+(docs/COST.md, "A month, three sizes").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text files of any encoding as UTF-8.
 
-Promise: a mark of UTF-16 at a file's start counts more than the default encoding; the mark of UTF-8 is
-left for the reader.
+Promise: a mark of UTF-16 at a file's start counts more than the default encoding; the mark of UTF-8 is left
+for the reader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tree of one table, as `inlay inspect` prints it for a person.
 
-Promise: a screen or two, however large the table is; names and values are shown as text, never as
-markup or control characters.
+Promise: a screen or two, however large the table is; names and values are shown as text, never as markup
+or control characters.
 """
 
 from __future__ import annotations

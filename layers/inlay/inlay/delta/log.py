@@ -1,11 +1,11 @@
 """A Delta table's log in Inlay's terms: columns, live files, deletion vectors.
 
 Promise: what is returned means to Inlay exactly what it means to Delta (PROTOCOL.md of delta-io/delta,
-reader versions 1 to 3); a reader feature that is not known here is refused by name, as the protocol
-asks. Pure: actions in, values out. Paths are only decoded; whoever opens them decides what may be read.
+reader versions 1 to 3); a reader feature that is not known here is refused by name, as the protocol asks.
+Pure: actions in, values out. Paths are only decoded; whoever opens them decides what may be read.
 
-Columns have the ids of the column mapping where there is one, so they keep them over renames; else they
-are numbered. Columns within lists and maps have none in Delta, and are numbered after all others.
+Columns have the ids of the column mapping where there is one, so they keep them over renames; else they are
+numbered. Columns within lists and maps have none in Delta, and are numbered after all others.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Promise: a comparison keeps its mathematical meaning whatever the column's type: nothing overflows, and
 only fractions compared with a floating column are rounded. Every literal has two neighbours among the
-values of a type: the greatest value not above it and the least not below it. Each comparison becomes
-one with a neighbour, or a constant for every value:
+values of a type: the greatest value not above it and the least not below it. Each comparison becomes one
+with a neighbour, or a constant for every value:
 
     x < 300    on int8    TRUE, but NULL for a NULL x
     x = 3.5    on int64   FALSE, but NULL for a NULL x

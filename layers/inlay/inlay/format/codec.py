@@ -1,8 +1,8 @@
 """Snapshots to bytes and back (`format.leaves`: segments).
 
 Promise: `decode(encode(x)) == x`, equal values give equal bytes, and anything that is not exactly what
-docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. Dicts live here and
-in `entry_json`, and nowhere else. The pointer is an object with names, for people.
+docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. Dicts live here and in
+`entry_json`, and nowhere else. The pointer is an object with names, for people.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Columns: many values of one kind as one JSON value, for leaves of about a thousand entries.
 
-Promise: exact in both directions, and deterministic. The reader of a column states how many values it
-must have; anything else raises `TypeError` or `ValueError`, which the codec turns into `CorruptTable`.
+Promise: exact in both directions, and deterministic. The reader of a column states how many values it must
+have; anything else raises `TypeError` or `ValueError`, which the codec turns into `CorruptTable`.
 
 ========================== ====================================================================
 null, or absent            no entry has a value

@@ -1,9 +1,8 @@
 """Content: the part of a snapshot that each branch has of its own.
 
-Promise: a snapshot consists of what belongs to the table, whatever the branch (version, schemas,
-ledger, refs, erasures, boundary, …), and of one content. The pointer holds main's content; a branch
-that was written to has its content in an immutable *head*. `with_content` combines the two into a
-snapshot.
+Promise: a snapshot consists of what belongs to the table, whatever the branch (version, schemas, ledger,
+refs, erasures, boundary, …), and of one content. The pointer holds main's content; a branch that was
+written to has its content in an immutable *head*. `with_content` combines the two into a snapshot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Entries: what a snapshot states about data files and delete markers.
 
-Promise: frozen values; equal entries mean the same. A file or marker object is named by its key
-*relative to the table root*, so a table can be moved; an adopted data file keeps its absolute URI,
-because it does not belong to the table.
+Promise: frozen values; equal entries mean the same. A file or marker object is named by its key *relative
+to the table root*, so a table can be moved; an adopted data file keeps its absolute URI, because it does
+not belong to the table.
 """
 
 from __future__ import annotations

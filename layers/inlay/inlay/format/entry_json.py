@@ -1,7 +1,7 @@
 """Entries to JSON arrays and back: data files, delete markers, ledger records, column statistics.
 
-Promise: exact in both directions. Entries are arrays, because there are many of them, with the
-positions that docs/FORMAT.md, sections 7 to 9, defines; trailing nulls are cut.
+Promise: exact in both directions. Entries are arrays, because there are many of them, with the positions
+that docs/FORMAT.md, sections 7 to 9, defines; trailing nulls are cut.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What is calculated from a row: conditions beyond the predicates of the format, and what an update
-sets.
+"""What is calculated from a row: conditions beyond the predicates of the format, and what an update sets.
 
 Promise: bound to field ids and typed literals like a predicate, and checked against the schema. Not
-durable: a scan or an update is done when it has run, so there is no JSON of it, and what is kept
-(delete markers) is a `Predicate` alone.
+durable: a scan or an update is done when it has run, so there is no JSON of it, and what is kept (delete
+markers) is a `Predicate` alone.
 
-A calculated condition comes with the predicate that it implies: every row that it selects makes that
-one TRUE, so files are pruned by it.
+A calculated condition comes with the predicate that it implies: every row that it selects makes that one
+TRUE, so files are pruned by it.
 
 Numbers are exact (integers of any size, decimals) until a floating column, a quotient or a floating
 function takes part; then they are doubles. NULL in, NULL out, but for the functions that ask for NULL.

@@ -1,8 +1,8 @@
 """The entries of a leaf of data files, as columns: an entry becomes an object when it is asked for.
 
-Promise: a sequence of `DataFile`s like any other, which stay what they are once made. What asks for
-columns (`rows`, `sizes`, `stats`) makes no object: a plan over a hundred thousand files makes those of
-the few that it reads.
+Promise: a sequence of `DataFile`s like any other, which stay what they are once made. What asks for columns
+(`rows`, `sizes`, `stats`) makes no object: a plan over a hundred thousand files makes those of the few that
+it reads.
 """
 
 from __future__ import annotations

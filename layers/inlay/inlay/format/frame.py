@@ -1,9 +1,9 @@
 """Frames: how every metadata object is stored as bytes.
 
-Promise: a frame is one line of JSON that ends in the digest of everything before it; a frame that was
-cut short or edited is refused as a whole. Frames over `PLAIN_MAX_BYTES` are gzip-compressed as a whole;
-readers recognise them by the first two bytes, and `zcat -f` prints both kinds. Encoding is
-deterministic: equal values give equal bytes (docs/FORMAT.md, "Frames").
+Promise: a frame is one line of JSON that ends in the digest of everything before it; a frame that was cut
+short or edited is refused as a whole. Frames over `PLAIN_MAX_BYTES` are gzip-compressed as a whole;
+readers recognise them by the first two bytes, and `zcat -f` prints both kinds. Encoding is deterministic:
+equal values give equal bytes (docs/FORMAT.md, "Frames").
 """
 
 from __future__ import annotations

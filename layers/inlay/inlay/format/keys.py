@@ -1,8 +1,8 @@
 """Object keys: the only place where they are built.
 
-Promise: every key is relative to the table root, and `classify` states what any key under a root is.
-Ids in keys are random and never reused, so no key is ever written twice with different bytes; only the
-pointer is overwritten (docs/FORMAT.md, "Layout").
+Promise: every key is relative to the table root, and `classify` states what any key under a root is. Ids in
+keys are random and never reused, so no key is ever written twice with different bytes; only the pointer is
+overwritten (docs/FORMAT.md, "Layout").
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Notes: what the author of a commit says of it, a message and metadata, kept in the version that it
-made.
+"""Notes: what the author of a commit says of it, a message and metadata, kept in the version that it made.
 
 Promise: a note is part of its version: it is committed by the same swap or not at all, is read with the
-version for nothing, and ends when the version expires. It is a property of the snapshot
-(docs/FORMAT.md, section 5) that names its version, so a library that knows of no notes and carries it
-on says nothing wrong.
+version for nothing, and ends when the version expires. It is a property of the snapshot (docs/FORMAT.md,
+section 5) that names its version, so a library that knows of no notes and carries it on says nothing wrong.
 """
 
 from __future__ import annotations

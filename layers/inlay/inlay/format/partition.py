@@ -1,12 +1,12 @@
 """Partition transforms: from a column's value to the partition of its row.
 
-Promise: transforms follow Apache Iceberg's specification ("Partition Transforms", and its appendix B
-for the hash), so a bucket means the same to every engine; every transform but bucket is monotone, and
+Promise: transforms follow Apache Iceberg's specification ("Partition Transforms", and its appendix B for
+the hash), so a bucket means the same to every engine; every transform but bucket is monotone, and
 `values_of` bounds the values of a partition. NULL is in the partition NULL.
 
-Three things that Iceberg leaves open are fixed here: truncating a number near the least value of its
-type gives that least value; times finer or coarser than microseconds hash as microseconds; -0.0 is in
-the partition of 0.0, and NaN has its own.
+Three things that Iceberg leaves open are fixed here: truncating a number near the least value of its type
+gives that least value; times finer or coarser than microseconds hash as microseconds; -0.0 is in the
+partition of 0.0, and NaN has its own.
 
 A partition value is kept *as written*: as its JSON (`format.values`), so that it can be a key and NaN
 equals itself. Its type follows from the transform and source column; `decode_partition` reads it.
@@ -15,8 +15,8 @@ Pure, one value at a time. `inlay.parquet.write.partition` has the same for colu
 
 Murmur3: the hash of bucket partitions, as defined by Iceberg.
 
-Promise: `murmur3` is the 32-bit variant for x86 with seed 0. `inlay.parquet.write.partition` has the
-same for columns.
+Promise: `murmur3` is the 32-bit variant for x86 with seed 0. `inlay.parquet.write.partition` has the same
+for columns.
 """
 
 from __future__ import annotations

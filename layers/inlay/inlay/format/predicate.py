@@ -1,8 +1,8 @@
 """The predicate tree: the permanent meaning of a stored WHERE.
 
-Promise: a predicate is bound to field ids and typed literals, so its meaning cannot change with a
-column's name, a library or a session. Three-valued logic: a row is selected where the predicate is
-TRUE; NULL is not TRUE. docs/FORMAT.md ("Predicates") defines every case below.
+Promise: a predicate is bound to field ids and typed literals, so its meaning cannot change with a column's
+name, a library or a session. Three-valued logic: a row is selected where the predicate is TRUE; NULL is not
+TRUE. docs/FORMAT.md ("Predicates") defines every case below.
 
 * Literals have the type of the column they are compared with, in physical form (`format.schema`).
 * NaN equals NaN and is greater than every other number; -0.0 equals 0.0.

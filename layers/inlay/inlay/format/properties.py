@@ -1,7 +1,7 @@
 """Table properties: every setting a table carries, its default and its meaning, in one place.
 
-Promise: a property that is not set has its default; setting an invalid value is refused, naming the
-valid ones.
+Promise: a property that is not set has its default; setting an invalid value is refused, naming the valid
+ones.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ alone, as a `Vector` marker names it; the footer is for other readers and for in
 
 The 64-bit portable Roaring serialisation, checked byte by byte.
 
-Promise: `decode_bitmap` accepts only bytes that another implementation would read as the same set:
-keys, containers and values strictly ascending, every count correct, nothing left over. The C library
-under `pyroaring` trusts the bytes more, so the layout is checked here first.
+Promise: `decode_bitmap` accepts only bytes that another implementation would read as the same set: keys,
+containers and values strictly ascending, every count correct, nothing left over. The C library under
+`pyroaring` trusts the bytes more, so the layout is checked here first.
 
     u64 number of bitmaps, then for each: u32 key (upper half of its values), 32-bit bitmap
     32-bit bitmap: u32 cookie 12346, u32 containers  |  u16 cookie 12347, u16 containers - 1, run flags

@@ -1,8 +1,8 @@
 """Schemas: columns with ids that never change meaning.
 
-Promise: a column is identified by its *field id*. Names, order and (some) types may change from one
-schema to the next; ids are never reused. Everything stored (statistics, predicates, markers) refers to
-ids. Ids are assigned depth first when a column is first added and start at 1.
+Promise: a column is identified by its *field id*. Names, order and (some) types may change from one schema
+to the next; ids are never reused. Everything stored (statistics, predicates, markers) refers to ids. Ids
+are assigned depth first when a column is first added and start at 1.
 
 Pure: no Arrow here. `inlay.parquet.arrow.types` maps these types to Arrow and Parquet.
 

@@ -1,12 +1,12 @@
 """A snapshot: the whole state of a table at one version.
 
-Promise: a snapshot is a frozen value. With the immutable segments it refers to, it states everything
-about one version: which files are live, which deletes apply to them, which requests were already
-applied, and how old an uploaded object may be to be committed. The pointer's body *is* a snapshot
-(docs/FORMAT.md, section 5).
+Promise: a snapshot is a frozen value. With the immutable segments it refers to, it states everything about
+one version: which files are live, which deletes apply to them, which requests were already applied, and how
+old an uploaded object may be to be committed. The pointer's body *is* a snapshot (docs/FORMAT.md,
+section 5).
 
-Entries are in two tiers: the newest *inline*, older ones in *segments*. A segment never changes; a
-bitmap of ordinals in its reference marks the entries that are no longer live.
+Entries are in two tiers: the newest *inline*, older ones in *segments*. A segment never changes; a bitmap
+of ordinals in its reference marks the entries that are no longer live.
 """
 
 from __future__ import annotations

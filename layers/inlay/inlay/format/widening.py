@@ -1,8 +1,7 @@
 """Type widening: which types hold every value of which others.
 
-Promise: where `widens` is true, a cast loses nothing and preserves the order of values. The rule
-applies to ingested files, widened columns, old files read under a newer schema, and assignments between
-columns.
+Promise: where `widens` is true, a cast loses nothing and preserves the order of values. The rule applies to
+ingested files, widened columns, old files read under a newer schema, and assignments between columns.
 """
 
 from __future__ import annotations

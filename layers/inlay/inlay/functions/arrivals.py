@@ -1,8 +1,8 @@
 """S3 event notifications of new objects, in every form: which object, for which table.
 
-Promise: each form gives the same `IngestSource` for the same object, so its identity does not depend on
-the form. Events other than new objects, and files that are not meant as data (names that begin with "_"
-or ".", folder markers), give nothing. What is not an S3 event at all is refused.
+Promise: each form gives the same `IngestSource` for the same object, so its identity does not depend on the
+form. Events other than new objects, and files that are not meant as data (names that begin with "_" or ".",
+folder markers), give nothing. What is not an S3 event at all is refused.
 
 ========================  ==================================================  ===============
 form                      looks like                                          keys

@@ -3,13 +3,12 @@
 Promise: a dead letter is the message as it was sent, so that it can be sent again once the cause is
 corrected; its attributes state which function refused it, why, and what to do.
 
-A queue's redrive policy alone would retry such a message five times over hours first, and would not
-record why. So the function sends it to the dead-letter queue itself and then lets the original be
-deleted. If it crashes in between, the letter exists twice, with the same `InlayMessageId`, but is never
-lost.
+A queue's redrive policy alone would retry such a message five times over hours first, and would not record
+why. So the function sends it to the dead-letter queue itself and then lets the original be deleted. If it
+crashes in between, the letter exists twice, with the same `InlayMessageId`, but is never lost.
 
-`inlay dlq` shows what the letters are about, and values only on request. A letter that is sent again is
-the same request: a delete without an id gets that of its first message.
+`inlay dlq` shows what the letters are about, and values only on request. A letter that is sent again is the
+same request: a delete without an id gets that of its first message.
 """
 
 from __future__ import annotations

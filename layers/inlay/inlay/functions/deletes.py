@@ -1,8 +1,8 @@
 """Delete requests on tables: from a checked request to its outcome, logged and counted.
 
-Promise: a request is applied once by its id, whichever function runs it. Constant-time deletes, and
-reads of small tables, run at once; a request that has to read or rewrite a large table is separated, so
-that it can run in another function and delays no other message.
+Promise: a request is applied once by its id, whichever function runs it. Constant-time deletes, and reads
+of small tables, run at once; a request that has to read or rewrite a large table is separated, so that it
+can run in another function and delays no other message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrivals into tables: one ingest, so one commit, per table and batch.
 
-Promise: every arrival gets its own outcome, in the given order; an unusable table fails its own
-arrivals and no others, and so does a file that makes the whole ingest fail.
+Promise: every arrival gets its own outcome, in the given order; an unusable table fails its own arrivals
+and no others, and so does a file that makes the whole ingest fail.
 """
 
 from __future__ import annotations

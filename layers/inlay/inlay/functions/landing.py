@@ -1,9 +1,8 @@
 """Landed files without an event: found by comparison with the ledger, and sent to ingestion.
 
-Promise: contents pending for longer than an event may reasonably take are sent again, with the identity
-of their own event, so that they are ingested once however many notifications there are. Contents that
-can never be ingested are not sent again: they are counted, and became dead letters when their event
-came.
+Promise: contents pending for longer than an event may reasonably take are sent again, with the identity of
+their own event, so that they are ingested once however many notifications there are. Contents that can
+never be ingested are not sent again: they are counted, and became dead letters when their event came.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batches of SQS messages: each one done, left for redelivery, or put into the dead letters.
 
 Promise: a message that `process` does not report as failed is done or in the dead letters, so SQS may
-delete it; one message's failure, or long run, never prevents the others: those that time does not allow
-to begin are handed back to the queue at once.
+delete it; one message's failure, or long run, never prevents the others: those that time does not allow to
+begin are handed back to the queue at once.
 """
 
 from __future__ import annotations

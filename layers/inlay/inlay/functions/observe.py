@@ -5,9 +5,9 @@ function and, if the deployment asks for it, per table; zeros are not emitted; n
 contains a row's value or a word of a predicate. The function's own verb is Powertools' service name
 (`template.yaml`).
 
-CloudWatch bills each metric and set of dimensions by the month: nine metrics of a thousand tables cost
-more than the tables do (docs/COST.md), so per-table metrics are optional, and only names of existing
-tables are used.
+CloudWatch bills each metric and set of dimensions by the month: nine metrics of a thousand tables cost more
+than the tables do (docs/COST.md), so per-table metrics are optional, and only names of existing tables are
+used.
 """
 
 from __future__ import annotations

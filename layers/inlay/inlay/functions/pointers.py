@@ -1,7 +1,7 @@
 """S3 event notifications of swapped pointers: which tables have a new version.
 
-Promise: a notification of the bucket gives the names of the tables under `tables/` whose pointer it
-names; other objects, and S3's test event, give none. What is not an S3 notification is refused.
+Promise: a notification of the bucket gives the names of the tables under `tables/` whose pointer it names;
+other objects, and S3's test event, give none. What is not an S3 notification is refused.
 """
 
 from __future__ import annotations

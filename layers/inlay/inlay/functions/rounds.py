@@ -1,11 +1,11 @@
 """Rounds: scheduled work on every table that has some, each table on its own.
 
-Promise: a schedule sends one message for each table that has work, and each message has its own
-invocation: a slow or failing table delays no other. The next round begins when every table of the last
-one was begun, so that each table has one turn a round, however many there are and however little time:
-nothing starves, and nothing accumulates. A table that cannot be checked is sent anyway: its own message
-then fails. A folder whose name no message can give is left out, and reported: it would be a dead letter
-of every round. Rounds are counted when they begin; a missed one raises an alarm.
+Promise: a schedule sends one message for each table that has work, and each message has its own invocation:
+a slow or failing table delays no other. The next round begins when every table of the last one was begun,
+so that each table has one turn a round, however many there are and however little time: nothing starves,
+and nothing accumulates. A table that cannot be checked is sent anyway: its own message then fails. A folder
+whose name no message can give is left out, and reported: it would be a dead letter of every round. Rounds
+are counted when they begin; a missed one raises an alarm.
 """
 
 from __future__ import annotations

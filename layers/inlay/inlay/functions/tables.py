@@ -1,7 +1,7 @@
 """The tables a function works on: all in one bucket, `<prefix>tables/<table>`.
 
-Promise: store, connections and threads are created once per process, when first needed; invocations of
-one process share them, functions share nothing.
+Promise: store, connections and threads are created once per process, when first needed; invocations of one
+process share them, functions share nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The fate of a message whose work failed, from the kind of the error.
 
-Promise: an `InlayError` that can succeed later leaves its message in the queue; one that cannot goes to
-the dead letters at once, with the reason. Anything else is an internal error: the message stays, and
-SQS moves it to the dead letters after its last try.
+Promise: an `InlayError` that can succeed later leaves its message in the queue; one that cannot goes to the
+dead letters at once, with the reason. Anything else is an internal error: the message stays, and SQS moves
+it to the dead letters after its last try.
 
 Of what an AWS service answers only its code is repeated: its messages quote what they were sent.
 """

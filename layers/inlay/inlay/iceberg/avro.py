@@ -1,9 +1,9 @@
 """Avro object container files, as far as Iceberg's manifests and manifest lists need them.
 
 Promise: `encode_avro` writes records by a schema so that any Avro reader gets them back; `decode_avro`
-reads files of any writer, by the schema in the file. Codecs: null and deflate. Records are dicts by
-field name; a map whose keys are not text is, as in Iceberg, an array of records of `key` and `value`.
-Damaged bytes raise `CorruptTable`, other codecs `UnsupportedTable`. (Apache Avro 1.11, specification.)
+reads files of any writer, by the schema in the file. Codecs: null and deflate. Records are dicts by field
+name; a map whose keys are not text is, as in Iceberg, an array of records of `key` and `value`. Damaged
+bytes raise `CorruptTable`, other codecs `UnsupportedTable`. (Apache Avro 1.11, specification.)
 """
 
 from __future__ import annotations

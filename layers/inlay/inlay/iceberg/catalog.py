@@ -1,9 +1,9 @@
 """A read-only Iceberg REST catalog: the answer to each request.
 
 Promise: the GETs that table readers send are answered according to Iceberg's REST specification
-(`rest-catalog-open-api.yaml`): the configuration, which lists only these requests; namespaces; tables;
-and a table, whose answer is its published pointer, unchanged. Everything else is an error in the form
-that clients understand, so that no client takes the catalog for a writable one.
+(`rest-catalog-open-api.yaml`): the configuration, which lists only these requests; namespaces; tables; and
+a table, whose answer is its published pointer, unchanged. Everything else is an error in the form that
+clients understand, so that no client takes the catalog for a writable one.
 
 There is one namespace, which contains every published table.
 """

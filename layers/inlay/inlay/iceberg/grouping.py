@@ -1,13 +1,13 @@
 """Grouping: which entries of a snapshot share a manifest.
 
-Promise: the groups follow from the ids of the snapshot's leaves alone: a leaf ends a group by its own
-id, so adding, removing or merging a leaf changes its own group and no other. An unchanged group keeps
-its digest, and its manifests are reused; so the cost of a publication depends on what changed, and an
+Promise: the groups follow from the ids of the snapshot's leaves alone: a leaf ends a group by its own id,
+so adding, removing or merging a leaf changes its own group and no other. An unchanged group keeps its
+digest, and its manifests are reused; so the cost of a publication depends on what changed, and an
 incremental publication has the same manifests as one from scratch.
 
-Leaves are Inlay's segments, which merge by age as they grow. A group is a run of adjacent leaves;
-entries in the pointer itself are a group of their own. How long runs are depends on how many leaves
-there are, and on what the last publication chose (`leaves_of_a_group`).
+Leaves are Inlay's segments, which merge by age as they grow. A group is a run of adjacent leaves; entries
+in the pointer itself are a group of their own. How long runs are depends on how many leaves there are, and
+on what the last publication chose (`leaves_of_a_group`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Promise: what is written here is Iceberg's format (specification, "Manifests" and "Manifest Lists"),
 including field ids; what is read back suffices to publish the next snapshot without reading a data file
-again. An entry of a file that was published before keeps its snapshot, sequence number and first row
-id.
+again. An entry of a file that was published before keeps its snapshot, sequence number and first row id.
 """
 
 from __future__ import annotations

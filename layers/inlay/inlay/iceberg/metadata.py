@@ -1,7 +1,7 @@
 """Table metadata: the JSON object at the root of a published table, and the pointer to it.
 
-Promise: `table_metadata` is Iceberg's table metadata (specification, "Table Metadata"), of version 2 or
-3; snapshot ids and sequence numbers are Inlay's versions. The published pointer is the answer of a REST
+Promise: `table_metadata` is Iceberg's table metadata (specification, "Table Metadata"), of version 2 or 3;
+snapshot ids and sequence numbers are Inlay's versions. The published pointer is the answer of a REST
 catalog to `loadTable`, so that a file server can be a catalog; what Inlay itself needs to know of the
 publication is in the metadata's properties.
 """

@@ -1,13 +1,11 @@
-"""Columns, values and partition specs in Iceberg's terms, or the reason why a table cannot be
-published.
+"""Columns, values and partition specs in Iceberg's terms, or the reason why a table cannot be published.
 
-Promise: a column that is translated here means the same to every reader of Iceberg: its type holds
-exactly the values of Inlay's type, and bounds and partition values are in Iceberg's single-value form
-(Iceberg specification, appendix D). A column that some engine would read wrongly is refused by name
-(`refusals`), never approximated: unsigned integers of 32 and 64 bits, decimals above 38 digits, and
-times in other units than microseconds: every engine tested but pyiceberg truncates nanoseconds
-silently, and Iceberg Java takes dictionary-encoded milliseconds for microseconds (apache/iceberg, issue
-17135).
+Promise: a column that is translated here means the same to every reader of Iceberg: its type holds exactly
+the values of Inlay's type, and bounds and partition values are in Iceberg's single-value form (Iceberg
+specification, appendix D). A column that some engine would read wrongly is refused by name (`refusals`),
+never approximated: unsigned integers of 32 and 64 bits, decimals above 38 digits, and times in other units
+than microseconds: every engine tested but pyiceberg truncates nanoseconds silently, and Iceberg Java takes
+dictionary-encoded milliseconds for microseconds (apache/iceberg, issue 17135).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """An Iceberg table of any writer, in Inlay's terms: columns, partition specs, live files and deletes.
 
-Promise: what is returned means to Inlay exactly what it means to Iceberg (specification, versions 1 to
-3); what Inlay cannot express is refused by name (`UnsupportedTable`), damaged metadata is
-`CorruptTable`. Pure: bytes in, values out. Nothing here trusts a number of the metadata beyond its
-bounds: depth, counts and sizes are limited, and paths are only passed on.
+Promise: what is returned means to Inlay exactly what it means to Iceberg (specification, versions 1 to 3);
+what Inlay cannot express is refused by name (`UnsupportedTable`), damaged metadata is `CorruptTable`. Pure:
+bytes in, values out. Nothing here trusts a number of the metadata beyond its bounds: depth, counts and
+sizes are limited, and paths are only passed on.
 
 Field ids stay what they are, so a column keeps its identity under every name it ever had.
 """

@@ -2,9 +2,9 @@
 
 Promise: names what AWS would call the request (`GetObject`, `UploadPartCopy`, `ReceiveMessage` …), for
 the access log and to dispatch it. A bucket is addressed by path (`/bucket/key`) or by host
-(`bucket.localhost`, `bucket.s3.amazonaws.com`). A body that was sent in signed chunks (`aws-chunked`)
-is put together again, and its checksums are verified: those of CRC32, SHA-1, SHA-256 and MD5, which
-Python computes; CRC32C and CRC64NVME are taken as they are.
+(`bucket.localhost`, `bucket.s3.amazonaws.com`). A body that was sent in signed chunks (`aws-chunked`) is
+put together again, and its checksums are verified: those of CRC32, SHA-1, SHA-256 and MD5, which Python
+computes; CRC32C and CRC64NVME are taken as they are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the embedded S3 holds, kept in a directory.
 
 Promise: after a stop, however it came, a server that starts on the same directory holds every object
-version, bucket and setting whose request was answered. Unfinished multipart uploads are gone, and so
-are messages in queues. Each version is one file, written whole under another name first: a line of
-JSON, then the bytes. One server at a time has the directory.
+version, bucket and setting whose request was answered. Unfinished multipart uploads are gone, and so are
+messages in queues. Each version is one file, written whole under another name first: a line of JSON, then
+the bytes. One server at a time has the directory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A proxy before an S3 that makes the wire go wrong: between a real client and a real server.
 
-Promise: a request that no fault is planned for passes unchanged; one that has a fault meets exactly
-that. It listens on 127.0.0.1 only and speaks HTTP/1.1 to any `http://` endpoint.
+Promise: a request that no fault is planned for passes unchanged; one that has a fault meets exactly that.
+It listens on 127.0.0.1 only and speaks HTTP/1.1 to any `http://` endpoint.
 
     with FaultProxy(aws.endpoint_url, lambda request: "reset_after" if request.number == 3 else None) as p:
         S3Store("bucket", endpoint_url=p.endpoint_url)
 
-Each fault is one of the fates that a request can meet (`inlay.storage.faults.Fate`), in one of the ways
-in which the wire brings it about:
+Each fault is one of the fates that a request can meet (`inlay.storage.faults.Fate`), in one of the ways in
+which the wire brings it about:
 
 | fault | fate | the client |
 |---|---|---|

@@ -1,9 +1,9 @@
 """SQS by moto, behind one lock.
 
-Promise: each request is one step, because moto's queues lose a message when one is deleted while
-another arrives. Only waiting happens outside the lock: a long poll of ReceiveMessage is asked again
-whenever anything changed. Moto is spoken to as a server, by its protocol, never through its models; its
-state belongs to the process.
+Promise: each request is one step, because moto's queues lose a message when one is deleted while another
+arrives. Only waiting happens outside the lock: a long poll of ReceiveMessage is asked again whenever
+anything changed. Moto is spoken to as a server, by its protocol, never through its models; its state
+belongs to the process.
 """
 
 from __future__ import annotations

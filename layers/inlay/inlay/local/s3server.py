@@ -1,8 +1,8 @@
 """The embedded S3 and SQS: an HTTP server on this machine, in this process or one of its own.
 
-Promise: `EmbeddedAws` is up when its block is entered and gone when it is left. It listens on 127.0.0.1
-only. Buckets and queues live in memory and end with it, unless it has a `data_dir`, which keeps the
-buckets. Moto's queues belong to the process, so a process runs one server with SQS at a time.
+Promise: `EmbeddedAws` is up when its block is entered and gone when it is left. It listens on
+127.0.0.1 only. Buckets and queues live in memory and end with it, unless it has a `data_dir`, which keeps
+the buckets. Moto's queues belong to the process, so a process runs one server with SQS at a time.
 
     with EmbeddedAws() as aws:
         boto3.client("s3", endpoint_url=aws.endpoint_url)

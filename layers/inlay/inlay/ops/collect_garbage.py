@@ -1,7 +1,7 @@
 """Garbage collection: deletes the objects that no readable version needs.
 
-Promise: no object that a current, retained, referenced or recently expired version needs is deleted,
-and none that a writer in progress could still commit. The order of steps ensures this:
+Promise: no object that a current, retained, referenced or recently expired version needs is deleted, and
+none that a writer in progress could still commit. The order of steps ensures this:
 
 1. look      list the table and find what nothing needs; if there is nothing, stop without a commit
 2. boundary  commit that no object uploaded before it may be added any more (`plan.commit.apply`, Stale)

@@ -1,10 +1,10 @@
 """Commit queue: of many threads with the same kind of work, one does it for all that wait.
 
 Promise: a thread that finds nobody working starts at once, alone and without delay. Threads that arrive
-while another works wait; when it has finished, the first of them takes the next turn, for itself and
-for those behind it whose items fit. Each thread works in at most one turn, so no thread is delayed by
-the work of later ones, and they are served in order of arrival. A forked process has its own queue: the
-threads that wait or work here do not exist in it.
+while another works wait; when it has finished, the first of them takes the next turn, for itself and for
+those behind it whose items fit. Each thread works in at most one turn, so no thread is delayed by the work
+of later ones, and they are served in order of arrival. A forked process has its own queue: the threads that
+wait or work here do not exist in it.
 
 ::
 

@@ -1,10 +1,10 @@
 """The context of an operation: its store, its table, and every source of non-determinism.
 
 Promise: operations take time, randomness, ids and concurrency from here and nowhere else, so that a
-simulator can run the real code with its own. All tables of a process share one thread pool and one set
-of connections, so a thousand open tables need no more than one; a forked process has its own. Pickled,
-a context is its location and its settings: the process that unpickles it uses the credentials of its
-own environment.
+simulator can run the real code with its own. All tables of a process share one thread pool and one set of
+connections, so a thousand open tables need no more than one; a forked process has its own. Pickled, a
+context is its location and its settings: the process that unpickles it uses the credentials of its own
+environment.
 """
 
 from __future__ import annotations

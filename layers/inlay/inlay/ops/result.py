@@ -1,7 +1,6 @@
 """Results: what a write reports to its caller.
 
-Promise: a result states what was committed, and the measured cost: requests that were sent, not
-planned.
+Promise: a result states what was committed, and the measured cost: requests that were sent, not planned.
 """
 
 from __future__ import annotations

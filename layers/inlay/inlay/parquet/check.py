@@ -1,8 +1,8 @@
 """Checks of data files and marker objects against their entries in the metadata.
 
-Promise: findings are returned as (kind, message) of `plan.verify.findings`; damage is found, not
-raised. An unavailable store still raises. One request a file for its footer, one a marker object; with
-`check_pages` a file is read whole.
+Promise: findings are returned as (kind, message) of `plan.verify.findings`; damage is found, not raised. An
+unavailable store still raises. One request a file for its footer, one a marker object; with `check_pages` a
+file is read whole.
 """
 
 from __future__ import annotations

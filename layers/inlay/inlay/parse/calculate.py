@@ -1,8 +1,8 @@
 """Calculated conditions and values bound to a schema: syntax to expressions.
 
-Promise: an expression has one type, known before a row is read; what types do not allow is refused at
-its place, with what to write instead. Nothing is converted without a word but numbers among numbers,
-and dates and texts beside a timestamp: CAST says the rest.
+Promise: an expression has one type, known before a row is read; what types do not allow is refused at its
+place, with what to write instead. Nothing is converted without a word but numbers among numbers, and
+dates and texts beside a timestamp: CAST says the rest.
 
 docs/SQL.md is the reference of the functions; `parquet.arrow.calculate` carries them out.
 """

@@ -11,9 +11,8 @@ messages go to logs.
 
 Names to fields, as users write them.
 
-Promise: an exact match wins; an unquoted name also matches in another case if exactly one column does;
-a quoted name never does. A path goes through structs only. The error for an unknown name lists similar
-names.
+Promise: an exact match wins; an unquoted name also matches in another case if exactly one column does; a
+quoted name never does. A path goes through structs only. The error for an unknown name lists similar names.
 """
 
 from __future__ import annotations

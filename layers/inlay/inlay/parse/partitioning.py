@@ -1,5 +1,4 @@
-"""Partitionings as users write them: `day(ts)`, `bucket(16, id)`, `truncate(4, name)`, or a column's
-name.
+"""Partitionings as users write them: `day(ts)`, `bucket(16, id)`, `truncate(4, name)`, or a column's name.
 
 Promise: `partition_fields(spec_text(spec, schema), schema)` has the sources and transforms of `spec`.
 """

@@ -1,8 +1,8 @@
 """The values of an update, bound to a schema.
 
 Promise: `{"status": "'closed'", "address.zip": "upper(zip)"}` becomes assignments whose values have the
-types of what they are assigned to, or is refused at its place: a literal must fit exactly, a column
-must widen to the one it is assigned to, exact numbers go into exact columns.
+types of what they are assigned to, or is refused at its place: a literal must fit exactly, a column must
+widen to the one it is assigned to, exact numbers go into exact columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Syntax trees: the structure of a text before names are bound to columns.
 
-Promise: every node has its position in the text (`at`, the offset of its operator or first token), so
-that later errors can point at it.
+Promise: every node has its position in the text (`at`, the offset of its operator or first token), so that
+later errors can point at it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Dates, times and timestamps as text, both ways.
 
-Promise: texts are ISO 8601 in the proleptic Gregorian calendar, read exactly or refused: no rounding,
-no two-digit years, no 24:00, no leap seconds (no column has a value for one). Years outside 0000–9999
-are written with a sign. `read_*` accepts whatever `write_*` prints.
+Promise: texts are ISO 8601 in the proleptic Gregorian calendar, read exactly or refused: no rounding, no
+two-digit years, no 24:00, no leap seconds (no column has a value for one). Years outside 0000–9999 are
+written with a sign. `read_*` accepts whatever `write_*` prints.
 """
 
 from __future__ import annotations

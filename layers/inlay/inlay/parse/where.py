@@ -5,15 +5,15 @@ limits. `is_plain` says which syntax is of that kind: columns with literals. A c
 column beside a literal is one, too: `year(at) = 2026` is a range of `at`. Everything else is calculated
 (`parse.calculate`).
 
-A plain string compared with a date, time or timestamp is read as one. A timestamp without a zone
-compared with a `timestamptz` is UTC. In LIKE a backslash escapes the next character unless ESCAPE names
-another character; ESCAPE '' means none does.
+A plain string compared with a date, time or timestamp is read as one. A timestamp without a zone compared
+with a `timestamptz` is UTC. In LIKE a backslash escapes the next character unless ESCAPE names another
+character; ESCAPE '' means none does.
 
 What a text says without any row: calculated before columns are looked at.
 
-Promise: `fold` gives the same tree with literals where the text calculates with literals alone,
-exactly: `now() - INTERVAL '7 days'` is one moment for all rows of a statement, and the condition around
-it a plain one, which prunes files and may be kept. What cannot be exact (a quotient) stays as it is.
+Promise: `fold` gives the same tree with literals where the text calculates with literals alone, exactly:
+`now() - INTERVAL '7 days'` is one moment for all rows of a statement, and the condition around it a plain
+one, which prunes files and may be kept. What cannot be exact (a quotient) stays as it is.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Changes: what a writer wants to commit, as a value that can be planned again on any base.
 
-Promise: a change holds no state of the base it was first planned on except what it *read*, so a writer
-that lost the race applies the same value to the new base. It consists of *requirements*, which
-`plan.commit.conflicts` checks against that base, and *updates*, from which `plan.commit.draft` builds
-the next snapshot. Both unions are closed: the type checker names every function that a new member
-concerns. `plan.commit.apply` decides the outcome.
+Promise: a change holds no state of the base it was first planned on except what it *read*, so a writer that
+lost the race applies the same value to the new base. It consists of *requirements*, which
+`plan.commit.conflicts` checks against that base, and *updates*, from which `plan.commit.draft` builds the
+next snapshot. Both unions are closed: the type checker names every function that a new member concerns.
+`plan.commit.apply` decides the outcome.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Erasure: its phases, and the condition for each step (docs/ERASURE.md).
 
 Promise: an erasure goes through its phases in order. Each step is one commit that names the phase it
-leaves, so if two processes advance the erasure, one wins and the other reads the new state. The
-predicate leaves the snapshot only when no row it selects is left, in this version or in any version
-that can still be read.
+leaves, so if two processes advance the erasure, one wins and the other reads the new state. The predicate
+leaves the snapshot only when no row it selects is left, in this version or in any version that can still be
+read.
 
 ======== ======================================================= ==================================
 phase    what holds                                              condition and effect of the next step

@@ -1,8 +1,8 @@
 """Schema conflicts: validation of a schema change, and of changes planned under another schema.
 
 Promise: after a commit that passed here, every live file can be read under the schema, and every live
-delete and open erasure names columns that it has. Checked on the base that is swapped out, so the
-second of two racing commits is the one refused:
+delete and open erasure names columns that it has. Checked on the base that is swapped out, so the second of
+two racing commits is the one refused:
 
 * a concurrent schema change is a conflict, unless both lead to the same columns,
 * a column with a live delete or an open erasure is not dropped, and a delete planned before the drop is

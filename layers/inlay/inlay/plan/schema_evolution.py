@@ -1,15 +1,14 @@
 """Schema evolution: how a schema becomes the next one.
 
-Promise: `evolve` returns a schema under which every file of the table reads as before, or refuses with
-the reason. A column is its field id, so a rename or a move changes no file, and a reused name gets a
-new id and never reads old data. The same schema, evolution and next id give the same answer.
+Promise: `evolve` returns a schema under which every file of the table reads as before, or refuses with the
+reason. A column is its field id, so a rename or a move changes no file, and a reused name gets a new id and
+never reads old data. The same schema, evolution and next id give the same answer.
 
 The steps of one evolution are applied in this order, whatever the order of the arguments: drop, rename,
 widen, make optional, add, order. Paths name fields as they are *before* it, except those in `add` and
 `order`, which refer to its result.
 
-Objections from the rest of the table (keys, live deletes, open erasures) are in
-`plan.schema_conflicts`.
+Objections from the rest of the table (keys, live deletes, open erasures) are in `plan.schema_conflicts`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Inlay tables in Spark.
 
-`session`, `read` and `view` are the entry points: they let Spark's own Parquet reader read.
-`InlayTable` has UPDATE, DELETE and MERGE. `spark.read.format("inlay")` needs nothing from here: the
-module `pyspark_inlay` registers the format.
+`session`, `read` and `view` are the entry points: they let Spark's own Parquet reader read. `InlayTable`
+has UPDATE, DELETE and MERGE. `spark.read.format("inlay")` needs nothing from here: the module
+`pyspark_inlay` registers the format.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which files a change from Spark must read, by what statistics can say of its condition.
 
 Promise: a row that a condition of Spark's can be TRUE for is in a file that is read. The condition is
-taken as Spark has analysed it, so a name, a literal and a comparison have Spark's meaning; a part
-without an exact counterpart here counts as TRUE for every row. Times such as `current_date()` are such
-parts: Spark evaluates them later.
+taken as Spark has analysed it, so a name, a literal and a comparison have Spark's meaning; a part without
+an exact counterpart here counts as TRUE for every row. Times such as `current_date()` are such parts:
+Spark evaluates them later.
 """
 
 from __future__ import annotations

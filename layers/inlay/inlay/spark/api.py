@@ -1,7 +1,7 @@
 """Reading tables where Spark's Python sources cannot prune by themselves.
 
-Promise: the same rows as `spark.read.format("inlay")`; input errors (no such table, column or version)
-are raised here, typed, and not inside a Spark job.
+Promise: the same rows as `spark.read.format("inlay")`; input errors (no such table, column or version) are
+raised here, typed, and not inside a Spark job.
 """
 
 from __future__ import annotations

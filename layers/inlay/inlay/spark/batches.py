@@ -1,8 +1,8 @@
 """Batches of a size that suits Spark.
 
-Promise: the same rows in the same order, in batches of about `GATHER_ROWS` or more unless their bytes
-limit them, so that many small files or a selective filter do not cost Spark a batch for every few rows,
-and wide rows do not make a batch that the JVM cannot hold.
+Promise: the same rows in the same order, in batches of about `GATHER_ROWS` or more unless their bytes limit
+them, so that many small files or a selective filter do not cost Spark a batch for every few rows, and wide
+rows do not make a batch that the JVM cannot hold.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Clustering of large tables: all rows of many files in one order, by a Spark shuffle.
 
-Promise: every reader sees the same rows before and after. Where `ops.maintain.compact` merges the few
-files of a unit in the memory of one process, here a slice of any size is one run: Spark distributes its
-rows by ranges of the order, executors write the files, the driver commits each slice on its own.
-Appends and deletes continue; a slice whose files they affect is left for the next run, and only its own
-work is lost.
+Promise: every reader sees the same rows before and after. Where `ops.maintain.compact` merges the few files
+of a unit in the memory of one process, here a slice of any size is one run: Spark distributes its rows by
+ranges of the order, executors write the files, the driver commits each slice on its own. Appends and
+deletes continue; a slice whose files they affect is left for the next run, and only its own work is lost.
 
-The order is the table's (`compact.strategy`, `compact.columns`), within each partition; files of an
-earlier partitioning are repartitioned. For a z-order the key is computed by Spark expressions: each
-column is cut at quantiles of a sample, and the bits of the cells are interleaved. Spark sees a column
-under its id, so that any column name works.
+The order is the table's (`compact.strategy`, `compact.columns`), within each partition; files of an earlier
+partitioning are repartitioned. For a z-order the key is computed by Spark expressions: each column is cut
+at quantiles of a sample, and the bits of the cells are interleaved. Spark sees a column under its id, so
+that any column name works.
 """
 
 from __future__ import annotations

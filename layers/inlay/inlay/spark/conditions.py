@@ -1,8 +1,8 @@
 """Predicates as Spark conditions, for files that Spark reads itself.
 
 Promise: the condition is TRUE for exactly the rows that the predicate selects. Spark's NULL logic, its
-order of strings, bytes and NaN and its LIKE are those of docs/format/predicates.md; a node for which
-that is not certain has no condition, and then neither has the predicate.
+order of strings, bytes and NaN and its LIKE are those of docs/format/predicates.md; a node for which that
+is not certain has no condition, and then neither has the predicate.
 """
 
 from __future__ import annotations

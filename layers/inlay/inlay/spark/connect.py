@@ -1,7 +1,7 @@
 """How a Spark process reaches a table: the driver's planning processes and the executors' workers.
 
-Promise: one connection (store client, threads, cache of footers) for each table and process, however
-many tasks the process runs. Only immutable data is cached, so no task sees an outdated table.
+Promise: one connection (store client, threads, cache of footers) for each table and process, however many
+tasks the process runs. Only immutable data is cached, so no task sees an outdated table.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@
         .execute(request_id="2026-01-31")
     )
 
-Promise: conditions and values are Spark's, with Spark's meaning, evaluated on executors against one
-version of the table. If others change or add affected rows meanwhile, they are evaluated again, so the
-one commit is consistent with the version it follows. For each row the first clause of its kind whose
-condition is TRUE applies. If several rows of the source would change one row of the table, the
-operation is refused and nothing changes. With `request_id` it is done once.
+Promise: conditions and values are Spark's, with Spark's meaning, evaluated on executors against one version
+of the table. If others change or add affected rows meanwhile, they are evaluated again, so the one commit
+is consistent with the version it follows. For each row the first clause of its kind whose condition is TRUE
+applies. If several rows of the source would change one row of the table, the operation is refused and
+nothing changes. With `request_id` it is done once.
 
-Rows are deleted by position (vectors), and new rows are written to new files. Only entries and
-positions go to the driver.
+Rows are deleted by position (vectors), and new rows are written to new files. Only entries and positions go
+to the driver.
 """
 
 from __future__ import annotations

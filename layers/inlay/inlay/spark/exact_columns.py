@@ -1,9 +1,9 @@
 """Which columns of a Parquet file Spark's own reader gives exactly as Inlay's does.
 
-Promise: a column listed here has exactly the types, nesting and nullability of the table's schema in
-the file, in a form that both readers read as the same values. A column that either reader would
-convert, guess or rebase (narrower integers, INT96, legacy lists, dates of old Spark versions, optional
-columns where the table has required ones) is left out, and so is one that Spark cannot decode.
+Promise: a column listed here has exactly the types, nesting and nullability of the table's schema in the
+file, in a form that both readers read as the same values. A column that either reader would convert, guess
+or rebase (narrower integers, INT96, legacy lists, dates of old Spark versions, optional columns where the
+table has required ones) is left out, and so is one that Spark cannot decode.
 
 The file's footer decides, not the table's metadata alone: ingested files were written by others.
 """

@@ -5,13 +5,13 @@
     spark.read.format("inlay").option("changeFeed", "true").option("startVersion", 7).load(uri)
     spark.readStream.format("inlay").option("changeFeed", "true").load(uri)
 
-Promise: Spark gets what `Table.changes` returns, in the table's columns and the three columns of the
-feed. A stream starts with all existing rows, as inserts of its first version, followed by the changes
-of each later version, each once; it reads whole versions, so a version is never visible in part.
-Deletes are included, unlike without this option.
+Promise: Spark gets what `Table.changes` returns, in the table's columns and the three columns of the feed.
+A stream starts with all existing rows, as inserts of its first version, followed by the changes of each
+later version, each once; it reads whole versions, so a version is never visible in part. Deletes are
+included, unlike without this option.
 
-The driver plans steps; executors read their units. The units of an update are read together, because
-its rows are paired.
+The driver plans steps; executors read their units. The units of an update are read together, because its
+rows are paired.
 """
 
 from __future__ import annotations

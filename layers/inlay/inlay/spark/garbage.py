@@ -1,10 +1,10 @@
 """Garbage collection of tables with millions of objects: executors list and delete.
 
 Promise: what is deleted, and the order of check, boundary, roots and deletion, are those of
-`ops.collect_garbage`; this module only distributes the listing and deleting. `plan.maintain.roots`
-decides about each object in the task that lists it. The driver holds the needed keys, but no listed
-ones. Key ranges are processed in waves: a killed run has deleted the garbage of its finished waves, and
-the next run lists only what is left.
+`ops.collect_garbage`; this module only distributes the listing and deleting. `plan.maintain.roots` decides
+about each object in the task that lists it. The driver holds the needed keys, but no listed ones. Key
+ranges are processed in waves: a killed run has deleted the garbage of its finished waves, and the next run
+lists only what is left.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Maintenance of large tables: the driver plans and commits, executors do the work.
 
 Promise: units, plans and commits are those of `ops.maintain.compact`, `ops.maintain.rewrite` and
-`ops.erase.request`; only where a unit runs differs. Work is done in waves, one commit each: a crash
-costs a wave, a unit that fails or conflicts with another writer costs itself, and the next run finds
-what is left. Only entries go to the driver.
+`ops.erase.request`; only where a unit runs differs. Work is done in waves, one commit each: a crash costs a
+wave, a unit that fails or conflicts with another writer costs itself, and the next run finds what is left.
+Only entries go to the driver.
 """
 
 from __future__ import annotations

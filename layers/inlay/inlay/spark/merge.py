@@ -1,10 +1,9 @@
 """Merge: applies change records (insert, update, delete) to the table, in one commit.
 
-Promise: after the commit each key has the row of its newest record, or none if that is a delete.
-Records may arrive late, twice and in any order: `order` determines which is newer, among the records
-and against the row of the table. A deleted row leaves nothing to compare with: where a record may
-arrive later than a newer delete of its key, give `deleted_log`, a table in which merges keep key and
-order of deletes.
+Promise: after the commit each key has the row of its newest record, or none if that is a delete. Records
+may arrive late, twice and in any order: `order` determines which is newer, among the records and against
+the row of the table. A deleted row leaves nothing to compare with: where a record may arrive later than a
+newer delete of its key, give `deleted_log`, a table in which merges keep key and order of deletes.
 
 ::
 

@@ -2,9 +2,9 @@
 
     records.writeStream.foreachBatch(MergeSink(uri, order="seq")).option(…).start()
 
-Promise: each micro-batch is merged in one commit, exactly once, even if the query is killed at any
-point and restarted. Rows that this process wrote recently are replaced by position, which costs readers
-less than keys.
+Promise: each micro-batch is merged in one commit, exactly once, even if the query is killed at any point
+and restarted. Rows that this process wrote recently are replaced by position, which costs readers less than
+keys.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Native reading: data files read by Spark's own Parquet reader.
 
-Promise: a frame made here has the rows, values, types and nullability that the source gives for the
-same files. `split` selects the files: those whose columns Spark reads exactly (`exact`) and whose
-pending deletes are conditions (ranges and predicates) or keys; the source reads the others. Spark then
-skips unneeded columns and row groups, and no row goes from Python to the JVM.
+Promise: a frame made here has the rows, values, types and nullability that the source gives for the same
+files. `split` selects the files: those whose columns Spark reads exactly (`exact`) and whose pending
+deletes are conditions (ranges and predicates) or keys; the source reads the others. Spark then skips
+unneeded columns and row groups, and no row goes from Python to the JVM.
 """
 
 from __future__ import annotations

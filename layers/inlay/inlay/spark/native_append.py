@@ -1,13 +1,11 @@
 """Append by Spark's own Parquet writer, where that writes what the table means; else by the source.
 
-Promise: the rows of a DataFrame are in the table once or not at all, and read back the same whichever
-way they went. Executors write with Spark's writer, so no row crosses from the JVM to Python; the driver
-looks at the footers, has the store copy the files to keys of the table's own, and commits all of them
-at once. Until then they stand under `data/`, where garbage collection and erasures find what a killed
-job leaves.
+Promise: the rows of a DataFrame are in the table once or not at all, and read back the same whichever way
+they went. Executors write with Spark's writer, so no row crosses from the JVM to Python; the driver looks
+at the footers, has the store copy the files to keys of the table's own, and commits all of them at once.
+Until then they stand under `data/`, where garbage collection and erasures find what a killed job leaves.
 
-The files count as another writer's (`DataFile.is_foreign`): an erasure judges their rows, not their
-bounds.
+The files count as another writer's (`DataFile.is_foreign`): an erasure judges their rows, not their bounds.
 """
 
 from __future__ import annotations

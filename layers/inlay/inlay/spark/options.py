@@ -1,7 +1,7 @@
 """Options of `spark.read` and `df.write`, from text to values.
 
-Promise: an unknown or invalid option is refused by name, with the valid values: a misspelt `asOf` must
-not silently read the newest version.
+Promise: an unknown or invalid option is refused by name, with the valid values: a misspelt `asOf` must not
+silently read the newest version.
 """
 
 from __future__ import annotations

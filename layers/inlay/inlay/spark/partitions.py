@@ -1,8 +1,8 @@
 """Spark partitions of a scan: the work of each task.
 
 Promise: every task of the scan is in exactly one partition, whole or cut by row groups; partitions are
-even, because the slowest task ends the query, and of about `partition_bytes` or less, including the
-cost of opening each file. Adjacent files stay together: they share a range of the sort key. Pure.
+even, because the slowest task ends the query, and of about `partition_bytes` or less, including the cost of
+opening each file. Adjacent files stay together: they share a range of the sort key. Pure.
 """
 
 from __future__ import annotations

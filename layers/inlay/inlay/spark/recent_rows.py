@@ -1,9 +1,8 @@
 """Positions of the rows that merges wrote recently: a map from key to file and position.
 
-Promise: a position found for a key is that of the key's only row that may be live, so deleting it
-deletes the key. This holds as long as nobody else adds rows; if somebody does, the map is cleared, and
-keys that are not found are deleted by value, as usual. The map is not stored: a new process starts with
-an empty one.
+Promise: a position found for a key is that of the key's only row that may be live, so deleting it deletes
+the key. This holds as long as nobody else adds rows; if somebody does, the map is cleared, and keys that
+are not found are deleted by value, as usual. The map is not stored: a new process starts with an empty one.
 
 The driver keeps only entries of files, newest last and at most `MAX_ROWS` rows of them. Executors read
 their keys (which they usually wrote a moment ago) and keep them in the connection's cache.

@@ -1,8 +1,8 @@
 """Change records as DataFrames: the newest of each key, and whether it is newer than the table's row.
 
-Promise: each key keeps one record, the one of the highest order (NULL is older than any), and keeps it
-only if the table's row of that key, or its logged delete, is older. Only counts and the lowest and
-highest key go to the driver.
+Promise: each key keeps one record, the one of the highest order (NULL is older than any), and keeps it only
+if the table's row of that key, or its logged delete, is older. Only counts and the lowest and highest key
+go to the driver.
 """
 
 from __future__ import annotations

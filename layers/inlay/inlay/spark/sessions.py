@@ -1,7 +1,7 @@
 """Spark sessions: the existing one, or one on this machine for tests, the demo and small jobs.
 
-Promise of `session`: every caller gets a session in which tables can be read, written and named in SQL;
-an existing session (of spark-submit, a notebook, a service) is used as it is.
+Promise of `session`: every caller gets a session in which tables can be read, written and named in SQL; an
+existing session (of spark-submit, a notebook, a service) is used as it is.
 
 Promise of `local_session`: works where only Python and the packages of `inlay-tables[spark]` are
 installed (Java as below), binds to 127.0.0.1 only, keeps its files in a temporary folder.

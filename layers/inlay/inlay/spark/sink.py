@@ -1,11 +1,11 @@
 """The streaming sink: each micro-batch is one commit, exactly once.
 
-Promise: a micro-batch is in the table once, however often and whenever Spark repeats it: the table
-keeps the last batch of each query for good, in the same commit as its rows. A query killed between its
-data, its commit and its checkpoint continues where it was.
+Promise: a micro-batch is in the table once, however often and whenever Spark repeats it: the table keeps
+the last batch of each query for good, in the same commit as its rows. A query killed between its data, its
+commit and its checkpoint continues where it was.
 
-Spark makes a new writer for the commit, in a separate process, so everything that the commit needs
-comes with the tasks' messages.
+Spark makes a new writer for the commit, in a separate process, so everything that the commit needs comes
+with the tasks' messages.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     spark.read.format("inlay").option("where", "id > 7").load("s3://bucket/tables/events")
     df.write.format("inlay").mode("append").save("s3://bucket/tables/events")
 
-Promise: one DataFrame is one snapshot: the version is fixed when the DataFrame is made, however often
-it is evaluated. Options are in `inlay.spark.options`; docs/SPARK.md documents them.
+Promise: one DataFrame is one snapshot: the version is fixed when the DataFrame is made, however often it is
+evaluated. Options are in `inlay.spark.options`; docs/SPARK.md documents them.
 
 The metadata tables (docs/INSPECTION.md) as DataFrames.
 
@@ -17,13 +17,13 @@ version, tag or branch; they are read when the DataFrame is made.
 
 Reading a table from Spark: planned once on the driver, read in tasks on the executors.
 
-Promise: Spark sees exactly the rows that `Table.scan` gives for the same version: `ops.read.scan`
-plans, and `parquet.read.reader` reads each task and removes deleted rows before Spark sees them. Files
-that cannot match are excluded before there are tasks.
+Promise: Spark sees exactly the rows that `Table.scan` gives for the same version: `ops.read.scan` plans,
+and `parquet.read.reader` reads each task and removes deleted rows before Spark sees them. Files that cannot
+match are excluded before there are tasks.
 
-It accepts no pushed filters (`pushFilters`), whatever the session requests: Spark 4.2 and 4.3 keep the
-plan made for the filters of one query with the DataFrame, and use it in every later query of the same
-DataFrame, even with other filters. The option `where` selects the rows of a DataFrame.
+It accepts no pushed filters (`pushFilters`), whatever the session requests: Spark 4.2 and 4.3 keep the plan
+made for the filters of one query with the DataFrame, and use it in every later query of the same DataFrame,
+even with other filters. The option `where` selects the rows of a DataFrame.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@
     spark.sql("SELECT * FROM inlay('s3://bucket/tables/events', ref => 'before')")
 
 Promise: the rows of a query are those that `read` gives when the query is analysed, by the same plan:
-Spark's own Parquet reader where that is exact, with its statistics. All references to a table in one
-query read one version. A DataFrame keeps the version it was made with.
+Spark's own Parquet reader where that is exact, with its statistics. All references to a table in one query
+read one version. A DataFrame keeps the version it was made with.
 
 Spark requests a table function's plan while it analyses a query, and a view that was created by SQL is
-analysed in each query. So the function is registered with Spark and calls back into this process, as
-the functions of `foreachBatch` do; Spark Connect has no such way.
+analysed in each query. So the function is registered with Spark and calls back into this process, as the
+functions of `foreachBatch` do; Spark Connect has no such way.
 """
 
 from __future__ import annotations

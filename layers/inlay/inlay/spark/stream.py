@@ -1,10 +1,10 @@
 """Reading a table as a stream: first the existing rows, then what each commit adds.
 
 Promise: a query sees every row that is live in its first version, then every row that later commits add
-(append, ingest, the new rows of updates and merges), each once, in the order of versions; maintenance
-adds nothing. Deletes are not reported: a row that was added and deleted since is still seen. A commit
-that replaces the content (a restore, a merged branch) adds the rows that were not there before. A
-version that expires before the query reaches it ends the query with an error, never with a gap.
+(append, ingest, the new rows of updates and merges), each once, in the order of versions; maintenance adds
+nothing. Deletes are not reported: a row that was added and deleted since is still seen. A commit that
+replaces the content (a restore, a merged branch) adds the rows that were not there before. A version that
+expires before the query reaches it ends the query with an error, never with a gap.
 
 An offset states what has been read:
 
@@ -12,13 +12,13 @@ An offset states what has been read:
     {"version": 7, "first": false, "after": [8, "data/…"], …}   and what version 8 adds, up to this file
     {"version": 7, "first": true, "after": [5, "data/…"], …}    the live rows at version 7, up to this file
 
-and of which table, by its id: versions of another one at its place are other versions
-(`TableReplaced`). The branch is in it for the same reason (`ref`).
+and of which table, by its id: versions of another one at its place are other versions (`TableReplaced`).
+The branch is in it for the same reason (`ref`).
 
-Files of a step are read in the order in which they were added, those of one commit by key. A query may
-go on with another `where`, and an erasure hides files: so an offset names the last file, which has its
-place whichever of the others are there. Files that have to be compared with what they replaced are read
-together, before the others of their step.
+Files of a step are read in the order in which they were added, those of one commit by key. A query may go
+on with another `where`, and an erasure hides files: so an offset names the last file, which has its place
+whichever of the others are there. Files that have to be compared with what they replaced are read together,
+before the others of their step.
 """
 
 from __future__ import annotations

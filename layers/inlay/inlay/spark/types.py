@@ -1,11 +1,11 @@
 """The table's types in Spark, and batches in the form Spark expects.
 
-Promise: a value reaches Spark unchanged or not at all. Types that Spark lacks are widened to one that
-holds every value (unsigned integers, `fixed`, coarser times); where there is none, `UnsupportedType`
-names the column: nanoseconds, decimals of more than 38 digits.
+Promise: a value reaches Spark unchanged or not at all. Types that Spark lacks are widened to one that holds
+every value (unsigned integers, `fixed`, coarser times); where there is none, `UnsupportedType` names the
+column: nanoseconds, decimals of more than 38 digits.
 
-Spark reads a source's batches by buffer layout, so the Arrow schema of a batch must be exactly the one
-that Spark derives from its own schema: `arrow_for` gives that schema.
+Spark reads a source's batches by buffer layout, so the Arrow schema of a batch must be exactly the one that
+Spark derives from its own schema: `arrow_for` gives that schema.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Writing a table from Spark: executors write data files, the driver commits them all at once.
 
-Promise: the rows of a DataFrame are in the table once or not at all, however often tasks are retried or
-run twice: the files of each attempt have unique names, Spark reports one attempt of each task to the
-driver, and one commit under one request id adds their files. Files of failed attempts are unreachable,
-and garbage collection deletes them.
+Promise: the rows of a DataFrame are in the table once or not at all, however often tasks are retried or run
+twice: the files of each attempt have unique names, Spark reports one attempt of each task to the driver,
+and one commit under one request id adds their files. Files of failed attempts are unreachable, and garbage
+collection deletes them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Azure Blob Storage, by its REST API.
 
-Promise: as `base.py` says, with the conditions of the service (`If-None-Match: *`, `If-Match`), which
-it checks and applies in one step. A swap is sent once; a create that is refused on a later attempt may
-have met its own first one, which `write_once` finds out. A pickle holds container, account and
-endpoint: the process that unpickles it uses its own credentials.
+Promise: as `base.py` says, with the conditions of the service (`If-None-Match: *`, `If-Match`), which it
+checks and applies in one step. A swap is sent once; a create that is refused on a later attempt may have
+met its own first one, which `write_once` finds out. A pickle holds container, account and endpoint: the
+process that unpickles it uses its own credentials.
 
 A container is named with its account, `container@account.dfs.core.windows.net`, as engines name it in
 `abfss://` URIs: an object's full name does not depend on anybody's environment.

@@ -1,8 +1,8 @@
 """Whose storage account a container is in, and the signatures of its requests.
 
-Promise: settings are those of the environment that Azure's own tools read, and only names are taken
-from elsewhere: an account's key, a shared access signature or a token is never in a store, its pickle
-or an error. A token is not sent over plain HTTP.
+Promise: settings are those of the environment that Azure's own tools read, and only names are taken from
+elsewhere: an account's key, a shared access signature or a token is never in a store, its pickle or an
+error. A token is not sent over plain HTTP.
 """
 
 from __future__ import annotations

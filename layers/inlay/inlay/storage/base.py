@@ -1,14 +1,14 @@
 """The requests that Inlay makes of a store.
 
-Promise: every store behaves like S3 where the protocol depends on it: a PUT is atomic and visible at
-once, conditions are checked and applied in one step, a listing is complete and in key order (UTF-8
-bytes), an ETag changes whenever the bytes do, and time is the *store's* time. One conformance suite
-(`tests/store`) runs on all stores.
+Promise: every store behaves like S3 where the protocol depends on it: a PUT is atomic and visible at once,
+conditions are checked and applied in one step, a listing is complete and in key order (UTF-8 bytes), an
+ETag changes whenever the bytes do, and time is the *store's* time. One conformance suite (`tests/store`)
+runs on all stores.
 
-A store is rooted at a bucket (or a directory, or a named memory bucket); keys are relative to it and
-never begin with a slash. ETags are opaque and written without the quotes of the HTTP header, as in S3's
-event messages. Losing a conditional write is an expected outcome and is *returned* (`Refused`); a
-request whose outcome is unknown raises `StoreUnavailable`.
+A store is rooted at a bucket (or a directory, or a named memory bucket); keys are relative to it and never
+begin with a slash. ETags are opaque and written without the quotes of the HTTP header, as in S3's event
+messages. Losing a conditional write is an expected outcome and is *returned* (`Refused`); a request whose
+outcome is unknown raises `StoreUnavailable`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """A directory as a store: `file:///…`, for trying, for one machine, for benchmarks.
 
-Promise: the protocol's rules hold between the processes of one machine. An object is a regular file and
-its key the path below the root. A write goes to a hidden temporary file beside its target and is
-renamed over it: readers see the old bytes or the new, never a mixture, and an open file stays
-unchanged. Condition and rename are done under a lock on the *folder* (flock on the folder itself:
-nothing to clean up, nothing to list, released by the kernel when its holder dies).
+Promise: the protocol's rules hold between the processes of one machine. An object is a regular file and its
+key the path below the root. A write goes to a hidden temporary file beside its target and is renamed over
+it: readers see the old bytes or the new, never a mixture, and an open file stays unchanged. Condition and
+rename are done under a lock on the *folder* (flock on the folder itself: nothing to clean up, nothing to
+list, released by the kernel when its holder dies).
 
-Nothing is synced to disk: a process may crash at any point, but a power failure may lose the last
-writes. It needs a local POSIX file system; over NFS the lock may not reach other machines.
+Nothing is synced to disk: a process may crash at any point, but a power failure may lose the last writes.
+It needs a local POSIX file system; over NFS the lock may not reach other machines.
 
-What a file cannot hold (user metadata, headers) is in a hidden file named by the object's ETag and
-written before the rename, so an object and its sidecar change in one step.
+What a file cannot hold (user metadata, headers) is in a hidden file named by the object's ETag and written
+before the rename, so an object and its sidecar change in one step.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """A store whose requests fail as they do on S3, at will, at any request.
 
-Promise: every request meets the fate that a plan chooses for it, and the fates are all that a client
-can experience. There is one vocabulary of them (`Fate`) for the simulator, for the tests that fail
-every request in turn, and for the proxy that does it on the wire (`inlay.local.fault_proxy`). After its
-death a process sends nothing more: every later request raises `Killed` too, so that a `finally` in the
-code under test cannot clean up what a real crash would leave.
+Promise: every request meets the fate that a plan chooses for it, and the fates are all that a client can
+experience. There is one vocabulary of them (`Fate`) for the simulator, for the tests that fail every
+request in turn, and for the proxy that does it on the wire (`inlay.local.fault_proxy`). After its death a
+process sends nothing more: every later request raises `Killed` too, so that a `finally` in the code under
+test cannot clean up what a real crash would leave.
 
 One request is one HTTP request: each page of a listing and each batch of a delete meets its own fate. A
-plan is called in the thread that sends; it may sleep there, or let others go first. `before` and
-`after` run around each request; a scheduler can switch between actors there.
+plan is called in the thread that sends; it may sleep there, or let others go first. `before` and `after`
+run around each request; a scheduler can switch between actors there.
 """
 
 from __future__ import annotations

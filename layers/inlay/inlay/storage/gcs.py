@@ -1,10 +1,10 @@
 """Google Cloud Storage, by its JSON API.
 
-Promise: as `base.py` says, with an object's *generation* as its ETag and version id: the store gives
-every content a new one, and every condition is a condition on it (`ifGenerationMatch`; 0: nothing is
-there). A swap is sent once; a create that is refused on a later attempt may have met its own first one,
-which `write_once` finds out. A pickle holds bucket and endpoint: the process that unpickles it uses its
-own credentials.
+Promise: as `base.py` says, with an object's *generation* as its ETag and version id: the store gives every
+content a new one, and every condition is a condition on it (`ifGenerationMatch`; 0: nothing is there). A
+swap is sent once; a create that is refused on a later attempt may have met its own first one, which
+`write_once` finds out. A pickle holds bucket and endpoint: the process that unpickles it uses its own
+credentials.
 
 *Parts.* The service joins whole objects (`compose`), never ranges of them. The parts of an upload are
 objects in the folder of their target whose names begin with `.upload~`: listings leave them out,

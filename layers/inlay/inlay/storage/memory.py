@@ -1,12 +1,11 @@
 """The reference store: S3's rules, in memory.
 
-Promise: this store answers as S3 does, rule by rule; tests and the simulator run on it, and the
-conformance suite compares the other stores with it. One lock per region makes every request a single
-step. The clock is an argument, version and upload ids are counted, so a run with the same calls gives
-the same answers.
+Promise: this store answers as S3 does, rule by rule; tests and the simulator run on it, and the conformance
+suite compares the other stores with it. One lock per region makes every request a single step. The clock is
+an argument, version and upload ids are counted, so a run with the same calls gives the same answers.
 
-Stores on one `MemoryRegion` see each other's buckets and can copy between them. `memory://` URIs share
-the region of the process, `PROCESS_REGION`.
+Stores on one `MemoryRegion` see each other's buckets and can copy between them. `memory://` URIs share the
+region of the process, `PROCESS_REGION`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Counts the requests to a store by verb, and bytes up and down.
 
-Promise: one count per HTTP request that S3 would see (see `wrapped.py`, also for the verbs), counted
-before it is sent, so that a failed request counts as well. Bytes are those of bodies, not of headers or
-listings. An attempt that the store repeats itself counts once.
+Promise: one count per HTTP request that S3 would see (see `wrapped.py`, also for the verbs), counted before
+it is sent, so that a failed request counts as well. Bytes are those of bodies, not of headers or listings.
+An attempt that the store repeats itself counts once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """One new object, sent in parts: the only writer of multipart uploads.
 
 Promise: after `finish` the object is whole at its key, which was never written before; after `abort`
-nothing of it is visible, and no part arrives any more. The upload begins with its first part.
-`executor` sends the parts, so this is not for use inside one of its tasks: parts wait for free threads
-there.
+nothing of it is visible, and no part arrives any more. The upload begins with its first part. `executor`
+sends the parts, so this is not for use inside one of its tasks: parts wait for free threads there.
 """
 
 from __future__ import annotations

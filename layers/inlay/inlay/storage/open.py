@@ -1,10 +1,10 @@
 """From a URI to a store and a key.
 
 Promise: `s3://bucket/key`, `gs://bucket/key`, `az://container/key`, `abfss://container@host/key`,
-`file:///path`, `memory://bucket/key` and a plain local path (`~/` is the home) open; all else is a
-typed error with the expected form. Keys are taken literally: nothing is decoded, so a key with "%20"
-stays that key. Stores are imported when first used: a Lambda that only needs S3 does not import the
-others, a laptop without S3 does not import botocore.
+`file:///path`, `memory://bucket/key` and a plain local path (`~/` is the home) open; all else is a typed
+error with the expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays that
+key. Stores are imported when first used: a Lambda that only needs S3 does not import the others, a laptop
+without S3 does not import botocore.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What belongs to one process: connections, threads, locks, and what they protect.
 
-Promise: a forked process never waits for a thread that it does not have, never takes a lock that a
-thread of its parent holds, and never uses its parent's sockets. Such things are held through
-`PerProcess`, so that a child creates its own.
+Promise: a forked process never waits for a thread that it does not have, never takes a lock that a thread
+of its parent holds, and never uses its parent's sockets. Such things are held through `PerProcess`, so that
+a child creates its own.
 
-A process is identified by the number of forks between it and the first one, not by its id: memory is
-only inherited along that line, while the system may give a grandchild the id of its dead grandparent.
+A process is identified by the number of forks between it and the first one, not by its id: memory is only
+inherited along that line, while the system may give a grandchild the id of its dead grandparent.
 """
 
 from __future__ import annotations

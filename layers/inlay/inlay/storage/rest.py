@@ -1,10 +1,10 @@
 """Requests to stores with a REST protocol of their own: Google Cloud Storage and Azure Blob Storage.
 
 Promise: an answer is what the store said, with the clock it gave (`Date`, never the host's); everything
-else is a typed error. A request is sent as often as its caller allows and not once more: neither
-retries nor redirects of the HTTP client are on, because a second attempt that nobody counts can turn a
-write that landed into one that was refused. No error, log line or pickle holds a credential: what a
-signer adds to a request, a query with a signature included, stays in this module.
+else is a typed error. A request is sent as often as its caller allows and not once more: neither retries
+nor redirects of the HTTP client are on, because a second attempt that nobody counts can turn a write that
+landed into one that was refused. No error, log line or pickle holds a credential: what a signer adds to a
+request, a query with a signature included, stays in this module.
 
 The makers' SDKs and `obstore` give no `Date` of an answer, without which neither commits nor garbage
 collection can be held to the store's clock (docs/FORMAT.md, section 2). urllib3 comes with boto3.

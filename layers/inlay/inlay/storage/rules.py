@@ -1,8 +1,8 @@
 """S3's rules about a request, as plain checks.
 
-Promise: what S3 would refuse, these refuse, with a typed error naming the key; other stores call them
-so that a plan which breaks a rule fails on a laptop and not first in production. No I/O. Numbers come
-from AWS: "Amazon S3 multipart upload limits", "Object key names", "Object metadata".
+Promise: what S3 would refuse, these refuse, with a typed error naming the key; other stores call them so
+that a plan which breaks a rule fails on a laptop and not first in production. No I/O. Numbers come from
+AWS: "Amazon S3 multipart upload limits", "Object key names", "Object metadata".
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """S3, and other stores with its protocol.
 
-Promise: each method is one request (a page or batch each for lists and deletes), answered with the
-values of `base.py` or a typed error; the store's clock is the `Date` header of the answer, never the
-host's. Settings come from the standard AWS environment: AWS_ENDPOINT_URL_S3, region, profile,
-credential chain. One is our own: INLAY_S3_DIALECT (`DIALECTS`).
+Promise: each method is one request (a page or batch each for lists and deletes), answered with the values
+of `base.py` or a typed error; the store's clock is the `Date` header of the answer, never the host's.
+Settings come from the standard AWS environment: AWS_ENDPOINT_URL_S3, region, profile, credential chain.
+One is our own: INLAY_S3_DIALECT (`DIALECTS`).
 
 Attempts. The SDK's own retries are off (`total_max_attempts=1`): they cannot be set by request, and a
-second attempt can turn a PUT that landed into a 412. Here it depends on the request. A swap
-(`If-Match`) is tried once, because the commit reads the pointer after any doubt. Everything else is
-tried up to four times. A create (`If-None-Match: *`) that is refused on a later attempt may have met
-its own first one. It stays refused: equal bytes may be another's as well (an archive beside a pointer
-that went back). What is there is for `write_once` to compare, which says that it was there.
+second attempt can turn a PUT that landed into a 412. Here it depends on the request. A swap (`If-Match`) is
+tried once, because the commit reads the pointer after any doubt. Everything else is tried up to four times.
+A create (`If-None-Match: *`) that is refused on a later attempt may have met its own first one. It stays
+refused: equal bytes may be another's as well (an archive beside a pointer that went back). What is there is
+for `write_once` to compare, which says that it was there.
 
-GET, HEAD, PUT and object listings bypass the SDK's model of them (`s3_direct.py`), the rest use the
-SDK. botocore is used without boto3, whose resources are of no use here and cost import time.
+GET, HEAD, PUT and object listings bypass the SDK's model of them (`s3_direct.py`), the rest use the SDK.
+botocore is used without boto3, whose resources are of no use here and cost import time.
 """
 
 from __future__ import annotations

@@ -4,18 +4,17 @@ The SDK spends most of a small request on validating, serialising and parsing it
 HEAD, PUT and listings are sent here instead: signed here, on the SDK client's own connections.
 
 Promise: the SDK decides *where* a request goes and *whose* it is. For each bucket the SDK prepares one
-request, which is intercepted before it is sent: its URL gives the endpoint and the addressing style,
-its signature the region, its signer the credentials, refreshed as they expire. Only if the same
-signature is computed here, and only known headers were set, is there a `DirectLine`; an access point,
-S3 Express, an unsigned client or one with its own hooks stays with the SDK. Connections are the
-client's, with its proxies, certificates and time limits, and so are the exceptions of a request without
-an answer.
+request, which is intercepted before it is sent: its URL gives the endpoint and the addressing style, its
+signature the region, its signer the credentials, refreshed as they expire. Only if the same signature is
+computed here, and only known headers were set, is there a `DirectLine`; an access point, S3 Express, an
+unsigned client or one with its own hooks stays with the SDK. Connections are the client's, with its
+proxies, certificates and time limits, and so are the exceptions of a request without an answer.
 
 A PUT does not wait for `100 Continue` as the SDK's does: it is one round trip.
 
-A request is sent once; `s3.py` decides about repetition, for the SDK's requests and these alike. Errors
-are raised as the SDK raises them, so that they have one meaning. `Elsewhere` is an answer that
-redirects: the SDK can follow it.
+A request is sent once; `s3.py` decides about repetition, for the SDK's requests and these alike. Errors are
+raised as the SDK raises them, so that they have one meaning. `Elsewhere` is an answer that redirects: the
+SDK can follow it.
 
 The signature (AWS Signature Version 4 for S3) is a pure function. Promise: the `Authorization` of a
 request from its parts and the time, as in AWS, "Authenticating requests: using the Authorization

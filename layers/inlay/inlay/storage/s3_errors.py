@@ -1,8 +1,8 @@
 """Errors of S3 and its SDK, as errors of the library.
 
-Promise: every answer and every exception has exactly one meaning here, and the meaning decides who
-acts: nobody (try again), the sender, or an operator. Codes are from AWS, "Amazon S3 error responses";
-for other codes of other vendors the HTTP status decides.
+Promise: every answer and every exception has exactly one meaning here, and the meaning decides who acts:
+nobody (try again), the sender, or an operator. Codes are from AWS, "Amazon S3 error responses"; for other
+codes of other vendors the HTTP status decides.
 """
 
 from __future__ import annotations

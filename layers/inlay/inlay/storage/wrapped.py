@@ -1,8 +1,8 @@
 """A store around another one: all its requests pass through one method.
 
-Promise: a wrapper answers as the store it wraps, and each HTTP request that S3 would see (each page of
-a listing, each batch of a delete) goes through `_ask` once, which is all that a wrapper overrides: to
-count it (`metered.py`), to make it fail (`faults.py`), to observe it.
+Promise: a wrapper answers as the store it wraps, and each HTTP request that S3 would see (each page of a
+listing, each batch of a delete) goes through `_ask` once, which is all that a wrapper overrides: to count
+it (`metered.py`), to make it fail (`faults.py`), to observe it.
 
 Verbs: get, head, put, copy, list, delete, create_multipart, upload_part, upload_part_copy,
 complete_multipart, abort_multipart, list_uploads, list_versions.

@@ -1,9 +1,9 @@
 """Write-once objects: the one place where an object is created under a condition.
 
-Promise: when one of these returns, the object is at the key as intended. It was put there by this call,
-by an earlier try of it whose answer was lost, or by a racing writer of the same bytes; an answer
-"exists" is never trusted, the object is read. If another object is there, nothing is overwritten and
-`KeyTaken` is raised.
+Promise: when one of these returns, the object is at the key as intended. It was put there by this call, by
+an earlier try of it whose answer was lost, or by a racing writer of the same bytes; an answer "exists" is
+never trusted, the object is read. If another object is there, nothing is overwritten and `KeyTaken` is
+raised.
 
 What S3 may answer to a write with `If-None-Match: *`, and how it is handled::
 
@@ -13,11 +13,11 @@ What S3 may answer to a write with `If-None-Match: *`, and how it is handled::
     404, of an upload       aborted, or an earlier try of ours landed: read, and compare
     5xx, timeout, reset     unknown: send it again; had it landed, the answer is 412 or 404
 
-A PUT is compared by its bytes. A copy and a multipart object are compared by size: their keys are
-random, so nobody else writes there. Everything that is written once goes through here (`tests/store/
+A PUT is compared by its bytes. A copy and a multipart object are compared by size: their keys are random,
+so nobody else writes there. Everything that is written once goes through here (`tests/store/
 test_write_once.py` holds the package to that): archives, segments, data files, markers, receipts, the
-first pointer of a table. What a repair writes over exactly the damage it looked at (`over`) is asked
-for and compared in the same way.
+first pointer of a table. What a repair writes over exactly the damage it looked at (`over`) is asked for
+and compared in the same way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Mutations: which schedule shows each mistake that somebody could make (`testing.mistakes`).
 
-Promise: the simulator catches each within `SEEDS` schedules of its scene (`testing.scenes`),
-`RARE_SEEDS` where many things must come together, and the same scene without the mistake shows nothing.
-A mutation that nobody catches is a defect of the simulator.
+Promise: the simulator catches each within `SEEDS` schedules of its scene (`testing.scenes`), `RARE_SEEDS`
+where many things must come together, and the same scene without the mistake shows nothing. A mutation
+that nobody catches is a defect of the simulator.
 
 ::
 

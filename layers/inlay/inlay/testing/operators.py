@@ -3,8 +3,7 @@
 Promise: whatever they do at whatever moment, each version that the table then has is what it was; rows
 come once; what was acknowledged is there, but for what stood in a pointer alone that was overwritten or
 deleted, and for versions that follow on one that was put back when somebody's swap still fitted it
-(docs/GUARANTEES.md, 1). The auditor follows the pointer: it knows the state of every commit it has
-seen.
+(docs/GUARANTEES.md, 1). The auditor follows the pointer: it knows the state of every commit it has seen.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Publishers and Iceberg readers: who shows the table to other engines, and an engine.
 
-Promise: the reader knows nothing of Inlay's metadata. It goes from the published pointer through
-manifest list and manifests to data files and deletion vectors, as the specification of Iceberg v3 says,
-and must see the rows of the one version that was published, however long it takes within a reader's
-life; and the publication never goes back.
+Promise: the reader knows nothing of Inlay's metadata. It goes from the published pointer through manifest
+list and manifests to data files and deletion vectors, as the specification of Iceberg v3 says, and must see
+the rows of the one version that was published, however long it takes within a reader's life; and the
+publication never goes back.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ How threads come together is tested with real ones (`tests/commit/test_group.py`
 
 Replacers: people who remove the table and create another one at its place while everybody works.
 
-Promise: nothing that was meant for one table changes another, each request that was acknowledged is in
-the one table that it was sent to, and each version of either is what the model says. Half of the work
-has a handle: a request is of the table that was there when it was first sent. The rest (rounds of
-maintenance, landed objects) begins on what it finds.
+Promise: nothing that was meant for one table changes another, each request that was acknowledged is in the
+one table that it was sent to, and each version of either is what the model says. Half of the work has a
+handle: a request is of the table that was there when it was first sent. The rest (rounds of maintenance,
+landed objects) begins on what it finds.
 """
 
 from __future__ import annotations

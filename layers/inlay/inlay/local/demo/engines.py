@@ -1,8 +1,8 @@
 """Other engines, as a program that knows nothing of Inlay: they read through a REST catalog.
 
-`python engines.py CATALOG`, in the environment of `make engines`, answers each line of its input,
-`ENGINE NAMESPACE.TABLE SQL`, by a line of JSON: the one row that the SQL gives of the table's rows `t`,
-as texts, and the version that was read. S3 is found by the AWS environment variables.
+`python engines.py CATALOG`, in the environment of `make engines`, answers each line of its input, `ENGINE
+NAMESPACE.TABLE SQL`, by a line of JSON: the one row that the SQL gives of the table's rows `t`, as texts,
+and the version that was read. S3 is found by the AWS environment variables.
 """
 
 from __future__ import annotations

@@ -2,19 +2,17 @@
 
 Promise: a scan of the new table returns the rows that the source's own readers return of its newest
 version, or there is no new table: what cannot be carried is refused by name. Files are not copied (with
-`copy` they are, on the server, and those that lack partition columns are written again with them);
-columns keep their field ids, deletes become markers, the source is not touched and its history is left
-alone. The table comes to be by one PUT, with everything in it: who is killed before leaves objects that
-nothing names.
+`copy` they are, on the server, and those that lack partition columns are written again with them); columns
+keep their field ids, deletes become markers, the source is not touched and its history is left alone. The
+table comes to be by one PUT, with everything in it: who is killed before leaves objects that nothing names.
 
-Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each), and the
-columns that `ingest.check_statistics` asks for, to compare them with the footer's statistics. Columns
-are found in files by name (docs/FORMAT.md, section 6), so a file in which a column has another name, or
-in which its name is another column's, is recorded under a schema of its own that says so.
+Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each), and the columns
+that `ingest.check_statistics` asks for, to compare them with the footer's statistics. Columns are found in
+files by name (docs/FORMAT.md, section 6), so a file in which a column has another name, or in which its
+name is another column's, is recorded under a schema of its own that says so.
 
-What can go wrong afterwards: the files stay the source's, and its maintenance (VACUUM,
-expire_snapshots, DROP) may delete them; scans then fail by name (`ObjectGone`), and erasing rows here
-leaves them there.
+What can go wrong afterwards: the files stay the source's, and its maintenance (VACUUM, expire_snapshots,
+DROP) may delete them; scans then fail by name (`ObjectGone`), and erasing rows here leaves them there.
 """
 
 from __future__ import annotations

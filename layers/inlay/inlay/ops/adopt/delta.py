@@ -1,8 +1,8 @@
 """Reads a Delta table as it is to be adopted: log, checkpoint, deletion vectors.
 
-Promise: the rows of `Foreign` are those that Delta's own readers return of the newest version.
-Requests: a listing of the log from its last checkpoint on, one for each part or sidecar of it and each
-commit after it, one for each object of vectors. Data files are not touched here.
+Promise: the rows of `Foreign` are those that Delta's own readers return of the newest version. Requests: a
+listing of the log from its last checkpoint on, one for each part or sidecar of it and each commit after it,
+one for each object of vectors. Data files are not touched here.
 """
 
 from __future__ import annotations

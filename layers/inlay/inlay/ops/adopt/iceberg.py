@@ -1,10 +1,10 @@
 """Reads an Iceberg table as it is to be adopted: metadata, manifests, deletes.
 
-Promise: the rows of `Foreign` are those that Iceberg's own readers return of the current snapshot. A
-delete applies by Iceberg's rules (specification, "Scan Planning"): a vector to the file it names;
-positions to files of the same partition that are not newer; equal keys to files of the same partition,
-or of the whole table, that are older. Requests: the metadata file (and the hint), the list, one for
-each manifest, one for each object of deletes. Data files are not touched here.
+Promise: the rows of `Foreign` are those that Iceberg's own readers return of the current snapshot. A delete
+applies by Iceberg's rules (specification, "Scan Planning"): a vector to the file it names; positions to
+files of the same partition that are not newer; equal keys to files of the same partition, or of the whole
+table, that are older. Requests: the metadata file (and the hint), the list, one for each manifest, one for
+each object of deletes. Data files are not touched here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The base that an operation starts from.
 
 Promise: a base is never so old that the GC boundary may have passed what is uploaded on it, and never
-another table's; names are never applied to the columns of another schema; and work that a duplicate
-would discard is not started. The last is only an optimisation: the ledger is checked again on the base
-that is swapped out (`plan.metadata.ledger`).
+another table's; names are never applied to the columns of another schema; and work that a duplicate would
+discard is not started. The last is only an optimisation: the ledger is checked again on the base that is
+swapped out (`plan.metadata.ledger`).
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Promise: a change is committed exactly once or not at all, and the caller learns which, or that it is
 unknown (`OutcomeUnknown`). Every operation uses it: those of `ops`, functions and Spark alike.
 
-`commit` takes a change that is the same on any base. `commit_planned` takes a function that plans one,
-and calls it again when the last plan no longer holds. `ops.commit.group` combines the appends of
-several threads into one change. All take the same steps::
+`commit` takes a change that is the same on any base. `commit_planned` takes a function that plans one, and
+calls it again when the last plan no longer holds. `ops.commit.group` combines the appends of several
+threads into one change. All take the same steps::
 
     plan     the caller's: reads the base, uploads data                       → a change
     propose  `plan.commit.apply`, pure; segments it asks for are loaded       → a proposal, or why none

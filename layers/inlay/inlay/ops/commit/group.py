@@ -1,12 +1,12 @@
 """Group commit: threads of one process that append to one table share a swap.
 
-Promise: each caller gets the outcome of its own change, as from `commit`, and a caller that is alone
-pays nothing: no extra request and no wait. Appends that arrive during another commit become one commit:
-one archive, one swap, one version, whose ledger remembers the request of each.
+Promise: each caller gets the outcome of its own change, as from `commit`, and a caller that is alone pays
+nothing: no extra request and no wait. Appends that arrive during another commit become one commit: one
+archive, one swap, one version, whose ledger remembers the request of each.
 
 Only appends are merged, into *one* version. A version for each, with only the last swapped in, would be
-wrong: the versions in between would have to be archived before the swap, and a loser's archive would
-take the place of the winner's.
+wrong: the versions in between would have to be archived before the swap, and a loser's archive would take
+the place of the winner's.
 
 Whether a change may be applied is checked for each on its own, on every base again: a duplicate, or a
 change whose upload is too old, drops out without affecting the others.

@@ -1,24 +1,24 @@
 """The pointer as a register: it can be read, and swapped for what was read.
 
-Promise: `swap` returns `Won` only when the snapshot is in the table, `Lost` only when it never will be,
-and `Unknown` otherwise. Only a clear success of the store is trusted: after any other answer the
-register is read again, which shows what happened (docs/FORMAT.md, "Commit")::
+Promise: `swap` returns `Won` only when the snapshot is in the table, `Lost` only when it never will be, and
+`Unknown` otherwise. Only a clear success of the store is trusted: after any other answer the register is
+read again, which shows what happened (docs/FORMAT.md, "Commit")::
 
     target version has my commit id    → Won (by an answer that was lost)
     pointer unchanged                  → the same swap again
     moved on without me                → Lost, with the pointer to continue from
     gone, or another table             → TableReplaced
 
-Why read at all after a 412? The SDK, a proxy or the network may have sent a PUT twice; the second
-answer is a 412 caused by our own success::
+Why read at all after a 412? The SDK, a proxy or the network may have sent a PUT twice; the second answer is
+a 412 caused by our own success::
 
     writer          S3
       PUT v8  ───▶  stored, answer lost
       PUT v8  ───▶  412: the ETag is that of v8 now
       rebase, append again: the rows are there twice
 
-Any other failure of the read is `Unknown`, with the failure as its cause: a reader without permission,
-or one that cannot decode, knows no more about the swap than one without an answer.
+Any other failure of the read is `Unknown`, with the failure as its cause: a reader without permission, or
+one that cannot decode, knows no more about the swap than one without an answer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finishing erasures: deletion, and the receipt (docs/ERASURE.md).
 
 Promise: each step can be repeated after a crash at any request. Phases change by commits that name the
-phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a
-check after the deletions found nothing. Erasures in one phase take a step together: one listing, one
-pass over the files, one commit, however many they are.
+phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a check
+after the deletions found nothing. Erasures in one phase take a step together: one listing, one pass over
+the files, one commit, however many they are.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The landing zone in an erasure: what has to be erased there, and what is deleted.
 
-Promise: of contents uploaded before the erasure was opened, those that were ingested are deleted, and
-so are those that their owner deleted, overwritten ones without a version id, and unfinished uploads:
-nothing of them can enter the table any more. An overwritten version can, by its event. A file that the
-table adopted where it landed stays for as long as it is live. A content that was not ingested yet is
-left for ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if
-it holds any of the rows, or names their values beside its rows. Nothing is ever rewritten in place:
-that would raise an event.
+Promise: of contents uploaded before the erasure was opened, those that were ingested are deleted, and so
+are those that their owner deleted, overwritten ones without a version id, and unfinished uploads: nothing
+of them can enter the table any more. An overwritten version can, by its event. A file that the table
+adopted where it landed stays for as long as it is live. A content that was not ingested yet is left for
+ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if it holds any
+of the rows, or names their values beside its rows. Nothing is ever rewritten in place: that would raise an
+event.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """The receipt of an erasure: what was done, evidence to check it by, and what it does not cover.
 
-Promise: a receipt contains only what was established when it was written, no value and no digest of
-what was erased except its keyed one, and stays small however large the table is: long lists are stored
-beside it, and it has their SHA-256. `verify_receipt` compares a receipt with the bucket at any later
-time.
+Promise: a receipt contains only what was established when it was written, no value and no digest of what
+was erased except its keyed one, and stays small however large the table is: long lists are stored beside
+it, and it has their SHA-256. `verify_receipt` compares a receipt with the bucket at any later time.
 
-Lists are frames of kind `erasure_list` at `evidence/<version>-<step>-<id>.json`. They are written
-before the step they are about, so a crash loses none, and serve all erasures that took the step
-together:
+Lists are frames of kind `erasure_list` at `evidence/<version>-<step>-<id>.json`. They are written before
+the step they are about, so a crash loses none, and serve all erasures that took the step together:
 
     look    what the last check opened, while the predicate was still known
     gone    the object versions that a sweep then deleted

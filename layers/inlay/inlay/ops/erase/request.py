@@ -2,12 +2,12 @@
 
 Promise: from the commit of `open_erasure` no reader sees the rows. Calling `advance_erasures` and
 `collect_garbage` often enough completes it, whatever crashed in between and however often a call is
-repeated: the snapshot alone defines what remains to be done. At the end no object, object version or
-upload under the table's prefix or its landing zone holds a row, a statistic or the predicate, and a
-receipt states so.
+repeated: the snapshot alone defines what remains to be done. At the end no object, object version or upload
+under the table's prefix or its landing zone holds a row, a statistic or the predicate, and a receipt states
+so.
 
-`advance_erasures` rewrites files and deletes nothing; deletion, and the steps that follow it, are part
-of `collect_garbage` (`ops.erase.finish`), which alone has the permission.
+`advance_erasures` rewrites files and deletes nothing; deletion, and the steps that follow it, are part of
+`collect_garbage` (`ops.erase.finish`), which alone has the permission.
 """
 
 from __future__ import annotations

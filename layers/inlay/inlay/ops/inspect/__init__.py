@@ -1,7 +1,7 @@
 """Inspection: the contents of a snapshot, as Arrow tables.
 
-Promise: complete, and of the requested version; every column states its content and unit in the
-metadata of its Arrow field (`doc`), and `docs/INSPECTION.md` lists them all.
+Promise: complete, and of the requested version; every column states its content and unit in the metadata of
+its Arrow field (`doc`), and `docs/INSPECTION.md` lists them all.
 """
 
 from inlay.ops.inspect.files import (

@@ -5,8 +5,8 @@ Promise: nothing is deleted here, and nothing that the retention or a ref keeps 
 
 Roots: what the readable versions need, and the deletion of everything else.
 
-Promise: the needs of every current, retained, recently expired or referenced version are found, or an
-error stops the caller: nothing may be deleted on partial roots.
+Promise: the needs of every current, retained, recently expired or referenced version are found, or an error
+stops the caller: nothing may be deleted on partial roots.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Partial surgery: surgery on one file that continues in another invocation.
 
-Promise: a file of which only some row groups were rewritten in time is complete for every reader. Rows
-of the other groups stay under their deletes: table-wide ones because the output keeps its input's
-sequence, those that name the file because `markers_for_output` moves them to the output. The next
-invocation sees an ordinary file, needs no knowledge of earlier work, and repeats none of it.
+Promise: a file of which only some row groups were rewritten in time is complete for every reader. Rows of
+the other groups stay under their deletes: table-wide ones because the output keeps its input's sequence,
+those that name the file because `markers_for_output` moves them to the output. The next invocation sees an
+ordinary file, needs no knowledge of earlier work, and repeats none of it.
 """
 
 from __future__ import annotations

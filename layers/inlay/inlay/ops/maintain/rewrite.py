@@ -1,11 +1,11 @@
 """Rewrite: removes deleted rows from files.
 
 Promise: the rows of the table are the same before and after, for every reader; afterwards the rewritten
-files hold no deleted row, and their entries have the sequence of the version they were planned on, so
-that no applied marker is applied again and none that was committed meanwhile is lost.
+files hold no deleted row, and their entries have the sequence of the version they were planned on, so that
+no applied marker is applied again and none that was committed meanwhile is lost.
 
-Each file is rewritten on its own (`ops.maintain.rewrite_file`), small ones concurrently, and committed
-as a unit (`ops.maintain.units`).
+Each file is rewritten on its own (`ops.maintain.rewrite_file`), small ones concurrently, and committed as a
+unit (`ops.maintain.units`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Rewrites one file without its deleted rows, in the cheapest way.
 
-Promise: the returned unit has the rows of the file except the deleted ones, in their order, with the
-map of their positions; the file itself is not changed. By row-group surgery where few groups are
-affected and the layout allows it, else as a whole; a file that turns out to hold no deleted row is only
-restamped, one without live rows only dropped.
+Promise: the returned unit has the rows of the file except the deleted ones, in their order, with the map of
+their positions; the file itself is not changed. By row-group surgery where few groups are affected and the
+layout allows it, else as a whole; a file that turns out to hold no deleted row is only restamped, one
+without live rows only dropped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Units: maintenance in parts that commit or fail alone.
 
-Promise: units start in the planned order, within a budget of bytes, time and memory, several at once
-where memory allows; what was done is committed even if the rest is not; a unit that conflicts with
-another writer is planned again on the new version, a bounded number of times; files added meanwhile are
-not included, so a run ends however busy the table is.
+Promise: units start in the planned order, within a budget of bytes, time and memory, several at once where
+memory allows; what was done is committed even if the rest is not; a unit that conflicts with another writer
+is planned again on the new version, a bounded number of times; files added meanwhile are not included, so a
+run ends however busy the table is.
 
 Commits hold many units, up to `COMMIT_BYTES` of input: a commit costs three requests, a crash costs the
 units not yet committed (their objects are then orphans, for garbage collection).

@@ -1,8 +1,8 @@
 """Finds the entry of one data file by its name, without reading all of the table's metadata.
 
 Promise: finds what `load_entries` would, in about three requests if some column with statistics
-distinguishes files: the file's own footer gives the values to look for. No answer depends on the
-footer: a file that is not where it points is searched for everywhere.
+distinguishes files: the file's own footer gives the values to look for. No answer depends on the footer: a
+file that is not where it points is searched for everywhere.
 """
 
 from __future__ import annotations

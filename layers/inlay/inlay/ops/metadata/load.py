@@ -1,7 +1,7 @@
 """Loading: the pointer, an archived version, the segments that a plan needs.
 
-Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded
-as a whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loaded ones are kept.
+Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded as a
+whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loaded ones are kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Pinned: the snapshot that an open table, a scan or a feed shows, as values that pickle.
 
-Promise: loaded again, here or in another process, it is the same snapshot of the same table, with one
-GET while that is the newest, two or three otherwise; or a typed error: `TableReplaced` when another
-table has replaced it, `VersionNotFound` when the version has expired. It contains no data and no
-credentials.
+Promise: loaded again, here or in another process, it is the same snapshot of the same table, with one GET
+while that is the newest, two or three otherwise; or a typed error: `TableReplaced` when another table has
+replaced it, `VersionNotFound` when the version has expired. It contains no data and no credentials.
 """
 
 from __future__ import annotations

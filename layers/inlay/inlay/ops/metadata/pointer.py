@@ -1,7 +1,7 @@
 """Reading a pointer or archives that may be broken.
 
-Promise: damage is returned as a value that describes it; only what decodes as a whole is used. What a
-later version of the format wrote is not damage: `NewerFormat` is raised.
+Promise: damage is returned as a value that describes it; only what decodes as a whole is used. What a later
+version of the format wrote is not damage: `NewerFormat` is raised.
 """
 
 from __future__ import annotations

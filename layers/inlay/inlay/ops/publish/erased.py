@@ -1,8 +1,8 @@
 """What an erasure needs to know about a publication.
 
-Promise: once `publication_waits` returns None, nothing that is published, and nothing that a
-publication can reach, is from before the version `since`; older objects of publications are
-unreachable, and garbage collection deletes them.
+Promise: once `publication_waits` returns None, nothing that is published, and nothing that a publication
+can reach, is from before the version `since`; older objects of publications are unreachable, and garbage
+collection deletes them.
 """
 
 from __future__ import annotations

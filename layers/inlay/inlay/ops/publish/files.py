@@ -1,10 +1,10 @@
 """Checks a file for what other engines would see, before it is published.
 
-Promise: a data file passes when each of its columns has the table's field id and is laid out in a way
-that every reader of Iceberg reads as the column's type; a vector passes when its Puffin footer names
-its data file by the URI in the table metadata. Failures are reported by name, with whether stamping, or
-rewriting the file or the vector, corrects them. One request for each object, once in its life, or once
-more where a column was widened: what was published before is known.
+Promise: a data file passes when each of its columns has the table's field id and is laid out in a way that
+every reader of Iceberg reads as the column's type; a vector passes when its Puffin footer names its data
+file by the URI in the table metadata. Failures are reported by name, with whether stamping, or rewriting
+the file or the vector, corrects them. One request for each object, once in its life, or once more where a
+column was widened: what was published before is known.
 """
 
 from __future__ import annotations

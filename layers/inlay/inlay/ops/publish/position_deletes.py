@@ -1,8 +1,8 @@
 """Position deletes of Iceberg version 2: a vector as a Parquet object of its own.
 
 Promise: the object has the positions of the vector, in order, under the columns and field ids of the
-specification ("Position Delete Files"). Its name follows from the vector's location, so it is written
-once however often it is published.
+specification ("Position Delete Files"). Its name follows from the vector's location, so it is written once
+however often it is published.
 """
 
 from __future__ import annotations

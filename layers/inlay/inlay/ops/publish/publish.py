@@ -1,8 +1,8 @@
 """Publish: the newest snapshot as an Iceberg table, for engines that do not know Inlay.
 
-Promise: what is published equals the table at one version, row by row, or is not published:
-`Unpublishable` names the obstacle, and the last good publication stays. A publication never goes back;
-racing and killed publishers do no harm. The cost depends on what changed since the last publication.
+Promise: what is published equals the table at one version, row by row, or is not published: `Unpublishable`
+names the obstacle, and the last good publication stays. A publication never goes back; racing and killed
+publishers do no harm. The cost depends on what changed since the last publication.
 
 1. settle     every delete becomes one vector for its file, files get the table's field ids; files that
               engines would misread are rewritten

@@ -1,15 +1,15 @@
 """Settle: every delete becomes at most one vector for each file.
 
-Promise: the rows of the table are the same before and after, for every reader; afterwards each live
-file has no delete, or exactly one vector, in a Puffin object whose footer names the file by its full
-URI, and no other delete can hit it. Scans read one small range in place of evaluating predicates, and
-Iceberg shares the blob. Files named in `stamp` get a copy whose footer has the table's field ids
+Promise: the rows of the table are the same before and after, for every reader; afterwards each live file
+has no delete, or exactly one vector, in a Puffin object whose footer names the file by its full URI, and no
+other delete can hit it. Scans read one small range in place of evaluating predicates, and Iceberg shares
+the blob. Files named in `stamp` get a copy whose footer has the table's field ids
 (`parquet.surgery.stamp`).
 
-A settled file keeps its name and gets the sequence of the version that was read (docs/FORMAT.md,
-section 8): every delete up to that version is in its vector. Where those deletes go by the same commit,
-its entry stays as it is. While an erasure has its predicate nothing is settled: its own delete must
-still apply to the files that it has to rewrite.
+A settled file keeps its name and gets the sequence of the version that was read (docs/FORMAT.md, section
+8): every delete up to that version is in its vector. Where those deletes go by the same commit, its entry
+stays as it is. While an erasure has its predicate nothing is settled:
+its own delete must still apply to the files that it has to rewrite.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A table as a pyarrow Dataset, so that only what a query needs is read.
 
 Promise: the rows are those of a scan, deletes applied. For code that uses columns, a filter and batches
-(DuckDB, DataFusion, Ibis); filters keep pyarrow's meaning, and DuckDB passes only those that mean the
-same to both. Code that reads a dataset past its methods, in Arrow's C++ (`Scanner.from_dataset`, a
-union, the right side of a join), gets an error that says so.
+(DuckDB, DataFusion, Ibis); filters keep pyarrow's meaning, and DuckDB passes only those that mean the same
+to both. Code that reads a dataset past its methods, in Arrow's C++ (`Scanner.from_dataset`, a union, the
+right side of a join), gets an error that says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A table as a Polars LazyFrame, so that only what a query needs is read.
 
-Promise: the rows are those of a scan, deletes applied. Polars applies its predicate itself; the part of
-it that is understood here is only used to prune. What is not understood costs bytes, never rows.
+Promise: the rows are those of a scan, deletes applied. Polars applies its predicate itself; the part of it
+that is understood here is only used to prune. What is not understood costs bytes, never rows.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Promise: a scan is of the snapshot it was made from, however often it is read and whatever is committed
 meanwhile; rows come in the order of files and, within them, of rows. Nothing is read before rows are
-requested, and at most `read_ahead_bytes` (or one row group) is read ahead. Anything that accepts an
-Arrow stream accepts a scan: DuckDB, Polars, pandas, `pa.table`.
+requested, and at most `read_ahead_bytes` (or one row group) is read ahead. Anything that accepts an Arrow
+stream accepts a scan: DuckDB, Polars, pandas, `pa.table`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows that are read again on each use, in every Arrow form.
 
-Promise: a subclass defines the batches; every other form (a table, pandas, Polars, Arrow's own
-protocol, and so DuckDB) is made of these, with the same rows.
+Promise: a subclass defines the batches; every other form (a table, pandas, Polars, Arrow's own protocol,
+and so DuckDB) is made of these, with the same rows.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ Promise: the rows, and their order, are those that a stable sort of the whole sc
 greater than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either
 direction unless asked for first; rows with equal keys stay in the order of the scan.
 
-First only the columns of the order are read, of the files whose bounds promise most. Once there are as
-many rows as asked for, the last of them bounds what can still come before it. That bound is a condition
-like any other: what it excludes by statistics or page index (files, row groups, pages) is not read. At
-the end the other columns are read, of the rows that are left alone. Holds as many rows of the order's
-columns as asked for, and a batch.
+First only the columns of the order are read, of the files whose bounds promise most. Once there are as many
+rows as asked for, the last of them bounds what can still come before it. That bound is a condition like any
+other: what it excludes by statistics or page index (files, row groups, pages) is not read. At the end the
+other columns are read, of the rows that are left alone. Holds as many rows of the order's columns as asked
+for, and a batch.
 """
 
 from __future__ import annotations

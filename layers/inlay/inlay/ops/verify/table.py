@@ -1,7 +1,7 @@
 """Verify: checks a whole table and reports what is wrong with it.
 
-Promise: reads only, trusts no metadata that it has not checked, and does not stop at the first damage.
-A table that only this library wrote has no errors, whatever crashed in between.
+Promise: reads only, trusts no metadata that it has not checked, and does not stop at the first damage. A
+table that only this library wrote has no errors, whatever crashed in between.
 
 1. pointer    whole, of a known format
 2. versions   the archive of each retained version, oldest first: whole, rising

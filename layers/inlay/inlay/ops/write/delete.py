@@ -2,13 +2,13 @@
 
 Promise: the rows for which the predicate is TRUE (or whose key is listed) are gone, and no row inserted
 after the commit is; a redelivered request changes nothing. A table-wide marker deletes from the version
-that its commit follows; a delete that reads rows deletes what it read, and under
-`isolation=serializable` reads again when files that may match were added meanwhile.
+that its commit follows; a delete that reads rows deletes what it read, and under `isolation=serializable`
+reads again when files that may match were added meanwhile.
 
 `tombstone` reads no data: only the marker is written, with at most three requests after the pointer is
-read. It hits what a scan by its condition shows. `vector` reads the filter columns of files that may
-match and marks row positions; `surgery` and `rewrite` remove the rows from the files at once. These
-leave out no file because of another writer's statistics.
+read. It hits what a scan by its condition shows. `vector` reads the filter columns of files that may match
+and marks row positions; `surgery` and `rewrite` remove the rows from the files at once. These leave out no
+file because of another writer's statistics.
 """
 
 from __future__ import annotations

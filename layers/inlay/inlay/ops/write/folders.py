@@ -1,9 +1,9 @@
 """Columns that stand in the names of folders, as Hive, Spark, pyarrow and DuckDB write partitions:
 `month=2/part-0.parquet`.
 
-Promise: a file that lacks a column of the table which its folder names is refused. Its rows would get
-NULL, or the default of the column, where the folder says otherwise, and nobody would notice. So is one
-whose folder says NULL: who appends the whole folder instead would have its rows twice.
+Promise: a file that lacks a column of the table which its folder names is refused. Its rows would get NULL,
+or the default of the column, where the folder says otherwise, and nobody would notice. So is one whose
+folder says NULL: who appends the whole folder instead would have its rows twice.
 """
 
 from __future__ import annotations

@@ -1,30 +1,30 @@
 """Ingest: Parquet objects become data files, each exactly once.
 
-Promise: however often an object's event is delivered, in whatever order and to however many functions
-at once, its rows enter the table once; a source that cannot be ingested has its own outcome and does
-not affect the others; one commit serves the whole batch (docs/FORMAT.md, section 9).
+Promise: however often an object's event is delivered, in whatever order and to however many functions at
+once, its rows enter the table once; a source that cannot be ingested has its own outcome and does not
+affect the others; one commit serves the whole batch (docs/FORMAT.md, section 9).
 
-The copy is made on the server, byte for byte, pinned to the ETag that was checked. Copies whose event
-turns out to be a duplicate are orphans, which garbage collection deletes.
+The copy is made on the server, byte for byte, pinned to the ETag that was checked. Copies whose event turns
+out to be a duplicate are orphans, which garbage collection deletes.
 
-A content is read at the version that its event names, so it counts even if the object has been
-overwritten or deleted since. Without a version id in the event, the content is then gone: `Superseded`.
+A content is read at the version that its event names, so it counts even if the object has been overwritten
+or deleted since. Without a version id in the event, the content is then gone: `Superseded`.
 
-If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's
-field ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
+If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's field
+ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
 rewritten, up to `ingest.split_bytes`; a larger one, or an adopted one, stays as it is.
 
-Times of old writers are held to what the table's column can hold (`parquet.read.old_times`); those
-stored as INT96 for other columns than `timestamp(ns)` are rewritten with the object, or refused.
+Times of old writers are held to what the table's column can hold (`parquet.read.old_times`); those stored
+as INT96 for other columns than `timestamp(ns)` are rewritten with the object, or refused.
 
 The statistics of the key columns are compared with the rows once, before the copy (property
-`ingest.check_statistics`): from then on scans, upserts and deletes leave the file out by them. An
-object whose statistics leave out a row of its own is rewritten; a larger or an adopted one is refused.
+`ingest.check_statistics`): from then on scans, upserts and deletes leave the file out by them. An object
+whose statistics leave out a row of its own is rewritten; a larger or an adopted one is refused.
 
-In a partitioned table, an object whose footer proves that its rows are in one partition becomes a file
-of that partition. One that spans several, or for which it is unknown, is read and rewritten, a file for
-each partition, up to `ingest.split_bytes`. A larger one, or an adopted one, is kept whole as a file
-without partition values, from which nothing is concluded. Compaction splits it, unless it is adopted.
+In a partitioned table, an object whose footer proves that its rows are in one partition becomes a file of
+that partition. One that spans several, or for which it is unknown, is read and rewritten, a file for each
+partition, up to `ingest.split_bytes`. A larger one, or an adopted one, is kept whole as a file without
+partition values, from which nothing is concluded. Compaction splits it, unless it is adopted.
 """
 
 from __future__ import annotations

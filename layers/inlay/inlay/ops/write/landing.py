@@ -1,7 +1,7 @@
 """The landing zone of a table, compared with its ledger.
 
-Promise: every content that an event can still name is reported once, with its state; nothing is
-changed. S3 may lose or delay an event: contents that are pending for long need another notification.
+Promise: every content that an event can still name is reported once, with its state; nothing is changed. S3
+may lose or delay an event: contents that are pending for long need another notification.
 
 ========= ===========================================================================================
 state     means

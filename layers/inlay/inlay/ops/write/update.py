@@ -1,9 +1,9 @@
 """Update: a delete and an insert in one commit.
 
 Promise: readers see the old rows or the new ones, never both and never neither. The new rows have the
-commit's own sequence, so the commit's own marker does not hit them (docs/design/design.md, section 4).
-They derive from rows that were read, so on every rebase what was read is validated and, if it has
-changed, the update is planned again.
+commit's own sequence, so the commit's own marker does not hit them (docs/design/design.md, section 4). They
+derive from rows that were read, so on every rebase what was read is validated and, if it has changed, the
+update is planned again.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 Promise: readers see the old rows or the new ones, never both and never neither; the commit's own marker
 does not hit the rows that it inserts (docs/design/design.md, section 4). No value is lost that the data
-does not contain: columns that the data lacks keep the table's values, and two rows with one key are
-refused unless the caller says which of them counts.
+does not contain: columns that the data lacks keep the table's values, and two rows with one key are refused
+unless the caller says which of them counts.
 
 With every column given, nothing is read and nothing derived: the last writer of a key wins, in constant
-time. With columns missing, the table's rows of these keys are read, and what was read is validated on
-every rebase, as for an update.
+time. With columns missing, the table's rows of these keys are read, and what was read is validated on every
+rebase, as for an update.
 
-Keys are compared as the format compares values: every NaN equals every other, -0.0 equals 0.0, NULL
-equals nothing.
+Keys are compared as the format compares values: every NaN equals every other, -0.0 equals 0.0, NULL equals
+nothing.
 """
 
 from __future__ import annotations

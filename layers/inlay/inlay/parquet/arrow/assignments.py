@@ -1,9 +1,9 @@
 """Assignments over Arrow batches: the new values of an update.
 
 Promise: values are calculated as `parquet.arrow.calculate` does. A result that the column cannot hold
-exactly (overflow, lost digits, NULL in a required column) is refused by column name, never
-approximated. Where a field of a struct is assigned, its other fields stay; a NULL struct becomes a
-struct with NULL in them.
+exactly (overflow, lost digits, NULL in a required column) is refused by column name, never approximated.
+Where a field of a struct is assigned, its other fields stay; a NULL struct becomes a struct with NULL in
+them.
 """
 
 from __future__ import annotations

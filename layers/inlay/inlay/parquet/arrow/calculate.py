@@ -1,13 +1,12 @@
 """Expressions over Arrow batches: functions, arithmetic, comparisons of columns with columns.
 
-Promise: `calculate` gives the values that docs/SQL.md defines, or raises `NotCalculable`, which names
-the function and no value: nothing overflows, wraps or is truncated. Branches that a CASE does not
-choose, and operands after a FALSE in an AND, are not calculated, so `x <> 0 AND 10 % x = 1` never
-divides by zero.
+Promise: `calculate` gives the values that docs/SQL.md defines, or raises `NotCalculable`, which names the
+function and no value: nothing overflows, wraps or is truncated. Branches that a CASE does not choose, and
+operands after a FALSE in an AND, are not calculated, so `x <> 0 AND 10 % x = 1` never divides by zero.
 
-Whole numbers are calculated in 64 bits as long as they fit and as decimals of up to 76 digits
-otherwise; doubles follow IEEE 754, except that comparisons treat NaN as equal to itself and greater
-than every number, as predicates do.
+Whole numbers are calculated in 64 bits as long as they fit and as decimals of up to 76 digits otherwise;
+doubles follow IEEE 754, except that comparisons treat NaN as equal to itself and greater than every number,
+as predicates do.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Batches of a file converted to batches of the table, by the schema the file was recorded under.
 
 Promise: a column of a file is found by its *name under the schema its entry records*, and from there by
-field id; a name that a later schema reuses never reads old data. Values are only ever widened: a
-conversion that could change or lose a value is refused by column name, with both types.
+field id; a name that a later schema reuses never reads old data. Values are only ever widened: a conversion
+that could change or lose a value is refused by column name, with both types.
 
-Field ids inside a file are not used. In files of this library they agree with the recorded schema;
-files of others have ids of other tables.
+Field ids inside a file are not used. In files of this library they agree with the recorded schema; files of
+others have ids of other tables.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Declared types: the Arrow types that columns were created with, restored by scans.
 
-Promise: a value keeps its meaning in the format's own types; what an Arrow type adds (a time zone's
-name, a dictionary, the length of a vector, a narrower width, an extension type) is stored beside the
-schema, by field id, in the property `arrow.types`, which a reader may ignore. `Declared` converts
-batches in the format's types to the declared ones, exactly or not at all; `check` finds values that a
-declared type cannot hold before they are written. A declaration that no longer fits its column (its
-type was widened) is ignored.
+Promise: a value keeps its meaning in the format's own types; what an Arrow type adds (a time zone's name, a
+dictionary, the length of a vector, a narrower width, an extension type) is stored beside the schema, by
+field id, in the property `arrow.types`, which a reader may ignore. `Declared` converts batches in the
+format's types to the declared ones, exactly or not at all; `check` finds values that a declared type cannot
+hold before they are written. A declaration that no longer fits its column (its type was widened) is
+ignored.
 
 A declaration is a chain of steps, the outermost first, with spaces between: `extension:NAME:META`
 (META is base64), `dictionary:INDEX[:ordered]`, then one of `zone:NAME`, `large`, `view`, `large_view`,

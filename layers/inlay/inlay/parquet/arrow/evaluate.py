@@ -1,13 +1,13 @@
 """Predicates over Arrow batches, with three-valued logic.
 
-Promise: `evaluate` gives TRUE, FALSE or NULL per row exactly as `format.predicate` defines it, for
-every Arrow layout of a column's type (dictionary, large, view, other decimal widths, narrower types and
-coarser units that widen to the column's). Arrow's own kernels differ in three ways, all handled here:
-in Arrow NaN is unordered, IN treats NULL as FALSE and -0.0 as different from 0.0, and LIKE has other
-rules than `format.like`.
+Promise: `evaluate` gives TRUE, FALSE or NULL per row exactly as `format.predicate` defines it, for every
+Arrow layout of a column's type (dictionary, large, view, other decimal widths, narrower types and coarser
+units that widen to the column's). Arrow's own kernels differ in three ways, all handled here: in Arrow NaN
+is unordered, IN treats NULL as FALSE and -0.0 as different from 0.0, and LIKE has other rules than
+`format.like`.
 
-A column is found by the path of its field id in `columns`; an id without one is a column the file does
-not have: NULL in each row. A child of a NULL struct is NULL.
+A column is found by the path of its field id in `columns`; an id without one is a column the file does not
+have: NULL in each row. A child of a NULL struct is NULL.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Promise: selects the rows for which Arrow's own filter would be true, and prunes only where Arrow's own
 simplification, under the guarantee of the statistics, finds the expression unsatisfiable. Arrow's rules
-apply, not those of the format's predicates: for example, NaN compares false. Where Arrow cannot
-simplify it, nothing is pruned; where it cannot evaluate it on a row, InvalidPredicate.
+apply, not those of the format's predicates: for example, NaN compares false. Where Arrow cannot simplify
+it, nothing is pruned; where it cannot evaluate it on a row, InvalidPredicate.
 """
 
 from __future__ import annotations

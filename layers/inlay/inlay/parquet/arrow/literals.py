@@ -1,12 +1,12 @@
 """Python values as Arrow, laid out by hand for the types a table has.
 
 Promise: `to_array(values, kind)` and `to_scalar(value, kind)` equal `pa.array(values, kind)` and
-`pa.scalar(value, kind)`, for physical values: int (dates, times and timestamps are their counts),
-float, bool, str, bytes, Decimal, None.
+`pa.scalar(value, kind)`, for physical values: int (dates, times and timestamps are their counts), float,
+bool, str, bytes, Decimal, None.
 
-Why not pyarrow's own conversion: its first call imports pandas where pandas is installed, to check
-whether the value is a pandas object. That is one to two seconds of CPU before the first filtered row of
-a process. Values of any other form, and types that are not listed here, still use it.
+Why not pyarrow's own conversion: its first call imports pandas where pandas is installed, to check whether
+the value is a pandas object. That is one to two seconds of CPU before the first filtered row of a process.
+Values of any other form, and types that are not listed here, still use it.
 """
 
 from __future__ import annotations

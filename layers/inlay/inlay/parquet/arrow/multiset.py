@@ -1,11 +1,11 @@
 """Rows as multisets: the difference of two multisets of rows.
 
-Promise: exact for every type. Rows are compared by their bits (so NaN equals itself, and -0.0 is not
-0.0), NULL equals NULL. No hash stands for a value: columns are coded as integers, equal where the
-values are, and codes are compared.
+Promise: exact for every type. Rows are compared by their bits (so NaN equals itself, and -0.0 is not 0.0),
+NULL equals NULL. No hash stands for a value: columns are coded as integers, equal where the values are, and
+codes are compared.
 
-`difference_in_order` is for a file and its 1:1 rewrite, whose rows kept their order: it streams.
-`Multiset` takes rows in any order, and holds those that have no counterpart yet.
+`difference_in_order` is for a file and its 1:1 rewrite, whose rows kept their order: it streams. `Multiset`
+takes rows in any order, and holds those that have no counterpart yet.
 """
 
 from __future__ import annotations

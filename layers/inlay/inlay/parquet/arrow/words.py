@@ -1,7 +1,7 @@
 """Arrow's word on a failure, as an error of the library may repeat it.
 
-Promise: no value of a row is in it. Arrow quotes what it cannot convert, store or read, and such errors
-go into logs and dead letters; numbers and quoted texts are left out, whatever they are.
+Promise: no value of a row is in it. Arrow quotes what it cannot convert, store or read, and such errors go
+into logs and dead letters; numbers and quoted texts are left out, whatever they are.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Footers as pyarrow sees them, without what would abort the process or is known to be wrong.
 
-Promise: every statistic of metadata from `parse_metadata` can be accessed, and none is of the
-deprecated kind for decimals stored as bytes: parquet-mr before 1.10 compared those byte by byte, so
-that 1.00 is above 2.00 (`fixed_length_decimal.parquet` of apache/parquet-testing). Readers should
-ignore them; pyarrow does not.
+Promise: every statistic of metadata from `parse_metadata` can be accessed, and none is of the deprecated
+kind for decimals stored as bytes: parquet-mr before 1.10 compared those byte by byte, so that 1.00 is above
+2.00 (`fixed_length_decimal.parquet` of apache/parquet-testing). Readers should ignore them; pyarrow does
+not.
 
-pyarrow 26 decodes a chunk's bounds when it is asked whether there are any, and if they are shorter than
-a value it does not raise but aborts. DataFusion truncates the bounds of fixed-width binary columns (at
-64 bytes by default): the statistics of such chunks are removed. Bounds of other types are never
-truncated, so a footer with such is damaged. pyarrow aborts, too, for a chunk whose type is not its
-column's, or whose histograms of levels have another length than the column has levels. `check_chunks`
-refuses these when a file is added to the table.
+pyarrow 26 decodes a chunk's bounds when it is asked whether there are any, and if they are shorter than a
+value it does not raise but aborts. DataFusion truncates the bounds of fixed-width binary columns (at 64
+bytes by default): the statistics of such chunks are removed. Bounds of other types are never truncated, so
+a footer with such is damaged. pyarrow aborts, too, for a chunk whose type is not its column's, or whose
+histograms of levels have another length than the column has levels. `check_chunks` refuses these when a
+file is added to the table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parquet's split-block Bloom filters (parquet-format, BloomFilter.md): whether one may hold a value.
 
-Promise: `may_hold` is False only when the value was certainly not added to the filter. Values are
-hashed by XXH64 over their PLAIN encoding, as specified; `plain_bytes` gives that encoding for the types
-where a value has only one.
+Promise: `may_hold` is False only when the value was certainly not added to the filter. Values are hashed by
+XXH64 over their PLAIN encoding, as specified; `plain_bytes` gives that encoding for the types where a value
+has only one.
 """
 
 from __future__ import annotations

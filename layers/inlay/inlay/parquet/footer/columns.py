@@ -1,8 +1,8 @@
 """Finds a table's columns in a Parquet file.
 
-Promise: a field of the table is found in the file by *name under the schema the file's entry records*,
-so a name that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field ids
-inside the file are not used: files of others have ids of other tables.
+Promise: a field of the table is found in the file by *name under the schema the file's entry records*, so a
+name that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field ids inside the
+file are not used: files of others have ids of other tables.
 
 Pure but for Arrow's schema values.
 """

@@ -1,13 +1,12 @@
 """Decoded sizes: the memory of a row group, from its footer, before any page is decoded.
 
 Promise: a row group that by its own footer is larger than this process may hold is refused by name
-(`UnsupportedFile`), before the kernel kills the process. Compressed bytes say nothing: a page of zeros,
-or a dictionary of one long text, is some KB for a GB.
+(`UnsupportedFile`), before the kernel kills the process. Compressed bytes say nothing: a page of zeros, or
+a dictionary of one long text, is some KB for a GB.
 
-A footer has the bytes of encoded pages; the number of values, so their width if that is fixed; and,
-from writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary without
-these are counted as references alone, because the footer has nothing more: `parquet.read.page_sizes`
-looks at pages.
+A footer has the bytes of encoded pages; the number of values, so their width if that is fixed; and, from
+writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary without these are
+counted as references alone, because the footer has nothing more: `parquet.read.page_sizes` looks at pages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bounds of floats beside NaN, which Parquet leaves out of them.
 
-To DuckDB and Daft NaN is above all numbers, as it is to Inlay. All the same they conclude from bounds
-that a chunk has no row above the upper one, and leave out rows with NaN. So chunks that have NaN get no
-bounds, as parquet-mr and DuckDB write them; of another writer's, chunks that may have some.
+To DuckDB and Daft NaN is above all numbers, as it is to Inlay. All the same they conclude from bounds that
+a chunk has no row above the upper one, and leave out rows with NaN. So chunks that have NaN get no bounds,
+as parquet-mr and DuckDB write them; of another writer's, chunks that may have some.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The footer of a Parquet file: decoded once, read through typed views, encoded back unchanged.
 
-Promise: `decode_footer` reads any footer that follows the format, refuses by a typed error what is
-damaged (`UnreadableFile`) or unsupported (`UnsupportedFile`: encrypted, signed, too large), and costs
-time and memory in proportion to the footer's bytes. `Footer.encode()` returns exactly what was decoded,
-unknown fields included.
+Promise: `decode_footer` reads any footer that follows the format, refuses by a typed error what is damaged
+(`UnreadableFile`) or unsupported (`UnsupportedFile`: encrypted, signed, too large), and costs time and
+memory in proportion to the footer's bytes. `Footer.encode()` returns exactly what was decoded, unknown
+fields included.
 
-The views (`RowGroup`, `ColumnChunk`, `Statistics`, `Leaf`) are created on access. They show what the
-file states; `inlay.parquet.footer.layout` checks whether that is *true* of the file's bytes before
-anything is rewritten.
+The views (`RowGroup`, `ColumnChunk`, `Statistics`, `Leaf`) are created on access. They show what the file
+states; `inlay.parquet.footer.layout` checks whether that is *true* of the file's bytes before anything is
+rewritten.
 """
 
 from __future__ import annotations

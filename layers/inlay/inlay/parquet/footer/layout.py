@@ -1,14 +1,14 @@
 """The layout of a Parquet file, and which bytes a rewrite keeps.
 
-Promise: `read_layout` finds every region the footer points at, checks that they are within the file, do
-not overlap and agree with the footer's counts, and refuses the file otherwise. `keep_pieces` gives the
-ranges of the old file that the new one keeps, in order, given which row groups are edited or dropped;
-`OffsetMap` translates any kept offset. All pure.
+Promise: `read_layout` finds every region the footer points at, checks that they are within the file, do not
+overlap and agree with the footer's counts, and refuses the file otherwise. `keep_pieces` gives the ranges
+of the old file that the new one keeps, in order, given which row groups are edited or dropped; `OffsetMap`
+translates any kept offset. All pure.
 
 Bytes that nothing points at are *gaps*. Writers leave padding there, but also copies of column metadata
-with minimum and maximum values, and appending writers leave whole old footers. So a gap beside a
-removed region is removed, too; and when erasing, so is every gap that is not between two regions of one
-unchanged row group.
+with minimum and maximum values, and appending writers leave whole old footers. So a gap beside a removed
+region is removed, too; and when erasing, so is every gap that is not between two regions of one unchanged
+row group.
 """
 
 from __future__ import annotations

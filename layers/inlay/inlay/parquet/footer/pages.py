@@ -1,9 +1,9 @@
 """The parts of a column chunk besides its values: page headers, page locations, bloom filters.
 
-Promise: `profile_chunk` reads the headers of one chunk and returns how its pages were written, so that
-an edited chunk can be written the same way. It also checks the chunk against its footer entry: the
-pages must fill the chunk exactly and their values must add up, otherwise the file contradicts itself
-and is refused before any decoder runs on it.
+Promise: `profile_chunk` reads the headers of one chunk and returns how its pages were written, so that an
+edited chunk can be written the same way. It also checks the chunk against its footer entry: the pages must
+fill the chunk exactly and their values must add up, otherwise the file contradicts itself and is refused
+before any decoder runs on it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Thrift's compact protocol as a tree of plain values that loses nothing.
 
-Promise: `decode_struct` turns any well-formed compact struct into a tree and `encode_struct` turns it
-back into the same bytes, whatever fields it holds, known or not. Fields are always written in ascending
-order of their ids, as every thrift compiler writes them: some readers (fastparquet) fail on any other
-order. (Another order, or padded varints, are normalised to this form, with the same meaning.) Damaged
-bytes raise `ThriftError`; time and memory stay proportional to the given bytes, by the bounds below.
+Promise: `decode_struct` turns any well-formed compact struct into a tree and `encode_struct` turns it back
+into the same bytes, whatever fields it holds, known or not. Fields are always written in ascending order of
+their ids, as every thrift compiler writes them: some readers (fastparquet) fail on any other order.
+(Another order, or padded varints, are normalised to this form, with the same meaning.) Damaged bytes raise
+`ThriftError`; time and memory stay proportional to the given bytes, by the bounds below.
 
 The tree:
 
@@ -26,8 +26,8 @@ A *field key* is the field's id and wire type in one number, ``id << 4 | type``,
 field of the wrong type counts as absent and survives as an unknown one.
 
 Most bytes of a footer are statistics that are never read. Structs below a depth that the caller gives
-therefore stay *packed*: one regular expression finds their bytes, at a tenth of the cost of decoding
-them, and they are written back unchanged. `unpack` decodes one on demand.
+therefore stay *packed*: one regular expression finds their bytes, at a tenth of the cost of decoding them,
+and they are written back unchanged. `unpack` decodes one on demand.
 
 Relies on nothing but the protocol: github.com/apache/thrift, doc/specs/thrift-compact-protocol.md.
 """

@@ -1,8 +1,8 @@
 """An open data file: its footer, the places of its columns, its deleted rows.
 
-Promise: one round trip, for the footer and the marker objects together; none for what the cache holds.
-The source is pinned to the content of this footer. A footer that contradicts the entry, or that Arrow
-cannot parse, is an error that names the file.
+Promise: one round trip, for the footer and the marker objects together; none for what the cache holds. The
+source is pinned to the content of this footer. A footer that contradicts the entry, or that Arrow cannot
+parse, is an error that names the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reading the row groups of one unit: first the columns that select rows, then the rest.
 
 Promise: of a row group, the columns that filters and deletes need are fetched first, of those only the
-pages that may hold a selected row; the others only if a row is left, and if only few are, only the
-pages that hold them. Rows come out in file order as columns of the snapshot's schema.
+pages that may hold a selected row; the others only if a row is left, and if only few are, only the pages
+that hold them. Rows come out in file order as columns of the snapshot's schema.
 """
 
 from __future__ import annotations

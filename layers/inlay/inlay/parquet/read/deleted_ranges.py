@@ -1,12 +1,11 @@
 """Merges many deletes by range or value on one column into few: sorted, disjoint intervals, and one IN.
 
-Promise: `merge_predicates(predicates, schema)` selects a row exactly where one of `predicates` is TRUE.
-Ten thousand ranges then cost a row one binary search, and a row group two, not ten thousand
-comparisons.
+Promise: `merge_predicates(predicates, schema)` selects a row exactly where one of `predicates` is TRUE. Ten
+thousand ranges then cost a row one binary search, and a row group two, not ten thousand comparisons.
 
 Intervals hold the physical values of integer, date, time and timestamp columns in the column's current
-type, where an open bound has a closed neighbour. Equalities on a column of any other type become one
-IN. Everything else stays a predicate.
+type, where an open bound has a closed neighbour. Equalities on a column of any other type become one IN.
+Everything else stays a predicate.
 """
 
 from __future__ import annotations

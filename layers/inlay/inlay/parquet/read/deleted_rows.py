@@ -6,8 +6,8 @@ Promise: a row is masked exactly when a marker of the task deletes it, whatever 
 * `KeyRange`, `Where` where their predicate is TRUE,
 * `Keys` where its columns equal those of a key: NULL equals nothing, NaN equals NaN, -0.0 equals 0.0.
 
-Statistics of a row group decide what they can before a row is read: a marker that cannot hit it is
-dropped, one that hits all of it leaves nothing to read (except in a file of another writer).
+Statistics of a row group decide what they can before a row is read: a marker that cannot hit it is dropped,
+one that hits all of it leaves nothing to read (except in a file of another writer).
 """
 
 from __future__ import annotations

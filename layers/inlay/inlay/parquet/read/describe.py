@@ -1,8 +1,8 @@
 """Describe: the entry of a Parquet object, from its own footer.
 
-Promise: an object that passes here can be read as the table's schema: it is Parquet, whole, not
-encrypted, its row groups are within it and its columns fit. Others are refused by a typed error with
-the reason; pages are not decoded (that would read the object).
+Promise: an object that passes here can be read as the table's schema: it is Parquet, whole, not encrypted,
+its row groups are within it and its columns fit. Others are refused by a typed error with the reason; pages
+are not decoded (that would read the object).
 """
 
 from __future__ import annotations

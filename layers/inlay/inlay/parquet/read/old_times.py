@@ -1,21 +1,20 @@
 """Times of old writers: read exactly, or refused by their value.
 
 INT96 is a day and nanoseconds of it, deprecated in Parquet, and what Spark writes unless it is told
-otherwise. pyarrow reads it as local time in nanoseconds, or in another unit if asked, and whatever does
-not fit wraps around, or loses digits, without a word: the year 9999 becomes 1816.
+otherwise. pyarrow reads it as local time in nanoseconds, or in another unit if asked, and whatever does not
+fit wraps around, or loses digits, without a word: the year 9999 becomes 1816.
 
 Spark before version 3, and Hive, count days before 15 October 1582 in the Julian calendar, and instants
-before 1900 by the local times of then. They, and newer ones, shift such values when they read a file
-that says who wrote it; all other engines read what is stored. So there is no one value that such a file
-has.
+before 1900 by the local times of then. They, and newer ones, shift such values when they read a file that
+says who wrote it; all other engines read what is stored. So there is no one value that such a file has.
 
-A column in a finer unit than the file's has fewer years, and a footer without bounds does not say
-whether these are enough.
+A column in a finer unit than the file's has fewer years, and a footer without bounds does not say whether
+these are enough.
 
 Promise: `check_times` passes a file only if the columns of its table hold each value exactly, and every
-reader takes it for the same. A `timestamp(ns)` reads a file with INT96 as it is. For the other types it
-is written again (`rewrite`): its times are then read as `unit` and `read_as` say, and are UTC where the
-column is an instant, as Spark means them.
+reader takes it for the same. A `timestamp(ns)` reads a file with INT96 as it is. For the other types it is
+written again (`rewrite`): its times are then read as `unit` and `read_as` say, and are UTC where the column
+is an instant, as Spark means them.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Promise: what passes `check_pages_fit` can be decoded in about the memory that the process may have,
 whatever its footer says; finding that out takes a part of it. So a page of zeros that unfolds a
-thousandfold, a dictionary of one long text that a million rows refer to, texts that share a long
-prefix, and a footer that calls all of these small, are refused by name and not met by the kernel.
+thousandfold, a dictionary of one long text that a million rows refer to, texts that share a long prefix,
+and a footer that calls all of these small, are refused by name and not met by the kernel.
 
-Page headers say how large pages are, and how many values they have. Where the longest text, taken as
-often as there are values, is too much, the texts are counted, a few rows at a time.
+Page headers say how large pages are, and how many values they have. Where the longest text, taken as often
+as there are values, is too much, the texts are counted, a few rows at a time.
 """
 
 from __future__ import annotations

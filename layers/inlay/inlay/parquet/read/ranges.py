@@ -1,12 +1,12 @@
 """Byte ranges of one object as a file: reads are planned, fetched together and pinned.
 
-Promise: all returned bytes come from the same content of the object. The first answer fixes its ETag,
-every later request carries it as `If-Match`, and a different content raises `SourceChanged`. A read
-outside what was fetched still works, with a GET of its own, and is counted in `RangeFile.unplanned`: a
-planned read has none.
+Promise: all returned bytes come from the same content of the object. The first answer fixes its ETag, every
+later request carries it as `If-Match`, and a different content raises `SourceChanged`. A read outside what
+was fetched still works, with a GET of its own, and is counted in `RangeFile.unplanned`: a planned read has
+none.
 
-Relies on the store's ranged GETs. Holds exactly the bytes that were added; the planner of the ranges
-bounds them.
+Relies on the store's ranged GETs. Holds exactly the bytes that were added; the planner of the ranges bounds
+them.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and
 every filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the
 filter columns of the row groups that statistics do not exclude (of their pages, where the page index
-excludes many), and for the other columns of those row groups with a selected row (if few rows: for
-their pages), and for nothing else but gaps (`ranges.GAP_BYTES`).
+excludes many), and for the other columns of those row groups with a selected row (if few rows: for their
+pages), and for nothing else but gaps (`ranges.GAP_BYTES`).
 
 How a file is read, each line a round trip for all row groups of a unit together:
 

@@ -1,8 +1,8 @@
 """One column as an Arrow array: from a column chunk, or from values in PLAIN encoding.
 
 Promise: values have the types of the column's Parquet annotations, the same for a chunk's rows, its
-dictionary and its bounds, so that they can be compared. pyarrow decodes them, as a file of one column
-and one row group. Nothing here checks how large they are once decoded: `page_sizes` does.
+dictionary and its bounds, so that they can be compared. pyarrow decodes them, as a file of one column and
+one row group. Nothing here checks how large they are once decoded: `page_sizes` does.
 """
 
 from __future__ import annotations

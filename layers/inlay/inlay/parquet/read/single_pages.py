@@ -1,13 +1,13 @@
 """Reading only the pages of a column that hold selected rows.
 
 Promise: the rows that `SparseColumn.read` gives, reduced by `kept`, are the selected rows of the column
-chunk, the same as when reading it whole; `ranges` are the only bytes it needs. A chunk for which this
-is not certain (no offset index, one that contradicts the footer, nested or repeated columns) has no
-sparse form and is read whole.
+chunk, the same as when reading it whole; `ranges` are the only bytes it needs. A chunk for which this is
+not certain (no offset index, one that contradicts the footer, nested or repeated columns) has no sparse
+form and is read whole.
 
-pyarrow reads whole chunks only. So the selected pages, with the chunk's dictionary, are assembled into
-a Parquet file of one column and one row group, with the schema element of the original, and that is
-read. Relies on the format's rule that with an offset index every page begins with a new row.
+pyarrow reads whole chunks only. So the selected pages, with the chunk's dictionary, are assembled into a
+Parquet file of one column and one row group, with the schema element of the original, and that is read.
+Relies on the format's rule that with an offset index every page begins with a new row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Assembles a new object from ranges of an old one and new bytes.
 
 Promise: an `Assembly` writes the given pieces, in order, to a new key; the store copies what it already
-holds, this process sends the rest, and downloads only what S3's part rules force it to borrow (all of
-it, where the store copies no ranges). The object appears whole or not at all: any failure aborts the
-upload. Every read and copy is pinned to the source's ETag.
+holds, this process sends the rest, and downloads only what S3's part rules force it to borrow (all of it,
+where the store copies no ranges). The object appears whole or not at all: any failure aborts the upload.
+Every read and copy is pinned to the source's ETag.
 
 Memory: at most `WINDOW_BYTES` of new bytes wait before the parts planned so far are sent, so an object
 whose every piece is new passes through without being held.

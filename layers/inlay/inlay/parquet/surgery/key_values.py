@@ -1,9 +1,9 @@
 """The values of rows in a file's own key-values, and what is left of them when rows are erased.
 
-Promise: `erased_pairs` keeps every pair byte for byte, except those known to hold values of rows, and
-those that name what is erased; from these it removes what may come from a removed row, and nothing that
-a reader needs. Members are dropped and not recomputed: all of them are optional, and a reader without
-them only prunes less.
+Promise: `erased_pairs` keeps every pair byte for byte, except those known to hold values of rows, and those
+that name what is erased; from these it removes what may come from a removed row, and nothing that a reader
+needs. Members are dropped and not recomputed: all of them are optional, and a reader without them only
+prunes less.
 
 - `geo` (GeoParquet): `bbox` of each column, the extremes of its coordinates. The rest stays: encoding,
 geometry types,
@@ -17,8 +17,8 @@ the values of a column (Polars' Enum, Spark's ML attributes): a removed row may 
 - Any other pair that names it is removed as a whole.
 
 A pair *names* something when one of the given texts is in its key or its value, however it is written
-there (`plan.pruning.readings`). Names of columns stay, in pairs as in the schema: `naming`
-distinguishes them from what is removed.
+there (`plan.pruning.readings`). Names of columns stay, in pairs as in the schema: `naming` distinguishes
+them from what is removed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The index and the footer of a rewritten file, with every offset in its new place.
 
-Promise: `write_index` appends the bloom filters of edited groups and the column and offset indexes of
-all that are left, and returns their footer entries; `new_tree` makes the footer from them, all else
-that is known verbatim. An offset of an unchanged group moves with the bytes it points at (`OffsetMap`),
-one of an edited group with the place of the group; nothing else decides an offset. When erasing, the
-file's key-values lose what a removed row may have set.
+Promise: `write_index` appends the bloom filters of edited groups and the column and offset indexes of all
+that are left, and returns their footer entries; `new_tree` makes the footer from them, all else that is
+known verbatim.
+An offset of an unchanged group moves with the bytes it points at (`OffsetMap`), one of an edited group with
+the place of the group; nothing else decides an offset. When erasing, the file's key-values lose what a
+removed row may have set.
 """
 
 from __future__ import annotations

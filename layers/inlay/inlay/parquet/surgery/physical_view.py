@@ -1,9 +1,9 @@
 """One row group of a file, read by pyarrow under another schema.
 
 Promise: `read_view` decodes column chunks that are already in memory as if they were a file of one row
-group. The *logical* view has the meaning of the values, for evaluating a predicate. The *physical* view
-is for writing the same values back: it has only their storage, so no value changes by passing through
-Arrow, whatever the file's annotations claim:
+group. The *logical* view has the meaning of the values, for evaluating a predicate. The *physical* view is
+for writing the same values back: it has only their storage, so no value changes by passing through Arrow,
+whatever the file's annotations claim:
 
 - annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated fields are
 just structs and

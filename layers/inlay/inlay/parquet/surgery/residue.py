@@ -1,16 +1,15 @@
 """Residue: values that a file still names although no row of it has them.
 
-Promise: `find_residue` searches the parts of a Parquet file besides its rows (dictionary pages, bounds
-of row groups and pages, Bloom filters, key-values, fields of the footer that the format does not
-define, bytes that the footer does not point at) for values that a predicate selects, and returns the
-places with one that no row of their row group has. pandas and Polars write dictionaries with unused
-entries for categories, and DuckDB for an ENUM: the whole dictionary, in every group. One may serve
-several columns, so in files of other writers each column of text, at whatever depth, is searched for
-the texts that the predicate names.
+Promise: `find_residue` searches the parts of a Parquet file besides its rows (dictionary pages, bounds of
+row groups and pages, Bloom filters, key-values, fields of the footer that the format does not define, bytes
+that the footer does not point at) for values that a predicate selects, and returns the places with one that
+no row of their row group has. pandas and Polars write dictionaries with unused entries for categories, and
+DuckDB for an ENUM: the whole dictionary, in every group. One may serve several columns, so in files of
+other writers each column of text, at whatever depth, is searched for the texts that the predicate names.
 
 Nothing is concluded from the file's claims: a value counts as used only when it was read from the rows.
-First the footer, dictionary pages and indexes are read, in planned ranges, fetched together; then, for
-the row groups where one of them holds such a value, the column itself.
+First the footer, dictionary pages and indexes are read, in planned ranges, fetched together; then, for the
+row groups where one of them holds such a value, the column itself.
 
 Truncated bounds are compared with as much of the literal. A Bloom filter answers "maybe": what is found
 there alone is not certain (`Residue.certain`).

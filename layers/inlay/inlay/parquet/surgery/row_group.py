@@ -1,11 +1,11 @@
 """Rewrites row groups without some of their rows, otherwise as they were.
 
-Promise: `edit_group` returns column chunks that hold exactly the kept rows, in order, under the same
-leaves (physical type and levels are compared, and the group refused if they differ), written with the
-codec, encodings, page version, checksums, page sizes, page index and bloom filters of the old chunks,
-as far as pyarrow can. Nothing in them is derived from a removed row: statistics, indexes, dictionaries
-and filters are made from the kept rows, and where pyarrow would order a column's bounds differently
-from the file, its bounds are left out.
+Promise: `edit_group` returns column chunks that hold exactly the kept rows, in order, under the same leaves
+(physical type and levels are compared, and the group refused if they differ), written with the codec,
+encodings, page version, checksums, page sizes, page index and bloom filters of the old chunks, as far as
+pyarrow can. Nothing in them is derived from a removed row: statistics, indexes, dictionaries and filters
+are made from the kept rows, and where pyarrow would order a column's bounds differently from the file, its
+bounds are left out.
 """
 
 from __future__ import annotations

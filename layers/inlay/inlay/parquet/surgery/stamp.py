@@ -1,16 +1,16 @@
 """Stamps the table's field ids into a Parquet footer, for readers that find columns by id.
 
 Promise: `stamped` gives a footer in which each column of the recorded schema has its field id, at every
-level, and every other column an id that no table assigns, so that no reader takes it for a column of
-the table. Schemas that the writer left among the key-values (`ARROW:schema`, which iceberg-rust takes
-ids from, `iceberg.schema`) go where they have others, and bounds of floats where they may stand beside
-NaN. Nothing else changes: neither the data, which stays in place, nor another statistic, nor an offset.
-What readers by id would see in another structure than Inlay (lists and maps of the old layouts) is
-refused by `UnsupportedFile`.
+level, and every other column an id that no table assigns, so that no reader takes it for a column of the
+table. Schemas that the writer left among the key-values (`ARROW:schema`, which iceberg-rust takes ids from,
+`iceberg.schema`) go where they have others, and bounds of floats where they may stand beside NaN. Nothing
+else changes: neither the data, which stays in place, nor another statistic, nor an offset. What readers by
+id would see in another structure than Inlay (lists and maps of the old layouts) is refused by
+`UnsupportedFile`.
 
-Inlay itself finds columns by name under the recorded schema and never uses these ids. Iceberg's readers
-do: with another writer's ids they return exchanged columns, and without ids they use current names, so
-that a reused name returns the data of the dropped column.
+Inlay itself finds columns by name under the recorded schema and never uses these ids. Iceberg's readers do:
+with another writer's ids they return exchanged columns, and without ids they use current names, so that a
+reused name returns the data of the dropped column.
 
 `stamp_object` writes the object under another key: the store copies the data if it is large enough, the
 footer is new.

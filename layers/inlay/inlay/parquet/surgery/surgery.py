@@ -1,11 +1,11 @@
 """Row-group surgery: a Parquet object without some of its rows, at the cost of the affected row groups.
 
 Promise: `rewrite_object` writes a new object that holds the kept rows of every row group, in order;
-unaffected groups are byte for byte the same, copied by the store itself. Schema, field ids, key-values
-and `created_by` stay verbatim; every absolute offset, ordinal and total is correct. Fields of the
-footer itself that the format does not define are left out: they may be about the old object's offsets.
-With `erase`, no byte of the new object comes from a removed row or from bytes that nothing points at,
-and key-values known to hold bounds of rows lose them. A file that this is not possible for is refused
+unaffected groups are byte for byte the same, copied by the store itself. Schema, field ids, key-values and
+`created_by` stay verbatim; every absolute offset, ordinal and total is correct. Fields of the footer
+itself that the format does not define are left out: they may be about the old object's offsets. With
+`erase`, no byte of the new object comes from a removed row or from bytes that nothing points at, and
+key-values known to hold bounds of rows lose them. A file that this is not possible for is refused
 (`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written, and the old
 object is never changed.
 

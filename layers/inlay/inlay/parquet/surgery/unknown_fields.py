@@ -1,9 +1,9 @@
 """Fields of a footer that the format does not define, or did not when this library was written.
 
-Promise: `unknown_of_file` and `unknown_in_group` find each such field, which readers ignore. They may
-hold values of rows: extensions (field 32767) repeat the bounds of every row group. What they say of a
-file as a whole is no longer true of another file, so surgery never keeps it; those of a row group go
-with its other metadata once it is written again.
+Promise: `unknown_of_file` and `unknown_in_group` find each such field, which readers ignore. They may hold
+values of rows: extensions (field 32767) repeat the bounds of every row group. What they say of a file as a
+whole is no longer true of another file, so surgery never keeps it; those of a row group go with its other
+metadata once it is written again.
 """
 
 from __future__ import annotations

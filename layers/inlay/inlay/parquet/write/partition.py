@@ -1,8 +1,7 @@
 """Partition transforms of columns, and batches split by them.
 
 Promise: `partition_column` gives each row the partition that `format.partition.partition_of` gives its
-value, and a `Split` returns every row of a batch exactly once, rows of one partition together, in
-order.
+value, and a `Split` returns every row of a batch exactly once, rows of one partition together, in order.
 
 Cheap transforms are computed over whole columns: days, hours, truncated numbers and texts, hashes of
 integers, times, texts and bytes. The others (decimals; years and months, of which there are few) are

@@ -1,8 +1,8 @@
 """Writing one new object as a stream: small ones by one PUT, large ones in parts.
 
-Promise: after `finish` the object is whole in the store, under a key that was never written before;
-after `abort` or a failure nothing of it is visible. Memory: at most `PUT_BYTES` before the first part,
-then `PARTS_IN_FLIGHT + 1` parts.
+Promise: after `finish` the object is whole in the store, under a key that was never written before; after
+`abort` or a failure nothing of it is visible. Memory: at most `PUT_BYTES` before the first part, then
+`PARTS_IN_FLIGHT + 1` parts.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""Writing data files: Parquet that is efficient to prune, to read in part, and to remove row groups
-from.
+"""Writing data files: Parquet that is efficient to prune, to read in part, and to remove row groups from.
 
-Promise: `write_files` yields an entry for each file once it is whole in the store; together the files
-hold exactly the given rows, each file rows of one partition only, in the given order or, with
-`sort_by`, in that order throughout the file. Files have field ids, page indexes, page checksums and
-statistics.
+Promise: `write_files` yields an entry for each file once it is whole in the store; together the files hold
+exactly the given rows, each file rows of one partition only, in the given order or, with `sort_by`, in that
+order throughout the file. Files have field ids, page indexes, page checksums and statistics.
 
-Memory: `HELD_BYTES` at most, in rows and in uploads in flight, whatever the number of partitions
-(sorting takes as much again). When more would be held, the files that hold most are finished, so rows
-in any order give files of at least `HELD_BYTES` / (2 x partitions) of rows each; rows clustered by
-partition give full ones. A sorted file is at most what `HELD_BYTES` of rows encode to: files of one
-write may overlap, clustering (`ops.maintain.compact`) orders them.
+Memory: `HELD_BYTES` at most, in rows and in uploads in flight, whatever the number of partitions (sorting
+takes as much again). When more would be held, the files that hold most are finished, so rows in any order
+give files of at least `HELD_BYTES` / (2 x partitions) of rows each; rows clustered by partition give full
+ones. A sorted file is at most what `HELD_BYTES` of rows encode to: files of one write may overlap,
+clustering (`ops.maintain.compact`) orders them.
 """
 
 from __future__ import annotations

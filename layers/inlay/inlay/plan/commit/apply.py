@@ -1,9 +1,9 @@
 """Apply: a change on a base, as a pure function.
 
-Promise: `apply` neither waits nor reads; for the same state and change it returns the same. It is
-called again on every rebase, so everything that must hold (the request is new, what was read has not
-changed, inputs still exist, no object is older than the boundary) is checked against the base that is
-then swapped out.
+Promise: `apply` neither waits nor reads; for the same state and change it returns the same. It is called
+again on every rebase, so everything that must hold (the request is new, what was read has not changed,
+inputs still exist, no object is older than the boundary) is checked against the base that is then swapped
+out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Conflicts: whether a change still holds on another base than it was planned on.
 
-The matrix (rows: what was planned; columns: what was committed since). `tests/plan/test_conflicts.py`
-runs both orders of every pair.
+The matrix (rows: what was planned; columns: what was committed since). `tests/plan/test_conflicts.py` runs
+both orders of every pair.
 
 ================ ======= ============ ============ ========= ========= ========
 planned          append  table delete row delete   update    rewrite   expire
@@ -34,8 +34,8 @@ merge of branch  again (7)               again (7)             again (6)
 tag, branch, …   ok (8)                  ok (8)                again (6)
 ================ ======================= ===================== ==========================
 
-A planned restore, fast-forward or merge treats rows committed since as follows: a restore replaces
-them; the other two are planned again (7); if what they need has expired they are refused (8).
+A planned restore, fast-forward or merge treats rows committed since as follows: a restore replaces them;
+the other two are planned again (7); if what they need has expired they are refused (8).
 
 1 under `serializable` isolation it reads, and is planned again when a file that may match was added
 2 when a file it names is no longer live: it is planned again for the replacement

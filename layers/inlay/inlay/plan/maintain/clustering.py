@@ -1,13 +1,13 @@
 """Clustering: which files to rewrite together in one order, so that a lookup opens fewer of them.
 
-Promise: a unit's files all contain one point of the order, come from at least `MIN_RUNS` runs, and are
-at most as large as the caller allows; no file is in two units. A unit replaces many runs with one and
-makes no point deeper, so clustering a table that is not written to terminates.
+Promise: a unit's files all contain one point of the order, come from at least `MIN_RUNS` runs, and are at
+most as large as the caller allows; no file is in two units. A unit replaces many runs with one and makes no
+point deeper, so clustering a table that is not written to terminates.
 
-A *run* is the output of one unit: files that share `DataFile.cluster` and overlap only at their edges.
-A file that no unit wrote is a run of its own. The *depth* at a point is the number of runs with a file
-there: the files that a lookup of the point opens. As in a log-structured merge tree, the smallest files
-at a point are merged first, so a row is rewritten about log₄(runs) times.
+A *run* is the output of one unit: files that share `DataFile.cluster` and overlap only at their edges. A
+file that no unit wrote is a run of its own. The *depth* at a point is the number of runs with a file there:
+the files that a lookup of the point opens. As in a log-structured merge tree, the smallest files at a point
+are merged first, so a row is rewritten about log₄(runs) times.
 """
 
 from __future__ import annotations

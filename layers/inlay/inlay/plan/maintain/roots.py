@@ -1,19 +1,19 @@
 """Roots: which objects of a table are needed and which are garbage.
 
-Promise: an object is garbage only if it is of a kind that this library writes once and never changes,
-no root needs it, and it is older than the boundary, so that no commit can ever add it again
+Promise: an object is garbage only if it is of a kind that this library writes once and never changes, no
+root needs it, and it is older than the boundary, so that no commit can ever add it again
 (`plan.commit.apply`, Stale). Never garbage: the pointer, receipts, objects of unknown kinds (they are
 reported), and adopted files, which do not belong to the table, wherever they are.
 
-Roots are the current snapshot; every version that is retained, expired less than the grace ago or named
-by a ref; and versions that a ref named less than the grace ago, because a reader may still be using
-their files. The heads of branches and tags are roots as well, except in versions that only a ref keeps.
+Roots are the current snapshot; every version that is retained, expired less than the grace ago or named by
+a ref; and versions that a ref named less than the grace ago, because a reader may still be using their
+files. The heads of branches and tags are roots as well, except in versions that only a ref keeps.
 
 Retention: which versions expire, and from when their objects are garbage.
 
 Promise: a version expires only if neither its age *nor* the minimum count keeps it; the current version
-never expires. The table stays readable as of any time within the kept age, so the newest version older
-than that age is kept too: it was current when that age began.
+never expires. The table stays readable as of any time within the kept age, so the newest version older than
+that age is kept too: it was current when that age began.
 
 An expired version stays a root of garbage collection until its grace has passed (docs/design/design.md,
 section 9), and for as long as a ref names it.

@@ -1,8 +1,7 @@
 """Tiers: how inline entries roll into leaves, and how leaves merge and gather in nodes.
 
-Promise: whatever a table's size, the pointer has a few references of each tier, an entry is written
-about ten times in its life and each of its references a few times, and none of this changes a live
-entry.
+Promise: whatever a table's size, the pointer has a few references of each tier, an entry is written about
+ten times in its life and each of its references a few times, and none of this changes a live entry.
 
 * Inline entries *roll* into a new leaf, together with the preceding leaves that are at most `growth` times
 as
@@ -14,8 +13,8 @@ then
   recorded in its references, and the bitmap in the pointer starts empty.
 * `rebuild` rewrites chosen leaves: without their dead entries, or in another order.
 
-New leaves are written before the commit they belong to, so a new entry takes its version from the
-reference (`Segment.sequence`).
+New leaves are written before the commit they belong to, so a new entry takes its version from the reference
+(`Segment.sequence`).
 """
 
 from __future__ import annotations

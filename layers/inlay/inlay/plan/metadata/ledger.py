@@ -1,13 +1,13 @@
 """Exactly once: which parts of a change the ledger says were applied before.
 
-Promise: no event and no request id is applied twice within the ledger's horizon, and none from before
-the horizon is applied at all. This is checked again on every rebase: otherwise two functions with the
-same event would both append.
+Promise: no event and no request id is applied twice within the ledger's horizon, and none from before the
+horizon is applied at all. This is checked again on every rebase: otherwise two functions with the same
+event would both append.
 
-The content of a request may be personal data, and a plain digest of it can be found by trial: a
-telephone number in seconds. So its digest is salted, and an erasure replaces the salt when it forgets
-its predicate. The old salt goes with the versions that had it; digests made with it are then as good as
-random, whichever segment they are in, and no ledger needs to be rewritten.
+The content of a request may be personal data, and a plain digest of it can be found by trial: a telephone
+number in seconds. So its digest is salted, and an erasure replaces the salt when it forgets its predicate.
+The old salt goes with the versions that had it; digests made with it are then as good as random, whichever
+segment they are in, and no ledger needs to be rewritten.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Overlap: which leaves of file entries overlap in the order of the key.
 
 Promise: a step takes leaves that share a value of the first column that their references bound, at most
-MAX_LEAVES of them, and only where more than DEPTH do; after their entries are packed by key, they no
-longer overlap. So an unordered table becomes one where a query by key opens a few leaves, in about
-log₃₂(leaves) passes over its metadata. Where the files themselves overlap, packing their entries would
-not separate them: such leaves are skipped (`would_part`), so that the work terminates.
+MAX_LEAVES of them, and only where more than DEPTH do; after their entries are packed by key, they no longer
+overlap. So an unordered table becomes one where a query by key opens a few leaves, in about log₃₂(leaves)
+passes over its metadata. Where the files themselves overlap, packing their entries would not separate them:
+such leaves are skipped (`would_part`), so that the work terminates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pointer budget: keep the pointer small, whatever the table's size.
 
-Promise: a snapshot over the pointer's target has its largest parts moved into segments, until it fits
-or until what is left (schemas, a few references) is neither inline nor worth gathering.
+Promise: a snapshot over the pointer's target has its largest parts moved into segments, until it fits or
+until what is left (schemas, a few references) is neither inline nor worth gathering.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """References: whether an object is the one that its reference describes.
 
-Promise: a segment, head or archive that was replaced by another, or written by hand, is detected as far
-as its reference describes it: its size and sums, and the schemas and specs that its entries name. A
-digest inside the object does not help: it is correct for whatever object this is.
+Promise: a segment, head or archive that was replaced by another, or written by hand, is detected as far as
+its reference describes it: its size and sums, and the schemas and specs that its entries name. A digest
+inside the object does not help: it is correct for whatever object this is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """State: a snapshot together with the content of the segments loaded so far.
 
-Promise: entries read through here are *resolved* (sequence and time filled in from the segment's
-reference) and live (dead ordinals left out), in commit order: segments oldest first, then inline.
+Promise: entries read through here are *resolved* (sequence and time filled in from the segment's reference)
+and live (dead ordinals left out), in commit order: segments oldest first, then inline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which columns have statistics in the entries of files.
 
-Promise: the same columns for the same schema, key, order and properties, at creation and at every
-change of the property.
+Promise: the same columns for the same schema, key, order and properties, at creation and at every change of
+the property.
 """
 
 from __future__ import annotations

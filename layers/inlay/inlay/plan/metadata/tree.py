@@ -1,8 +1,8 @@
 """The tree of a tier: references to leaves and to nodes, which hold references to leaves.
 
-Promise: `open_tree` gives leaves only, each with all its dead entries, whichever reference records
-them; entries marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So
-no node is rewritten because an entry died.
+Promise: `open_tree` gives leaves only, each with all its dead entries, whichever reference records them;
+entries marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So no node is
+rewritten because an entry died.
 """
 
 from __future__ import annotations

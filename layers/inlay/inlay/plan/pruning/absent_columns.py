@@ -1,7 +1,7 @@
 """Absent columns: the values of a field in a file that was written without it.
 
-Promise: the statistics given here are those of the rows as read (by `parquet.arrow.conform`): the
-field's default in each row, NULL where it has none or where its struct is NULL.
+Promise: the statistics given here are those of the rows as read (by `parquet.arrow.conform`): the field's
+default in each row, NULL where it has none or where its struct is NULL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Added columns: a condition applied to rows written before its columns were added.
 
-Promise: where a column was added later, its part of the condition has the value of the rows: the
-column's default, or NULL. A column that was dropped stays in the condition: files may hold its values.
+Promise: where a column was added later, its part of the condition has the value of the rows: the column's
+default, or NULL. A column that was dropped stays in the condition: files may hold its values.
 """
 
 from __future__ import annotations

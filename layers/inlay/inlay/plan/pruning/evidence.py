@@ -1,10 +1,10 @@
 """Evidence: what metadata proves about the rows of a file, for pruning and for deletes by metadata.
 
-Promise: code that needs to know what a predicate or delete can do to a file uses this, never
-`entry.stats`: those are of the schema that the entry records, and do not cover the file's partition. A
-field's statistics are computed on demand; most files are ruled out by one or two fields. Another
-writer's statistics may leave a file out of a scan. Code that concludes from statistics that rows match,
-or that must miss no row, such as an erasure, uses `trusted`.
+Promise: code that needs to know what a predicate or delete can do to a file uses this, never `entry.stats`:
+those are of the schema that the entry records, and do not cover the file's partition. A field's statistics
+are computed on demand; most files are ruled out by one or two fields. Another writer's statistics may leave
+a file out of a scan. Code that concludes from statistics that rows match, or that must miss no row, such as
+an erasure, uses `trusted`.
 """
 
 from __future__ import annotations

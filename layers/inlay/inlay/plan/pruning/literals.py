@@ -1,9 +1,9 @@
 """The single values in a predicate: which values of a column it selects, and their spelling as text.
 
-Promise: `condition_on` is TRUE for every value that a selected row can have in the column, as far as
-the predicate restricts that column at all. So a value left in a dictionary or a bound for which it is
-TRUE may be an erased row's; only the rows can show whether a remaining row has the value, too.
-`texts_of` are the values that can be searched for in free text.
+Promise: `condition_on` is TRUE for every value that a selected row can have in the column, as far as the
+predicate restricts that column at all. So a value left in a dictionary or a bound for which it is TRUE may
+be an erased row's; only the rows can show whether a remaining row has the value, too. `texts_of` are the
+values that can be searched for in free text.
 
 Pure values only.
 """

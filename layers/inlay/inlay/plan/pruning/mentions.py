@@ -1,16 +1,15 @@
 """Free text under a condition that names no value: what in it may be one that the condition selects?
 
-Promise: `Mentions.may_select` is True if a number, date, time or word of the text satisfies the
-condition on one of `columns`. These are the columns whose values `literals.texts_of` does not list
-completely: under a range, NOT, a short LIKE, or with values too short to be searched for. It only tells
-where to look: in what program text means, `7` may be an age or a count.
+Promise: `Mentions.may_select` is True if a number, date, time or word of the text satisfies the condition
+on one of `columns`. These are the columns whose values `literals.texts_of` does not list completely: under
+a range, NOT, a short LIKE, or with values too short to be searched for. It only tells where to look: in
+what program text means, `7` may be an age or a count.
 
 Read are, in the text as it is, with the escapes of JSON or URLs resolved, and as what the whole of it
-stands for in Base64 or hexadecimal digits: numbers that are no part of a word or of a version
-(`2.2.3`), dates and times in ISO 8601, UUIDs and hexadecimal digits for bytes, words (what is between
-white space, quotes, brackets and `,;:=/&?|<>\\`), texts in JSON, and the text as a whole. Truth values
-are not read: `true` says nothing about a row. A text too long to be read counts as one that has a
-value.
+stands for in Base64 or hexadecimal digits: numbers that are no part of a word or of a version (`2.2.3`),
+dates and times in ISO 8601, UUIDs and hexadecimal digits for bytes, words (what is between white space,
+quotes, brackets and `,;:=/&?|<>\\`), texts in JSON, and the text as a whole. Truth values are not read:
+`true` says nothing about a row. A text too long to be read counts as one that has a value.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Partitions: what the partition of a file proves about its rows, and in which partition statistics put
-it.
+"""Partitions: what the partition of a file proves about its rows, and in which partition statistics put it.
 
-Promise: a partition value holds for every row of the file, so pruning by it is never wrong; statistics
-put a file into a partition only when each of its rows is certainly in it. A file without partition
-values, though its spec has fields, is in no single partition: nothing is concluded.
+Promise: a partition value holds for every row of the file, so pruning by it is never wrong; statistics put
+a file into a partition only when each of its rows is certainly in it. A file without partition values,
+though its spec has fields, is in no single partition: nothing is concluded.
 
-Partition values are interpreted under the spec *and* the schema that the file's entry records; both
-stay with the table for ever.
+Partition values are interpreted under the spec *and* the schema that the file's entry records; both stay
+with the table for ever.
 """
 
 from __future__ import annotations

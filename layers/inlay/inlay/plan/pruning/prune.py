@@ -1,18 +1,18 @@
 """What statistics alone prove about a predicate: whether it can be TRUE for a row, whether it must be.
 
-Promise: `may_match` is False only when certainly no row is TRUE, and `all_match` True only when
-certainly every row is. Whatever is unknown (a missing bound, null count or NaN flag, a column without
-statistics) counts as possible.
+Promise: `may_match` is False only when certainly no row is TRUE, and `all_match` True only when certainly
+every row is. Whatever is unknown (a missing bound, null count or NaN flag, a column without statistics)
+counts as possible.
 
-For each node of the predicate the possible results (TRUE, FALSE, NULL) over the rows are computed; And,
-Or and Not combine those of their parts by three-valued logic. Columns are treated as independent, so
-the answer may be too wide, never too narrow.
+For each node of the predicate the possible results (TRUE, FALSE, NULL) over the rows are computed; And, Or
+and Not combine those of their parts by three-valued logic. Columns are treated as independent, so the
+answer may be too wide, never too narrow.
 
-Bounds cover values that are neither NULL nor NaN; NaN, which is above every number, is handled
-separately. A truncated bound (`exact` False) still bounds; no bound is used as a value.
+Bounds cover values that are neither NULL nor NaN; NaN, which is above every number, is handled separately.
+A truncated bound (`exact` False) still bounds; no bound is used as a value.
 
-A column may have been widened since the file or the predicate was written. Numbers, texts and bytes of
-both types compare directly; dates and timestamps are compared in nanoseconds (`_alike`).
+A column may have been widened since the file or the predicate was written. Numbers, texts and bytes of both
+types compare directly; dates and timestamps are compared in nanoseconds (`_alike`).
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ escapes of JSON (also escaped again) or of URLs resolved, as UTF-16, as hexadeci
 either alphabet, and in any of these within Base64. Not found: compressed or encrypted text, and another
 case or form of Unicode, which is another value.
 
-The bytes are decoded, not the texts encoded: a thousand texts are searched at the price of one
-decoding.
+The bytes are decoded, not the texts encoded: a thousand texts are searched at the price of one decoding.
 """
 
 from __future__ import annotations

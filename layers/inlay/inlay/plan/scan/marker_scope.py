@@ -1,8 +1,8 @@
 """Marker scope: which files a delete marker may hit.
 
-Promise: `marker_may_hit` is False only when the marker certainly deletes no row of the file, by
-statistics that scans rely on, too (for erasures: by trusted ones). `marker_hits_all` is True only when
-it deletes every row, whatever another writer's statistics say.
+Promise: `marker_may_hit` is False only when the marker certainly deletes no row of the file, by statistics
+that scans rely on, too (for erasures: by trusted ones). `marker_hits_all` is True only when it deletes
+every row, whatever another writer's statistics say.
 """
 
 from __future__ import annotations

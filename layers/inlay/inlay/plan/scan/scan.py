@@ -1,12 +1,12 @@
 """Scan planning: which files are read, under which deletes, with which part of the predicate.
 
-Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one
-task; a task may hold other rows too, which its markers and its predicate remove when it is read. Files
-are left out only by proof from their statistics and partition values. Another writer's statistics leave
-files out; they never replace a look at the rows. Tasks are in the order of the given files.
+Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one task;
+a task may hold other rows too, which its markers and its predicate remove when it is read. Files are left
+out only by proof from their statistics and partition values. Another writer's statistics leave files out;
+they never replace a look at the rows. Tasks are in the order of the given files.
 
-Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so another process can
-read it.
+Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so another process can read
+it.
 """
 
 from __future__ import annotations

@@ -1,24 +1,23 @@
 """How a new object is cut into parts: bytes that the store copies, and bytes that are sent.
 
-Promise: `plan_parts` covers a row of segments by parts that S3 accepts, such that the fewest possible
-bytes are *downloaded* only to be sent back and, among such plans, the number of parts is smallest
-(before large parts are split).
+Promise: `plan_parts` covers a row of segments by parts that S3 accepts, such that the fewest possible bytes
+are *downloaded* only to be sent back and, among such plans, the number of parts is smallest (before large
+parts are split).
 
-A segment is either a run of bytes that the store already holds in one piece (`copy`), or bytes that
-only this process has. S3's rules (AWS, "Multipart upload limits" and "UploadPartCopy"): every part but
-the last has at least 5 MiB, copied or sent; no part has more than 5 GiB; at most 10,000 parts. So fewer
-than 5 MiB of new bytes between two copied runs must borrow neighbouring bytes, and a copied run of
-fewer than 5 MiB cannot be copied at all unless it comes last:
+A segment is either a run of bytes that the store already holds in one piece (`copy`), or bytes that only
+this process has. S3's rules (AWS, "Multipart upload limits" and "UploadPartCopy"): every part but the last
+has at least 5 MiB, copied or sent; no part has more than 5 GiB; at most 10,000 parts. So fewer than 5 MiB
+of new bytes between two copied runs must borrow neighbouring bytes, and a copied run of fewer than 5 MiB
+cannot be copied at all unless it comes last:
 
     ... copied 900 MiB | new 1 MiB | copied 80 MiB ...     segments
     [ copy 900 MiB    ][ send 5 MiB   ][ copy 76 MiB ]     parts: 4 MiB borrowed from the right
 
-It is a shortest path over the segments. The state between two of them is the number of bytes waiting in
-the part being sent, capped at the minimum: once the minimum is reached, a part may end anywhere. Within
-a copied run a part may begin or end at any byte, but only few places can be best: a part that ends
-there takes exactly what it lacks; a part that begins there takes what the following segments lack when
-the part ends at one of their boundaries, less what the run after that can give, or all that its own run
-can give.
+It is a shortest path over the segments. The state between two of them is the number of bytes waiting in the
+part being sent, capped at the minimum: once the minimum is reached, a part may end anywhere. Within a
+copied run a part may begin or end at any byte, but only few places can be best: a part that ends there
+takes exactly what it lacks; a part that begins there takes what the following segments lack when the part
+ends at one of their boundaries, less what the run after that can give, or all that its own run can give.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Row positions in a file after some of its rows were removed.
 
-Promise: for every row position of the old file, a `PositionMap` gives the position in the new file, or
-that the row is gone. So a marker that was committed for the old file during the rewrite can be moved to
-the new one; neither the marker nor the rewrite is lost.
+Promise: for every row position of the old file, a `PositionMap` gives the position in the new file, or that
+the row is gone. So a marker that was committed for the old file during the rewrite can be moved to the new
+one; neither the marker nor the rewrite is lost.
 
 It relies only on row groups keeping their order and rows keeping their order within them.
 """

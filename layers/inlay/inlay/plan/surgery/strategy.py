@@ -1,12 +1,12 @@
 """Strategy: how rows are removed from a file, and why that way.
 
-Promise: the choice follows from counts alone (bytes, row groups, rows), so it can be shown before
-anything is done (`--explain`). It never changes which rows are left, only the cost. The cost of surgery
-comes from the file's own layout (`parquet.surgery.surgery.plan_edit`).
+Promise: the choice follows from counts alone (bytes, row groups, rows), so it can be shown before anything
+is done (`--explain`). It never changes which rows are left, only the cost. The cost of surgery comes from
+the file's own layout (`parquet.surgery.surgery.plan_edit`).
 
-The model is deliberately coarse: seconds of one worker, requests in sequence. The weights are of S3 in
-one region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery":
-251 MiB decoded, filtered and encoded in 3.5 s; time to the first byte about 30 ms).
+The model is deliberately coarse: seconds of one worker, requests in sequence. The weights are of S3 in one
+region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery": 251 MiB
+decoded, filtered and encoded in 3.5 s; time to the first byte about 30 ms).
 """
 
 from __future__ import annotations
