@@ -283,6 +283,14 @@ def test_tables_opened_apart_share_their_turns():
 # -- turns ----------------------------------------------------------------------------------------
 
 
+def take(turns, item, *, work, fits):
+    """The answer to `item`; `work` gets the items of a turn and what was kept, and gives both anew."""
+    with turns.turn(item, fits=fits) as turn:
+        if turn.items:
+            turn.answers, turn.kept = work(turn.items, turn.kept)
+    return turn.answers[0]
+
+
 def test_a_thread_alone_works_at_once():
     turns: CommitQueue[int, int, int] = CommitQueue()
     seen: list[object] = []
@@ -291,7 +299,7 @@ def test_a_thread_alone_works_at_once():
         seen.append((list(items), kept))
         return [i * 10 for i in items], sum(items)
 
-    assert [turns.take(i, work=work, fits=lambda *_: True) for i in (1, 2)] == [10, 20]
+    assert [take(turns, i, work=work, fits=lambda *_: True) for i in (1, 2)] == [10, 20]
     assert seen == [([1], None), ([2], 1)]
 
 
@@ -301,11 +309,13 @@ def test_a_failed_turn_keeps_nothing_and_ends():
     def fail(items, kept):
         raise ValueError
 
-    turns.take(1, work=lambda items, kept: (items, 1), fits=lambda *_: True)
+    take(turns, 1, work=lambda items, kept: (items, 1), fits=lambda *_: True)
     with pytest.raises(ValueError):
-        turns.take(2, work=fail, fits=lambda *_: True)
+        take(turns, 2, work=fail, fits=lambda *_: True)
     kept_by = []
-    turns.take(3, work=lambda items, kept: (kept_by.append(kept) or items, 1), fits=lambda *_: True)
+    take(
+        turns, 3, work=lambda items, kept: (kept_by.append(kept) or items, 1), fits=lambda *_: True
+    )
     assert kept_by == [None]
 
 
@@ -324,7 +334,7 @@ def test_turns_are_taken_in_order_each_by_one_thread_and_never_two_at_a_time():
         return [-i for i in items], None
 
     def run(n: int) -> None:
-        assert turns.take(n, work=work, fits=lambda items, _: len(items) < 3) == -n
+        assert take(turns, n, work=work, fits=lambda items, _: len(items) < 3) == -n
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(40)]
     for each in threads:
@@ -346,7 +356,7 @@ def test_an_interrupted_waiter_does_not_keep_the_others_waiting(monkeypatch):
         return items, None
 
     def run(name: str) -> None:
-        told.append(turns.take(name, work=work, fits=lambda *_: False))
+        told.append(take(turns, name, work=work, fits=lambda *_: False))
 
     leader = threading.Thread(target=run, args=("leader",))
     leader.start()
@@ -362,7 +372,7 @@ def test_an_interrupted_waiter_does_not_keep_the_others_waiting(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(threading.Event, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            turns.take("interrupted", work=work, fits=lambda *_: False)
+            take(turns, "interrupted", work=work, fits=lambda *_: False)
     last = threading.Thread(target=run, args=("last",))
     last.start()
     let_go.set()
@@ -383,10 +393,10 @@ def test_one_interrupted_at_its_turn_leaves_the_turn_to_the_next(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(threading.Event, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            turns.take("interrupted", work=work, fits=lambda *_: True)
+            take(turns, "interrupted", work=work, fits=lambda *_: True)
     told: list[str] = []
     after = threading.Thread(
-        target=lambda: told.append(turns.take("after", work=work, fits=lambda *_: True)),
+        target=lambda: told.append(take(turns, "after", work=work, fits=lambda *_: True)),
         daemon=True,
     )
     after.start()

@@ -21,9 +21,10 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,6 +49,7 @@ from inlay.format.properties import DELETE_MODES, Properties, settings
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.lazy import LazyModule
 from inlay.ops import context as context_op
+from inlay.ops import schema as create_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress
@@ -66,15 +68,14 @@ from inlay.ops.metadata.load import (
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.schema import create as create_op
 from inlay.parquet.arrow.declared import Declared, metadata_not_kept
 from inlay.parse import Condition, parse_assignments
 from inlay.plan.change import Change, SetProperties
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, past_view, ref_view
-from inlay.plan.verify.findings import MAX_VERSIONS
+from inlay.plan.refs import MAIN, past_view, ref_view
+from inlay.plan.verify import MAX_VERSIONS
 from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.metered import MeteredStore, Usage
@@ -84,9 +85,14 @@ from inlay.storage.open import parse_location
 if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops import inspect as inspect_op
+    from inlay.ops import refs as merge_op
+    from inlay.ops import refs as refs_op
+    from inlay.ops import refs as restore_op
+    from inlay.ops import schema as alter_op
+    from inlay.ops import schema as partition_op
     from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
-    from inlay.ops.feed.changes import Changes
+    from inlay.ops.feed import Changes
     from inlay.ops.inspect import history as history_op
     from inlay.ops.inspect.report import Report
     from inlay.ops.maintain import compact as compact_op
@@ -96,11 +102,6 @@ if TYPE_CHECKING:
     from inlay.ops.publish.settle import Settled
     from inlay.ops.publish.status import PublicationStatus
     from inlay.ops.read.dataset import TableDataset
-    from inlay.ops.refs import merge as merge_op
-    from inlay.ops.refs import refs as refs_op
-    from inlay.ops.refs import restore as restore_op
-    from inlay.ops.schema import alter as alter_op
-    from inlay.ops.schema import partitioning as partition_op
     from inlay.ops.verify import repair as repair_op
     from inlay.ops.verify import table as verify_op
     from inlay.ops.write import append as append_op
@@ -119,11 +120,11 @@ else:
     compact_op = LazyModule("inlay.ops.maintain.compact")
     expire_op = LazyModule("inlay.ops.maintain.expire")
     rewrite_op = LazyModule("inlay.ops.maintain.rewrite")
-    merge_op = LazyModule("inlay.ops.refs.merge")
-    refs_op = LazyModule("inlay.ops.refs.refs")
-    restore_op = LazyModule("inlay.ops.refs.restore")
-    alter_op = LazyModule("inlay.ops.schema.alter")
-    partition_op = LazyModule("inlay.ops.schema.partitioning")
+    merge_op = LazyModule("inlay.ops.refs")
+    refs_op = LazyModule("inlay.ops.refs")
+    restore_op = LazyModule("inlay.ops.refs")
+    alter_op = LazyModule("inlay.ops.schema")
+    partition_op = LazyModule("inlay.ops.schema")
     repair_op = LazyModule("inlay.ops.verify.repair")
     verify_op = LazyModule("inlay.ops.verify.table")
     append_op = LazyModule("inlay.ops.write.append")
@@ -503,7 +504,7 @@ class Table:
         net: bool = False,
     ) -> Changes:
         """The rows added and removed after version `since_version` (0: since the table was made), up to
-        and with `to_version` (None: this one); see `inlay.ops.feed.changes.Changes`.
+        and with `to_version` (None: this one); see `inlay.ops.feed.Changes`.
 
         ::
 
@@ -516,7 +517,7 @@ class Table:
         if to_version is not None:
             wanted = arguments.whole_number(to_version, "to_version")
             to = load_seen(self._ctx, self._loaded.pointer, wanted)
-        from inlay.ops.feed.changes import Changes
+        from inlay.ops.feed import Changes
 
         return Changes(
             self._ctx,
@@ -617,16 +618,10 @@ class Table:
         Of this and every other write, `message` and `metadata` (names and texts, of the job or ticket
         that asked for it) are kept in the version that it makes, and shown by `history()`: 2 KB at most.
         """
-        return self._write(
-            "append",
-            lambda ctx, base: append_op.append(
-                ctx,
-                data,
-                base=base,
-                request=arguments.request(request_id, arguments.shape("append", data)),
-            ),
-            make_note(message, metadata),
-        )
+        with self._writing("append", make_note(message, metadata)) as write:
+            request = arguments.request(request_id, arguments.shape("append", data))
+            write.outcome = append_op.append(write.ctx, data, base=self._loaded, request=request)
+        return write.result
 
     def ingest(
         self,
@@ -680,13 +675,12 @@ class Table:
             body = ""
             if request_id is not None:  # a million values as text are not made for nothing
                 body = f"keys:{table.schema}:{table.to_pydict()}"
-            return self._write(
-                "delete",
-                lambda ctx, base: delete_op.delete_keys(
-                    ctx, table, base=base, request=arguments.request(request_id, body)
-                ),
-                note,
-            )
+            with self._writing("delete", note) as write:
+                request = arguments.request(request_id, body)
+                write.outcome = delete_op.delete_keys(
+                    write.ctx, table, base=self._loaded, request=request
+                )
+            return write.result
         condition = self._condition(where)
         predicate = condition.predicate
         request = arguments.request(request_id, f"{mode}:{file}:{_asked(condition)}")
@@ -717,19 +711,16 @@ class Table:
                     ),
                     note,
                 )
-            return self._write(
-                "erase",
-                lambda ctx, base: erase_op.open_erasure(ctx, predicate, base=base, request=request),
-                note,
+            with self._writing("erase", note) as write:
+                write.outcome = erase_op.open_erasure(
+                    write.ctx, predicate, base=self._loaded, request=request
+                )
+            return write.result
+        with self._writing("delete", note) as write:
+            write.outcome = delete_op.delete(
+                write.ctx, condition, mode=mode, file=file, base=self._loaded, request=request
             )
-        done = self._write(
-            "delete",
-            lambda ctx, base: delete_op.delete(
-                ctx, condition, mode=mode, file=file, base=base, request=request
-            ),
-            note,
-        )
-        return _noted(done, condition, mode or self._setting("delete.mode"))
+        return _noted(write.result, condition, mode or self._setting("delete.mode"))
 
     def delete_row_groups(
         self,
@@ -742,17 +733,12 @@ class Table:
     ) -> WriteResult:
         """Delete whole row groups of one data file (`files()` names them)."""
         groups = arguments.ordinals(ordinals)
-        return self._write(
-            "delete",
-            lambda ctx, base: delete_op.delete_row_groups(
-                ctx,
-                file,
-                groups,
-                base=base,
-                request=arguments.request(request_id, f"{file}:{list(groups)}"),
-            ),
-            make_note(message, metadata),
-        )
+        with self._writing("delete", make_note(message, metadata)) as write:
+            request = arguments.request(request_id, f"{file}:{list(groups)}")
+            write.outcome = delete_op.delete_row_groups(
+                write.ctx, file, groups, base=self._loaded, request=request
+            )
+        return write.result
 
     def update(
         self,
@@ -770,19 +756,12 @@ class Table:
         parsed = parse_assignments(assignments, self.snapshot.schema, now=clock)
         condition = self._condition(where)
         body = f"{sorted(assignments.items())}:{_asked(condition)}"
-        done = self._write(
-            "update",
-            lambda ctx, base: update_op.update(
-                ctx,
-                parsed,
-                condition,
-                mode=mode,
-                base=base,
-                request=arguments.request(request_id, body),
-            ),
-            make_note(message, metadata),
-        )
-        return _noted(done, condition, mode or self._setting("update.mode"))
+        with self._writing("update", make_note(message, metadata)) as write:
+            request = arguments.request(request_id, body)
+            write.outcome = update_op.update(
+                write.ctx, parsed, condition, mode=mode, base=self._loaded, request=request
+            )
+        return _noted(write.result, condition, mode or self._setting("update.mode"))
 
     def upsert(
         self,
@@ -803,19 +782,17 @@ class Table:
         """
         columns = arguments.names(on, "on")
         request = arguments.request(request_id, arguments.shape("upsert", data))
-        return self._write(
-            "upsert",
-            lambda ctx, base: upsert_op.upsert(
-                ctx,
+        with self._writing("upsert", make_note(message, metadata)) as write:
+            write.outcome = upsert_op.upsert(
+                write.ctx,
                 data,
                 on=columns,
                 on_duplicate=on_duplicate,
                 order=order,
-                base=base,
+                base=self._loaded,
                 request=request,
-            ),
-            make_note(message, metadata),
-        )
+            )
+        return write.result
 
     def alter(
         self,
@@ -865,11 +842,9 @@ class Table:
             else arguments.names(primary_key, "primary_key"),
         )
         request = arguments.request(request_id, str(evolution))
-        return self._write(
-            "alter",
-            lambda ctx, base: alter_op.alter(ctx, evolution, base=base, request=request),
-            make_note(message, metadata),
-        )
+        with self._writing("alter", make_note(message, metadata)) as write:
+            write.outcome = alter_op.alter(write.ctx, evolution, base=self._loaded, request=request)
+        return write.result
 
     def set_partitioning(
         self,
@@ -882,11 +857,11 @@ class Table:
         nothing, not at all. Files that are there stay as they are, and queries need not know."""
         texts = arguments.names(partition_by, "partition_by")
         request = arguments.request(request_id, f"partition:{texts}")
-        return self._write(
-            "set_partitioning",
-            lambda ctx, base: partition_op.set_partitioning(ctx, texts, base=base, request=request),
-            make_note(message, metadata),
-        )
+        with self._writing("set_partitioning", make_note(message, metadata)) as write:
+            write.outcome = partition_op.set_partitioning(
+                write.ctx, texts, base=self._loaded, request=request
+            )
+        return write.result
 
     def set_properties(
         self,
@@ -904,11 +879,10 @@ class Table:
         )
         checked |= {k: None for k, v in named.items() if v is None}
         change = Change(operation="set_properties", updates=(SetProperties(checked),))
-        return self._write(
-            "set_properties",
-            lambda ctx, base: expect_committed(ctx, commit(ctx, change, base=base)),
-            make_note(message, metadata),
-        )
+        with self._writing("set_properties", make_note(message, metadata)) as write:
+            done = commit(write.ctx, change, base=self._loaded)
+            write.outcome = expect_committed(write.ctx, done)
+        return write.result
 
     # -- tags, branches, going back -----------------------------------------------------------
 
@@ -1246,21 +1220,20 @@ class Table:
         """The context whose commits bear this note."""
         return self._ctx if note is None else replace(self._ctx, note=note)
 
-    def _write(
-        self,
-        operation: str,
-        run: Callable[[Context, LoadedTable], Committed | Skipped],
-        note: Note | None = None,
-    ) -> WriteResult:
+    @contextmanager
+    def _writing(self, operation: str, note: Note | None) -> Iterator[_Write]:
+        """Inside, the operation is done in `ctx` on what is loaded, and its `outcome` set; afterwards the
+        table is at what it left, and `result` is set."""
         self._writable()
         before = _usage(self._ctx)
+        write = _Write(self._with_note(note))
         try:
-            outcome = run(self._with_note(note), self._loaded)
+            yield write
         except StaleUpload:
             self._move_on()  # so that the next try uploads after the boundary that it knows then
             raise
-        self._loaded = outcome.loaded
-        result = write_result(operation, outcome, _usage(self._ctx) - before)
+        self._loaded = write.outcome.loaded
+        result = write.result = write_result(operation, write.outcome, _usage(self._ctx) - before)
         _LOG.info(
             "%s of %s: %s, version %d, rows added: %d, requests: %d",
             operation,
@@ -1274,7 +1247,15 @@ class Table:
             result.added_rows,
             result.requests,
         )
-        return result
+
+
+@dataclass(slots=True)
+class _Write:
+    """One write: see `Table._writing`."""
+
+    ctx: Context
+    outcome: Committed | Skipped = field(init=False)
+    result: WriteResult = field(init=False)
 
 
 def _when(time_us: int) -> str:

@@ -8,6 +8,7 @@ docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the objec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from pyroaring import FrozenBitMap
@@ -96,8 +97,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "stats_columns": list(snapshot.stats_columns),
         "properties": dict(sorted(snapshot.properties.items())),
         "refs": {name: _ref_to_json(ref) for name, ref in sorted(snapshot.refs.items())},
-        "files": _tier_to_json(snapshot.files, lambda f: file_to_json(f, types), types),
-        "markers": _tier_to_json(snapshot.markers, lambda m: marker_to_json(m, types), types),
+        "files": _tier_to_json(snapshot.files, partial(file_to_json, types=types), types),
+        "markers": _tier_to_json(snapshot.markers, partial(marker_to_json, types=types), types),
         "ledger": {
             **_tier_to_json(snapshot.ledger.records, record_to_json, types),
             "horizon_us": snapshot.ledger.horizon_us,
@@ -186,8 +187,8 @@ def _snapshot_from_json(
         stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
         properties={as_text(k): as_text(v) for k, v in body["properties"].items()},
         refs={name: _ref_from_json(ref) for name, ref in body["refs"].items()},
-        files=_tier_from_json(body["files"], lambda f: file_from_json(f, types), types),
-        markers=_tier_from_json(body["markers"], lambda m: marker_from_json(m, types), types),
+        files=_tier_from_json(body["files"], partial(file_from_json, types=types), types),
+        markers=_tier_from_json(body["markers"], partial(marker_from_json, types=types), types),
         ledger=Ledger(
             records=_tier_from_json(ledger, record_from_json, types),
             horizon_us=as_count(ledger["horizon_us"]),
@@ -221,8 +222,8 @@ def encode_head(content: Content, types: Types) -> bytes:
         "primary_key": list(content.primary_key),
         "sort_by": list(content.sort_by),
         "stats_columns": list(content.stats_columns),
-        "files": _tier_to_json(content.files, lambda f: file_to_json(f, types), types),
-        "markers": _tier_to_json(content.markers, lambda m: marker_to_json(m, types), types),
+        "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
+        "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
         "totals": [totals.files, totals.rows, totals.bytes, totals.markers],
         "changed": content.changed,
         "replaced": content.replaced,
@@ -244,8 +245,8 @@ def _content_from_json(body: dict[str, Any], types: Types) -> Content:
         primary_key=tuple(as_count(i) for i in body["primary_key"]),
         sort_by=tuple(as_count(i) for i in body["sort_by"]),
         stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
-        files=_tier_from_json(body["files"], lambda f: file_from_json(f, types), types),
-        markers=_tier_from_json(body["markers"], lambda m: marker_from_json(m, types), types),
+        files=_tier_from_json(body["files"], partial(file_from_json, types=types), types),
+        markers=_tier_from_json(body["markers"], partial(marker_from_json, types=types), types),
         totals=Totals(as_count(files), as_count(rows), as_count(data_bytes), as_count(markers)),
         changed=as_count(body["changed"]),
         replaced=as_count(body["replaced"]),
@@ -255,14 +256,14 @@ def _content_from_json(body: dict[str, Any], types: Types) -> Content:
 def _tier_to_json(tier: Tier[T], entry: Callable[[T], Any], types: Types) -> dict[str, Any]:
     return {
         "segments": [_segment_to_json(s, types) for s in tier.segments],
-        "inline": [entry(e) for e in tier.inline],
+        "inline": list(map(entry, tier.inline)),
     }
 
 
 def _tier_from_json(found: dict[str, Any], entry: Callable[[Any], T], types: Types) -> Tier[T]:
     return Tier(
         tuple(_segment_from_json(s, types) for s in found["segments"]),
-        tuple(entry(e) for e in found["inline"]),
+        tuple(map(entry, found["inline"])),
     )
 
 

@@ -48,29 +48,18 @@ class Types:
 
     def __init__(self, schemas: tuple[Schema, ...]) -> None:
         self._schemas = {schema.id: schema for schema in schemas}
-        self._by_schema: dict[int, dict[int, Primitive]] = {}
         self.newest = max(self._schemas, default=0)
 
     def of(self, schema_id: int, field_id: int) -> Primitive:
         """The type of a leaf field; for dropped columns, from any schema that has it."""
-        found = self._under(schema_id).get(field_id)
+        schema = self._schemas.get(schema_id)
+        found = None if schema is None else schema.types.get(field_id)
         if found is None:
-            every = map(self._under, self._schemas)
+            every = (each.types for each in self._schemas.values())
             found = next((types[field_id] for types in every if field_id in types), None)
         if found is None:
             raise CorruptTable(f"an entry names field {field_id}, which no schema has")
         return found
-
-    def _under(self, schema_id: int) -> dict[int, Primitive]:
-        types = self._by_schema.get(schema_id)
-        if types is None:
-            schema = self._schemas.get(schema_id)
-            types = self._by_schema[schema_id] = {
-                field.id: field.type
-                for _, field in (schema.walk() if schema is not None else ())
-                if isinstance(field.type, Primitive)
-            }
-        return types
 
 
 def file_flags(entry: DataFile) -> int | None:
@@ -98,7 +87,7 @@ def file_to_json(entry: DataFile, types: Types) -> list[Any]:
             entry.origin,
             entry.etag,
             entry.spec_id or None,
-            [_plain(v) for v in entry.partition] or None,
+            list(map(_plain, entry.partition)) or None,
             entry.arrived,
             entry.cluster,
         ]
@@ -126,14 +115,30 @@ def file_from_json(found: list[Any], types: Types) -> DataFile:
         origin=optional(as_text, origin),
         etag=optional(as_text, etag),
         spec_id=spec_id or 0,
-        partition=tuple(_from_plain(v) for v in partition or ()),
+        partition=tuple(map(_plain, partition or ())),
         arrived=optional(as_count, arrived),
         cluster=optional(as_count, cluster),
     )
 
 
 def marker_to_json(marker: Marker, types: Types) -> list[Any]:
-    kind, body = _body_to_json(marker.body, types)
+    match marker.body:
+        case RowGroups(ordinals):
+            kind, body = "row_groups", list[Any](ordinals)
+        case KeyRange(field_id, lower, upper, lower_inclusive, upper_inclusive, written):
+            of = written or types.of(types.newest, field_id)
+            bounds = (None if b is None else encode_value(of, b) for b in (lower, upper))
+            kind, body = "range", [field_id, str(of), *bounds, lower_inclusive, upper_inclusive]
+        case Where(predicate):
+            kind, body = "where", predicate_to_json(predicate)
+        case Keys(field_ids, key, size, rows, stats, written_under):
+            schema_id = types.newest if written_under is None else written_under
+            bounded = stats_to_json(stats, schema_id, types)
+            kind, body = "keys", [list(field_ids), key, size, rows, schema_id, bounded]
+        case Vector(key, offset, length, rows):
+            kind, body = "vector", [key, offset, length, rows]
+        case Rows(positions):
+            kind, body = "rows", list(positions)
     return trim([marker.id, kind, body, marker.sequence, marker.file, marker.erasure])
 
 
@@ -146,34 +151,6 @@ def marker_from_json(found: list[Any], types: Types) -> Marker:
         file=optional(as_text, file),
         erasure=optional(as_text, erasure),
     )
-
-
-def _body_to_json(body: MarkerBody, types: Types) -> tuple[str, Any]:
-    match body:
-        case RowGroups(ordinals):
-            return "row_groups", list(ordinals)
-        case KeyRange(field_id, lower, upper, lower_inclusive, upper_inclusive, written):
-            kind = written or types.of(types.newest, field_id)
-            return "range", [
-                field_id,
-                str(kind),
-                optional(partial(encode_value, kind), lower),
-                optional(partial(encode_value, kind), upper),
-                lower_inclusive,
-                upper_inclusive,
-            ]
-        case Where(predicate):
-            return "where", predicate_to_json(predicate)
-        case Keys(field_ids, key, size, rows, stats, written_under):
-            schema_id = types.newest if written_under is None else written_under
-            return "keys", [
-                list(field_ids), key, size, rows, schema_id,
-                stats_to_json(stats, schema_id, types),
-            ]  # fmt: skip
-        case Vector(key, offset, length, rows):
-            return "vector", [key, offset, length, rows]
-        case Rows(positions):
-            return "rows", list(positions)
 
 
 def _body_from_json(kind: str, body: Any, types: Types) -> MarkerBody:
@@ -240,13 +217,13 @@ def stats_to_json(
     for field_id in sorted(stats):
         column = stats[field_id]
         kind = types.of(schema_id, field_id)
-        flags = flags_of(column)
+        lower, upper = column.lower, column.upper
         found[str(field_id)] = trim(
             [
-                optional(partial(encode_value, kind), column.lower),
-                optional(partial(encode_value, kind), column.upper),
+                None if lower is None else encode_value(kind, lower),
+                None if upper is None else encode_value(kind, upper),
                 column.null_count,
-                flags or None,
+                flags_of(column) or None,
             ]
         )
     return found or None
@@ -283,13 +260,8 @@ def stats_of(
     return ColumnStats(lower, upper, null_count, exact, has_nan, kind, sure)
 
 
-def _plain(value: Value | None) -> Any:
+def _plain(value: Any) -> Any:
     """Partition values are already JSON values (`format.partition`), or null."""
     if value is not None and not isinstance(value, int | float | str):
         raise TypeError(f"a partition value must be a number or text, not {type(value).__name__}")
     return value
-
-
-def _from_plain(value: Any) -> Value | None:
-    _plain(value)
-    return value  # type: ignore[no-any-return]

@@ -27,9 +27,11 @@ timestamptz(u)  ``int`` units since 1970-01-01T00:00:00Z
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
+from itertools import repeat
 
 from inlay.errors import InvalidRequest
 
@@ -42,6 +44,7 @@ UNITS = {"time": ("ms", "us", "ns"), "timestamp": ("s", "ms", "us", "ns")}
 # Parquet's ids are 32-bit numbers, whose last ones Iceberg keeps for itself; below them are those that
 # `parquet/surgery/stamp` gives to columns that are not the table's.
 MAX_FIELD_ID = 1_999_999_999
+_TOP: tuple[str, ...] = ()
 _WITH_ARGS = re.compile(r"(decimal|fixed|time|timestamp|timestamptz)\(([^()]*)\)")
 
 
@@ -112,7 +115,7 @@ class Field:
     default: Value | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
     """The columns of a table as of schema `id` (ids count from 0). `version` is the version of the table
     that introduced it."""
@@ -124,11 +127,34 @@ class Schema:
     def walk(self) -> Iterator[tuple[tuple[str, ...], Field]]:
         """Every field with its path, depth first; list elements are named "element", map entries "key"
         and "value"."""
-        for found in self.fields:
-            yield from _walk((), found)
+        left = list(zip(repeat(_TOP), reversed(self.fields)))
+        while left:
+            above, found = left.pop()
+            path = (*above, found.name)
+            yield path, found
+            match found.type:
+                case Struct(inner):
+                    left += zip(repeat(path), reversed(inner))
+                case ListOf(element):
+                    left.append((path, element))
+                case MapOf(key, value):
+                    left += ((path, value), (path, key))
+                case Primitive():
+                    pass
+
+    @cached_property
+    def fields_by_id(self) -> Mapping[int, Field]:
+        """Every field, nested ones too."""
+        return {found.id: found for _, found in self.walk()}
+
+    @cached_property
+    def types(self) -> Mapping[int, Primitive]:
+        """The type of every leaf, by field id."""
+        every = self.fields_by_id.items()
+        return {i: found.type for i, found in every if isinstance(found.type, Primitive)}
 
     def by_id(self, field_id: int) -> Field | None:
-        return next((f for _, f in self.walk() if f.id == field_id), None)
+        return self.fields_by_id.get(field_id)
 
     def path_of(self, field_id: int) -> tuple[str, ...] | None:
         return next((p for p, f in self.walk() if f.id == field_id), None)
@@ -156,23 +182,7 @@ class Schema:
         return tuple(f.name for f in self.fields)
 
     def max_id(self) -> int:
-        return max((f.id for _, f in self.walk()), default=0)
-
-
-def _walk(prefix: tuple[str, ...], field: Field) -> Iterator[tuple[tuple[str, ...], Field]]:
-    path = (*prefix, field.name)
-    yield path, field
-    match field.type:
-        case Struct(fields):
-            for child in fields:
-                yield from _walk(path, child)
-        case ListOf(element):
-            yield from _walk(path, element)
-        case MapOf(key, value):
-            yield from _walk(path, key)
-            yield from _walk(path, value)
-        case Primitive():
-            pass
+        return max(self.fields_by_id, default=0)
 
 
 # -- types as text --------------------------------------------------------------------------------

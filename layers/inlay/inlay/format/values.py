@@ -30,7 +30,10 @@ NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 NANOS_PER_DAY = 86_400 * 1_000_000_000
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_BITS = {"date": 32, "timestamp": 64, "timestamptz": 64}
+_BITS = {f"int{bits}": bits for bits in (8, 16, 32, 64)}
+_BITS |= {"date": 32, "timestamp": 64, "timestamptz": 64}
+_RANGES = {name: (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for name, bits in _BITS.items()}
+_RANGES |= {f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32, 64)}
 
 
 # -- ranges ---------------------------------------------------------------------------------------
@@ -42,14 +45,9 @@ def integer_range(kind: Primitive) -> tuple[int, int] | None:
     >>> integer_range(Primitive("int8"))
     (-128, 127)
     """
-    if kind.name.startswith("uint"):
-        return 0, (1 << int(kind.name[4:])) - 1
-    if kind.is_integer or kind.name in _BITS:
-        bits = _BITS[kind.name] if kind.name in _BITS else int(kind.name[3:])
-        return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     if kind.name == "time":
         return 0, NANOS_PER_DAY // NANOS_PER_UNIT[kind.unit] - 1
-    return None
+    return _RANGES.get(kind.name)
 
 
 def to_float32(value: float) -> float:

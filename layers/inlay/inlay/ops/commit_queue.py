@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -58,21 +59,27 @@ class _Queue(Generic[I, A, K]):
     begun: tuple[Hashable, Future[Any]] | None = None
 
 
+@dataclass(slots=True)
+class Turn(Generic[I, A, K]):
+    """The work of one thread. `items`, its own first, and what the turn before `kept`; the thread sets
+    `answers`, one to each in order, and what it keeps for the next. No items where another thread has
+    worked for it: `answers` is then the one to its own."""
+
+    items: Sequence[I]
+    kept: K | None
+    answers: Sequence[A] = ()
+
+
 class CommitQueue(Generic[I, A, K]):
     def __init__(self) -> None:
         self._queue: PerProcess[_Queue[I, A, K]] = PerProcess(_Queue)
 
-    def take(
-        self,
-        item: I,
-        *,
-        work: Callable[[Sequence[I], K | None], tuple[Sequence[A], K | None]],
-        fits: Callable[[Sequence[I], I], bool],
-    ) -> A:
-        """The answer to `item`. `work` gets the items of the turn, this thread's first, and what the turn
-        before kept; it answers each, in order. `fits`: may an item join those?
+    @contextmanager
+    def turn(self, item: I, *, fits: Callable[[Sequence[I], I], bool]) -> Iterator[Turn[I, A, K]]:
+        """Waits until another thread has worked for `item`, or it is this thread's turn to work, inside the
+        block. `fits`: may an item join those?
 
-        Raises what `work` raises, and `Abandoned` in the other threads of the turn.
+        Raises `Abandoned` where a thread that worked for this one was stopped.
         """
         mine = _Waiting[I, A](item)
         queue = self._queue.get()
@@ -88,9 +95,27 @@ class CommitQueue(Generic[I, A, K]):
             raise
         if mine.stopped_by is not None:
             raise Abandoned from mine.stopped_by
-        if not mine.answer:
-            _work(queue, work, fits)
-        return mine.answer[0]
+        if mine.answer:
+            yield Turn((), None, mine.answer)
+            return
+        with queue.lock:
+            served = _next_turn(queue, fits)
+            turn = Turn[I, A, K]([w.item for w in served], queue.kept)
+            queue.kept = None
+        try:
+            yield turn
+            for waiting, answer in zip(served, turn.answers, strict=True):
+                waiting.answer.append(answer)
+            queue.kept = turn.kept
+        except BaseException as error:
+            for waiting in served:
+                waiting.stopped_by = error
+            raise
+        finally:
+            with queue.lock:
+                _pass_on(queue)
+            for waiting in served:
+                waiting.woken.set()
 
     def beside(
         self,
@@ -131,30 +156,6 @@ class CommitQueue(Generic[I, A, K]):
 
 def _failed(future: Future[Any]) -> bool:
     return future.done() and future.exception() is not None
-
-
-def _work(
-    queue: _Queue[I, A, K],
-    work: Callable[[Sequence[I], K | None], tuple[Sequence[A], K | None]],
-    fits: Callable[[Sequence[I], I], bool],
-) -> None:
-    with queue.lock:
-        turn = _next_turn(queue, fits)
-        kept, queue.kept = queue.kept, None
-    try:
-        answers, kept = work([w.item for w in turn], kept)
-        for waiting, answer in zip(turn, answers, strict=True):
-            waiting.answer.append(answer)
-        queue.kept = kept
-    except BaseException as error:
-        for waiting in turn:
-            waiting.stopped_by = error
-        raise
-    finally:
-        with queue.lock:
-            _pass_on(queue)
-        for waiting in turn:
-            waiting.woken.set()
 
 
 def _next_turn(

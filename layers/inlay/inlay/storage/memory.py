@@ -450,13 +450,12 @@ class MemoryStore:
             if version_id is not None or not bucket.versioning:
                 return bucket.drop(key, version_id or NULL_VERSION)
             now = self._region.modified_us()
-            marker = Version(b"", "", now, self._new_version_id(), {}, {}, marker=True)
+            marker = Version(b"", "", now, self._new_id_in(bucket), {}, {}, marker=True)
             bucket.add(key, marker)
             return marker
 
-    def _new_version_id(self) -> str | None:
-        enabled = self._bucket.versioning == "Enabled"
-        return self._region.new_id("version") if enabled else None
+    def _new_id_in(self, bucket: Bucket) -> str | None:
+        return self._region.new_id("version") if bucket.versioning == "Enabled" else None
 
     def _refusal(self, key: str, condition: Condition, date_us: int) -> Refused | None:
         if condition is None:
@@ -477,9 +476,10 @@ class MemoryStore:
         metadata: Mapping[str, str],
         headers: Mapping[str, str],
     ) -> Written:
-        version_id = self._new_version_id()
+        bucket = self._bucket
+        version_id = self._new_id_in(bucket)
         kept = {"ContentType": DEFAULT_CONTENT_TYPE} | dict(headers)
-        self._bucket.add(key, Version(body, etag, modified_us, version_id, metadata, kept))
+        bucket.add(key, Version(body, etag, modified_us, version_id, metadata, kept))
         return Written(etag, self._region.now_us(), version_id)
 
     def _check_source(self, source: Location) -> None:

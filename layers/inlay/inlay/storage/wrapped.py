@@ -89,17 +89,17 @@ class WrappedStore:
     ) -> Got | Missing | Refused:
         return self._ask(
             Asked("get", key),
-            lambda: self.inner.get(
-                key, byte_range=byte_range, if_match=if_match, version_id=version_id
+            partial(
+                self.inner.get, key, byte_range=byte_range, if_match=if_match, version_id=version_id
             ),
         )
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         pin = {} if version_id is None else {"version_id": version_id}
-        return self._ask(Asked("get", key), lambda: self.inner.get_suffix(key, length, **pin))
+        return self._ask(Asked("get", key), partial(self.inner.get_suffix, key, length, **pin))
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
-        return self._ask(Asked("head", key), lambda: self.inner.head(key, version_id=version_id))
+        return self._ask(Asked("head", key), partial(self.inner.head, key, version_id=version_id))
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self._paged("list", prefix, self.inner.list(prefix, start_after=start_after))
@@ -120,8 +120,8 @@ class WrappedStore:
     ) -> Written | Refused:
         return self._ask(
             Asked("put", key, _size(body), condition is not None),
-            lambda: self.inner.put(
-                key, body, condition=condition, metadata=metadata, headers=headers
+            partial(
+                self.inner.put, key, body, condition=condition, metadata=metadata, headers=headers
             ),
         )
 
@@ -136,8 +136,13 @@ class WrappedStore:
     ) -> Written | Refused | Missing:
         return self._ask(
             Asked("copy", key, conditional=condition is not None),
-            lambda: self.inner.copy(
-                source, key, if_source_match=if_source_match, condition=condition, bare=bare
+            partial(
+                self.inner.copy,
+                source,
+                key,
+                if_source_match=if_source_match,
+                condition=condition,
+                bare=bare,
             ),
         )
 
@@ -158,13 +163,13 @@ class WrappedStore:
     ) -> str:
         return self._ask(
             Asked("create_multipart", key),
-            lambda: self.inner.create_multipart(key, metadata=metadata, headers=headers),
+            partial(self.inner.create_multipart, key, metadata=metadata, headers=headers),
         )
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
         return self._ask(
             Asked("upload_part", key, _size(body)),
-            lambda: self.inner.upload_part(key, upload_id, number, body),
+            partial(self.inner.upload_part, key, upload_id, number, body),
         )
 
     def upload_part_copy(
@@ -179,7 +184,8 @@ class WrappedStore:
     ) -> Part | Refused | Missing:
         return self._ask(
             Asked("upload_part_copy", key),
-            lambda: self.inner.upload_part_copy(
+            partial(
+                self.inner.upload_part_copy,
                 key,
                 upload_id,
                 number,
@@ -194,11 +200,13 @@ class WrappedStore:
     ) -> Written | Refused | Missing:
         return self._ask(
             Asked("complete_multipart", key, conditional=condition is not None),
-            lambda: self.inner.complete_multipart(key, upload_id, parts, condition=condition),
+            partial(self.inner.complete_multipart, key, upload_id, parts, condition=condition),
         )
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
-        self._ask(Asked("abort_multipart", key), lambda: self.inner.abort_multipart(key, upload_id))
+        self._ask(
+            Asked("abort_multipart", key), partial(self.inner.abort_multipart, key, upload_id)
+        )
 
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
         return self._paged("list_uploads", prefix, self.inner.list_uploads(prefix))

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from inlay.errors import KeyTaken, ObjectGone, SourceChanged, StaleUpload, StoreUnavailable
 from inlay.storage.base import (
@@ -75,11 +76,8 @@ def write_once(
     count. Raises `KeyTaken` when other bytes are at the key, `StoreUnavailable` when the outcome of
     `MAX_TRIES` is unknown (it may be there or not: the same call may be made again).
     """
-
     condition = IF_ABSENT if over is None else IfMatch(over)
-
-    def send() -> Written | Refused:
-        return store.put(key, body, condition=condition, metadata=metadata, headers=headers)
+    send = partial(store.put, key, body, condition=condition, metadata=metadata, headers=headers)
 
     def look(answer: Refused | Missing) -> Stored | None:
         if not compare:
@@ -110,9 +108,7 @@ def copy_once(
     Raises as `write_once` does, `ObjectGone` when the source is gone, `SourceChanged` when it is no longer
     what `etag` says.
     """
-
-    def send() -> Written | Refused | Missing:
-        return store.copy(source, key, if_source_match=etag, condition=IF_ABSENT, bare=True)
+    send = partial(store.copy, source, key, if_source_match=etag, condition=IF_ABSENT, bare=True)
 
     def look(answer: Refused | Missing) -> Stored | None:
         # One answer for two conditions: an earlier try of ours landed, or the source is another one.
@@ -148,9 +144,7 @@ def complete_once(
 
     Raises as `write_once` does, and `StaleUpload` when somebody else aborted the upload.
     """
-
-    def send() -> Written | Refused | Missing:
-        return store.complete_multipart(key, upload_id, parts, condition=IF_ABSENT)
+    send = partial(store.complete_multipart, key, upload_id, parts, condition=IF_ABSENT)
 
     def look(answer: Refused | Missing) -> Stored | None:
         found = _there(store, key, size)

@@ -33,7 +33,7 @@ from inlay.ops.commit.driver import (
     with_note_of,
     write_archive,
 )
-from inlay.ops.commit_queue import Abandoned
+from inlay.ops.commit_queue import Abandoned, Turn
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
@@ -45,6 +45,7 @@ from inlay.storage.write_once import Stored
 MAX_FILES = 256
 
 Answer = CommitResult | InlayError
+_Kept = tuple[str | None, LoadedTable]  # a branch, and the table seen from it after a turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,27 @@ def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> Commi
     change = with_note_of(ctx, change)
     if not only_appends(change):
         return commit(ctx, change, base=base)
+    turn: Turn[_Member, Answer, _Kept]
     try:
-        answer: Answer = ctx.turns.take(_Member(ctx, change, base), work=_take_turn, fits=_fits)
+        with ctx.turns.turn(_Member(ctx, change, base), fits=_fits) as turn:
+            if turn.items:
+                newest = _newest([m.base for m in turn.items], turn.kept, ctx.branch)
+                try:
+                    if len(turn.items) == 1:
+                        turn.answers = [commit(ctx, change, base=newest)]
+                    else:
+                        turn.answers = commit_all(ctx, [m.change for m in turn.items], base=newest)
+                except InlayError as error:
+                    turn.answers = [error, *(copy.copy(error) for _ in turn.items[1:])]
+                ends = [a.loaded for a in turn.answers if not isinstance(a, InlayError)]
+                ends = [loaded for loaded in ends if loaded.etag]
+                left = max(ends, key=lambda loaded: loaded.snapshot.version, default=None)
+                turn.kept = None if left is None else (ctx.branch, left)
     except Abandoned as error:
         raise OutcomeUnknown(
             "the thread that was committing this append with its own was stopped", table=ctx.uri
         ) from error
+    answer = turn.answers[0]
     if isinstance(answer, InlayError):
         raise answer
     return answer
@@ -91,36 +107,14 @@ def _fits(members: Sequence[_Member], member: _Member) -> bool:
     return same_table and same_branch and may_join([m.change for m in members], member.change)
 
 
-_Kept = tuple[str | None, LoadedTable]  # a branch, and the table seen from it after a turn
-
-
-def _take_turn(
-    members: Sequence[_Member], kept: _Kept | None
-) -> tuple[Sequence[Answer], _Kept | None]:
-    """Commits for all of them, on the newest base that any of them knows."""
-    ctx = members[0].ctx
-    known = kept[1] if kept is not None and kept[0] == ctx.branch else None
-    base = _newest([m.base for m in members], known)
-    answers: Sequence[Answer]
-    try:
-        if len(members) == 1:
-            answers = [commit(ctx, members[0].change, base=base)]
-        else:
-            answers = commit_all(ctx, [m.change for m in members], base=base)
-    except InlayError as error:
-        return [error, *(copy.copy(error) for _ in members[1:])], None
-    ends = [a.loaded for a in answers if not isinstance(a, InlayError) and a.loaded.etag]
-    if not ends:
-        return answers, None
-    return answers, (ctx.branch, max(ends, key=lambda loaded: loaded.snapshot.version))
-
-
-def _newest(bases: Sequence[LoadedTable], kept: LoadedTable | None) -> LoadedTable:
-    """The base left by the turn before is as good as a new read, unless a caller has read later: a table
-    may have been replaced or rolled back in between."""
+def _newest(bases: Sequence[LoadedTable], left: _Kept | None, branch: str | None) -> LoadedTable:
+    """The newest base that any caller knows. The one left by the turn before is as good as a new read,
+    unless a caller has read later: a table may have been replaced or rolled back in between."""
     newest = max(bases, key=lambda base: base.snapshot.version)
+    seen_from, kept = left or (None, None)
     if (
         kept is not None
+        and seen_from == branch
         and kept.snapshot.table_id == newest.snapshot.table_id
         and kept.snapshot.version > newest.snapshot.version
         and kept.read_at >= max(base.read_at for base in bases)

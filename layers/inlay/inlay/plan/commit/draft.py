@@ -61,7 +61,7 @@ from inlay.plan.metadata.tree import mark_dead, open_tree
 from inlay.plan.pruning.evidence import Evidence, trusted_under
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
-from inlay.plan.refs.refs import edited_refs, net_counts, ref_view, with_layout_of
+from inlay.plan.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan.marker_scope import (
     marker_hits_all,
     marker_may_hit,
@@ -241,21 +241,25 @@ class Draft:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
-            covered = {f.key for f in tier.inline if self._covers(marker, f)}
-            self._count(f for f in tier.inline if f.key in covered)
+            left: list[DataFile] = []
+            for entry in tier.inline:
+                if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
+                    self._count((entry,))
+                else:
+                    left.append(entry)
             segments = [
                 s
                 for s in tier.segments
                 # An erasure counts what it removes.
                 if marker.erasure is not None or not self._drops_whole(s, predicate)
             ]
-            tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
+            tier = Tier(tuple(segments), tuple(left))
             dead: dict[str, list[int]] = {}
             for leaf, contents in self._at_hand(tier):
                 if not reference_may_hit(marker, leaf, self.evidence):
                     continue
                 for ordinal, entry in live_files(leaf, contents):
-                    if self._covers(marker, entry):
+                    if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self._count((entry,))
             tier = Tier(self._mark_dead(tier, dead), tier.inline)
@@ -281,22 +285,22 @@ class Draft:
     def _mark_dead(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
         return mark_dead(tier.segments, self.state.contents.nodes, dead)
 
-    def _covers(self, marker: Marker, entry: DataFile) -> bool:
-        return entry.rows > 0 and marker_hits_all(marker, entry, self.evidence)
-
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]
     ) -> tuple[Marker, ...]:
         """New table-wide markers that may still hit a file: the others have no effect any more. An erasure
         keeps its marker until its end."""
-        return tuple(
-            m for m in markers if m.file is not None or m.erasure or self._may_hit(m, files)
-        )
+        kept: list[Marker] = []
+        for marker in markers:
+            if marker.file is not None or marker.erasure or self._may_hit(marker, files):
+                kept.append(marker)
+        return tuple(kept)
 
     def _may_hit(self, marker: Marker, files: Tier[DataFile]) -> bool:
         evidence = self.evidence
-        if any(marker_may_hit(marker, f, evidence) for f in files.inline):
-            return True
+        for entry in files.inline:
+            if marker_may_hit(marker, entry, evidence):
+                return True
         opened = open_tree(files.segments, self.state.contents.nodes)
         for leaf in opened.leaves:
             if not reference_may_hit(marker, leaf, evidence):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.schema import Field, Primitive, Schema, Value
+from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.format.values import truncate_lower, truncate_upper
 from inlay.format.widening import widened, widens
@@ -38,7 +38,6 @@ class Evidence:
     ) -> None:
         self.schema = schema
         self.schemas: Mapping[int, Schema] = {s.id: s for s in (*schemas, schema)}
-        self._fields: dict[int, dict[int, Field]] = {}
         self._absent: dict[tuple[int, int, int], Absent | None] = {}
         self._specs = {spec.id: spec for spec in specs if spec.fields}
         self._sources = {i: {f.source for f in spec.fields} for i, spec in self._specs.items()}
@@ -58,11 +57,11 @@ class Evidence:
             entry = replace(entry, stats={}, spec_id=_NO_SPEC, partition=())
         return self.of(entry)
 
-    def column(self, entry: DataFile, field_id: int) -> ColumnStats | None:
-        """What is known about a column, in the type it has in `schema`."""
-        return self._column(entry, field_id, self.schema)
-
-    def _column(self, entry: DataFile, field_id: int, schema: Schema) -> ColumnStats | None:
+    def column(
+        self, entry: DataFile, field_id: int, schema: Schema | None = None
+    ) -> ColumnStats | None:
+        """What is known about a column, in the type it has in `schema` (default: the table's)."""
+        schema = schema or self.schema
         found = entry.stats.get(field_id)
         spec = self._specs.get(entry.spec_id)
         if spec is not None and field_id in self._sources[spec.id]:
@@ -72,25 +71,16 @@ class Evidence:
             # Written before the column was added: NULL in each row, or the default.
             lacks = self._lacks(entry.schema_id, field_id, schema)
             return None if lacks is None else lacks.stats(entry.rows)
-        was = self._type(entry.schema_id, field_id)
-        now = self._type(schema.id, field_id)
+        was = self.schemas[entry.schema_id].types.get(field_id)
+        now = schema.types.get(field_id)
         return found if was is None or now is None else in_type(found, was, now)
 
     def _lacks(self, schema_id: int, field_id: int, schema: Schema) -> Absent | None:
         place = (schema_id, schema.id, field_id)
         if place not in self._absent:
-            has = self._fields_of(schema_id)
+            has = self.schemas[schema_id].fields_by_id
             self._absent[place] = absent(schema, field_id, lambda field: field.id in has)
         return self._absent[place]
-
-    def _fields_of(self, schema_id: int) -> Mapping[int, Field]:
-        if schema_id not in self._fields:
-            self._fields[schema_id] = {f.id: f for _, f in self.schemas[schema_id].walk()}
-        return self._fields[schema_id]
-
-    def _type(self, schema_id: int, field_id: int) -> Primitive | None:
-        found = self._fields_of(schema_id).get(field_id)
-        return found.type if found is not None and isinstance(found.type, Primitive) else None
 
     def of_files(
         self, entries: Sequence[DataFile], columns: Iterable[int]
@@ -98,10 +88,10 @@ class Evidence:
         """(schema id, bounds in its types) of columns over the rows of many files, for a reference to all
         of them. A column that one of them does not bound has none."""
         newest = self.schemas[max(e.schema_id for e in entries)]
-        wanted = [i for i in columns if self._type(newest.id, i) is not None]
+        wanted = [i for i in columns if i in newest.types]
 
         def known(entry: DataFile) -> dict[int, ColumnStats]:
-            found = ((i, self._column(entry, i, newest)) for i in wanted)
+            found = ((i, self.column(entry, i, newest)) for i in wanted)
             return {
                 # So that versions of this library without `sure` do not rely on it.
                 i: replace(column, exact=False) if entry.is_foreign else column
@@ -128,7 +118,8 @@ class Evidence:
         return self._of_reference(reference, self.schema.id)
 
     def _of_reference(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
-        typed = ((i, c, self._type(schema_id, i)) for i, c in reference.stats.items())
+        types = self.schemas[schema_id].types
+        typed = ((i, c, types.get(i)) for i, c in reference.stats.items())
         return {i: in_type(c, c.kind or now, now) for i, c, now in typed if now is not None}
 
     def lower(self, entry: DataFile, field_id: int) -> Value | None:
