@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, assert_never
 
-from inlay.format.entry import DataFile, Marker, Where
+from inlay.format.entry import DataFile, LedgerRecord, Marker, Where
 from inlay.format.notes import with_note
 from inlay.format.predicate import Predicate
 from inlay.format.properties import LEDGER_SALT, with_arrow_types
@@ -19,7 +19,6 @@ from inlay.format.snapshot import (
     Erasure,
     Expiration,
     Ledger,
-    LedgerRecord,
     Segment,
     Snapshot,
     Tier,

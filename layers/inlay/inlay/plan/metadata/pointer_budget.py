@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from inlay.format.codec import encode_schemas, encode_snapshot
-from inlay.format.entry import ColumnStats, DataFile, Marker
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
 from inlay.format.entry_json import Types
 from inlay.format.leaves import encode_files, encode_ledger, encode_markers, encode_references
 from inlay.format.snapshot import (
@@ -21,7 +21,6 @@ from inlay.format.snapshot import (
     POINTER_TARGET_BYTES,
     SCHEMAS_INLINE_BYTES,
     SEGMENT_MAX_ENTRIES,
-    LedgerRecord,
     SchemaObject,
     Segment,
     Snapshot,
