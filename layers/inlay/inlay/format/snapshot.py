@@ -259,6 +259,11 @@ class Snapshot:
     replaced: int = 0
 
     @property
+    def spec(self) -> PartitionSpec:
+        """How new files are partitioned."""
+        return next(spec for spec in self.specs if spec.id == self.spec_id)
+
+    @property
     def schema(self) -> Schema:
         return self.schema_by_id(self.schema_id)
 

@@ -58,7 +58,7 @@ from inlay.plan.metadata.state import State, count_totals, live_files, live_mark
 from inlay.plan.metadata.stats_columns import choose_stats_columns
 from inlay.plan.metadata.tree import mark_dead, open_tree
 from inlay.plan.pruning.evidence import Evidence, trusted_under
-from inlay.plan.pruning.partitions import current_spec, repartitioned
+from inlay.plan.pruning.partitions import repartitioned
 from inlay.plan.pruning.prune import all_match
 from inlay.plan.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan.marker_scope import (
@@ -491,7 +491,7 @@ class Draft:
                 snapshot.primary_key,
                 snapshot.sort_by,
                 snapshot.properties,
-                partitioned_by=tuple(f.source for f in current_spec(snapshot).fields),
+                partitioned_by=tuple(f.source for f in snapshot.spec.fields),
             )
             snapshot = dataclasses.replace(snapshot, stats_columns=columns)
         return snapshot

@@ -32,7 +32,6 @@ from inlay.plan.metadata.leaves import Missing, Packing, Writer, gather, gathera
 from inlay.plan.metadata.ledger import forgotten_before
 from inlay.plan.metadata.state import State, ledger_records, live_files, live_markers
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import current_spec
 
 T = TypeVar("T")
 
@@ -54,7 +53,7 @@ class _Files(Packing[DataFile]):
         self.types = Types(snapshot.schemas)
         self.evidence = Evidence.of_snapshot(snapshot)
         self.keys = (*snapshot.sort_by, *snapshot.primary_key)
-        split = [field.source for field in current_spec(snapshot).fields]
+        split = [field.source for field in snapshot.spec.fields]
         self.columns = tuple(dict.fromkeys((*split, *self.keys)))[:REFERENCE_COLUMNS]
 
     def encode(self, entries: Sequence[DataFile]) -> bytes:
