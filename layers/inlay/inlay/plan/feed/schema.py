@@ -60,7 +60,7 @@ def reading_schema(
 ) -> Schema:
     """`schema` and, where a delete reads a column that was dropped since, the columns of these states."""
     looked_at = frozenset[int]().union(*map(_looked_at, markers))
-    if looked_at <= {found.id for _, found in schema.walk()}:
+    if looked_at <= schema.fields_by_id.keys():
         return schema
     fields = schema.fields
     for older in (after.schema, before.schema):
