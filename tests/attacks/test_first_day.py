@@ -162,7 +162,7 @@ def test_progress_is_drawn_or_handed_over(people, monkeypatch):
 
 
 def test_long_appends_and_scans_report_and_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("inlay.ops.data.data_files.REPORT_ROWS", 10)
+    monkeypatch.setattr("inlay.ops.data.REPORT_ROWS", 10)
     calls = []
     schema = pa.schema([("id", pa.int64())])
     t = inlay.create(str(tmp_path / "t"), schema)

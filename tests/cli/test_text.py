@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.cli.durations import parse_duration
+from inlay.cli.maintenance import parse_duration
 from inlay.cli.output import write_sentence
 from inlay.cli.schema import parse_schema
 from inlay.cli.values import counted, size_text, to_line, to_text

@@ -22,6 +22,7 @@ import pytest
 from inlay.errors import InlayError
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
+from inlay.ops import refs
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.request import advance_erasures, open_erasure
@@ -29,10 +30,8 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import find_ref, load_pointer, load_version
 from inlay.ops.read.scan import Scan
-from inlay.ops.refs import refs
-from inlay.ops.refs.merge import merge
-from inlay.ops.refs.restore import restore
-from inlay.ops.schema.create import create
+from inlay.ops.refs import merge, restore
+from inlay.ops.schema import create
 from inlay.ops.verify.repair import repair
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append

@@ -14,12 +14,11 @@ import pytest
 import inlay
 from inlay.errors import InvalidRequest
 from inlay.local.aws_process import AwsProcess
-from inlay.local.demo.data import generate_lineitem
-from inlay.local.demo.figures import Figures
-from inlay.local.demo.meter import Cost, Meter
+from inlay.local.demo.figures import Cost, Figures, Meter
+from inlay.local.demo.play import generate_lineitem
 from inlay.local.demo.readers import ArrowReader, DuckReader, Reader
 from inlay.local.demo.show import cost_text
-from inlay.local.demo.truth import Truth
+from inlay.local.demo.world import Truth
 from inlay.local.stack import environment
 
 

@@ -14,7 +14,7 @@ from inlay.format.predicate import Or
 from inlay.format.snapshot import Ref
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.maintain.compact import compact
-from inlay.ops.refs.refs import branch
+from inlay.ops.refs import branch
 from inlay.plan.change import Request
 from inlay.storage.base import Location
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent

@@ -213,7 +213,7 @@ def test_user_metadata_tags_and_headers_of_landed_objects_do_not_come_along(
 def test_a_branch_dropped_at_any_request_stops_nobody() -> None:
     """Whoever rewrites or purges goes on with the others."""
     from inlay.format.snapshot import Ref
-    from inlay.ops.refs.refs import branch, drop
+    from inlay.ops.refs import branch, drop
 
     def prepared() -> People:
         people = new_people()

@@ -15,7 +15,7 @@ import inlay.ops.erase.finish as sweep
 import inlay.ops.maintain.rewrite_file as rewriting
 import inlay.plan.surgery.strategy as strategy
 from inlay.ops.erase.receipt import verify_receipt
-from inlay.ops.refs.refs import branch
+from inlay.ops.refs import branch
 from inlay.ops.write.append import append
 from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer

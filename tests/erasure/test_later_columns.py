@@ -15,9 +15,8 @@ from inlay.format.predicate import And, Comparison, IsNull, Literal, Not, Or, Pr
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Ref
 from inlay.ops.metadata.load import load_pointer, load_seen
-from inlay.ops.refs.refs import branch, tag
-from inlay.ops.refs.restore import restore
-from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.refs import branch, restore, tag
+from inlay.ops.schema import alter, evolution_of
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
 from inlay.parse import parse_predicate

@@ -26,7 +26,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Primitive
 from inlay.ops.commit.driver import commit
-from inlay.ops.erase.kept import WITHHELD
+from inlay.ops.erase.last_look import WITHHELD
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer

@@ -18,9 +18,9 @@ import inlay.plan.surgery.strategy as strategy
 from inlay.format.predicate import Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Ref
-from inlay.ops.erase.kept import WITHHELD
+from inlay.ops.erase.last_look import WITHHELD
 from inlay.ops.erase.receipt import verify_receipt
-from inlay.ops.refs.refs import branch
+from inlay.ops.refs import branch
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.pruning.readings import names_any
 from inlay.storage.base import Location

@@ -9,7 +9,7 @@ import pytest
 from inlay.format.snapshot import Ref
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.maintain.compact import compact
-from inlay.ops.refs.refs import branch, drop
+from inlay.ops.refs import branch, drop
 from inlay.storage.base import Location
 
 from .people import NAME, WHO, People, ids_with

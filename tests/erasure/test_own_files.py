@@ -14,8 +14,7 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_entries, load_pointer
-from inlay.ops.refs.merge import merge
-from inlay.ops.refs.refs import branch
+from inlay.ops.refs import branch, merge
 from inlay.ops.write.append import append
 from inlay.plan.change import AddFiles, Change, RemoveFiles, SetProperties
 from inlay.storage.metered import MeteredStore

@@ -9,7 +9,7 @@ import pytest
 from inlay.format.frame import decode_frame
 from inlay.format.snapshot import Ref
 from inlay.ops.erase.request import AdvanceResult, advance_erasures
-from inlay.ops.refs.refs import branch, tag
+from inlay.ops.refs import branch, tag
 from inlay.ops.verify.table import verify
 from inlay.parquet.surgery import surviving_rows as judge
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent

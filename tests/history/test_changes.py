@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import InvalidRequest, VersionNotFound
-from inlay.plan.feed.feed import MAINTENANCE
+from inlay.plan.feed import MAINTENANCE
 
 from .histories import (
     Op,

@@ -14,7 +14,7 @@ import typer
 
 import inlay
 from inlay.cli.app import app
-from inlay.cli.page import page_of
+from inlay.cli.inspecting import page_of
 
 ASSETS = files("inlay.cli") / "assets"
 

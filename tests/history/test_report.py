@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from inlay.cli.page import as_script, page_of
+from inlay.cli.inspecting import as_script, page_of
 from inlay.cli.tree import tree_of
 from inlay.cli.values import to_json
 from inlay.format.entry import ColumnStats, DataFile

@@ -17,7 +17,7 @@ import inlay
 from inlay.cli.app import app
 from inlay.functions.dead_letters import Letter, as_sent_before, read_letters
 from inlay.local.aws_process import AwsProcess
-from inlay.local.letter_watch import LetterWatch
+from inlay.local.cli import LetterWatch
 from inlay.local.stack import environment
 
 ROOT = Path(__file__).parents[2]

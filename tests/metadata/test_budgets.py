@@ -12,7 +12,7 @@ from inlay.format.entry import DataFile, KeyRange, Marker
 from inlay.format.snapshot import LEDGER_MAX_RECORDS
 from inlay.ops.commit.base import known_requests
 from inlay.ops.commit.driver import Committed, Conflicted, commit
-from inlay.ops.maintain.cluster_metadata import cluster_metadata
+from inlay.ops.maintain.compact import cluster_metadata
 from inlay.ops.maintain.units import Budget
 from inlay.ops.metadata.load import load_matching, load_pointer
 from inlay.ops.read.scan import Scan

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.metadata.tables import Table
 
-from inlay.ops.maintain.cluster_metadata import cluster_metadata
+from inlay.ops.maintain.compact import cluster_metadata
 from inlay.plan.metadata import leaves as tiers
 from inlay.plan.metadata import overlap
 from inlay.plan.metadata import pointer_budget as fit

@@ -9,8 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.ops.maintain.cluster_metadata import cluster_metadata
-from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.compact import cluster_metadata, compact
 from inlay.plan.metadata import pointer_budget as fit
 from inlay.plan.metadata.overlap import DEPTH, deepest_overlap
 

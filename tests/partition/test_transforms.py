@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from partition_values import PAIRS, values
 
 from inlay.errors import InvalidRequest, NewerFormat
-from inlay.format.murmur3 import murmur3
 from inlay.format.partition import (
     civil,
     decode_partition,
     hashed_bytes,
+    murmur3,
     parse_transform,
     partition_of,
     result_type,

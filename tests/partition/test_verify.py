@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.ops.data import data_files as write
+from inlay.ops import data as write
 
 
 def test_rows_outside_of_their_partition_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

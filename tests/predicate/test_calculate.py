@@ -23,8 +23,8 @@ from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import format_predicate, parse_condition
 from inlay.parse.calculate import Calculator, literal_start
-from inlay.parse.fold import Folder
 from inlay.parse.grammar import parse_text
+from inlay.parse.where import Folder
 
 ARROW = pa.schema(
     [

@@ -339,13 +339,13 @@ def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
 def test_a_merge_beside_commits_on_main_is_planned_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.ops.refs import merge
+    from inlay.ops import refs
 
     place.table.append(rows(range(10)))
     branch = place.table.branch("work")
     branch.delete("id = 1")
     place.open().append(rows([30]))
-    real, left = merge.plan_merge, [3]
+    real, left = refs.plan_merge, [3]
 
     def plan(*states, fork):
         if left[0]:
@@ -353,7 +353,7 @@ def test_a_merge_beside_commits_on_main_is_planned_again(
             place.open().append(rows([40 + left[0]]))
         return real(*states, fork=fork)
 
-    monkeypatch.setattr(merge, "plan_merge", plan)
+    monkeypatch.setattr(refs, "plan_merge", plan)
     place.open().merge("work")
     assert ids(place.open()) == [0, *range(2, 10), 30, 40, 41, 42]
 
@@ -361,7 +361,7 @@ def test_a_merge_beside_commits_on_main_is_planned_again(
 def test_a_tag_of_a_version_that_expires_meanwhile_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.ops.refs import refs
+    from inlay.ops import refs
 
     for n in range(3):
         place.table.append(rows([n]))

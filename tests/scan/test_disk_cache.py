@@ -18,9 +18,8 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest, SnapshotGone
-from inlay.ops import disk_cache
-from inlay.ops.cache import FOLDER_VARIABLE
-from inlay.ops.disk_cache import BYTES_VARIABLE, MAX_AGE_DAYS, DiskCache
+from inlay.ops import cache
+from inlay.ops.cache import BYTES_VARIABLE, FOLDER_VARIABLE, MAX_AGE_DAYS, DiskCache
 from inlay.parquet.read.ranges import Kept
 from inlay.storage.open import open_store
 
@@ -31,9 +30,9 @@ ROWS = 20_000
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the cache, which is asked for."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
-    disk_cache._cache_of.cache_clear()
+    cache._cache_of.cache_clear()
     yield tmp_path / "cache"
-    disk_cache._cache_of.cache_clear()
+    cache._cache_of.cache_clear()
 
 
 def kept_files(folder: Path) -> list[Path]:
@@ -117,10 +116,10 @@ def test_another_process_uses_it(folder):
     inlay.open(uri).scan(columns=["id"]).to_arrow()
     assert not folder.exists(), "a table on a disk is not kept on one"
     script = (
-        "import os, inlay.ops.disk_cache as d; from inlay.parquet.read.ranges import Kept;"
+        "import os, inlay.ops.cache as d; from inlay.parquet.read.ranges import Kept;"
         "c = d.disk_cache(); assert c.get('a') == Kept('e', b'body'), c.get('a'); print('ok')"
     )
-    found = disk_cache.disk_cache()
+    found = cache.disk_cache()
     assert found is not None
     found.put("a", Kept("e", b"body"))
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -172,7 +171,7 @@ def test_an_unwritable_folder_costs_requests_only(folder, monkeypatch):
 
     for file in kept_files(folder):
         file.unlink()
-    monkeypatch.setattr(disk_cache.tempfile, "mkstemp", full)
+    monkeypatch.setattr(cache.tempfile, "mkstemp", full)
     first, truth = requests(table, READS["all"])
     assert requests(table, READS["all"]) == (first, truth)
     assert kept_files(folder) == []

@@ -8,7 +8,7 @@ import pytest
 
 from inlay.ops.commit import group as group_module
 from inlay.plan.commit.apply import Admitted
-from inlay.testing.groups import group_cast
+from inlay.testing.scenes import group_cast
 from inlay.testing.simulation import run_schedule
 
 SECONDS = 8.0

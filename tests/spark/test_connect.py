@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from inlay.spark.java import java_home
+from inlay.spark.sessions import java_home
 
 PAGE = Path(__file__).parents[2] / "docs" / "SPARK.md"
 

@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 import inlay
-from inlay.spark.java import java_home
+from inlay.spark.sessions import java_home
 
 EXAMPLE = Path(__file__).parents[2] / "pipelines" / "declarative"
 SCHEMA = pa.schema([pa.field("order_id", pa.int64()), pa.field("status", pa.string())])

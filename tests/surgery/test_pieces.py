@@ -14,8 +14,8 @@ import pytest
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.predicate import Predicate
+from inlay.ops import data
 from inlay.ops.commit.driver import commit
-from inlay.ops.data import vectors
 from inlay.ops.maintain import partial_surgery as pieces
 from inlay.ops.maintain.rewrite import RewriteResult, rewrite
 from inlay.ops.write.append import append
@@ -117,7 +117,7 @@ WAYS = [
 def test_it_goes_on_where_time_ended_and_no_reader_sees_a_difference(
     way: Any, groups: int, inline: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "INLINE_POSITIONS", inline)
+    monkeypatch.setattr(data, "INLINE_POSITIONS", inline)
     bench = _bench(monkeypatch)
     way(bench)
     before = bench.rows()
@@ -190,7 +190,7 @@ def test_deletes_that_land_between_pieces_and_within_one_are_not_lost(
 
 
 def test_a_crash_at_any_request_costs_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "INLINE_POSITIONS", 1)
+    monkeypatch.setattr(data, "INLINE_POSITIONS", 1)
     number, struck = 1, True
     while struck:
         bench = _bench(monkeypatch)
@@ -326,7 +326,7 @@ def _every(rows: int, step: int) -> Predicate:
 def test_a_vector_is_moved_to_the_output_by_an_object_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vectors, "INLINE_POSITIONS", 1)
+    monkeypatch.setattr(data, "INLINE_POSITIONS", 1)
     bench = _bench(monkeypatch)
     by_vector(bench)
     [was] = bench.load().state.markers()

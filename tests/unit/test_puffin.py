@@ -16,13 +16,15 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import CorruptTable, NewerFormat
 from inlay.format.puffin import (
     VECTOR_MAGIC,
+    decode_bitmap,
     decode_footer,
     decode_vector,
+    encode_bitmap,
     encode_puffin,
     encode_vector,
     footer_length,
+    narrow,
 )
-from inlay.format.roaring import decode_bitmap, encode_bitmap, narrow
 
 ICEBERG = Path(__file__).parents[2].parent / "shared" / "data" / "iceberg-deletes"
 

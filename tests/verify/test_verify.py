@@ -27,7 +27,7 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.verify.table import DEPTHS, verify
 from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import IngestSource, ingest
-from inlay.plan.verify.findings import MAX_PER_KIND, RULES
+from inlay.plan.verify import MAX_PER_KIND, RULES
 from inlay.storage.base import Location
 from inlay.storage.wrapped import WrappedStore
 

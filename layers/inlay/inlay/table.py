@@ -49,6 +49,7 @@ from inlay.format.properties import DELETE_MODES, Properties, settings
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.lazy import LazyModule
 from inlay.ops import context as context_op
+from inlay.ops import schema as create_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress
@@ -67,15 +68,14 @@ from inlay.ops.metadata.load import (
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.schema import create as create_op
 from inlay.parquet.arrow.declared import Declared, metadata_not_kept
 from inlay.parse import Condition, parse_assignments
 from inlay.plan.change import Change, SetProperties
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, past_view, ref_view
-from inlay.plan.verify.findings import MAX_VERSIONS
+from inlay.plan.refs import MAIN, past_view, ref_view
+from inlay.plan.verify import MAX_VERSIONS
 from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.metered import MeteredStore, Usage
@@ -85,9 +85,14 @@ from inlay.storage.open import parse_location
 if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops import inspect as inspect_op
+    from inlay.ops import refs as merge_op
+    from inlay.ops import refs as refs_op
+    from inlay.ops import refs as restore_op
+    from inlay.ops import schema as alter_op
+    from inlay.ops import schema as partition_op
     from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
-    from inlay.ops.feed.changes import Changes
+    from inlay.ops.feed import Changes
     from inlay.ops.inspect import history as history_op
     from inlay.ops.inspect.report import Report
     from inlay.ops.maintain import compact as compact_op
@@ -97,11 +102,6 @@ if TYPE_CHECKING:
     from inlay.ops.publish.settle import Settled
     from inlay.ops.publish.status import PublicationStatus
     from inlay.ops.read.dataset import TableDataset
-    from inlay.ops.refs import merge as merge_op
-    from inlay.ops.refs import refs as refs_op
-    from inlay.ops.refs import restore as restore_op
-    from inlay.ops.schema import alter as alter_op
-    from inlay.ops.schema import partitioning as partition_op
     from inlay.ops.verify import repair as repair_op
     from inlay.ops.verify import table as verify_op
     from inlay.ops.write import append as append_op
@@ -120,11 +120,11 @@ else:
     compact_op = LazyModule("inlay.ops.maintain.compact")
     expire_op = LazyModule("inlay.ops.maintain.expire")
     rewrite_op = LazyModule("inlay.ops.maintain.rewrite")
-    merge_op = LazyModule("inlay.ops.refs.merge")
-    refs_op = LazyModule("inlay.ops.refs.refs")
-    restore_op = LazyModule("inlay.ops.refs.restore")
-    alter_op = LazyModule("inlay.ops.schema.alter")
-    partition_op = LazyModule("inlay.ops.schema.partitioning")
+    merge_op = LazyModule("inlay.ops.refs")
+    refs_op = LazyModule("inlay.ops.refs")
+    restore_op = LazyModule("inlay.ops.refs")
+    alter_op = LazyModule("inlay.ops.schema")
+    partition_op = LazyModule("inlay.ops.schema")
     repair_op = LazyModule("inlay.ops.verify.repair")
     verify_op = LazyModule("inlay.ops.verify.table")
     append_op = LazyModule("inlay.ops.write.append")
@@ -504,7 +504,7 @@ class Table:
         net: bool = False,
     ) -> Changes:
         """The rows added and removed after version `since_version` (0: since the table was made), up to
-        and with `to_version` (None: this one); see `inlay.ops.feed.changes.Changes`.
+        and with `to_version` (None: this one); see `inlay.ops.feed.Changes`.
 
         ::
 
@@ -517,7 +517,7 @@ class Table:
         if to_version is not None:
             wanted = arguments.whole_number(to_version, "to_version")
             to = load_seen(self._ctx, self._loaded.pointer, wanted)
-        from inlay.ops.feed.changes import Changes
+        from inlay.ops.feed import Changes
 
         return Changes(
             self._ctx,

@@ -18,7 +18,7 @@ from inlay.errors import ErrorKind
 if TYPE_CHECKING:
     from inlay.ops.verify.repair import Repaired
     from inlay.ops.verify.table import Verified
-    from inlay.plan.verify.findings import Finding
+    from inlay.plan.verify import Finding
 
 PANEL = "Maintain"
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}

@@ -15,7 +15,7 @@ from inlay.cli.tables import opened
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.ops.feed.changes import Changes
+    from inlay.ops.feed import Changes
 
 PANEL = "Look"
 # Rows of changes on a terminal: a screenful.

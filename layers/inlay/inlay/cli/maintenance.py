@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from inlay.cli.command import Example, add_verb
-from inlay.cli.durations import parse_duration
 from inlay.cli.options import AsJson, Branch, TableUri, Where
 from inlay.cli.output import note, print_record, print_rows
 from inlay.cli.runs import print_run
@@ -21,6 +21,28 @@ from inlay.errors import InvalidRequest
 if TYPE_CHECKING:
     from inlay.ops.context import Context
     from inlay.plan.surgery.strategy import Strategy
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DURATION = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
+
+
+def parse_duration(text: str) -> timedelta:
+    """
+    >>> parse_duration("7d")
+    datetime.timedelta(days=7)
+    >>> parse_duration("0")
+    datetime.timedelta(0)
+    """
+    if text == "0":
+        return timedelta(0)
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(
+            f"{text[:40]!r} is not a duration", next_step="Write it as 30s, 15m, 12h, 7d, 2w or 0"
+        )
+    return timedelta(**{_UNITS[match["unit"]]: int(match["count"])})
+
 
 PANEL = "Maintain"
 

@@ -1,20 +1,148 @@
-"""`inlay local …`: the local AWS from the command line."""
+"""`inlay local …`: the local AWS and the demo, from the command line.
+
+What ends in the dead letters of the local AWS, said as it happens.
+
+Promise: each letter is said once, within a few seconds, without the values in it (`functions.dead_letters`
+decides what is shown, as for `inlay dlq`), and stays where it is: it is hidden from others for no longer
+than reading takes.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 
 from inlay.cli.command import Verb, Verbs
+from inlay.cli.values import to_text
 from inlay.errors import StoreUnavailable
-from inlay.local.demo.command import demo
+from inlay.functions.dead_letters import Letter, read_letters, release
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.client import SQSClient
+
+
+def demo(
+    scale: Annotated[
+        float,
+        typer.Option(min=0.001, envvar="SCALE", help="TPC-H scale: 1 is six million rows."),
+    ] = 0.1,
+    files: Annotated[int, typer.Option(min=2, help="Parquet files that land.")] = 4,
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep bucket and table on this S3 server instead of the embedded one.",
+        ),
+    ] = None,
+    spark: Annotated[bool, typer.Option(help="Read with Spark after every step.")] = True,
+) -> None:
+    """Run the whole product on this machine and check every answer.
+
+    Exits with 1 at the first wrong one.
+    """
+    # Imported here: it brings moto, DuckDB and pyarrow, which the other commands do not need.
+    from inlay.cli.failures import failing_well
+    from inlay.local.demo.play import DemoOptions, play
+
+    with failing_well(as_json=False):
+        right = play(DemoOptions(scale=scale, files=files, endpoint_url=endpoint_url, spark=spark))
+    raise typer.Exit(0 if right else 1)
+
+
+_LOOK_SECONDS = 2.0
+# The queues say how many letters there are; as many others may have come in their place.
+_LOOKS_ANYWAY = 5
+# More at once are counted: a thousand bad files must not bury the first one's reason.
+_SAID_AT_ONCE = 10
+_REMEMBERED = 10_000
+
+
+class LetterWatch:
+    """Says each new letter of `queues` (URLs by name) as a line. Ends with the `with` block."""
+
+    def __init__(
+        self, sqs: SQSClient, queues: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        self._sqs = sqs
+        self._queues = queues
+        self._say = say
+        self._seen: deque[str] = deque(maxlen=_REMEMBERED)
+        self._counts: dict[str, int] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="letter-watch", daemon=True)
+
+    def __enter__(self) -> LetterWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def look(self, *, anyway: bool = False) -> None:
+        """Say what has come since the last look, as far as a queue's count shows it, or in any case."""
+        for name, url in self._queues.items():
+            count = self._waiting(url)
+            if count and (anyway or count != self._counts.get(name)):
+                self._read(name, url)
+            self._counts[name] = count
+
+    def _follow(self) -> None:
+        looks = 0
+        while not self._stopping.wait(_LOOK_SECONDS):
+            looks += 1
+            # The server may be stopping: there is a next look, or an end.
+            with contextlib.suppress(BotoCoreError, ClientError):
+                self.look(anyway=looks % _LOOKS_ANYWAY == 0)
+
+    def _waiting(self, url: str) -> int:
+        found = self._sqs.get_queue_attributes(
+            QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"]
+        )
+        return int(found["Attributes"].get("ApproximateNumberOfMessages", 0))
+
+    def _read(self, name: str, url: str) -> None:
+        letters: list[Letter] = []
+        try:
+            # The embedded SQS finds all that there is at once.
+            letters.extend(read_letters(self._sqs, url, wait_seconds=0))
+        finally:
+            release(self._sqs, url, letters)
+        new = [each for each in letters if each.id not in self._seen]
+        self._seen.extend(each.id for each in new)
+        for letter in new[:_SAID_AT_ONCE]:
+            self._say(f"{line(name, letter)}\n  inlay dlq show {url} --id {letter.id}")
+        if len(new) > _SAID_AT_ONCE:
+            more = len(new) - _SAID_AT_ONCE
+            self._say(f"dead letters in {name}: {more} more\n  inlay dlq list {url}")
+
+
+def line(queue: str, letter: Letter) -> str:
+    """The queue, the kind of message, its table or its files, and why it is there."""
+    about, why = letter.about, letter.why
+    table = about.get("table") or letter.reasons.get("Table")
+    objects = about.get("objects", [])
+    if objects:
+        kind = "landed file " + ", ".join(objects[:3]) + (" …" if len(objects) > 3 else "")
+    elif "mode" in about:
+        kind = f"{about['mode']} request"
+    else:
+        kind = "request" if table else "message"
+    of = f" for {table}" if table else ""
+    error = f"{why['error']}: " if why["error"] else ""
+    # A message may hold anything, also what a terminal would obey.
+    return to_text(f"dead letter in {queue}: {kind}{of}: {error}{why['reason']}")
+
 
 app = typer.Typer(
     name="local",
@@ -77,7 +205,6 @@ def up(
     """Start everything, print where it is, and keep it running until Ctrl-C."""
     # Imported here: it brings moto, which the other commands do not need.
     from inlay.local.aws_app import LOG_PATH
-    from inlay.local.letter_watch import LetterWatch
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(

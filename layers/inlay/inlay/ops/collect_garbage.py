@@ -34,8 +34,8 @@ from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
-from inlay.ops.maintain.expire import DAY_US
-from inlay.ops.maintain.roots import (
+from inlay.ops.maintain.expire import (
+    DAY_US,
     History,
     Roots,
     check_clocks,

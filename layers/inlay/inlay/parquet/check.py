@@ -44,7 +44,7 @@ from inlay.parquet.write.partition import Split
 from inlay.plan.pruning.evidence import in_type
 from inlay.plan.pruning.prune import combined_stats
 from inlay.plan.scan.scan import FileTask
-from inlay.plan.verify.soundness import column_of, contradictions
+from inlay.plan.verify import column_of, contradictions
 from inlay.storage.base import ByteRange
 
 Problem = tuple[str, str]

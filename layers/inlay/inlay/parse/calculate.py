@@ -30,9 +30,7 @@ from inlay.format.expression import (
 from inlay.format.predicate import TRUE, And, Like, Predicate
 from inlay.format.predicate_json import check_bounds
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
-from inlay.parse.fold import Folder
-from inlay.parse.grammar import parse_text
-from inlay.parse.names import resolve
+from inlay.parse.grammar import parse_text, resolve
 from inlay.parse.syntax import (
     Between,
     Calculation,
@@ -53,7 +51,7 @@ from inlay.parse.syntax import (
     Syntax,
 )
 from inlay.parse.times import UNITS
-from inlay.parse.where import Binder, is_plain, read_as
+from inlay.parse.where import Binder, Folder, is_plain, read_as
 
 BOOL = Primitive("bool")
 WHOLE = Primitive("int64")

@@ -16,11 +16,9 @@ from inlay.format.expression import Assigned, Assignment, Assignments, Column, E
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.widening import widens
 from inlay.parse.calculate import Calculator
-from inlay.parse.fold import Folder
-from inlay.parse.grammar import parse_text
-from inlay.parse.names import resolve
+from inlay.parse.grammar import parse_text, resolve
 from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax
-from inlay.parse.where import read_as
+from inlay.parse.where import Folder, read_as
 
 
 def parse_assignments(

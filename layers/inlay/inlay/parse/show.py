@@ -22,7 +22,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.values import NANOS_PER_UNIT
-from inlay.parse.names import quote_path
+from inlay.parse.grammar import quote_path
 from inlay.parse.times import write_clock, write_day, write_moment
 
 _CONSTANTS = {True: "TRUE", False: "FALSE", None: "NULL"}

@@ -29,7 +29,7 @@ from inlay.format.properties import Properties
 from inlay.format.values import order_key
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.arrow.conform import conform

@@ -22,7 +22,7 @@ from inlay.ops.metadata.load import (
     read_main,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, check_name, past_view
+from inlay.plan.refs import MAIN, check_name, past_view
 from inlay.storage.open import open_store
 
 # A task shares its executor with others, each in its own process: fewer concurrent requests than for a

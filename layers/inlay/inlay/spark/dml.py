@@ -40,8 +40,7 @@ from inlay.format.predicate import FALSE, TRUE, Or, Predicate
 from inlay.format.schema import Field, Schema
 from inlay.ops.commit.base import already_applied
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
-from inlay.ops.data.data_files import layout_of, target_of
-from inlay.ops.data.vectors import vector_markers
+from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared

@@ -35,15 +35,13 @@ from inlay.errors import InvalidRequest, TableReplaced, VersionNotFound
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.feed.changes import plan_steps
-from inlay.ops.feed.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
+from inlay.ops.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows, plan_steps
 from inlay.ops.metadata.load import load_pointer, load_seen
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import Ahead
-from inlay.plan.feed.feed import FeedUnit, Step
-from inlay.plan.feed.schema import reported_schema
+from inlay.plan.feed import FeedUnit, Step, reported_schema
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN
+from inlay.plan.refs import MAIN
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, bound, connect, load_state, place, ref_of
 from inlay.spark.options import ReadOptions

@@ -28,7 +28,7 @@ from inlay.ops.collect_garbage import (
     collect_garbage as collect,
 )
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.maintain.roots import Roots, delete_objects
+from inlay.ops.maintain.expire import Roots, delete_objects
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, Tally, plan_garbage
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from inlay.errors import ErrorKind, InlayError, RefNotFound
 from inlay.format.predicate import Predicate
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.data.data_files import layout_of
+from inlay.ops.data import layout_of
 from inlay.ops.erase.request import contents_to_clean, is_dropped, plan_advance
 from inlay.ops.maintain.compact import carry_out, unit_bytes_for
 from inlay.ops.maintain.rewrite import (

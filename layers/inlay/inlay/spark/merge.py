@@ -33,8 +33,7 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
-from inlay.ops.data.data_files import layout_of, target_of
-from inlay.ops.data.vectors import vector_markers
+from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import conform

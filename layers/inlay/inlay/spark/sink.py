@@ -22,7 +22,7 @@ from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit, expect_committed
-from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.data import layout_of, target_of
 from inlay.ops.metadata.load import load_pointer
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared

@@ -42,14 +42,13 @@ from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.feed.changes import plan_steps, seen_at
+from inlay.ops.feed import plan_steps, seen_at
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.refs.merge import MERGE
-from inlay.plan.refs.refs import MAIN
+from inlay.plan.refs import MAIN, MERGE
 from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.spark.connect import bound, connect, load_state, ref_of
 from inlay.spark.feed import StepPartition, of_table, step_of_units

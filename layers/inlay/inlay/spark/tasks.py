@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from inlay.parquet.read.selection import Wanted
-    from inlay.plan.feed.feed import Step
+    from inlay.plan.feed import Step
 
 # Several tasks share an executor's memory, and Spark does not count Python's.
 READ_AHEAD_BYTES = 64 * 1024 * 1024
@@ -47,7 +47,7 @@ class TaskReader:
 
     def read_added(self, step: Step) -> Iterator[pa.RecordBatch]:
         """The rows that a step of the change feed added."""
-        from inlay.ops.feed.rows import FeedRows
+        from inlay.ops.feed import FeedRows
         from inlay.parquet.read.reader import Ahead
 
         ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS)

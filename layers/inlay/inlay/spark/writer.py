@@ -33,7 +33,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.base import already_applied
 from inlay.ops.commit.driver import commit, commit_planned, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import layout_of, recorded_as, target_of
+from inlay.ops.data import layout_of, recorded_as, target_of
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform

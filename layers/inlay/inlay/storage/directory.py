@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
-from inlay.storage import files, rules, staging
+from inlay.storage import files, rules
 from inlay.storage.base import (
     NULL_VERSION,
     ByteRange,
@@ -44,7 +44,7 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
-from inlay.storage.tree import HIDDEN, Tree
+from inlay.storage.files import HIDDEN, Tree
 
 _SIDECAR: Final = f"{HIDDEN}meta-"
 # How a listing of uploads names a write that was cut off and left bytes behind.
@@ -264,7 +264,7 @@ class DirectoryStore:
     ) -> str:
         kept = rules.check_headers(key, metadata, headers)
         with self._folder(key) as (folder, name):
-            return staging.start(folder, staging.Manifest(name, self._now_us(), *kept))
+            return files.start(folder, files.Manifest(name, self._now_us(), *kept))
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
         rules.check_part(key, number, len(body))
@@ -338,28 +338,28 @@ class DirectoryStore:
             upload
             for folder_key in self._tree.folders(prefix)
             for entry in self._tree.scan(folder_key)
-            if entry.name.startswith((staging.UPLOAD, staging.TEMPORARY))
+            if entry.name.startswith((files.UPLOAD, files.TEMPORARY))
             and (upload := _upload(folder_key, entry)) is not None
             and upload.key.startswith(prefix)
         ]
         yield from sorted(found, key=lambda each: (each.key, each.started_us, each.upload_id))
 
     def _remove_upload(self, key: str, upload_id: str) -> None:
-        if not staging.is_upload_id(upload_id):
+        if not files.is_upload_id(upload_id):
             return
         parent, _ = self._tree.split(key)
         with files.typed(key):
-            shutil.rmtree(f"{parent}{staging.UPLOAD}{upload_id}", ignore_errors=True)
-            Path(f"{parent}{staging.TEMPORARY}{upload_id}").unlink(missing_ok=True)
+            shutil.rmtree(f"{parent}{files.UPLOAD}{upload_id}", ignore_errors=True)
+            Path(f"{parent}{files.TEMPORARY}{upload_id}").unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _staging(self, key: str, upload_id: str) -> Iterator[staging.Staging | None]:
+    def _staging(self, key: str, upload_id: str) -> Iterator[files.Staging | None]:
         """The unfinished upload of `key`, None when there is none."""
         parent, name = self._tree.split(key)
-        if not staging.is_upload_id(upload_id):
+        if not files.is_upload_id(upload_id):
             yield None
             return
-        with files.typed(key), staging.opened(f"{parent}{staging.UPLOAD}{upload_id}") as upload:
+        with files.typed(key), files.opened(f"{parent}{files.UPLOAD}{upload_id}") as upload:
             manifest = upload.manifest() if upload is not None else None
             yield upload if manifest is not None and manifest.name == name else None
 
@@ -426,7 +426,7 @@ class DirectoryStore:
     def _temporary(self, key: str) -> Iterator[tuple[int, str, str]]:
         """(folder, name, a fresh hidden name in it); what is left under that name is removed."""
         with self._folder(key) as (folder, name):
-            temporary = staging.temporary_name()
+            temporary = files.temporary_name()
             try:
                 yield folder, name, temporary
             finally:
@@ -457,11 +457,11 @@ def _upload(folder_key: str, entry: os.DirEntry[str]) -> Upload | None:
     """The upload, or the remains of a crashed write, behind a hidden name in a folder."""
     try:
         started_us = entry.stat(follow_symlinks=False).st_mtime_ns // 1_000
-        with staging.opened(entry.path) as upload:
+        with files.opened(entry.path) as upload:
             manifest = upload.manifest() if upload is not None else None
     except FileNotFoundError:
         return None  # ended while we were listing
-    upload_id = entry.name.removeprefix(staging.UPLOAD).removeprefix(staging.TEMPORARY)
+    upload_id = entry.name.removeprefix(files.UPLOAD).removeprefix(files.TEMPORARY)
     if manifest is None:
         return Upload(folder_key + _INTERRUPTED, upload_id, started_us)
     return Upload(folder_key + manifest.name, upload_id, manifest.started_us)

@@ -8,6 +8,18 @@ finer than the kernel's tick of some 4 ms, within which a reused inode could giv
 file edited in place by others gets the kernel's time: such an edit is detected unless size and tick are the
 same, the limit that make and git have too. A content hash would detect it, at the price of reading every
 file to list it.
+
+Keys as paths below a root, and folders walked in key order.
+
+Promise: a key never names anything outside the root, and a walk gives keys in the order of their
+UTF-8 bytes, which is not the order of directories: "a.b" comes before "a/b", because "." sorts
+before "/". (Sorting `str` by code point is sorting its UTF-8 bytes.)
+
+The folder in which a directory store collects the parts of an unfinished upload.
+
+Promise: an upload exists as a whole or not at all, by its manifest; a part is replaced in one step. What a
+crash leaves behind is hidden from listings of objects but listed among the uploads, so that garbage
+collection finds it and no row survives there unnoticed.
 """
 
 from __future__ import annotations
@@ -18,12 +30,16 @@ import fcntl
 import json
 import os
 import random
+import re
 import time
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, StoreUnavailable
-from inlay.storage.base import ByteRange
+from inlay.storage import rules
+from inlay.storage.base import ByteRange, Part
 
 # How long a writer waits for a folder's lock. It is held for a few system calls; a process that holds it
 # longer is stopped, not slow.
@@ -151,3 +167,217 @@ def typed(key: str) -> Iterator[None]:
                 "the file system has no space left", key=key, next_step="Free space, then try again"
             ) from error
         raise StoreUnavailable(f"the file system failed: {error}", key=key) from error
+
+
+# Names that begin so are the store's own: never listed, refused as keys.
+HIDDEN: Final = ".inlay-"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder. `key` ends in a slash if it is a folder itself."""
+
+    key: str
+    found: os.DirEntry[str]
+
+    @property
+    def is_folder(self) -> bool:
+        return self.key.endswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The folder `root`, a path ending in a slash."""
+
+    root: str
+
+    def split(self, key: str) -> tuple[str, str]:
+        """(the folder's path with its slash, the name). Refuses a key that cannot be a file."""
+        rules.check_key(key)
+        _check_segments(key, key.split("/"))
+        parent, slash, name = key.rpartition("/")
+        return f"{self.root}{parent}{slash}", name
+
+    def walk(self, prefix: str, *, start_after: str | None = None) -> Iterator[Entry]:
+        """Files whose key starts with `prefix`, in key order, after `start_after`."""
+        open_folders = [iter(self.entries(prefix))]
+        while open_folders:  # ends: a file system is finite and links are not followed
+            for entry in open_folders[-1]:
+                key = entry.key
+                if not entry.is_folder:
+                    if start_after is None or key > start_after:
+                        yield entry
+                    continue
+                wholly_before = (
+                    start_after is not None
+                    and key < start_after
+                    and not start_after.startswith(key)
+                )
+                if not wholly_before:
+                    open_folders.append(iter(self.entries(key)))
+                    break
+            else:
+                open_folders.pop()
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """The keys ("" or with a slash) of all folders that can hold a key of `prefix`."""
+        yield _folder_of(prefix)
+        waiting = [prefix]
+        while waiting:  # ends: see walk
+            for entry in self.entries(waiting.pop()):
+                if entry.is_folder:
+                    yield entry.key
+                    waiting.append(entry.key)
+
+    def entries(self, prefix: str) -> list[Entry]:
+        """Files and folders one level down whose key starts with `prefix`, in key order.
+
+        A link to a file is that file; a link to a folder is left out, because it may be a cycle.
+        """
+        folder_key = _folder_of(prefix)
+        found = []
+        for each in self.scan(folder_key):
+            key = folder_key + each.name
+            if each.name.startswith(HIDDEN) or not key.startswith(prefix) or not _is_text(key):
+                continue
+            if each.is_dir(follow_symlinks=False):
+                found.append(Entry(f"{key}/", each))
+            elif each.is_file():
+                found.append(Entry(key, each))
+        found.sort(key=lambda entry: entry.key)
+        return found
+
+    def scan(self, folder_key: str) -> list[os.DirEntry[str]]:
+        """Everything in a folder, hidden names too, unsorted; nothing if there is no folder."""
+        with typed(folder_key):
+            try:
+                with os.scandir(self.root + folder_key) as found:
+                    return [*found]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+
+def _folder_of(prefix: str) -> str:
+    folder, slash, _ = prefix.rpartition("/")
+    if slash:
+        _check_segments(prefix, folder.split("/"))
+    return folder + slash
+
+
+def _check_segments(key: str, segments: Sequence[str]) -> None:
+    """Refuses keys that a path would resolve to another place."""
+    if any(part in ("", ".", "..") or part.startswith(HIDDEN) for part in segments) or "\0" in key:
+        raise InvalidRequest(
+            f"key {key[:200]!r} cannot be a file",
+            next_step=f'Use keys without empty, "." and ".." segments or names in {HIDDEN}*',
+        )
+
+
+def _is_text(name: str) -> bool:
+    """False for a name whose bytes are not UTF-8: no key can express it."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+TEMPORARY: Final = f"{HIDDEN}tmp-"
+UPLOAD: Final = f"{HIDDEN}upload-"
+_MANIFEST: Final = "upload.json"
+_PART: Final = "part-"
+_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def temporary_name() -> str:
+    return f"{TEMPORARY}{uuid.uuid4().hex}"
+
+
+def is_upload_id(text: str) -> bool:
+    """An id becomes part of a path: only generated ids may pass."""
+    return _UPLOAD_ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an upload was started with; `name` is the object's name in its folder."""
+
+    name: str
+    started_us: int
+    metadata: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The folder of one upload, open."""
+
+    folder: int
+
+    def manifest(self) -> Manifest | None:
+        """None before the upload is whole and once it was completed or aborted."""
+        try:
+            with open_file(_MANIFEST, self.folder) as file:
+                found = json.load(file)
+        except FileNotFoundError:
+            return None
+        return Manifest(found["name"], found["started_us"], found["metadata"], found["headers"])
+
+    def end(self) -> None:
+        remove(_MANIFEST, self.folder)
+
+    def stage(self, number: int, write: Callable[[BinaryIO], object]) -> Part:
+        temporary = temporary_name()
+        with create(temporary, self.folder) as file:
+            write(file)
+            file.flush()
+            written = etag(os.fstat(file.fileno()))
+        os.rename(temporary, _part_name(number), src_dir_fd=self.folder, dst_dir_fd=self.folder)
+        return Part(number, written)
+
+    def parts(self) -> dict[int, rules.StagedPart]:
+        found = {}
+        for name in os.listdir(self.folder):  # noqa: PTH208 - by descriptor
+            there = facts(self.folder, name) if name.startswith(_PART) else None
+            if there is not None:
+                number = int(name.removeprefix(_PART))
+                found[number] = rules.StagedPart(etag(there), there.st_size)
+        return found
+
+    def open_part(self, number: int) -> BinaryIO:
+        return open_file(_part_name(number), self.folder)
+
+
+def start(folder: int, manifest: Manifest) -> str:
+    """Make an upload's folder inside `folder`; returns the upload's id."""
+    upload_id = uuid.uuid4().hex
+    name = f"{UPLOAD}{upload_id}"
+    os.mkdir(name, dir_fd=folder)
+    content = {
+        "name": manifest.name,
+        "started_us": manifest.started_us,
+        "metadata": dict(manifest.metadata),
+        "headers": dict(manifest.headers),
+    }
+    # Renamed into place: nobody may read half a manifest.
+    write_json(f"{name}/{TEMPORARY}", content, folder)
+    os.rename(f"{name}/{TEMPORARY}", f"{name}/{_MANIFEST}", src_dir_fd=folder, dst_dir_fd=folder)
+    return upload_id
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Staging | None]:
+    """The upload's folder at `path`; None when it is not there."""
+    try:
+        folder = open_folder(path)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    try:
+        yield Staging(folder)
+    finally:
+        os.close(folder)
+
+
+def _part_name(number: int) -> str:
+    return f"{_PART}{number:05d}"

@@ -1,7 +1,7 @@
 """The requests of scans and commits, sent without the SDK's model of them.
 
-The SDK spends most of a small request on validating, serialising and parsing it by its model. GET, HEAD,
-PUT and listings are sent here instead: signed by `sigv4`, on the SDK client's own connections.
+The SDK spends most of a small request on validating, serialising and parsing it by its model. GET,
+HEAD, PUT and listings are sent here instead: signed here, on the SDK client's own connections.
 
 Promise: the SDK decides *where* a request goes and *whose* it is. For each bucket the SDK prepares one
 request, which is intercepted before it is sent: its URL gives the endpoint and the addressing style, its
@@ -15,17 +15,24 @@ A PUT does not wait for `100 Continue` as the SDK's does: it is one round trip.
 A request is sent once; `s3.py` decides about repetition, for the SDK's requests and these alike. Errors are
 raised as the SDK raises them, so that they have one meaning. `Elsewhere` is an answer that redirects: the
 SDK can follow it.
+
+The signature (AWS Signature Version 4 for S3) is a pure function. Promise: the `Authorization` of a
+request from its parts and the time, as in AWS, "Authenticating requests: using the Authorization
+header". S3's variant: the path is encoded once and not normalised, and the body's SHA-256 is a header
+of its own. No I/O, no clock.
 """
 
 from __future__ import annotations
 
 import email.utils
 import hashlib
+import hmac
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
@@ -40,8 +47,64 @@ from botocore.exceptions import (
 )
 from urllib3.exceptions import HTTPError
 
-from inlay.storage import rules, sigv4
+from inlay.storage import rules
 from inlay.storage.s3_errors import check_document, document_of, of_settings
+
+ALGORITHM: Final = "AWS4-HMAC-SHA256"
+EMPTY_SHA256: Final = hashlib.sha256(b"").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a signature holds: the region and the service's signing name."""
+
+    region: str
+    service: str
+
+
+def authorization(
+    *,
+    method: str,
+    path: str,
+    query: str,
+    headers: Mapping[str, str],
+    body_sha256: str,
+    timestamp: str,
+    scope: Scope,
+    access_key: str,
+    secret_key: str,
+) -> str:
+    """The value of the `Authorization` header.
+
+    `path` and `query` are as sent, the query's pairs in order of their encoded names; `headers` are
+    all that are to be signed, names in lower case; `timestamp` is that of `x-amz-date`
+    (YYYYMMDDTHHMMSSZ).
+    """
+    names = sorted(headers)
+    signed = ";".join(names)
+    lines = "".join([f"{name}:{' '.join(headers[name].split())}\n" for name in names])
+    canonical = f"{method}\n{path}\n{query}\n{lines}\n{signed}\n{body_sha256}"
+    day = timestamp[:8]
+    granted = f"{day}/{scope.region}/{scope.service}/aws4_request"
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    key = _signing_key(secret_key, day, scope)
+    signature = hmac.digest(
+        key, f"{ALGORITHM}\n{timestamp}\n{granted}\n{digest}".encode(), "sha256"
+    )
+    return (
+        f"{ALGORITHM} Credential={access_key}/{granted}, SignedHeaders={signed}, "
+        f"Signature={signature.hex()}"
+    )
+
+
+# Few at a time: one secret and one day, or two around midnight and where credentials rotate.
+@lru_cache(maxsize=16)
+def _signing_key(secret_key: str, day: str, scope: Scope) -> bytes:
+    key = f"AWS4{secret_key}".encode()
+    for part in (day, scope.region, scope.service, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
 
 _PROBE_KEY: Final = "inlay"
 _SIGNED: Final = ("s3v4", "v4")
@@ -109,7 +172,7 @@ class DirectLine:
     host: str
     base_path: str
     user_agent: str
-    scope: sigv4.Scope
+    scope: Scope
 
     def ask(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one request, in the SDK's names of its operation, arguments and fields: those that
@@ -164,12 +227,12 @@ class DirectLine:
         """(status, headers, body) of the answer."""
         credentials = _checked(self.credentials)
         timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        digest = hashlib.sha256(body).hexdigest() if body else sigv4.EMPTY_SHA256
+        digest = hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
         headers["x-amz-content-sha256"] = digest
         headers["x-amz-date"] = timestamp
         if credentials.token:
             headers["x-amz-security-token"] = credentials.token
-        signed = sigv4.authorization(
+        signed = authorization(
             method=method,
             path=path,
             query=query,
@@ -246,7 +309,7 @@ def find(client: Any, bucket: str) -> DirectLine | None:
         signer is not None
         and taken.version in _SIGNED
         and len(words) == 4
-        and words[0] == sigv4.ALGORITHM
+        and words[0] == ALGORITHM
         and not set(headers) - _PROBE_HEADERS
         and not url.query
         and url.path.endswith(f"/{_PROBE_KEY}")
@@ -263,7 +326,7 @@ def find(client: Any, bucket: str) -> DirectLine | None:
         host=_host(url),
         base_path=base_path,
         user_agent=headers["user-agent"],
-        scope=sigv4.Scope(region, service),
+        scope=Scope(region, service),
     )
     return line if _signs_alike(line, headers, url.path) else None
 
@@ -275,7 +338,7 @@ def _signs_alike(line: DirectLine, headers: Mapping[str, str], path: str) -> boo
     known = {**headers, "host": line.host}
     if credentials is None or not set(names) <= set(known):
         return False
-    ours = sigv4.authorization(
+    ours = authorization(
         method="HEAD",
         path=path,
         query="",

@@ -35,7 +35,7 @@ from inlay.plan.change import Request
 from inlay.plan.metadata.state import State, ledger_records
 from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.refs.refs import heads, held_versions, ref_view
+from inlay.plan.refs import heads, held_versions, ref_view
 from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.storage.base import Got
 from inlay.testing.model import Expected, Model, Row, Rows, Violation

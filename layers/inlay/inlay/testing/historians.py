@@ -16,11 +16,8 @@ from inlay.ops.context import Context
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.refs.merge import fast_forward, merge
-from inlay.ops.refs.refs import branch, drop, tag
-from inlay.ops.refs.restore import restore
-from inlay.ops.schema.alter import alter, evolution_of
-from inlay.ops.schema.partitioning import set_partitioning
+from inlay.ops.refs import branch, drop, fast_forward, merge, restore, tag
+from inlay.ops.schema import alter, evolution_of, set_partitioning
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.parse import parse_predicate

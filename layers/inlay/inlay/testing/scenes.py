@@ -3,6 +3,18 @@
 Promise: each brings its actors, and the fates of their requests, to where one kind of mistake shows in
 a few short schedules; a crowd would come there once in hundreds. Without a mistake every schedule of a
 scene holds every promise.
+
+Groups: processes whose threads share swaps (`ops.commit.group`), beside those that commit alone.
+
+Threads are none of the simulator's: what a turn of them commits is given to `commit_all` by one actor.
+How threads come together is tested with real ones (`tests/commit/test_group.py`).
+
+Replacers: people who remove the table and create another one at its place while everybody works.
+
+Promise: nothing that was meant for one table changes another, each request that was acknowledged is in the
+one table that it was sent to, and each version of either is what the model says. Half of the work has a
+handle: a request is of the table that was there when it was first sent. The rest (rounds of maintenance,
+landed objects) begins on what it finds.
 """
 
 from __future__ import annotations
@@ -14,23 +26,28 @@ from functools import partial
 
 import pyarrow as pa
 
-from inlay.errors import MergeConflict
+from inlay.errors import ErrorKind, InlayError, MergeConflict, OutcomeUnknown, StoreUnavailable
 from inlay.format.snapshot import Ref
 from inlay.ops.collect_garbage import collect_garbage
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.group import commit_all
 from inlay.ops.context import Context
+from inlay.ops.data import write_data
 from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish.publish import publish
-from inlay.ops.refs.merge import fast_forward, merge
-from inlay.ops.refs.refs import branch, tag
+from inlay.ops.refs import branch, fast_forward, merge, tag
+from inlay.ops.schema import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.ops.write.update import update
 from inlay.parse import parse_assignments, parse_predicate
-from inlay.plan.change import Request
-from inlay.testing import model, replacers
+from inlay.plan.change import AddFiles, Change, Request
+from inlay.storage.memory import MemoryStore
+from inlay.testing import cast, model
 from inlay.testing.cast import (
     COLUMNS,
     OWNERS,
@@ -45,12 +62,130 @@ from inlay.testing.cast import (
     tidier,
 )
 from inlay.testing.fates import DAY_SECONDS, Odds
-from inlay.testing.groups import group_appender, group_cast
 from inlay.testing.historians import alterer, partitioner, restorer, tagger, work_on_branch
 from inlay.testing.model import Row
-from inlay.testing.operators import operators_cast, undoer
+from inlay.testing.operators import mend, operators_cast, undoer
 from inlay.testing.publishers import iceberg_reader, published, show
-from inlay.testing.stage import LIFE_SECONDS, Simulation
+from inlay.testing.stage import BUCKET, DAY_US, LIFE_SECONDS, ROOT, SCHEMA, Simulation
+
+
+def group_cast(sim: Simulation) -> None:
+    acts = {
+        "group-0": group_appender,
+        "group-1": group_appender,
+        "append": cast.appender,
+        "tombstone": cast.tombstone_deleter,
+        "compact": cast.kinds()["compact"][0],
+    }
+    for name, act in acts.items():
+        sim.spawn(name, partial(act, sim, name))
+
+
+def group_appender(sim: Simulation, name: str) -> None:
+    """Several appends as one commit; now and then one of them is delivered to another process too."""
+    for n in range(cast.ROUNDS):
+        rows = {f"{name}:{n}.{i}": cast.some_rows(sim, 3) for i in range(sim.rng.randint(2, 4))}
+        for request, its_rows in rows.items():
+            sim.model.intend(request, model.insert(its_rows))
+        sent_us = sim.scheduler.now_us
+        requests = {r: Request.of(r, body=r, time_us=sent_us) for r in rows}
+        if sim.rng.random() < 0.5:
+            twin = sim.rng.choice(sorted(rows))
+            deliver = partial(_append_alone, cast.as_table(rows[twin]), requests[twin])
+            sim.spawn(f"{name}-twin", partial(sim.attempt, f"{name}-twin", twin, deliver))
+        sim.attempt(name, None, partial(_append_together, sim, dict(rows), requests))
+
+
+def _append_alone(table: object, request: Request, ctx: Context) -> Committed | Skipped:
+    return append(ctx, table, request=request)
+
+
+def _append_together(
+    sim: Simulation, left: dict[str, list[Row]], requests: Mapping[str, Request], ctx: Context
+) -> None:
+    """Append those of `left`; whatever was answered is taken out, whatever was not is tried again."""
+    if not left:
+        return
+    changes: dict[str, Change] = {}
+    for name, rows in left.items():
+        seen = load_pointer(ctx)
+        changes[name] = Change(
+            operation="append",
+            uploaded_us=seen.date_us,
+            request=requests[name],
+            updates=(
+                AddFiles(
+                    tuple(write_data(ctx, seen.snapshot, cast.as_table(rows), time_us=seen.date_us))
+                ),
+            ),
+        )
+        # Who is first at a turn waits for it, now and then for longer than any grace.
+        if sim.rng.random() < 0.1:
+            sim.scheduler.sleep(sim.rng.uniform(0, 12 * DAY_US / 1e6))
+    base = load_pointer(ctx)
+    try:
+        answers = commit_all(ctx, list(changes.values()), base=base)
+    except OutcomeUnknown as error:
+        raise StoreUnavailable("delivered again, as its requests have ids") from error
+    for name, answer in zip(changes, answers, strict=True):
+        if isinstance(answer, Committed | Skipped):
+            if isinstance(answer, Committed):
+                sim.model.acknowledge(name, answer.loaded.snapshot.version)
+            elif answer.version is not None:
+                sim.model.acknowledge(name, answer.version)
+            del left[name]
+    for answer in answers:
+        if isinstance(answer, InlayError) and answer.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
+            raise answer
+
+
+# Tables that come one after the other in a schedule.
+TABLES = 4
+
+
+def begin(sim: Simulation) -> None:
+    """Before anybody works."""
+    sim.auditor.expect_operators(lambda: "" if sim.world.landing else sim.scheduler.actor_name)
+    sim.before_settling = partial(mend, sim, "replacer")
+    sim.handles = True
+    sim.spawn("replacer", partial(replacer, sim, "replacer"))
+
+
+def replacer(sim: Simulation, name: str, *, pause: float = 3.0) -> None:
+    """`pause`: the most seconds that a table is left alone."""
+    sim.world.spared.add(name)
+    for _ in range(TABLES):
+        for _ in range(4):
+            sim.scheduler.sleep(sim.rng.uniform(0, pause / 4))
+            mend(sim, name)
+        # A delete that is on its way may take what has the same name (docs/GUARANTEES.md, 1).
+        while any(sent.verb.startswith("delete") for sent in sim.world.sending):
+            sim.scheduler.sleep(0.1)
+        _remove(sim)
+        if sim.rng.random() < 0.5:
+            sim.scheduler.sleep(sim.rng.uniform(0, 2))
+        _create(sim, name)
+
+
+def _remove(sim: Simulation) -> None:
+    """In one step."""
+    store = MemoryStore(BUCKET, region=sim.region)
+    store.delete([found.key for found in store.list(f"{ROOT}/")])
+    sim.auditor.replaced()
+    sim.erased.clear()
+
+
+def _create(sim: Simulation, name: str) -> None:
+    ctx = sim.actor_context(name)
+    while True:
+        try:
+            create(ctx, SCHEMA, primary_key=["id"], properties=sim.properties)
+            return
+        except InlayError as error:
+            # Somebody has left an archive of the first table there.
+            assert error.kind is not ErrorKind.RETRY
+            _remove(sim)
+
 
 Cast = Callable[[Simulation], None]
 
@@ -87,7 +222,7 @@ RESENT = Scene(operators_cast, Odds(slow=0.1, lost=0.05, resent=0.3))
 
 def _replaced(counts: Mapping[str, int], **acts: Act) -> Cast:
     def cast(sim: Simulation) -> None:
-        replacers.begin(sim)
+        begin(sim)
         of(counts, **acts)(sim)
 
     return cast

@@ -1,8 +1,13 @@
-"""Playing the demo: every step, its cost, and the check that follows it."""
+"""Playing the demo: every step, its cost, and the check that follows it; and its data, TPC-H lineitem
+as Parquet files, made on this machine.
+"""
 
 from __future__ import annotations
 
 import secrets
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -13,9 +18,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from inlay.local.demo.data import generate_lineitem
-from inlay.local.demo.figures import Figures
-from inlay.local.demo.meter import Meter
+from inlay.errors import InvalidRequest
+from inlay.local.demo.figures import Figures, Meter
 from inlay.local.demo.readers import (
     ArrowReader,
     DuckReader,
@@ -38,9 +42,44 @@ from inlay.local.demo.show import (
     print_title,
 )
 from inlay.local.demo.steps import STEPS, Step
-from inlay.local.demo.truth import Truth
-from inlay.local.demo.world import Mismatch, World
+from inlay.local.demo.world import Mismatch, Truth, World
 from inlay.local.stack import LocalOptions, LocalStack, environment
+
+# Uncompressed bytes of a row group: several in each file even at a small scale, so that surgery has
+# something to leave alone.
+ROW_GROUP_BYTES = 2_000_000
+
+
+def generate_lineitem(folder: Path, *, scale: float, files: int) -> Sequence[Path]:
+    """Lineitem at a TPC-H scale (1 is six million rows) as `files` Parquet files in `folder`."""
+    command = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which(
+        "tpchgen-cli"
+    )
+    if command is None:
+        raise InvalidRequest(
+            "the demo needs tpchgen-cli, which is not installed",
+            next_step="pip install tpchgen-cli",
+        )
+    made = subprocess.run(
+        [
+            command,
+            "parquet",
+            *("--scale-factor", str(scale)),
+            *("--tables", "lineitem", "--parts", str(files)),
+            *("--row-group-bytes", str(ROW_GROUP_BYTES)),
+            *("--output-dir", str(folder), "--quiet"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        raise InvalidRequest(
+            f"tpchgen-cli failed: {made.stderr.strip()[-300:]}",
+            next_step="Give a scale above 0, such as 0.1, and enough free disk",
+        )
+    return [folder / "lineitem" / f"lineitem.{n}.parquet" for n in range(1, files + 1)]
+
 
 TABLE = "lineitem"
 

@@ -14,8 +14,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from inlay.cli.values import counted, size_text
-from inlay.local.demo.figures import Figures
-from inlay.local.demo.meter import Cost
+from inlay.local.demo.figures import Cost, Figures
 from inlay.local.demo.readers import Answer
 from inlay.local.demo.steps import Step
 from inlay.local.demo.world import State

@@ -59,11 +59,9 @@ from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.commit import register
 from inlay.ops.commit.driver import WrittenSegments, write_segment
 from inlay.ops.context import Context
-from inlay.ops.data.copy import copy_object
-from inlay.ops.data.data_files import write_batches
-from inlay.ops.data.vectors import vector_markers
+from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.create import check_free
+from inlay.ops.schema import check_free
 from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (

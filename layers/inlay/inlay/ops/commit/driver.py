@@ -80,7 +80,7 @@ from inlay.plan.change import (
 )
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import with_head
+from inlay.plan.refs import with_head
 from inlay.storage.base import Got, Head
 from inlay.storage.write_once import Stored
 

@@ -25,8 +25,7 @@ from inlay.ops.erase.landing import (
     clear_landing,
     what_ended_meanwhile,
 )
-from inlay.ops.erase.last_look import LastCheck, begin_check, search_files
-from inlay.ops.erase.originals import find_originals
+from inlay.ops.erase.last_look import LastCheck, begin_check, find_originals, search_files
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
@@ -38,10 +37,10 @@ from inlay.ops.erase.receipt import (
     write_left,
     write_look,
 )
-from inlay.ops.maintain.roots import History, Roots, check_deletable, check_still_there
+from inlay.ops.maintain.expire import History, Roots, check_deletable, check_still_there
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.refs.refs import each_content
+from inlay.ops.refs import each_content
 from inlay.plan.change import (
     AddMarkers,
     AllClean,

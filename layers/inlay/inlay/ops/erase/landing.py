@@ -22,7 +22,7 @@ from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.last_look import said_of_object
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.refs.refs import each_content
+from inlay.ops.refs import each_content
 from inlay.ops.write.source import IngestSource
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_positions

@@ -10,38 +10,216 @@ receipt names those files.
 Why here: after the step to `purge` the values to search for are unknown. Why nothing enters afterwards:
 that step is refused on a base with a live file that was not searched (`plan.erasure.validate_erasure`), and
 a file made from an older object has a marker of the erasure until it has been searched.
+
+What may still name what was erased, and stays: how a receipt says so.
+
+Promise: a `KeptPlace` has no value, and no name that the erasure asks for. `kept_in_metadata` finds every
+place in the table's own metadata that an erasure does not rewrite: names and comments of columns, defaults,
+properties, branches and tags, partition fields, streaming queries, and keys of files that the table uses
+where they are.
+
+Originals: files that the table adopted where they are, and no longer uses. An erasure leaves them.
+
+Promise: `find_originals` finds every such file that a version still there names, on main, branches and
+tags, whatever replaced it: the erasure, a compaction before it, a drop. Which of them hold erased rows is
+not judged: they may no longer be readable from here. Their owner has to delete them, and the rest of the
+table they came from. No value is written down: `shown_original` has `*` for the values in a path.
 """
 
 from __future__ import annotations
 
+import re
+import typing
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote_plus
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile
-from inlay.format.predicate import Predicate, field_ids
-from inlay.format.schema import Schema
-from inlay.format.snapshot import Erasure
+from inlay.format.predicate import Comparison, Literal, Predicate, field_ids
+from inlay.format.properties import COMMIT_NOTE, LEDGER_SALT, PROPERTIES
+from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.erase.kept import (
-    KeptPlace,
-    kept_in_metadata,
-    pair_name,
-    perhaps_in_metadata,
-    shown_name,
-)
+from inlay.ops.maintain.expire import History, Roots
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
+from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions
 from inlay.plan.pruning.readings import names_any
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Head
+
+WITHHELD = "(a name that may be data)"
+# A name that programs give. Any other may be data, and a receipt stays: later erasures do not reach it.
+_PROGRAMS_NAME = re.compile(r"(?!.*\d{4})[A-Za-z][A-Za-z0-9_.:#-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlace:
+    """A place that may name what was erased and stays: `kind` of place, `name` of the file or column;
+    `detail` within it. Never a value."""
+
+    kind: str
+    name: str
+    detail: str
+
+    @property
+    def as_json(self) -> list[str]:
+        return [self.kind, self.name, self.detail]
+
+
+def pair_name(name: str, texts: frozenset[str]) -> str:
+    """The name of a key-value pair, or of an object's metadata, as a receipt may have it: one as
+    programs give."""
+    return shown_name(name, texts) if _PROGRAMS_NAME.fullmatch(name) else WITHHELD
+
+
+def shown_name(name: str, texts: frozenset[str]) -> str:
+    """A name that the table or its owner needs to find the place; withheld if it is what was erased."""
+    return WITHHELD if _names(name, texts) else name
+
+
+def kept_in_metadata(
+    predicate: Predicate, snapshot: Snapshot, files: Iterable[DataFile]
+) -> Iterator[KeptPlace]:
+    """Places in the metadata of a table (`snapshot` of main, with `files` of it and of all branches and
+    tags) that name a value of the predicate. A range names no value, but selects defaults; for other places
+    see `perhaps_in_metadata`."""
+    texts = texts_of(predicate)
+    seen: set[KeptPlace] = set()
+    for schema in snapshot.schemas:
+        for path, column in schema.walk():
+            name = ".".join(path)
+            shown = shown_name(name, texts)
+            if shown == WITHHELD:
+                seen.add(KeptPlace("column", shown, "its name"))
+            if _names(column.doc or "", texts):
+                seen.add(KeptPlace("column", shown, "its comment"))
+    yield from sorted(seen, key=lambda place: place.as_json)
+    defaults = {
+        ".".join(path)
+        for schema in snapshot.schemas
+        for path, field in schema.walk()
+        if isinstance(field.type, Primitive)
+        and field.default is not None
+        # Also of columns that the erasure does not ask for.
+        and any(_names(text, texts) for text in _spelled(field.id, field.type, field.default))
+    }
+    for name in sorted(defaults | named_defaults(predicate, snapshot.schemas)):
+        yield KeptPlace("default", shown_name(name, texts), "of the column")
+    for name, value in sorted(snapshot.properties.items()):
+        # The salt is random: a short number would be found in it by chance.
+        if name != LEDGER_SALT and _names(f"{name}\n{value}", texts):
+            yield KeptPlace("property", shown_name(name, texts), "of the table")
+    for name, ref in sorted(snapshot.refs.items()):
+        if _names(name, texts):
+            yield KeptPlace(ref.kind, WITHHELD, "its name")
+    for partition in {f.name for spec in snapshot.specs for f in spec.fields}:
+        if _names(partition, texts):
+            yield KeptPlace("partition field", WITHHELD, "its name")
+    for query in snapshot.ledger.streams:
+        if _names(query, texts):
+            yield KeptPlace("streaming query", WITHHELD, "its name")
+    for entry in files:
+        if entry.adopted and _names(entry.key, texts):
+            yield KeptPlace("file", WITHHELD, "the key of an adopted file")
+
+
+def perhaps_in_metadata(
+    mentions: Mentions, texts: frozenset[str], snapshot: Snapshot, files: Iterable[DataFile]
+) -> Iterator[tuple[str, str]]:
+    """(kind, name) of each place there with a number, date or word that a condition selects which names no
+    value."""
+
+    def selects(text: str) -> bool:
+        return mentions.may_select(text.encode("utf-8", "surrogatepass"))
+
+    fields = {
+        (".".join(path), field.doc or "")
+        for schema in snapshot.schemas
+        for path, field in schema.walk()
+    }
+    for name, comment in sorted(fields):
+        if selects(comment):
+            yield "comment of column", shown_name(name, texts)
+    for name, value in sorted(snapshot.properties.items()):
+        # The values of others are settings, a random salt, and a note that goes with the version.
+        is_free = name not in PROPERTIES and name not in (LEDGER_SALT, COMMIT_NOTE)
+        if is_free and (selects(name) or selects(value)):
+            yield "property", shown_name(name, texts)
+    names = [
+        *(("column", name) for name in sorted({name for name, _ in fields})),
+        *((ref.kind, name) for name, ref in sorted(snapshot.refs.items())),
+        *(("partition field", f.name) for spec in snapshot.specs for f in spec.fields),
+        *(("streaming query", query) for query in snapshot.ledger.streams),
+        *(("key of an adopted file", entry.key) for entry in files if entry.adopted),
+    ]
+    yield from ((f"name of a {kind}", "") for kind, name in names if selects(name))
+
+
+def _spelled(field_id: int, kind: Primitive, value: Value) -> frozenset[str]:
+    return texts_of(Comparison(field_id, "=", Literal(kind, value)))
+
+
+def _names(text: str, texts: frozenset[str]) -> bool:
+    return names_any(text.encode("utf-8", "surrogatepass"), texts)
+
+
+_VALUE = re.compile(r"=[^/]*")
+HIDDEN = "*"
+
+Presence = typing.Literal["there", "gone", "unknown"]
+
+
+def find_originals(
+    ctx: Context,
+    loaded: LoadedTable,
+    live: frozenset[str],
+    since_us: int,
+    texts: frozenset[str],
+    history: History,
+) -> Mapping[str, int]:
+    """The names of originals as a receipt may have them, and the number of each. `live` are the keys of
+    files in use; `since_us` is how long ago readers of a version may have begun. Needs each version that
+    is still there: a GET, which the collection of garbage that follows in the run does not repeat."""
+    roots = Roots(ctx, since_us, history)
+    roots.add(loaded.state)
+    named = (name for name in roots.needed - live if "://" in name)
+    return dict(sorted(Counter(shown_original(name, texts) for name in named).items()))
+
+
+def shown_original(uri: str, texts: frozenset[str]) -> str:
+    """
+    >>> shown_original("s3://b/people/mail=ada%40example.org/part-0.parquet", frozenset())
+    's3://b/people/mail=*/part-0.parquet'
+    """
+    return shown_name(_VALUE.sub("=" + HIDDEN, uri), texts)
+
+
+def look_for(ctx: Context, names: Iterable[str]) -> Mapping[str, Presence]:
+    """Whether the originals of these names exist now; "unknown" where a name is not a whole one, or the
+    place cannot be looked at. One HEAD each."""
+
+    def look(name: str) -> Presence:
+        if "://" not in name or HIDDEN in name:
+            return "unknown"
+        try:
+            source = ctx.objects.source(name)
+            return "there" if isinstance(source.store.head(source.key), Head) else "gone"
+        except InlayError as error:
+            if error.kind is ErrorKind.RETRY:
+                raise
+            return "unknown"
+
+    listed = list(names)
+    return dict(zip(listed, ctx.map(look, listed), strict=True))
+
 
 # The names in a landed object's own metadata that are reported; never its values.
 _USER = "metadata"

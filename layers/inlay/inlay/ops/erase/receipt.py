@@ -38,9 +38,7 @@ from inlay.format.keys import (
 from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.erase.kept import WITHHELD
-from inlay.ops.erase.last_look import LastCheck
-from inlay.ops.erase.originals import look_for
+from inlay.ops.erase.last_look import WITHHELD, LastCheck, look_for
 from inlay.ops.metadata.load import LoadedTable, read_main
 from inlay.plan.metadata.ledger import LedgerSalt
 from inlay.storage.base import Got, ObjectVersion

@@ -34,7 +34,7 @@ from inlay.ops.metadata.load import (
     load_pointer,
     read_main,
 )
-from inlay.ops.refs.refs import each_content
+from inlay.ops.refs import each_content
 from inlay.ops.write.delete import marker_of
 from inlay.parse import format_predicate
 from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Request
@@ -53,7 +53,7 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.added_columns import lacks_columns_of
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import ref_view
+from inlay.plan.refs import ref_view
 from inlay.storage.base import Head
 
 

@@ -4,10 +4,14 @@ Promise: complete, and of the requested version; every column states its content
 its Arrow field (`doc`), and `docs/INSPECTION.md` lists them all.
 """
 
-from inlay.ops.inspect.files import files_table, partition_values, partitions_table
-from inlay.ops.inspect.ledger import ledger_table
-from inlay.ops.inspect.segments import load_tree, segments_table
-from inlay.ops.inspect.tombstones import tombstones_table
+from inlay.ops.inspect.files import (
+    files_table,
+    load_tree,
+    partition_values,
+    partitions_table,
+    segments_table,
+)
+from inlay.ops.inspect.tombstones import ledger_table, tombstones_table
 
 __all__ = [
     "files_table",

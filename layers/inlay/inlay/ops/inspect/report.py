@@ -25,16 +25,17 @@ from inlay.ops.inspect import (
     tombstones_table,
 )
 from inlay.ops.inspect.advice import (
+    Axis,
     Finding,
     Maintenance,
     Query,
+    axes_of,
     explain_query,
     findings_of,
     plan_care,
     plan_or_nothing,
 )
 from inlay.ops.inspect.history import as_records, history
-from inlay.ops.inspect.layout import Axis, axes_of
 from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence

@@ -1,4 +1,4 @@
-"""Delete markers, as an Arrow table."""
+"""Delete markers, and the ledger of applied events, requests and streams, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.schema import Schema
-from inlay.ops.inspect.columns import COUNT, Column, table_of
+from inlay.format.snapshot import LedgerRecord
+from inlay.ops.inspect.columns import COUNT, TIME, Column, table_of
 from inlay.parse import format_predicate
 from inlay.plan.maintain.compaction import live_tasks
-from inlay.plan.metadata.state import State
+from inlay.plan.metadata.state import State, ledger_records
+from inlay.plan.metadata.tree import open_tree
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
 
@@ -140,3 +142,55 @@ def _text(marker: Marker, schema: Schema) -> str | None:
             return f"row groups {', '.join(map(str, ordinals))}"
         case _:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    kind: str
+    id: str
+    body: str | None = None
+    version: int | None = None
+    time_us: int | None = None
+    batch: int | None = None
+
+
+LEDGER: tuple[Column[_Applied], ...] = (
+    Column(
+        "kind",
+        pa.string(),
+        "event, request, or stream (the last batch of a streaming query)",
+        lambda a: a.kind,
+    ),
+    Column(
+        "id",
+        pa.string(),
+        "digest of its identity, hexadecimal; of a stream its query id",
+        lambda a: a.id,
+    ),
+    Column("body", pa.string(), "digest of a request's content, hexadecimal", lambda a: a.body),
+    Column("version", COUNT, "version that applied it", lambda a: a.version),
+    Column("time", TIME, "commit time of that version", lambda a: a.time_us),
+    Column("batch", COUNT, "last batch of a stream that was committed", lambda a: a.batch),
+)
+
+
+def ledger_table(state: State) -> pa.Table:
+    """One row for each event and request that is remembered, oldest first, then the streams. All segments
+    of the ledger must be loaded."""
+    ledger = state.snapshot.ledger
+    records: list[LedgerRecord] = []
+    for leaf in open_tree(ledger.records.segments, state.contents.nodes).leaves:
+        records += ledger_records(leaf, state.contents.ledger[leaf.id])
+    records += ledger.records.inline
+    rows = [
+        _Applied(
+            "event" if r.body is None else "request",
+            r.id.hex(),
+            None if r.body is None else r.body.hex(),
+            r.version,
+            r.time_us,
+        )
+        for r in records
+    ]
+    rows += [_Applied("stream", query, batch=batch) for query, batch in ledger.streams.items()]
+    return table_of(LEDGER, rows)

@@ -6,6 +6,18 @@ finds what is left. The ledger of requests is not changed.
 
 `plan.maintain.compaction` decides what is worth doing; this module runs `pack` and `cluster` units, `fold`
 units are file rewrites (`ops.maintain.rewrite`).
+
+Sorting: rows in one order across files, for clustering.
+
+Promise: the same rows, each once. `sort` orders them by the columns in turn, `zorder` by the bits of all
+columns interleaved, so that rows near each other in every column end up in few files (Morton, "A
+computer oriented geodetic data base", 1966). NULL and NaN come last, as in Arrow. All rows are in memory at
+once: the caller bounds them (`compact.unit_bytes`).
+
+Cluster metadata: pack the entries of files by key again, so that a query opens few leaves.
+
+Promise: no file is changed and no row changes; each step is one commit beside other writers, and the next
+run finds what is left. `plan.metadata.overlap` selects the leaves of a step.
 """
 
 from __future__ import annotations
@@ -15,27 +27,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format.properties import Properties
+from inlay.format.schema import Schema
+from inlay.format.snapshot import Segment
 from inlay.ops.commit.base import recent_base
+from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import layout_of, target_of
-from inlay.ops.maintain.cluster_metadata import cluster_metadata
-from inlay.ops.maintain.rewrite import (
-    FileWork,
-    carry_out_file,
-    count_erased,
-    drop_idle,
-    table_wide,
-)
+from inlay.ops.data import layout_of, target_of
+from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Run, Work, run_units, with_entries
-from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.metadata.load import LoadedTable, load_pointer, load_segments
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.read.reader import Wanted, read_tasks
-from inlay.parquet.write.sort import in_order
 from inlay.parquet.write.writer import Layout, write_files
-from inlay.plan.change import Unit
-from inlay.plan.maintain.clustering import order_of
+from inlay.plan.change import Change, ClusterLeaves, NeedSegments, Unit
+from inlay.plan.maintain.clustering import Order, order_of
 from inlay.plan.maintain.compaction import (
     CompactionPlan,
     CompactionUnit,
@@ -43,8 +52,121 @@ from inlay.plan.maintain.compaction import (
     plan_compaction,
     worth_merging,
 )
+from inlay.plan.metadata.overlap import deepest_overlap, would_part
 from inlay.plan.metadata.state import State
 from inlay.plan.scan.scan import FileTask
+
+# Rows of a batch that the writer gets at a time.
+BATCH_ROWS = 131_072
+_KEY_BITS = 64
+
+
+def in_order(
+    batches: Iterable[pa.RecordBatch], order: Order, schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    """Batches of `schema` with their rows in `order`."""
+    held = list(batches)
+    if not held:
+        return
+    table = pa.Table.from_batches(held)
+    del held
+    by_id = {field.id: field.name for field in schema.fields}
+    names = [by_id[column] for column in order.columns]
+    if order.kind == "sort":
+        found = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+    else:
+        found = pc.sort_indices(morton(table.select(names)))
+    for start in range(0, table.num_rows, BATCH_ROWS):
+        # In parts: the whole sorted table would exist twice.
+        yield from table.take(found.slice(start, BATCH_ROWS)).combine_chunks().to_batches()
+
+
+def morton(columns: pa.Table) -> pa.UInt64Array:
+    """The z-order key of each row: the bits of its ranks in the columns, interleaved from the highest.
+
+    Ranks, not values: skew and type do not matter, and every column contributes equally.
+    """
+    bits = _KEY_BITS // columns.num_columns
+    key = pa.nulls(columns.num_rows, pa.uint64()).fill_null(0)
+    for position, column in enumerate(columns.itercolumns()):
+        rank = _scaled_rank(column, bits)
+        for bit in range(bits):
+            one = pc.bit_wise_and(pc.shift_right(rank, _number(bit)), _number(1))
+            place = bit * columns.num_columns + columns.num_columns - 1 - position
+            key = pc.bit_wise_or(key, pc.shift_left(one, _number(place)))
+    return key
+
+
+def _scaled_rank(column: pa.ChunkedArray, bits: int) -> pa.UInt64Array:
+    """Ranks from 0, spread over `bits` bits; equal values have one rank, which leaves room for as many rows
+    as there are of them."""
+    rank = pc.rank(column, sort_keys="ascending", tiebreaker="min")  # NULL and NaN at the end
+    unit = (1 << min(bits, 32)) / max(len(rank), 1)
+    spread = pc.multiply(pc.cast(pc.subtract(rank, _number(1)), pa.float64()), unit)
+    return pc.cast(pc.floor(spread), pa.uint64(), safe=False)
+
+
+def _number(value: int) -> pa.UInt64Scalar:
+    return to_scalar(value, pa.uint64())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataResult:
+    """`steps` were committed, `leaves` rewritten; `depth` is the most leaves that still share one value of
+    the key, and `loaded` the table afterwards. Where the files themselves overlap the depth stays:
+    `compact.strategy` separates those."""
+
+    loaded: LoadedTable
+    steps: int = 0
+    leaves: int = 0
+    bytes: int = 0
+    depth: int = 0
+
+
+def cluster_metadata(
+    ctx: Context, *, base: LoadedTable | None = None, budget: Budget | None = None
+) -> MetadataResult:
+    """Takes leaves where most overlap, sorts their entries by key, and commits, until few overlap or the
+    budget is used up: `max_bytes` of leaves read and rewritten, and the deadline, after which no step
+    begins. A table without partition, sort or key columns has nothing to cluster by."""
+    budget = budget or Budget()
+    loaded = base if base is not None else load_pointer(ctx)
+    result = MetadataResult(loaded=loaded)
+    while True:
+        loaded = replace(loaded, state=_with_nodes(ctx, loaded.state))
+        depth, taken = deepest_overlap(loaded.state)
+        size = sum(leaf.size for leaf in taken)
+        dear = budget.max_bytes is not None and result.bytes + size > budget.max_bytes
+        if not taken or budget.is_over(ctx) or dear:
+            return replace(result, loaded=loaded, depth=depth)
+        loaded = replace(loaded, state=_with_leaves(ctx, loaded.state, taken))
+        if not would_part(loaded.state, taken):
+            return replace(result, loaded=loaded, depth=depth)
+        change = Change(
+            operation="compact", updates=(ClusterLeaves(frozenset(leaf.id for leaf in taken)),)
+        )
+        outcome = commit(ctx, change, base=loaded)
+        loaded = outcome.loaded
+        if not isinstance(outcome, Committed):
+            return replace(result, loaded=loaded, depth=depth)
+        result = replace(
+            result,
+            steps=result.steps + 1,
+            leaves=result.leaves + len(taken),
+            bytes=result.bytes + size,
+        )
+
+
+def _with_leaves(ctx: Context, state: State, leaves: Sequence[Segment]) -> State:
+    missing = tuple(leaf for leaf in leaves if leaf.id not in state.contents.files)
+    return load_segments(ctx, state, NeedSegments(files=missing)) if missing else state
+
+
+def _with_nodes(ctx: Context, state: State) -> State:
+    """`state` with all nodes of files loaded, and no leaf."""
+    closed = state.open_files().closed
+    return load_segments(ctx, state, NeedSegments(files=closed)) if closed else state
+
 
 # Memory for sorting a unit, per byte of its files: rows decode to about four times their size, and exist
 # twice while they are sorted.

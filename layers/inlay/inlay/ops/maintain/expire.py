@@ -1,21 +1,350 @@
 """Expire: old versions can no longer be opened, and their objects become garbage after the grace.
 
 Promise: nothing is deleted here, and nothing that the retention or a ref keeps is expired
-(`plan.maintain.retention`). One commit.
+(`plan.maintain.roots`). One commit.
+
+Roots: what the readable versions need, and the deletion of everything else.
+
+Promise: the needs of every current, retained, recently expired or referenced version are found, or an error
+stops the caller: nothing may be deleted on partial roots.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from inlay.errors import InvalidRequest, VersionNotFound
-from inlay.format.properties import Properties
+from inlay.errors import (
+    ClocksDisagree,
+    CorruptTable,
+    ForeignArchives,
+    InvalidRequest,
+    SnapshotGone,
+    VersionNotFound,
+)
+from inlay.format import keys
+from inlay.format.content import with_content
+from inlay.format.properties import Properties, is_published
+from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable, load_as_of
-from inlay.plan.change import Change, ExpireThrough
-from inlay.plan.maintain.retention import ExpiryPlan, plan_expiry
+from inlay.ops.metadata.load import (
+    LoadedTable,
+    decode_archive,
+    load_as_of,
+    load_head,
+    load_segments,
+    read_archive,
+    read_main,
+)
+from inlay.ops.metadata.publication import Reached, find_reachable
+from inlay.plan.change import Change, ExpireThrough, NeedSegments
+from inlay.plan.maintain.roots import (
+    ExpiryPlan,
+    GarbagePlan,
+    Listed,
+    ListingFacts,
+    Reachable,
+    clock_fault,
+    expired_before,
+    plan_expiry,
+    plan_garbage,
+    versions_named,
+    versions_named_until,
+)
+from inlay.plan.metadata.state import Contents, State
+from inlay.plan.refs import heads
+from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
+
+# Archives that one run holds in memory, of some 5 KB each: those of more than ten thousand versions.
+MAX_HISTORY_BYTES = 64 * 1024 * 1024
+
+
+def delete_objects(ctx: Context, relative: Iterable[str]) -> Iterator[DeleteFailure]:
+    """Deletes objects of the table, 1,000 a request, requests in parallel.
+
+    Raises `TableReplaced` and `TableNotFound`, see `check_still_there`.
+    """
+    names = list(relative)
+    batches = [names[n : n + MAX_DELETE_KEYS] for n in range(0, len(names), MAX_DELETE_KEYS)]
+
+    def delete(batch: list[str]) -> Iterable[DeleteFailure]:
+        check_still_there(ctx, batch)
+        return ctx.store.delete([ctx.key(key) for key in batch])
+
+    for failures in ctx.map(delete, batches):
+        yield from failures
+
+
+def check_still_there(ctx: Context, doomed: Iterable[str]) -> None:
+    """Raises `TableReplaced` or `TableNotFound` if the table was removed since these keys were listed, and
+    another one at its place may have objects of their names: archives are called after their version. One
+    GET, none for names that are random."""
+    if any(keys.is_named_by_version(key) for key in doomed):
+        read_main(ctx)
+
+
+def list_objects(ctx: Context) -> Iterator[Listed]:
+    prefix = ctx.key("")
+    for info in ctx.store.list(prefix):
+        yield Listed(info.key[len(prefix) :], info.size, info.modified_us)
+
+
+def check_deletable(ctx: Context, snapshot: Snapshot, seen: ListingFacts, margin_us: int) -> None:
+    """Raises if the garbage of a listing must not be deleted. `seen` was listed after `snapshot` was read.
+
+    Not under a pointer that went back: it would treat what only the later versions need as garbage
+    (`ForeignArchives`). Not with clocks that contradict each other (`ClocksDisagree`).
+    """
+    check_clocks(ctx, snapshot, seen, margin_us)
+    if seen.newest_archive <= snapshot.version:
+        return
+    now = read_main(ctx).snapshot
+    if seen.newest_archive > now.version:
+        raise ForeignArchives(
+            f"the pointer is at version {now.version}, and there is an archive of version "
+            f"{seen.newest_archive}: it went back, or another table has left that archive",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(seen.newest_archive)),
+            version=now.version,
+        )
+
+
+def check_clocks(
+    ctx: Context,
+    snapshot: Snapshot,
+    seen: ListingFacts,
+    margin_us: int,
+    *,
+    now_us: int | None = None,
+) -> None:
+    """`now_us`: the Date of an answer after the listing, if there was one."""
+    fault = clock_fault(
+        seen, committed_us=snapshot.commit.time_us, now_us=now_us, margin_us=margin_us
+    )
+    if fault is not None:
+        raise ClocksDisagree(fault, table=ctx.uri, version=snapshot.version)
+
+
+class History:
+    """Versions and segments that roots of one run read, each once, however many roots it gathers: an
+    erasure that forgets a table's history does so right before garbage is collected. For one run: what is
+    at a name is the same as long as the table is, which a run that deletes checks.
+
+    Archives are held as they are stored, up to MAX_HISTORY_BYTES; beyond, they are read each time."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.contents = Contents()
+        self._archives: dict[int, bytes] = {}
+        self._held_bytes = 0
+
+    def find(self, version: int) -> Snapshot | None:
+        """An archived version; None if there is no such archive. One GET, none if it was read before."""
+        body = self._archives.get(version)
+        if body is None:
+            body = read_archive(self.ctx, version)
+            if body is None:
+                return None
+            if self._held_bytes + len(body) <= MAX_HISTORY_BYTES:
+                self._archives[version] = body
+                self._held_bytes += len(body)
+        return decode_archive(self.ctx, version, body)
+
+
+class Roots:
+    """What must be kept: gathered version by version, each archive and segment read once."""
+
+    def __init__(self, ctx: Context, since_us: int, history: History | None = None) -> None:
+        self.ctx = ctx
+        self.since_us = since_us
+        self._history = history or History(ctx)
+        self.gone_through = 0
+        self.kept: set[int] = set()  # named by a ref, now or less than the grace ago
+        self._held: frozenset[int] = frozenset()  # named by a ref now
+        self._reach = Reachable()
+        self._seen: set[int] = set()
+        self._heads: set[str] = set()
+        self._newest: Snapshot | None = None
+        self._needed: frozenset[str] = frozenset()
+        self._published: frozenset[str] = frozenset()
+        self._promised: set[str] = set()  # segments of versions that can still be opened
+
+    def add(self, state: State) -> None:
+        """Makes the current snapshot and all that it keeps roots."""
+        current = state.snapshot
+        self._held = versions_named(current)
+        # If the table is no longer to be published, what was published is garbage.
+        published = find_reachable(self.ctx) if is_published(current.properties) else Reached()
+        self._published = published.objects
+        self.gone_through = expired_before(current, before_us=self.since_us + 1)
+        between = range(self.gone_through + 1, current.version)
+        bearers: dict[HeadObject, Snapshot] = {}
+        for snapshot in self._load(current, self._present(current, between)):
+            self._take_next(snapshot)
+            bearers |= dict.fromkeys(heads(snapshot), snapshot)
+            if self._can_be_opened(current, snapshot.version):
+                self._promise(snapshot)
+        self._take_next(current)
+        self._promise(current)
+        bearers |= dict.fromkeys(heads(current), current)
+        self._take_heads(current, bearers)
+        # A version that was committed since `current` was read, and published, has no archive yet; the
+        # next round of roots meets it, and what it brought is younger than the boundary.
+        self.kept |= self._held | {v for v in published.versions if v <= current.version}
+        for snapshot in self._load(current, sorted(self.kept - self._seen)):
+            self._take(snapshot)
+            if self._can_be_opened(current, snapshot.version):
+                self._promise(snapshot)
+        self._resolve(state)
+
+    def _can_be_opened(self, current: Snapshot, version: int) -> bool:
+        """Whether its objects must all exist. What only a dropped ref named may have been deleted: by a run
+        with a shorter grace, by an erasure, or by a run that began later and saw the grace end."""
+        return version >= current.oldest_version or version in self._held
+
+    def _take_heads(self, current: Snapshot, bearers: Mapping[HeadObject, Snapshot]) -> None:
+        """The contents of branches and tags at each of these versions."""
+        wanted = [(h, s) for h, s in bearers.items() if h.id not in self._heads]
+
+        def load(item: tuple[HeadObject, Snapshot]) -> Snapshot | None:
+            head, bearer = item
+            try:
+                return with_content(bearer, load_head(self.ctx, current, head))
+            except (CorruptTable, SnapshotGone):
+                if bearer.version >= current.oldest_version:
+                    raise
+                return None  # an erasure ended the version before its grace was over
+
+        for (head, bearer), found in zip(wanted, self.ctx.map(load, wanted), strict=True):
+            if found is not None:
+                self._heads.add(head.id)
+                self._reach.keys.add(keys.segment_key(head.id))
+                self._reach.add(found)
+                if bearer.version >= current.oldest_version:
+                    self._promise(found)
+
+    def _present(self, current: Snapshot, versions: range) -> list[int]:
+        """The versions still to be read. Expired ones may be gone already (an erasure, or a run with a
+        shorter grace): one listing shows it at a fraction of the requests of a GET for each."""
+        wanted = [v for v in versions if v not in self._seen]
+        if not wanted or wanted[0] >= current.oldest_version:
+            return wanted
+        prefix = self.ctx.key(keys.ARCHIVES)
+        listed = self.ctx.store.list(prefix, start_after=self.ctx.key(keys.SEGMENTS) + "~")
+        there = {keys.archive_version(keys.ARCHIVES + o.key[len(prefix) :]) for o in listed}
+        return [v for v in wanted if v in there or v >= current.oldest_version]
+
+    def _take_next(self, snapshot: Snapshot) -> None:
+        if self._newest is not None:
+            self.kept |= versions_named_until(self._newest, snapshot, since_us=self.since_us)
+        self._newest = snapshot
+        self._take(snapshot)
+
+    def _promise(self, snapshot: Snapshot) -> None:
+        tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+        self._promised |= {s.id for tier in tiers for s in tier.segments}
+
+    def _take(self, snapshot: Snapshot) -> None:
+        self._seen.add(snapshot.version)
+        self._reach.add(snapshot)
+
+    def _load(self, current: Snapshot, versions: Iterable[int]) -> Iterator[Snapshot]:
+        def load(version: int) -> Snapshot | None:
+            found = self._history.find(version)
+            if found is None and self._can_be_opened(current, version):
+                # Its needs cannot be known: keep everything.
+                raise self._missing(version)
+            return found
+
+        for found in self.ctx.map(load, versions):
+            if found is not None:
+                yield found
+
+    def _missing(self, version: int) -> CorruptTable | SnapshotGone:
+        """A run that takes longer than the grace may find that a version has expired since and was
+        collected: it must start over. A version that can be opened now must exist."""
+        newest = read_main(self.ctx).snapshot
+        expired = version < newest.oldest_version and version not in versions_named(newest)
+        error = SnapshotGone if expired else CorruptTable
+        what = "has expired since it was found to be needed" if expired else "is missing"
+        return error(
+            f"the archive of version {version} {what}",
+            table=self.ctx.uri,
+            key=self.ctx.key(keys.archive_key(version)),
+            version=version,
+        )
+
+    def _resolve(self, state: State) -> None:
+        known, before = state.contents, self._history.contents
+        contents = Contents(
+            {**known.files, **before.files},
+            {**known.markers, **before.markers},
+            nodes={**known.nodes, **before.nodes},
+        )
+        contents = self._load_nodes(state, contents)
+        self._reach.open(contents.nodes)
+        files, markers = self._reach.files, self._reach.markers
+        contents = self._load_ending(state, contents, {"files": files, "markers": markers})
+        need = NeedSegments(
+            files=tuple(s for i, s in files.items() if i not in contents.files),
+            markers=tuple(s for i, s in markers.items() if i not in contents.markers),
+        )
+        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        self._history.contents = contents
+        # An adopted file may be within the table's own prefix: there it is listed by its key.
+        inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
+        self._needed = self._published | {
+            name.removeprefix(inside) for name in self._reach.resolve(contents)
+        }
+
+    def _load_nodes(self, state: State, contents: Contents) -> Contents:
+        nodes = self._reach.nodes
+        contents = self._load_ending(state, contents, {"files": nodes})
+        need = NeedSegments(files=tuple(s for i, s in nodes.items() if i not in contents.nodes))
+        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        for node_id in nodes.keys() & self._promised:
+            self._promised |= {leaf.id for leaf in contents.nodes[node_id]}
+        return contents
+
+    def _load_ending(
+        self, state: State, contents: Contents, reached: Mapping[str, dict[str, Segment]]
+    ) -> Contents:
+        """Segments that only expired versions need, as far as they exist: an erasure ends such versions
+        before their grace is over, and a delayed archive may land since."""
+        known = {*contents.files, *contents.markers, *contents.nodes, *self._promised}
+        ending = [
+            (segments, NeedSegments(**{kind: (segment,)}))
+            for kind, segments in reached.items()
+            for segment in segments.values()
+            if segment.id not in known
+        ]
+        for segments, need in ending:
+            try:
+                contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+            except (CorruptTable, SnapshotGone):
+                for segment in (*need.files, *need.markers):
+                    del segments[segment.id]
+        return contents
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """Every object needed, by its key relative to the table root."""
+        return self._needed
+
+    def plan(self, listed: Iterable[Listed], before_us: int) -> GarbagePlan:
+        return plan_garbage(
+            listed,
+            self._needed,
+            before_us=before_us,
+            gone_through=self.gone_through,
+            kept_versions=frozenset(self.kept),
+        )
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
 
 DAY_US = 86_400_000_000
 

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import Marker, RowGroups, Rows, Vector
 from inlay.ops.context import Clock, Context
-from inlay.ops.data.vectors import vector_markers
+from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.deleted_rows import load_vector
 from inlay.plan.scan.scan import FileTask

@@ -19,11 +19,11 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, Vector
-from inlay.format.roaring import narrow
+from inlay.format.puffin import narrow
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.partial_surgery import (
     NO_LIMITS,
     GroupTimer,

@@ -44,7 +44,7 @@ from inlay.plan.metadata.state import Contents, State
 from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.evidence import trusted_under
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import MAIN, held_versions, past_view, ref_view
+from inlay.plan.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Missing, Refused
 from inlay.storage.write_once import Stored
 

@@ -21,7 +21,7 @@ from inlay.ops.metadata.load import (
     read_main,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import ref_view
+from inlay.plan.refs import ref_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.data.vectors import puffin_markers
+from inlay.ops.data import puffin_markers
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.publish.files import is_of_the_file

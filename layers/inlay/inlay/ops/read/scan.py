@@ -356,7 +356,7 @@ class Scan(ArrowStream):
         promised = Properties(newest.properties).text("erasure.promised") == "yes"
         if promised or found.store.scheme == "file" or not os.environ.get(FOLDER_VARIABLE):
             return found
-        from inlay.ops.disk_cache import disk_cache
+        from inlay.ops.cache import disk_cache
 
         return replace(found, disk=disk_cache())
 

@@ -34,7 +34,7 @@ from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import BATCH_ROWS, Ahead, Wanted, read_by_task, read_tasks
 from inlay.parquet.read.selection import subschema, top_columns
-from inlay.parse.names import resolve
+from inlay.parse.grammar import resolve
 from inlay.parse.syntax import Name
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match

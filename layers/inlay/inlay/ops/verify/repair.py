@@ -76,8 +76,7 @@ from inlay.plan.change import (
 from inlay.plan.commit.apply import seal
 from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.state import State
-from inlay.plan.verify.findings import Finding, Severity
-from inlay.plan.verify.soundness import check_state
+from inlay.plan.verify import Finding, Severity, check_state
 from inlay.storage.base import Got, ObjectVersion
 
 REPAIR = "repair"

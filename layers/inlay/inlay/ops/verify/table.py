@@ -14,21 +14,473 @@ table that only this library wrote has no errors, whatever crashed in between.
 
 The listing comes after the pointer: what a writer adds meanwhile is younger than that read, and is not
 reported as an orphan.
+
+Each step: what cannot be read is reported, and the check continues with the rest; where that
+leaves open what the table needs, nothing is reported as an orphan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from inlay.errors import InvalidRequest, TableNotFound
+from inlay.errors import (
+    CorruptTable,
+    InvalidRequest,
+    NewerFormat,
+    TableNotFound,
+    UnreadableFile,
+    UnsupportedFile,
+)
 from inlay.format import keys
+from inlay.format.codec import decode_head
+from inlay.format.content import Content, with_content
+from inlay.format.entry import DataFile, Keys, Marker, Vector
+from inlay.format.entry_json import Types
+from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
+from inlay.format.properties import Properties
+from inlay.format.schema import Schema
+from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.metadata.pointer import BrokenPointer, read_pointer
-from inlay.ops.verify.steps import TableCheck
-from inlay.plan.maintain.roots import Tally
-from inlay.plan.verify.findings import MAX_VERSIONS, Finding, Findings, Severity
+from inlay.ops.maintain.expire import DAY_US, list_objects
+from inlay.ops.metadata.load import count_of, decode_segment
+from inlay.ops.metadata.pointer import BrokenPointer, read_archive, read_pointer
+from inlay.ops.write.compare_statistics import denied_rows
+from inlay.parquet.check import (
+    Problem,
+    check_dictionaries,
+    check_footer,
+    check_keys,
+    check_pages,
+    check_vector,
+)
+from inlay.parquet.read.ranges import Objects
+from inlay.plan.change import SegmentKind
+from inlay.plan.maintain.roots import MAX_NAMES, Listed, Reachable, Tally, expired_before
+from inlay.plan.metadata.state import Contents, State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.refs import heads, held_versions
+from inlay.plan.verify import (
+    MAX_VERSIONS,
+    Finding,
+    Findings,
+    Severity,
+    check_file_segment,
+    check_ledger_segment,
+    check_node,
+    check_partition,
+    check_reference,
+    check_refs,
+    check_state,
+    check_succession,
+    check_time_index,
+    finding,
+)
+from inlay.storage.base import Got, Head, Missing, Refused
+
+
+@dataclass(slots=True)
+class TableCheck:
+    """One check of one table; each step fills in what the next one needs."""
+
+    ctx: Context
+    current: Snapshot
+    raw: bytes
+    date_us: int
+    found: Findings
+    reachable: Reachable = field(default_factory=Reachable)
+    ending: Reachable = field(
+        default_factory=Reachable
+    )  # of versions in their grace: nothing is promised for them
+    segments_read: int = 0
+    ending_heads: set[HeadObject] = field(default_factory=set)
+    data: dict[str, DataFile] = field(default_factory=dict)
+    marks: dict[str, Marker] = field(default_factory=dict)
+    # The content of refs that have their own; None until it was read.
+    heads: dict[HeadObject, Content | None] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
+    contents: Contents = field(default_factory=Contents)
+    listed: dict[str, Listed] = field(default_factory=dict)
+    # Files of the newest version; None when they cannot be known.
+    live: set[str] | None = None
+    # Objects known to be broken, which are not worth reading.
+    broken: set[str] = field(default_factory=set)
+    # Something is missing, so what the rest of the table needs cannot be known.
+    blind: bool = False
+
+    @property
+    def grace_us(self) -> int:
+        return Properties(self.current.properties).number("gc.grace_days") * DAY_US
+
+    # -- 2 versions ---------------------------------------------------------------------------
+
+    def versions(self, most: int) -> None:
+        current = self.current
+        self.found.extend(check_refs(current))
+        held = {v for v in held_versions(current) if 1 <= v < current.version}
+        retained = range(current.oldest_version, current.version)
+        wanted = sorted(held | set(retained[-most:]))
+        if len(retained) > most:
+            self.blind = True
+            skipped = len(retained) - most
+            self.found.add("versions_not_checked", None, f"older versions: {skipped}")
+        older: Snapshot | None = None
+        for done, read in enumerate(self.ctx.map(self._archive, wanted)):
+            self.ctx.progress("versions", done + 1, len(wanted))
+            if isinstance(read, Snapshot):
+                self._take(read, older)
+                older = read
+            else:
+                self.blind = True
+                self.found.extend([read])
+        self._take(current, older)
+        self._read_heads()
+        self.found.extend(check_time_index(current, self.times))
+        self._expired(most)
+
+    def _read_heads(self) -> None:
+        """The contents of branches and tags, as of every version that was read."""
+        wanted = sorted(self.heads.keys(), key=lambda head: head.id)
+        for head, read in zip(wanted, self.ctx.map(self._head, wanted), strict=True):
+            if isinstance(read, Content):
+                self.heads[head] = read
+                self.reachable.keys.add(segment_key(head.id))
+                self._share(with_content(self.current, read))
+            else:
+                self.blind = True
+                self.found.extend([read])
+
+    def _head(self, head: HeadObject) -> Content | Finding:
+        key = segment_key(head.id)
+        answer = self.ctx.store.get(self.ctx.key(key))
+        if isinstance(answer, Missing | Refused):
+            return finding("segment_missing", key, "the content of a tag or branch cannot be read")
+        try:
+            return decode_head(answer.body, key=key, types=Types(self.current.schemas))
+        except (CorruptTable, NewerFormat) as error:
+            return finding("segment_corrupt", key, error.message)
+
+    def _archive(self, version: int) -> Snapshot | Finding:
+        key = keys.archive_key(version)
+        answer = self.ctx.store.get(self.ctx.key(key))
+        if isinstance(answer, Missing | Refused):
+            return finding("archive_missing", key, f"version {version} cannot be read")
+        read = read_archive(self.ctx, answer.body, version, self.current.table_id)
+        return finding("archive_corrupt", key, read) if isinstance(read, str) else read
+
+    def _take(self, snapshot: Snapshot, older: Snapshot | None) -> None:
+        if older is not None:
+            self.found.extend(check_succession(older, snapshot))
+        self.times[snapshot.version] = snapshot.commit.time_us
+        if snapshot.version >= self.current.oldest_version:
+            self.heads |= dict.fromkeys(heads(snapshot))
+        tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+        for segment in (s for tier in tiers for s in tier.segments):
+            self.found.extend(check_reference(segment, snapshot.version))
+        self._share(snapshot)
+
+    def _share(self, snapshot: Snapshot) -> None:
+        self.reachable.add(snapshot)
+        self.data |= {f.key: f for f in snapshot.files.inline}
+        self.marks |= {m.id: m for m in snapshot.markers.inline}
+
+    def _expired(self, most: int) -> None:
+        """Versions that expired less than the grace ago: their objects are not orphans yet. Any of them may
+        be gone, archives too: a collection with a shorter grace or an erasure ended them."""
+        first = expired_before(self.current, before_us=self.date_us - self.grace_us + 1) + 1
+        young = [v for v in range(first, self.current.oldest_version) if v not in self.times]
+        for read in self.ctx.map(self._archive, young[-most:]):
+            if isinstance(read, Snapshot):
+                self.ending.add(read)
+                self.ending_heads |= heads(read)
+        for head in self.ending_heads - self.heads.keys():
+            content = self._head(head)
+            if isinstance(content, Content):
+                self.ending.keys.add(segment_key(head.id))
+                self.ending.add(with_content(self.current, content))
+
+    # -- 3 segments ---------------------------------------------------------------------------
+
+    @property
+    def segment_count(self) -> int:
+        reachable = self.reachable
+        return (
+            len(reachable.nodes)
+            + len(reachable.files)
+            + len(reachable.markers)
+            + len(reachable.ledger)
+        )
+
+    def segments(self) -> None:
+        nodes = self._read("nodes", self.reachable.nodes)
+        self.reachable.nodes = {i: s for i, s in self.reachable.nodes.items() if i in nodes}
+        for node_id, leaves in nodes.items():
+            self.found.extend(check_node(self.reachable.nodes[node_id], leaves))
+        self.reachable.open(nodes)
+        self.contents = Contents(
+            files=self._read("files", self.reachable.files),
+            markers=self._read("markers", self.reachable.markers),
+            ledger=self._read("ledger", self.reachable.ledger),
+            nodes=nodes,
+        )
+        evidence = Evidence.of_snapshot(self.current)
+        for id_, files in self.contents.files.items():
+            segment = self.reachable.files[id_]
+            self.found.extend(check_file_segment(segment, files, evidence))
+            self.data |= {files[n].key: files[n] for n in self.reachable.live(segment)}
+        for id_, marks in self.contents.markers.items():
+            live = self.reachable.live(self.reachable.markers[id_])
+            self.marks |= {marks[n].id: marks[n] for n in live}
+        for id_, records in self.contents.ledger.items():
+            self.found.extend(check_ledger_segment(self.reachable.ledger[id_], records))
+
+    def _read(
+        self, kind: SegmentKind, segments: Mapping[str, Segment]
+    ) -> dict[str, tuple[Any, ...]]:
+        """Those that can be read; the others are reported."""
+        items = list(segments.values())
+        found: dict[str, tuple[Any, ...]] = {}
+        for segment, read in zip(
+            items, self.ctx.map(partial(self._segment, kind), items), strict=True
+        ):
+            self.segments_read += 1
+            self.ctx.progress("segments", self.segments_read, None)
+            if isinstance(read, tuple):
+                found[segment.id] = read
+            else:
+                self.blind = True
+                self.found.extend([read])
+        return found
+
+    def _segment(self, kind: SegmentKind, segment: Segment) -> tuple[Any, ...] | Finding:
+        key = segment_key(segment.id)
+        answer = self.ctx.store.get(self.ctx.key(key))
+        if isinstance(answer, Missing | Refused):
+            return finding("segment_missing", key, f"{segment.count} entries cannot be read")
+        try:
+            types = Types(self.current.schemas)
+            entries = decode_segment(kind, answer.body, key=key, types=types)
+        except (CorruptTable, NewerFormat) as error:
+            return finding("segment_corrupt", key, error.message)
+        facts = (count_of(kind, entries), len(answer.body))
+        if facts != (segment.count, segment.size):
+            detail = f"holds {facts[0]} entries in {facts[1]} bytes, its reference says {segment.count} in"
+            return finding("segment_corrupt", key, f"{detail} {segment.size}")
+        return tuple(entries)
+
+    # -- 4 entries ----------------------------------------------------------------------------
+
+    def entries(self) -> None:
+        """Of main, and of each ref with content of its own."""
+        contents = [
+            self.heads.get(head) for head in sorted(heads(self.current), key=lambda h: h.id)
+        ]
+        views = [self.current, *(with_content(self.current, c) for c in contents if c is not None)]
+        live: set[str] = set()
+        for snapshot in views:
+            state = State(snapshot, self.contents)
+            if state.missing_files() or state.missing_markers():
+                return
+            self.found.extend(check_state(state))
+            live |= {f.key for f in state.files()}
+        self.live = live
+
+    # -- 5 listing ----------------------------------------------------------------------------
+
+    def objects(self) -> None:
+        """Whether what is needed exists, with the size in its entry. Adopted files are anywhere: they are
+        requested one by one, and by ETag."""
+        for item in list_objects(self.ctx):
+            self.listed[item.key] = item
+        for entry in self.data.values():
+            if "://" not in entry.key:
+                self._present("file", entry.key, entry.size)
+        for marker in self.marks.values():
+            if marker.object_key is not None:
+                size = marker.body.size if isinstance(marker.body, Keys) else None
+                self._present("marker", marker.object_key, size)
+        adopted = [f for f in self.data.values() if "://" in f.key]
+        for entry, problems in zip(adopted, self.ctx.map(self._adopted, adopted), strict=True):
+            self._report(entry.key, problems)
+        self._archives_ahead()
+
+    def _present(self, what: str, key: str, size: int | None) -> None:
+        item = self.listed.get(key)
+        if item is None:
+            older = what == "file" and self.live is not None and key not in self.live
+            detail = "the object does not exist" + (
+                "; only older versions need it" if older else ""
+            )
+            self._report(key, [(f"{what}_missing", detail)])
+        elif size is not None and item.size != size:
+            detail = f"has {item.size} bytes, its entry says {size}"
+            self._report(key, [(f"{what}_changed", detail)])
+
+    def _adopted(self, entry: DataFile) -> list[Problem]:
+        source = Objects(self.ctx.store, self.ctx.root).source(entry.key)
+        with source.asking():
+            answer = source.store.head(source.key)
+        if not isinstance(answer, Head):
+            return [("file_missing", "the adopted object does not exist")]
+        if answer.info.size != entry.size or entry.etag not in (None, answer.info.etag):
+            return [("file_changed", "the adopted object was overwritten")]
+        return []
+
+    def _archives_ahead(self) -> None:
+        """An archive of the current version is left by a writer that crashed before its swap. Commits use
+        it as their own, so it must have the pointer's exact bytes. One beyond it means that the pointer
+        went back, unless commits have landed since it was read."""
+        versions = {v: key for key in self.listed if (v := archive_version(key)) is not None}
+        own = versions.get(self.current.version)
+        if own is not None:
+            answer = self.ctx.store.get(self.ctx.key(own))
+            if isinstance(answer, Got) and answer.body != self.raw:
+                self.found.add("archive_differs", own, "is not the pointer's version")
+        if max(versions, default=0) <= self.current.version:
+            return
+        now = read_pointer(self.ctx)
+        newest = self.current.version if isinstance(now, BrokenPointer) else now.snapshot.version
+        for version in sorted(v for v in versions if v > newest):
+            detail = f"the pointer is at version {newest}, an archive is beyond it"
+            self.found.add("pointer_behind", versions[version], detail)
+
+    # -- 6 files, 7 markers -------------------------------------------------------------------
+
+    def files(self, *, pages: bool) -> None:
+        # Never from the context's cache: what counts is what the store has now.
+        objects = Objects(self.ctx.store, self.ctx.root)
+        schemas = {s.id: s for s in self.current.schemas}
+        entries = [f for f in self.data.values() if f.key not in self.broken]
+
+        def footer(entry: DataFile) -> list[Problem]:
+            if entry.schema_id not in schemas:
+                return [("file_contradicts", f"its entry names schema {entry.schema_id}")]
+            return check_footer(objects, entry, schemas[entry.schema_id])
+
+        for done, problems in enumerate(self.ctx.map(footer, entries)):
+            self.ctx.progress("footers", done + 1, len(entries))
+            self._report(entries[done].key, problems)
+        if not pages:
+            return
+        sound = [f for f in entries if f.key not in self.broken]
+        specs = {s.id: s for s in self.current.specs}
+        for done, entry in enumerate(sound):
+            schema = schemas[entry.schema_id]
+            if check_partition(entry, self.current.specs, self.current.schemas) is not None:
+                continue  # reported already
+            spec = specs[entry.spec_id]
+            self._report(
+                entry.key, check_pages(objects, entry, schema, self.ctx.executor, spec=spec)
+            )
+            if entry.is_foreign and entry.key not in self.broken:
+                for kind, message in check_dictionaries(objects, entry, schema, self.ctx.executor):
+                    self.found.add(kind, entry.key, message)
+                self._report(entry.key, self._denied(objects, entry, schema))
+            self.ctx.progress("pages", done + 1, len(sound))
+
+    def _denied(self, objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:
+        """Row groups whose statistics leave out rows: of a file from before these were compared."""
+        columns = tuple(schema.types)
+        try:
+            names = denied_rows(objects, entry, schema, schema, columns, self.ctx.executor)
+        except (UnreadableFile, UnsupportedFile):
+            return []  # reported already, or nothing is known of it
+        if names is None:
+            return []
+        return [("statistics_wrong", "a row group's statistics leave out rows that it has")]
+
+    def marker_objects(self) -> None:
+        objects = Objects(self.ctx.store, self.ctx.root)
+        wanted = [
+            m for m in self.marks.values() if m.object_key and m.object_key not in self.broken
+        ]
+
+        def check(marker: Marker) -> list[Problem]:
+            match marker.body:
+                case Keys() as body:
+                    return check_keys(objects, body, self.current.schema)
+                case Vector() as body:
+                    entry = self.data.get(marker.file or "")
+                    return check_vector(objects, body, None if entry is None else entry.rows)
+                case _:
+                    return []
+
+        for done, problems in enumerate(self.ctx.map(check, wanted)):
+            self.ctx.progress("markers", done + 1, len(wanted))
+            self._report(wanted[done].object_key or "", problems)
+
+    def _report(self, key: str, problems: list[Problem]) -> None:
+        if problems:
+            self.broken.add(key)
+        for kind, message in problems:
+            self.found.add(kind, key, message)
+
+    # -- 8 the rest ---------------------------------------------------------------------------
+
+    def rest(self) -> tuple[dict[str, Tally], tuple[str, ...], int]:
+        unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]
+        if unknown:
+            detail = f"not of this format: {unknown[0]}" + (
+                f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            )
+            self.found.add("unknown_objects", None, detail)
+        before_us = self.date_us - self.grace_us
+        uploads = [
+            u for u in self.ctx.store.list_uploads(self.ctx.key("")) if u.started_us < before_us
+        ]
+        if uploads:
+            detail = f"older than the grace: {len(uploads)}, the first of {uploads[0].key}"
+            self.found.add("stale_uploads", None, detail)
+        orphans: dict[str, Tally] = {}
+        if self.blind:
+            detail = "orphans cannot be determined while metadata cannot be read"
+            self.found.add("orphans_unknown", None, detail)
+        else:
+            orphans = self._orphans()
+        for kind, tally in orphans.items():
+            detail = f"of kind {kind}, needed by no version: {tally.objects}, {tally.bytes:,} bytes"
+            self.found.add("orphans", None, detail)
+        return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
+
+    def _needed_by_ending(self) -> frozenset[str]:
+        nodes = self._left(self.ending.nodes, "nodes", self.contents.nodes)
+        self.ending.open(nodes)
+        return self.ending.resolve(
+            Contents(
+                files=self._left(self.ending.files, "files", self.contents.files),
+                markers=self._left(self.ending.markers, "markers", self.contents.markers),
+            )
+        )
+
+    def _left(
+        self, segments: dict[str, Segment], kind: SegmentKind, known: Mapping[str, Sequence[Any]]
+    ) -> dict[str, tuple[Any, ...]]:
+        """What can be read of these segments; the others are let go of."""
+        found = {i: tuple(entries) for i, entries in known.items()}
+        for segment in [s for i, s in segments.items() if i not in known]:
+            read = self._segment(kind, segment)
+            if isinstance(read, tuple):
+                found[segment.id] = read
+            else:
+                del segments[segment.id]
+        return found
+
+    def _orphans(self) -> dict[str, Tally]:
+        inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
+        needed = {name.removeprefix(inside) for name in self.reachable.resolve(self.contents)}
+        needed |= {name.removeprefix(inside) for name in self._needed_by_ending()}
+        found: dict[str, Tally] = {}
+        for item in self.listed.values():
+            kind = classify(item.key)
+            ours = kind in (ObjectKind.SEGMENT, ObjectKind.DATA, ObjectKind.TOMBSTONE)
+            being_written = item.modified_us >= self.date_us
+            if ours and not being_written and item.key not in needed:
+                before = found.get(kind.value, Tally())
+                found[kind.value] = Tally(before.objects + 1, before.bytes + item.size)
+        return found
+
 
 DEPTHS = ("metadata", "footers", "pages")
 # Repetitions on a table that others change while something seems to be missing.

@@ -14,9 +14,9 @@ from inlay.ops.commit.base import already_applied, check_same_schema, recent_bas
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together, with_archive_begun
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import reader_of, write_data
+from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.alter import adds_columns, admit_columns
+from inlay.ops.schema import adds_columns, admit_columns
 from inlay.parquet.write.upload import PUT_BYTES
 from inlay.plan.change import AddFiles, Change, Request
 

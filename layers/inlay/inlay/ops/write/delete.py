@@ -33,7 +33,7 @@ from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
-from inlay.ops.data.vectors import vector_markers
+from inlay.ops.data import vector_markers
 from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.parquet.arrow.calculate import CalculatedFilter

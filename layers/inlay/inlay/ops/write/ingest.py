@@ -55,11 +55,10 @@ from inlay.ops.commit.base import known_requests
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.data.copy import copy_object
-from inlay.ops.data.data_files import write_batches
+from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
+from inlay.ops.schema import adds_columns, admit_columns, brings_columns
 from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.ops.write.folders import check_folders
 from inlay.ops.write.source import IngestSource

@@ -21,8 +21,7 @@ from inlay.format.schema import Schema
 from inlay.ops.commit.base import already_applied, current_base
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import write_batches
-from inlay.ops.data.vectors import vector_markers
+from inlay.ops.data import vector_markers, write_batches
 from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import filter_of, marker_of

@@ -29,7 +29,7 @@ from inlay.format.values import order_key
 from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import reader_of, write_batches
+from inlay.ops.data import reader_of, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import check_names, conform

@@ -17,7 +17,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.format import murmur3
+from inlay.format import partition
 from inlay.format.partition import Partition, Transform, Written, parse_transform, partition_of
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import PartitionSpec
@@ -180,7 +180,7 @@ def _hashes(source: Primitive, values: pa.Array) -> pa.Array:
     if not pa.types.is_unsigned_integer(numbers.type):
         numbers = numbers.cast(pa.int64()).view(pa.uint64())
     wide = numbers.cast(pa.uint64())
-    low = pc.bit_wise_and(wide, to_scalar(murmur3.MASK, pa.uint64())).cast(pa.uint32())
+    low = pc.bit_wise_and(wide, to_scalar(partition.MASK, pa.uint64())).cast(pa.uint32())
     high = pc.shift_right(wide, to_scalar(32, pa.uint64())).cast(pa.uint32())
     return _murmur3([low, high], 8)
 
@@ -221,13 +221,13 @@ def _murmur3(blocks: list[pa.Array], length: int, rows: int = 0) -> pa.Array:
     """As `format.murmur3`, for many values of one length: arithmetic of 32 bits wraps around in Arrow."""
     state = pa.repeat(to_scalar(0, pa.uint32()), len(blocks[0]) if blocks else rows)
     for at, block in enumerate(blocks):
-        scrambled = _times(_rotated(_times(block, murmur3.FIRST), 15), murmur3.SECOND)
+        scrambled = _times(_rotated(_times(block, partition.FIRST), 15), partition.SECOND)
         state = pc.bit_wise_xor(state, scrambled)
         if 4 * at + 4 <= length:
-            state = pc.add(_times(_rotated(state, 13), 5), _word(murmur3.STEP))
-    state = pc.bit_wise_xor(state, _word(length & murmur3.MASK))
-    state = _times(_folded(state, 16), murmur3.LAST)
-    state = _times(_folded(state, 13), murmur3.VERY_LAST)
+            state = pc.add(_times(_rotated(state, 13), 5), _word(partition.STEP))
+    state = pc.bit_wise_xor(state, _word(length & partition.MASK))
+    state = _times(_folded(state, 16), partition.LAST)
+    state = _times(_folded(state, 13), partition.VERY_LAST)
     return _folded(state, 16)
 
 

@@ -105,7 +105,7 @@ from inlay.plan.metadata.tree import Wanted
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import validate_spec
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import is_retained, validate_refs
+from inlay.plan.refs import is_retained, validate_refs
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.schema_conflicts import (
     fields_of_marker,

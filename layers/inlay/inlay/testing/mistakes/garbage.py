@@ -12,7 +12,7 @@ from inlay.ops import collect_garbage as gc_module
 from inlay.ops.commit import driver as commit_module
 from inlay.ops.commit import group as group_module
 from inlay.ops.erase import finish as sweep_module
-from inlay.ops.maintain import roots as roots_module
+from inlay.ops.maintain import expire as roots_module
 from inlay.ops.metadata import load as load_module
 from inlay.ops.write import ingest as ingest_module
 from inlay.plan.change import Change, Proposal

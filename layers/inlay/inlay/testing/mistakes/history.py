@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from inlay.format.content import with_content
+from inlay.ops import refs as merge_module
+from inlay.ops import refs as refs_module
 from inlay.ops.erase import finish as sweep_module
 from inlay.ops.erase import request as erase_module
-from inlay.ops.maintain import roots as roots_module
-from inlay.ops.refs import merge as merge_module
-from inlay.ops.refs import refs as refs_module
+from inlay.ops.maintain import expire as roots_module
 from inlay.plan.change import Change, OnlyRefs, Retained, SameMain
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from inlay.format import keys
-from inlay.ops.maintain import roots as roots_module
+from inlay.ops.maintain import expire as roots_module
 from inlay.ops.metadata.publication import Reached
 from inlay.ops.publish import publish as publish_module
 from inlay.testing import scenes

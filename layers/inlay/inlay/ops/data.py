@@ -1,28 +1,68 @@
-"""Data files: rows written in the layout that the table's properties define.
+"""What a commit refers to: data files, row markers, and server-side copies of landed files.
 
-Promise: every operation writes data files through this module, so appended, updated and compacted files
-differ only in their rows.
+Copy: copies an object on the server, without downloading it. Promise: the copy has exactly the bytes
+that were checked (pinned by ETag) or is not made; and nothing but the bytes: user metadata and tags of
+the original may name rows, and no rewrite would search them.
+
+Data files: rows written in the layout that the table's properties define. Promise: every operation
+writes data files through this module, so appended, updated and compacted files differ only in their
+rows.
+
+Vectors: row markers, stored where they are cheapest. Promise: the markers name exactly the given
+positions, in the marker itself when they are few, else in one new Puffin object for all files. Its
+footer names each data file by its full URI, because Iceberg's readers compare it: pyiceberg silently
+skips a vector with a relative name. (Inlay's own readers use the offset in the marker, so a table may
+be moved.)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest
 from inlay.format import keys
-from inlay.format.entry import DataFile
-from inlay.format.properties import Properties
+from inlay.format.entry import DataFile, Marker, Rows, Vector
+from inlay.format.properties import Properties, is_published
+from inlay.format.puffin import encode_puffin
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.conform import check_names, conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.pruning.partitions import current_spec
+from inlay.storage.base import MAX_COPY_BYTES, ByteRange, Location
+from inlay.storage.multipart import Multipart
+from inlay.storage.write_once import Stored, copy_once
+
+# Parts of a copy over 5 GiB: 1 GiB each, so that the largest object S3 holds takes 5,120 parts.
+PART_BYTES = 1024 * 1024 * 1024
+
+
+def copy_object(ctx: Context, source: Location, key: str, *, size: int, etag: str) -> Stored:
+    """Server-side copy to a key that nobody else writes (its name is random).
+
+    Raises `ObjectGone` when the source is gone, `SourceChanged` when it is no longer what `etag` says.
+    """
+    if size <= MAX_COPY_BYTES or not ctx.store.copies_ranges:
+        return copy_once(ctx.store, source, key, size=size, etag=etag, before_retry=ctx.back_off)
+    upload = Multipart(
+        ctx.store, key, ctx.executor, in_flight=ctx.parallel, before_retry=ctx.back_off
+    )
+    try:
+        for start in range(0, size, PART_BYTES):
+            upload.copy(source, ByteRange(start, min(start + PART_BYTES, size)), etag)
+        return upload.finish(size)
+    except BaseException:
+        upload.abort()
+        raise
+
 
 # Less than this is done before a bar could be read.
 REPORT_ROWS = 250_000
@@ -188,3 +228,67 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
             "Give a pyarrow Table or RecordBatchReader, or anything with __arrow_c_stream__",
         ),
     )
+
+
+# Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
+INLINE_POSITIONS = 64
+# docs/FORMAT.md, section 8.
+MAX_OBJECT_BYTES = 32 * 1024 * 1024
+# The name of a data file is at most 1,024 bytes long; twice that where its letters are escaped.
+FOOTER_BYTES = 2_400
+
+
+def vector_markers(
+    ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
+) -> Iterator[Marker]:
+    """Row markers: in the marker itself when few, else one Puffin object for all files. Other engines read
+    only Puffin objects, so a published table has all of them there."""
+    few = 0 if is_published(loaded.snapshot.properties) else INLINE_POSITIONS
+    large = {k: p for k, p in positions.items() if len(p) > few}
+    for file, rows in positions.items():
+        if file not in large:
+            yield Marker(id=ctx.new_id(), body=Rows(tuple(rows)), file=file)
+    yield from puffin_markers(ctx, loaded, large)
+
+
+def puffin_markers(
+    ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
+) -> Iterator[Marker]:
+    """Vectors in new Puffin objects of at most 32 MB. For a published table, one object each: DuckDB 1.5
+    mixes up the vectors of files that share an object (duckdb-iceberg, pull request 1182)."""
+    if is_published(loaded.snapshot.properties):
+        alone = [{file: rows} for file, rows in positions.items()]
+        for written in ctx.map(lambda one: _write(ctx, loaded, one), alone):
+            yield from written
+        return
+    together: dict[str, BitMap64] = {}
+    size = 0
+    for file, rows in positions.items():
+        size += _bytes_at_most(rows)
+        if together and size > MAX_OBJECT_BYTES:
+            yield from _write(ctx, loaded, together)
+            together, size = {}, _bytes_at_most(rows)
+        together[file] = rows
+    if together:
+        yield from _write(ctx, loaded, together)
+
+
+def _bytes_at_most(rows: BitMap64) -> int:
+    """Of a vector and its part of the footer. Roaring stores each 65,536 positions as an array of two
+    bytes each, or as 8 KiB (`format.roaring`), after a few bytes of header."""
+    containers = 1 + (rows.max() >> 16 if rows else 0)
+    return FOOTER_BYTES + min(2 * len(rows), 8_192 * containers) + 16 * min(len(rows), containers)
+
+
+def _write(ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]) -> list[Marker]:
+    key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
+    data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in positions.items()])
+    ctx.write_once(key, data)
+    return [
+        Marker(
+            id=ctx.new_id(),
+            body=Vector(key, blob.offset, blob.length, len(positions[file])),
+            file=file,
+        )
+        for file, blob in zip(positions, blobs, strict=True)
+    ]

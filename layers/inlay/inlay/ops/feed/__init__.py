@@ -1,1 +1,0 @@
-"""The rows that were added and removed between two versions."""

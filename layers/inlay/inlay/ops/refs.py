@@ -1,0 +1,407 @@
+"""Tags and branches: create, hold, drop, list; restore one, merge one.
+
+Promise: each is one commit, of metadata only; a ref never refers to a version or content that may be gone,
+and one that another process changed meanwhile is read again before it is changed.
+
+Restore: an earlier content becomes the current one, in a new commit.
+
+Promise: the rows and columns are exactly those of a version, tag or branch that is still kept; nothing else
+goes back: versions, ids, the ledger, erasures, the GC boundary and other refs stay as they are. Applied
+requests stay applied. Rows of an open erasure do not come back.
+
+Merge: applies what a branch changed to main.
+
+Promise: one commit, after which the branch is level with main: both have the same rows, and the branch can
+be written to and merged again. If nothing of main changed since the branch began, main takes the branch's
+content (a fast-forward, metadata only). Otherwise the branch's deletes are first converted to row positions
+of the files they saw (`plan.refs.merge`), and everything is planned again on every rebase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
+from inlay.format.content import content_of
+from inlay.format.entry import DataFile, Marker
+from inlay.format.snapshot import MAX_REFS, Ref, Snapshot
+from inlay.ops.commit.driver import Committed, Skipped, commit_planned
+from inlay.ops.context import Context
+from inlay.ops.data import vector_markers
+from inlay.ops.metadata.load import (
+    LoadedTable,
+    find_ref,
+    load_content,
+    load_entries,
+    load_pointer,
+    load_version,
+    on_branch,
+)
+from inlay.parquet.read.reader import read_positions
+from inlay.plan.change import (
+    THIS_VERSION,
+    AddFiles,
+    AddMarkers,
+    Change,
+    Conflict,
+    RemoveFiles,
+    ReplaceContent,
+    Request,
+    Retained,
+    SameMain,
+    SetRefs,
+    TakeLayout,
+)
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.added_columns import lacks_columns_of
+from inlay.plan.refs import (
+    MAIN,
+    MERGE,
+    MergePlan,
+    check_name,
+    contested_conflict,
+    is_retained,
+    layout_conflict,
+    merged_layout,
+    plan_merge,
+    ref_view,
+)
+from inlay.plan.scan.scan import FileTask
+
+
+def tag(ctx: Context, name: str, source: Ref, *, hold: bool = False) -> Committed | Skipped:
+    """Gives the content of `source` a fixed name. Raises `RefExists`, `VersionNotFound`."""
+    made = Ref(kind="tag", version=source.version, head=source.head, hold=hold, since=THIS_VERSION)
+    return _create(ctx, name, source, made)
+
+
+def branch(ctx: Context, name: str, source: Ref) -> Committed | Skipped:
+    """Creates a branch on the content of `source`. If that is not a version of main, the branch cannot be
+    merged into main later: there would be no common version."""
+    base = source.version if source.head is None else 0
+    made = Ref(
+        kind="branch", version=source.version, head=source.head, base=base, since=THIS_VERSION
+    )
+    return _create(ctx, name, source, made)
+
+
+def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skipped:
+    check_name(name)
+
+    def change(table: Snapshot) -> Change | None:
+        there = table.refs.get(name)
+        if there is not None:
+            if replace(there, since=made.since) == made:
+                return None  # a repeated request
+            raise RefExists(f"there already is a {there.kind} {name!r}", table=ctx.uri)
+        if len(table.refs) >= MAX_REFS:
+            raise InvalidRequest(
+                f"a table has at most {MAX_REFS} tags and branches",
+                next_step="Drop one that is no longer needed",
+                table=ctx.uri,
+            )
+        check_retained(ctx, table, source)
+        update = SetRefs({name: made}, {name: None})
+        return Change(operation=made.kind, updates=(update,), requires=(Retained(source),))
+
+    return edit_refs(ctx, change)
+
+
+def drop(ctx: Context, name: str) -> Committed | Skipped:
+    """Drops a tag or branch. What only it kept can no longer be opened, and is garbage after the grace.
+    Raises `RefNotFound`, `RefHeld`."""
+
+    def change(table: Snapshot) -> Change:
+        there = find_ref(ctx, table, name)
+        if there.hold:
+            raise RefHeld(f"{name!r} is under a legal hold", table=ctx.uri, version=there.version)
+        return Change(operation="drop_ref", updates=(SetRefs({name: None}, {name: there}),))
+
+    return edit_refs(ctx, change)
+
+
+def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
+    """Puts a tag under a legal hold, or lifts it."""
+
+    def change(table: Snapshot) -> Change | None:
+        there = find_ref(ctx, table, name)
+        if there.kind != "tag":
+            raise InvalidRequest(
+                f"{name!r} is a branch: only tags can be held",
+                next_step="Create a held tag of its current content",
+                table=ctx.uri,
+            )
+        if there.hold == hold:
+            return None
+        update = SetRefs({name: replace(there, hold=hold)}, {name: there})
+        return Change(operation="set_hold", updates=(update,))
+
+    return edit_refs(ctx, change)
+
+
+def edit_refs(ctx: Context, change_of: Callable[[Snapshot], Change | None]) -> Committed | Skipped:
+    """Commits what `change_of` returns for the current table; None is nothing to do."""
+    main = replace(ctx, branch=None)
+    return commit_planned(main, load_pointer(main), lambda loaded: change_of(loaded.pointer))
+
+
+def check_retained(ctx: Context, table: Snapshot, source: Ref) -> None:
+    if not is_retained(table, source):
+        raise VersionNotFound(
+            f"version {source.version} of {ctx.uri} is no longer kept: the oldest is "
+            f"{table.oldest_version}",
+            table=ctx.uri,
+            version=source.version,
+        )
+
+
+def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
+    """What a version number or a name refers to. Raises `InvalidRequest` for a version without a column
+    that an open erasure needs: making it current again would hide all its rows."""
+    if isinstance(at, str) and at != MAIN:
+        return find_ref(ctx, table, at)
+    version = table.version if isinstance(at, str) else at
+    if not 1 <= version <= table.version:
+        raise VersionNotFound(
+            f"{ctx.uri} has no version {version}: it is at version {table.version}",
+            table=ctx.uri,
+            version=version,
+        )
+    ref = Ref(kind="tag", version=version)
+    asked = [e.predicate for e in table.erasures if e.predicate is not None]
+    schema_id = load_content(ctx, table, ref).schema_id if asked else 0
+    if any(lacks_columns_of(predicate, schema_id, table.schemas) for predicate in asked):
+        raise InvalidRequest(
+            f"version {version} of {ctx.uri} lacks a column that an open erasure needs",
+            next_step="Wait for the erasure to end (`inlay erase-status`)",
+            table=ctx.uri,
+            version=version,
+        )
+    return ref
+
+
+def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, LoadedTable]]:
+    """Main (None), and what each ref shows, by name; with all entries."""
+    yield None, replace(main, state=load_entries(ctx, main.state))
+    for name in sorted(main.snapshot.refs):
+        at = replace(ctx, branch=name)
+        loaded = on_branch(at, main, carried=main.state.contents)
+        yield name, replace(loaded, state=load_entries(at, loaded.state))
+
+
+def refs_table(table: Snapshot) -> pa.Table:
+    """Main, then tags and branches by name. `base` is the version of main that a branch can be merged on,
+    `written` is whether it has content of its own, `since` when it was created or last merged."""
+    main = Ref(kind="branch", version=table.version)
+    refs = [(MAIN, main), *sorted(table.refs.items())]
+    return pa.table(
+        {
+            "name": pa.array([name for name, _ in refs], pa.string()),
+            "kind": pa.array([r.kind for _, r in refs], pa.string()),
+            "version": pa.array([r.version for _, r in refs], pa.int64()),
+            "hold": pa.array([r.hold for _, r in refs], pa.bool_()),
+            "base": pa.array([r.base or None for _, r in refs], pa.int64()),
+            "since": pa.array([r.since or None for _, r in refs], pa.int64()),
+            "written": pa.array([r.head is not None for _, r in refs], pa.bool_()),
+        }
+    )
+
+
+RESTORE = "restore"
+EVEN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, since=THIS_VERSION)
+
+
+def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed | Skipped:
+    """Gives main, or the context's branch, the content of `source`. `name` is the branch that `source` is,
+    if it is one; it is level with main afterwards."""
+    if ctx.branch is not None:
+        return _restore_branch(ctx, ctx.branch, source)
+
+    def change(table: Snapshot) -> Change:
+        check_retained(ctx, table, source)
+        refs: dict[str, Ref] = {}
+        if source.head is not None:
+            # Main gets files that a branch may have added: what the two have in common is no longer known.
+            refs = {n: replace(r, base=0) for n, r in table.refs.items() if r.base}
+        if name is not None and table.refs.get(name) == source and source.kind == "branch":
+            refs[name] = EVEN
+        content = load_content(replace(ctx, branch=None), table, source)
+        were = {n: table.refs[n] for n in refs}
+        return Change(
+            operation=RESTORE,
+            updates=(ReplaceContent(content), SetRefs(refs, were)),
+            requires=(Retained(source),),
+        )
+
+    return edit_refs(ctx, change)
+
+
+def _restore_branch(ctx: Context, branch: str, source: Ref) -> Committed | Skipped:
+    """A branch is a name: it is made to refer to the content, as if it had been created on it."""
+
+    def change(table: Snapshot) -> Change:
+        there = find_ref(ctx, table, branch)
+        check_retained(ctx, table, source)
+        base = source.version if source.head is None else 0
+        new = replace(
+            there, version=source.version, head=source.head, base=base, since=THIS_VERSION
+        )
+        update = SetRefs({branch: new}, {branch: there})
+        return Change(operation=RESTORE, updates=(update,), requires=(Retained(source),))
+
+    return edit_refs(ctx, change)
+
+
+FAST_FORWARD = "fast_forward"
+
+
+def fast_forward(ctx: Context, name: str) -> Committed | Skipped:
+    """Makes main what the branch is. Raises `MergeConflict` when main has changed since it began."""
+    return _into_main(ctx, name, forward_only=True)
+
+
+def merge(ctx: Context, name: str, request: Request | None = None) -> Committed | Skipped:
+    """Applies the branch's changes to main, once for each `request`. Raises `MergeConflict` when both
+    changed one file in ways that cannot be combined."""
+    return _into_main(ctx, name, forward_only=False, request=request)
+
+
+def _into_main(
+    ctx: Context, name: str, *, forward_only: bool, request: Request | None = None
+) -> Committed | Skipped:
+    main = replace(ctx, branch=None)
+    positions = _Positions(main)
+
+    def plan(loaded: LoadedTable) -> Change | None:
+        table = loaded.snapshot
+        ref = _mergeable(ctx, table, name)
+        if ref.head is None and ref.version == ref.base:
+            if forward_only or ref.version == table.version:
+                return None  # the branch has not been written to
+        elif table.changed <= ref.base:
+            return replace(_forward(main, table, name, ref), request=request)
+        if forward_only:
+            raise MergeConflict(
+                f"main has changed at version {table.changed}, after {name!r} began at {ref.base}",
+                next_step="Merge it: `inlay merge`, or `t.merge(name)`",
+                table=ctx.uri,
+            )
+        return replace(_merge(main, loaded, name, ref, positions), request=request)
+
+    return commit_planned(main, load_pointer(main), plan)
+
+
+def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
+    ref = find_ref(ctx, table, name)
+    if ref.kind != "branch":
+        raise InvalidRequest(f"{name!r} is a tag: only branches are merged", table=ctx.uri)
+    if not ref.base:
+        raise MergeConflict(
+            f"{name!r} has no version of main to be compared with: it was made from another branch, or "
+            "main was restored, or rows were erased since",
+            next_step=f"Make main what it is (restore with ref={name!r}), or append its rows",
+            table=ctx.uri,
+        )
+    return ref
+
+
+def _forward(ctx: Context, table: Snapshot, name: str, ref: Ref) -> Change:
+    return Change(
+        operation=FAST_FORWARD,
+        updates=(ReplaceContent(load_content(ctx, table, ref)), SetRefs({name: EVEN}, {name: ref})),
+        requires=(Retained(ref), SameMain(table.changed)),
+    )
+
+
+def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _Positions) -> Change:
+    table = loaded.snapshot
+    loaded = replace(loaded, state=load_entries(ctx, loaded.state))
+    branch = State(ref_view(table, load_content(ctx, table, ref), ref.since), loaded.state.contents)
+    branch = load_entries(ctx, branch)
+    base = load_entries(ctx, State(load_version(ctx, table, ref.base), branch.contents))
+    shape = merged_layout(table, branch.snapshot, base.snapshot)
+    plan = plan_merge(loaded.state, branch, base, fork=ref.base)
+    for found in (shape, plan):
+        if isinstance(found, Conflict):
+            raise _refused(ctx, name, found)
+    assert isinstance(plan, MergePlan) and isinstance(shape, Snapshot)
+    unfit = layout_conflict(shape, plan, loaded.state, base)
+    if unfit is not None:
+        raise _refused(ctx, name, unfit)
+    on_main = [f.key for f in loaded.state.files()]
+    for task in plan.contested:
+        # Main's deletes are bound to main's columns, the branch's to the branch's.
+        schema = table if task.file.key in on_main else branch.snapshot
+        if positions.of([task], schema):
+            raise _refused(ctx, name, contested_conflict(task.file, on_main))
+    deleted = positions.of([*plan.added, *plan.marked], branch.snapshot)
+    brought = [t.file for t in plan.added if len(deleted.get(t.file.key, ())) < t.file.rows]
+    emptied = {t.file.key for t in plan.marked if len(deleted.get(t.file.key, ())) == t.file.rows}
+    keys = {f.key for f in brought}
+    marked = {
+        key: rows
+        for key, rows in deleted.items()
+        if key in keys or (key not in emptied and key in on_main)
+    }
+    vectors: Sequence[Marker] = tuple(vector_markers(ctx, loaded, marked))
+    # They are new to main, whatever they were on the branch.
+    added = (
+        replace(f, sequence=None, arrived=None, origin=_origin(f), data_change=True)
+        for f in brought
+    )
+    return Change(
+        operation=MERGE,
+        updates=(
+            AddFiles(tuple(added)),
+            AddMarkers((*vectors, *(m for m in plan.erasing if m.file in keys))),
+            RemoveFiles((*plan.removed, *sorted(emptied))),
+            SetRefs({name: EVEN}, {name: ref}),
+            *(() if shape is table else (TakeLayout(content_of(shape)),)),
+        ),
+        requires=(SameMain(table.changed),),
+        # The files are kept by the ref, which must be unchanged.
+        uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
+        deleted_rows=None,
+    )
+
+
+def _origin(entry: DataFile) -> str | None:
+    """Kept where nothing else says that bytes of the file are another writer's."""
+    return entry.origin if entry.is_foreign and entry.event is None else None
+
+
+def _refused(ctx: Context, name: str, conflict: Conflict) -> MergeConflict:
+    return MergeConflict(
+        f"{name!r} cannot be merged: {conflict.reason}",
+        next_step=f"Keep one side: restore main with ref={name!r}, or drop the branch and repeat its "
+        "changes on main. Branches that are not compacted merge best",
+        table=ctx.uri,
+        key=next(iter(conflict.gone), None),
+    )
+
+
+_Id = tuple[str, frozenset[str]]
+
+
+def _id(task: FileTask) -> _Id:
+    return task.file.key, frozenset(m.id for m in task.only)
+
+
+class _Positions:
+    """Positions of rows that markers hit. Kept over rebases: neither files nor markers ever change."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.known: dict[_Id, BitMap64] = {}
+
+    def of(self, tasks: Sequence[FileTask], schema: Snapshot) -> Mapping[str, BitMap64]:
+        """By file, without empty ones; markers are bound to the columns of `schema`."""
+        unknown = [t for t in tasks if t.only and _id(t) not in self.known]
+        self.known |= {_id(t): BitMap64() for t in unknown}
+        found = read_positions(self.ctx.objects, unknown, schema.schema, self.ctx.executor)
+        self.known |= {_id(task): rows for task, rows in found}
+        return {t.file.key: rows for t in tasks if t.only and (rows := self.known[_id(t)])}

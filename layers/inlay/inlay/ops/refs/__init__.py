@@ -1,1 +1,0 @@
-"""Branches and tags: create, drop, list, merge, restore."""

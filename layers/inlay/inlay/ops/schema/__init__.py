@@ -1,1 +1,0 @@
-"""Creating a table, and changing its schema and partitioning."""

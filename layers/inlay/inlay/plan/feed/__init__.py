@@ -1,1 +1,0 @@
-"""Which rows a commit added and removed."""

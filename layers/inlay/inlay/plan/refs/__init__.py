@@ -1,1 +1,0 @@
-"""What tags and branches hold, and what a merge changes on main."""

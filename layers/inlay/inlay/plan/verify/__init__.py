@@ -1,1 +1,0 @@
-"""What must hold of metadata, and what a check can find."""
