@@ -34,7 +34,6 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.grouping import Group, groups_of, leaves_of_a_group
 from inlay.iceberg.manifest import (
@@ -329,7 +328,6 @@ class _Attempt:
     specs: Specs = field(init=False)
     fingerprint: str = field(init=False)
     types: str = field(init=False)
-    _primitives: dict[int, Primitive] = field(init=False)  # now, by field id
     _manifests: dict[str, list[Manifest]] = field(default_factory=dict)  # of the last one, by group
     _known: dict[str, Entry] = field(default_factory=dict)  # entries of groups that changed
     _data: list[tuple[Group, list[DataFile]]] = field(default_factory=list)
@@ -569,7 +567,7 @@ class _Attempt:
 
     def _data_entries(self, files: Iterable[DataFile]) -> Iterator[tuple[Spec, list[Entry]]]:
         evidence = Evidence.of_snapshot(self.snapshot)
-        current = self._primitives
+        current = self.snapshot.schema.types
         by_spec: dict[int, list[Entry]] = {}
         for file in files:
             if not file.rows:
