@@ -136,7 +136,8 @@ def test_a_table_of_a_library_without_salts_compares_as_it_did() -> None:
 
     from inlay.errors import RequestReused
     from inlay.format.codec import encode_snapshot
-    from inlay.format.snapshot import Ledger, LedgerRecord, Tier
+    from inlay.format.entry import LedgerRecord
+    from inlay.format.snapshot import Ledger, Tier
     from inlay.storage.base import IfMatch
 
     people = new_people()

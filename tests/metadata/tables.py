@@ -9,8 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from inlay.format import keys
-from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
-from inlay.format.snapshot import LedgerRecord
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Rows
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_ledger, load_pointer

@@ -177,3 +177,18 @@ class Marker:
     def object_key(self) -> str | None:
         """The marker object that this entry refers to, if any."""
         return self.body.key if isinstance(self.body, Keys | Vector) else None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """One event or request that has been applied.
+
+    `id` is the 12-byte digest of its identity; `body` is the digest of its content, for requests, where
+    an id reused with other content must be detected. `version` applied it at commit time `time_us` (both
+    None while it is being committed).
+    """
+
+    id: bytes
+    body: bytes | None = None
+    version: int | None = None
+    time_us: int | None = None

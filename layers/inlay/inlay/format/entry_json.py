@@ -16,6 +16,7 @@ from inlay.format.entry import (
     DataFile,
     KeyRange,
     Keys,
+    LedgerRecord,
     Marker,
     MarkerBody,
     RowGroups,
@@ -34,7 +35,6 @@ from inlay.format.json_values import (
 )
 from inlay.format.predicate_json import predicate_from_json, predicate_to_json
 from inlay.format.schema import Primitive, Schema, Value, parse_primitive
-from inlay.format.snapshot import LedgerRecord
 from inlay.format.values import decode_value, encode_value
 
 _INEXACT, _HAS_NAN, _NO_NAN, _SURE = 1, 2, 4, 8

@@ -16,7 +16,7 @@ from pyroaring import FrozenBitMap
 
 from inlay.errors import NewerFormat
 from inlay.format import columns
-from inlay.format.entry import ColumnStats, DataFile, Marker
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
 from inlay.format.entry_json import (
     Types,
     file_flags,
@@ -28,7 +28,7 @@ from inlay.format.file_entries import FileEntries, StatsColumn, packed
 from inlay.format.frame import decode_frame, encode_frame, guarded
 from inlay.format.json_values import as_count, bytes_from_text, bytes_to_text, optional, pad
 from inlay.format.schema import Primitive, parse_primitive
-from inlay.format.snapshot import NO_DEAD, LedgerRecord, Segment
+from inlay.format.snapshot import NO_DEAD, Segment
 
 T = TypeVar("T")
 

@@ -183,6 +183,11 @@ class Properties:
     def stats_columns(self) -> int:
         return self.number("stats.columns")
 
+    @property
+    def adds_columns(self) -> bool:
+        """Whether columns of new data are added to the table."""
+        return self.text("schema.evolve") == "add"
+
 
 def is_published(values: Mapping[str, str]) -> bool:
     """Whether a table with these properties is published for other engines."""

@@ -17,7 +17,7 @@ from typing import Generic, Literal, TypeVar
 
 from pyroaring import FrozenBitMap
 
-from inlay.format.entry import ColumnStats, DataFile, Marker
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 
@@ -90,21 +90,6 @@ class Tier(Generic[T]):
 
     segments: tuple[Segment, ...] = ()
     inline: tuple[T, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRecord:
-    """One event or request that has been applied.
-
-    `id` is the 12-byte digest of its identity; `body` is the digest of its content, for requests, where
-    an id reused with other content must be detected. `version` applied it at commit time `time_us` (both
-    None while it is being committed).
-    """
-
-    id: bytes
-    body: bytes | None = None
-    version: int | None = None
-    time_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +257,11 @@ class Snapshot:
     # Versions that last changed the content's rows or columns, and that last replaced it as a whole.
     changed: int = 0
     replaced: int = 0
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """How new files are partitioned."""
+        return next(spec for spec in self.specs if spec.id == self.spec_id)
 
     @property
     def schema(self) -> Schema:

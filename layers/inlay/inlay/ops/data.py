@@ -36,7 +36,6 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.conform import check_names, conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, Target, write_files
-from inlay.plan.pruning.partitions import current_spec
 from inlay.storage.base import MAX_COPY_BYTES, ByteRange, Location
 from inlay.storage.multipart import Multipart
 from inlay.storage.write_once import Stored, copy_once
@@ -81,7 +80,7 @@ def layout_of(snapshot: Snapshot) -> Layout:
         sort_by=snapshot.sort_by,
         stats_columns=snapshot.stats_columns,
         bloom_columns=_bloom_columns(snapshot, properties),
-        spec=current_spec(snapshot),
+        spec=snapshot.spec,
     )
 
 

@@ -55,7 +55,6 @@ from inlay.parquet.read.reader import Wanted, read_file
 from inlay.parse.partitioning import partition_fields, spec_text
 from inlay.plan.change import AlterSchema, Change, Request, SetPartitioning
 from inlay.plan.metadata.stats_columns import choose_stats_columns
-from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.schema_conflicts import (
     check_evolution,
@@ -410,11 +409,6 @@ def _primitive(name: str, kind: Any) -> Primitive:
 # -- data that brings columns of its own ----------------------------------------------------------
 
 
-def adds_columns(loaded: LoadedTable) -> bool:
-    """Whether columns of new data are added to the table."""
-    return Properties(loaded.snapshot.properties).text("schema.evolve") == "add"
-
-
 def brings_columns(arrow: pa.Schema, schema: Schema) -> bool:
     """Whether data has fields that the table lacks. Raises `UnsupportedType` for those it cannot have."""
     return next(_unknown(list(arrow), schema.fields, ()), None) is not None
@@ -427,7 +421,7 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
 
     def plan(now: LoadedTable) -> Change | None:
         snapshot = now.snapshot
-        if not adds_columns(now):
+        if not Properties(snapshot.properties).adds_columns:
             return None
         found: dict[Path, _New] = {}
         for each in schemas:
@@ -496,4 +490,4 @@ def set_partitioning(
 
 def partitioning(snapshot: Snapshot) -> tuple[str, ...]:
     """The table's partitioning, as text: `("day(ts)", "bucket(16, id)")`."""
-    return spec_text(current_spec(snapshot), snapshot.schema)
+    return spec_text(snapshot.spec, snapshot.schema)

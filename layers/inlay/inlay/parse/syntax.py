@@ -165,26 +165,3 @@ Syntax = (
     | Joined
     | Negated
 )
-
-
-def children(node: Syntax) -> tuple[Syntax, ...]:
-    """The direct children, in the order of the text."""
-    match node:
-        case Calculation(_, left, right) | Compared(_, left, right) | Element(left, right):
-            return left, right
-        case Call(_, arguments):
-            return arguments
-        case Case(branches, otherwise):
-            return (*(part for branch in branches for part in branch), otherwise)
-        case Between(operand, low, high):
-            return operand, low, high
-        case OneOf(operand, items):
-            return operand, *items
-        case Matches(operand, pattern):
-            return operand, pattern
-        case Is(operand) | Negated(operand) | Cast(operand) | Member(operand):
-            return (operand,)
-        case Joined(_, parts):
-            return parts
-        case Name() | Given():
-            return ()

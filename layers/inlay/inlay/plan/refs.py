@@ -43,9 +43,9 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.added_columns import for_content
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.scan.marker_scope import marker_may_hit
+from inlay.plan.scan.marker_scope import fields_of_marker, marker_may_hit
 from inlay.plan.scan.scan import FileTask
-from inlay.plan.schema_conflicts import fields_of_marker, why_unreadable
+from inlay.plan.schema_conflicts import why_unreadable
 
 MAIN = "main"
 # Names are used in command lines, URIs and file names.

@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from inlay.errors import InvalidRequest
-from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
+from inlay.format.entry import DataFile
 from inlay.format.predicate import field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
 from inlay.format.widening import covered_range, widens
 from inlay.plan.change import AlterSchema, Conflict
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.partitions import applies_to, current_spec
+from inlay.plan.pruning.partitions import applies_to
+from inlay.plan.scan.marker_scope import fields_of_marker
 from inlay.plan.schema_evolution import evolve, key_after, same_columns, spell
 
 
@@ -70,42 +71,6 @@ def validate_schema(state: State, edit: AlterSchema) -> Conflict | None:
     return None
 
 
-def validate_columns(snapshot: Snapshot, needed: frozenset[int]) -> Conflict | None:
-    """Whether the table has the columns that a delete or an erasure looks at."""
-    if needed and not needed <= snapshot.schema.fields_by_id.keys():
-        return Conflict("a column that this delete names was dropped")
-    return None
-
-
-def validate_added(
-    snapshot: Snapshot, files: Iterable[DataFile], *, derived: bool
-) -> Conflict | None:
-    """Whether files that were written under another schema can be read under the current one. Rows that
-    were `derived` from rows of the table are not: they would be other rows by now."""
-    for entry in files:
-        if entry.schema_id != snapshot.schema_id:
-            if derived:
-                return Conflict("the schema was changed while rows were derived under it")
-            recorded = snapshot.schema_by_id(entry.schema_id)
-            reason = why_unreadable(entry, recorded, snapshot.schema)
-            if reason:
-                return Conflict(reason)
-    return None
-
-
-def fields_of_marker(marker: Marker) -> frozenset[int]:
-    """Field ids that a delete reads."""
-    match marker.body:
-        case KeyRange(field_id=field_id):
-            return frozenset((field_id,))
-        case Where(predicate):
-            return field_ids(predicate)
-        case Keys(field_ids=ids):
-            return frozenset(ids)
-        case _:
-            return frozenset()
-
-
 # -- what stands against a change of the schema ---------------------------------------------------
 
 
@@ -116,7 +81,7 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
     after = evolved(snapshot, edit)
     gone = _dropped(snapshot.schema, after)
     _check_keys(snapshot, gone)
-    if not applies_to(current_spec(snapshot).fields, after):
+    if not applies_to(snapshot.spec.fields, after):
         raise InvalidRequest(
             "the table is partitioned by a column in a way that its new type does not support",
             next_step="Partition the table differently first",
@@ -149,7 +114,7 @@ def _check_keys(snapshot: Snapshot, gone: dict[int, str]) -> None:
         (snapshot.primary_key, "the primary key", "A table keeps its key: copy it into a new one"),
         (snapshot.sort_by, "the sort order", "Sort the table by other columns first"),
         (
-            tuple(f.source for f in current_spec(snapshot).fields),
+            tuple(f.source for f in snapshot.spec.fields),
             "the partitioning",
             "Partition the table differently first",
         ),

@@ -25,6 +25,7 @@ from inlay.format.entry import (
     DataFile,
     KeyRange,
     Keys,
+    LedgerRecord,
     Marker,
     RowGroups,
     Rows,
@@ -34,7 +35,7 @@ from inlay.format.entry import (
 from inlay.format.partition import decode_partition, parse_transform, result_type
 from inlay.format.predicate import field_ids
 from inlay.format.schema import Primitive, Schema, Value
-from inlay.format.snapshot import LedgerRecord, PartitionSpec, Segment, Snapshot
+from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.format.values import compare
 from inlay.plan.metadata.state import State, count_totals
 from inlay.plan.pruning.evidence import Evidence

@@ -41,7 +41,7 @@ from inlay.plan.change import Change, ReplaceFiles, Unit
 from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import current_spec, group_key, spans_partitions
+from inlay.plan.pruning.partitions import group_key, spans_partitions
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.scan.scan import FileTask
 from inlay.spark.batches import gathered
@@ -104,7 +104,7 @@ def cluster(
     ctx, loaded = load_writable(uri)
     loaded = with_entries(ctx, loaded)
     order = order_of(loaded.snapshot)
-    if order is None and not current_spec(loaded.snapshot).fields:
+    if order is None and not loaded.snapshot.spec.fields:
         raise InvalidRequest(
             f"{uri} has no order to cluster by",
             next_step='Set compact.strategy to "sort" or "zorder", and compact.columns',
@@ -220,7 +220,7 @@ def _write(
     """Writes the rows of `tasks` into files of one run."""
     snapshot = loaded.snapshot
     rows = _rows(spark, uri, loaded, tasks)
-    by = [_PARTITION] if current_spec(snapshot).fields else []
+    by = [_PARTITION] if snapshot.spec.fields else []
     if order is not None and order.kind == "sort":
         by += map(_name, order.columns)
     elif order is not None:
@@ -246,7 +246,7 @@ def _rows(
     """The live rows of `tasks`: all columns, with each row's partition where the table has partitions; or
     only these columns. Files that Spark reads exactly are read by it."""
     schema = loaded.snapshot.schema
-    if not columns and current_spec(loaded.snapshot).fields:
+    if not columns and loaded.snapshot.spec.fields:
         return _through_python(spark, uri, loaded, tasks)
     shape = _shape(schema, columns)
     ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
@@ -273,7 +273,7 @@ def _through_python(
     pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], len(parts))
     read = partial(_read_part, uri, without_entries(loaded), tuple(columns))
     shape = _shape(schema, columns)
-    if not columns and current_spec(loaded.snapshot).fields:
+    if not columns and loaded.snapshot.spec.fields:
         shape = shape.add(_PARTITION, "string", nullable=False)
     return spark.createDataFrame(pieces, "tasks binary").mapInArrow(read, shape)
 
@@ -339,7 +339,7 @@ def _read_part(
     ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
     wanted = Wanted(schema=schema, columns=ids)
     arrow = arrow_for(_shape(schema, columns))
-    spec = current_spec(loaded.snapshot)
+    spec = loaded.snapshot.spec
     cut = Split(spec, schema)
     for batch in batches:
         for tasks in batch.column(0).to_pylist():

@@ -34,7 +34,6 @@ from inlay.ops.write.landing import is_data
 from inlay.ops.write.source import IngestSource
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
-from inlay.plan.pruning.partitions import current_spec
 from inlay.spark.conditions import attribute, default_of
 from inlay.spark.connect import at_ref, bound
 from inlay.spark.context import activate
@@ -164,7 +163,7 @@ def why_by_source(frame: DataFrame, uri: str, snapshot: Snapshot) -> str:
 def _why_by_source(frame: DataFrame, snapshot: Snapshot) -> str:
     if getattr(frame.sparkSession, "sparkContext", None) is None:
         return "Spark Connect"
-    if current_spec(snapshot).fields:
+    if snapshot.spec.fields:
         return "the table is partitioned"
     if has_twins(Struct(snapshot.schema.fields)):
         return "two names differ by case alone"

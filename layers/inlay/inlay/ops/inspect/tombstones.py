@@ -8,9 +8,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
+from inlay.format.entry import (
+    DataFile,
+    KeyRange,
+    Keys,
+    LedgerRecord,
+    Marker,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
 from inlay.format.schema import Schema
-from inlay.format.snapshot import LedgerRecord
 from inlay.ops.inspect.columns import COUNT, TIME, Column, table_of
 from inlay.parse import format_predicate
 from inlay.plan.maintain.compaction import live_tasks

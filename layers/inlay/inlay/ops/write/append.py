@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from inlay.format.properties import Properties
 from inlay.ops.commit.base import already_applied, check_same_schema, recent_base
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together, with_archive_begun
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema import adds_columns, admit_columns
+from inlay.ops.schema import admit_columns
 from inlay.parquet.write.upload import PUT_BYTES
 from inlay.plan.change import AddFiles, Change, Request
 
@@ -30,7 +31,7 @@ def append(
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
-    if adds_columns(loaded):
+    if Properties(loaded.snapshot.properties).adds_columns:
         # Only a table or batch can be inspected before it is read.
         data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
         loaded = admit_columns(ctx, loaded, [data.schema])

@@ -58,7 +58,7 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.schema import adds_columns, admit_columns, brings_columns
+from inlay.ops.schema import admit_columns, brings_columns
 from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.ops.write.folders import check_folders
 from inlay.ops.write.source import IngestSource
@@ -75,7 +75,6 @@ from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
-from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, ObjectStore
 from inlay.storage.metered import Usage
@@ -347,7 +346,7 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
         batch.outcomes[position] = grown
         return base
 
-    look(new, loaded.snapshot, adds_columns(loaded))
+    look(new, loaded.snapshot, Properties(loaded.snapshot.properties).adds_columns)
     wider = list(batch.wider)
     for position in wider:
         loaded = extended(loaded, position)
@@ -442,7 +441,7 @@ def _look(
     if is_wider:  # and would fit: a refused file leaves the table unchanged
         check_parquet_types(described.metadata.schema)
         return _Wider(described.arrow)
-    spec = current_spec(snapshot)
+    spec = snapshot.spec
     partition = partition_in(described, snapshot.schema, spec)
     entry = replace(entry, spec_id=spec.id, partition=partition or ())
     stamp, recode = None, times.rewrite

@@ -11,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from inlay.format.entry import LedgerRecord
 from inlay.format.notes import with_note
-from inlay.format.snapshot import LedgerRecord, Snapshot, Tier, thin_time_index
+from inlay.format.snapshot import Snapshot, Tier, thin_time_index
 from inlay.plan.change import (
     AlreadyApplied,
     AlterSchema,

@@ -55,7 +55,7 @@ compatible with a committed one. `plan.schema_conflicts` covers changes of the s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from inlay.format.entry import DataFile, Marker, Rows
@@ -106,13 +106,11 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import validate_spec
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.refs import is_retained, validate_refs
-from inlay.plan.scan.marker_scope import marker_may_hit
+from inlay.plan.scan.marker_scope import fields_of_marker, marker_may_hit
 from inlay.plan.schema_conflicts import (
-    fields_of_marker,
     needed_entries,
-    validate_added,
-    validate_columns,
     validate_schema,
+    why_unreadable,
 )
 
 
@@ -134,12 +132,12 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
     snapshot = state.snapshot
     match update:
         case AddFiles(files):
-            return validate_added(snapshot, files, derived=change.reads is not None)
+            return _validate_added(snapshot, files, derived=change.reads is not None)
         case AddMarkers(markers):
             named = {m.file for m in markers if m.file is not None}
             columns: frozenset[int] = frozenset().union(*map(fields_of_marker, markers))
             added = {f.key for f in change.added}
-            return _validate_live(state, named - added) or validate_columns(snapshot, columns)
+            return _validate_live(state, named - added) or _validate_columns(snapshot, columns)
         case RemoveFiles(keys):
             return _validate_live(state, set(keys))
         case AlterSchema():
@@ -149,7 +147,7 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
         case OpenErasure(erasure):
             columns = field_ids(erasure.predicate) if erasure.predicate else frozenset()
             moved_on = validate_phase(snapshot, [erasure.id], None)
-            return moved_on or validate_columns(snapshot, columns)
+            return moved_on or _validate_columns(snapshot, columns)
         case MoveErasures(erasures, leaves):
             return validate_phase(snapshot, [e.id for e in erasures], leaves)
         case CloseErasures(ids, leaves):
@@ -384,3 +382,26 @@ def _markers(state: State, change: Change) -> tuple[Segment, ...]:
         return ()
     since = reads.version
     return state.missing_markers(lambda found: [(s.sequence or 0) > since for s in found])
+
+
+def _validate_columns(snapshot: Snapshot, needed: frozenset[int]) -> Conflict | None:
+    """Whether the table has the columns that a delete or an erasure looks at."""
+    if needed and not needed <= snapshot.schema.fields_by_id.keys():
+        return Conflict("a column that this delete names was dropped")
+    return None
+
+
+def _validate_added(
+    snapshot: Snapshot, files: Iterable[DataFile], *, derived: bool
+) -> Conflict | None:
+    """Whether files that were written under another schema can be read under the current one. Rows that
+    were `derived` from rows of the table are not: they would be other rows by now."""
+    for entry in files:
+        if entry.schema_id != snapshot.schema_id:
+            if derived:
+                return Conflict("the schema was changed while rows were derived under it")
+            recorded = snapshot.schema_by_id(entry.schema_id)
+            reason = why_unreadable(entry, recorded, snapshot.schema)
+            if reason:
+                return Conflict(reason)
+    return None

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, assert_never
 
-from inlay.format.entry import DataFile, Marker, Where
+from inlay.format.entry import DataFile, LedgerRecord, Marker, Where
 from inlay.format.notes import with_note
 from inlay.format.predicate import Predicate
 from inlay.format.properties import LEDGER_SALT, with_arrow_types
@@ -19,7 +19,6 @@ from inlay.format.snapshot import (
     Erasure,
     Expiration,
     Ledger,
-    LedgerRecord,
     Segment,
     Snapshot,
     Tier,
@@ -59,7 +58,7 @@ from inlay.plan.metadata.state import State, count_totals, live_files, live_mark
 from inlay.plan.metadata.stats_columns import choose_stats_columns
 from inlay.plan.metadata.tree import mark_dead, open_tree
 from inlay.plan.pruning.evidence import Evidence, trusted_under
-from inlay.plan.pruning.partitions import current_spec, repartitioned
+from inlay.plan.pruning.partitions import repartitioned
 from inlay.plan.pruning.prune import all_match
 from inlay.plan.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan.marker_scope import (
@@ -492,7 +491,7 @@ class Draft:
                 snapshot.primary_key,
                 snapshot.sort_by,
                 snapshot.properties,
-                partitioned_by=tuple(f.source for f in current_spec(snapshot).fields),
+                partitioned_by=tuple(f.source for f in snapshot.spec.fields),
             )
             snapshot = dataclasses.replace(snapshot, stats_columns=columns)
         return snapshot

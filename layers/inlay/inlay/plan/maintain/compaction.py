@@ -19,7 +19,7 @@ from inlay.format.values import order_key
 from inlay.plan.maintain.clustering import cluster_units, order_of, runs_of
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import current_spec, spans_partitions
+from inlay.plan.pruning.partitions import spans_partitions
 from inlay.plan.scan.scan import FileTask, plan_scan
 
 # A row group that has lost more than this share of its rows is rewritten (docs/design/design.md,
@@ -214,7 +214,7 @@ def _bins(
 def _uncut(tasks: Iterable[FileTask], snapshot: Snapshot) -> Iterator[DataFile]:
     """Files in no single partition, such as large landing files, which a query for one partition opens
     besides it. An adopted file stays where it is on purpose."""
-    if current_spec(snapshot).fields:
+    if snapshot.spec.fields:
         for task in tasks:
             if spans_partitions(task.file, snapshot.specs) and not task.file.adopted:
                 yield task.file

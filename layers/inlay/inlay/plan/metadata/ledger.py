@@ -16,8 +16,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
+from inlay.format.entry import LedgerRecord
 from inlay.format.properties import LEDGER_SALT, Properties
-from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
+from inlay.format.snapshot import Segment, Snapshot
 from inlay.plan.change import (
     BODY_BYTES,
     AddFiles,

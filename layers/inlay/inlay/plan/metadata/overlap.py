@@ -17,7 +17,6 @@ from inlay.format.snapshot import Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.metadata.state import State, live_files
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import current_spec
 
 # Overlapping leaves that are not worth more work: those that still grow are among them.
 DEPTH = 3
@@ -27,7 +26,7 @@ MAX_LEAVES = 32
 
 def cluster_column(snapshot: Snapshot) -> int | None:
     """The column by which leaves are ordered; None when the table has no order."""
-    split = [field.source for field in current_spec(snapshot).fields]
+    split = [field.source for field in snapshot.spec.fields]
     return next(iter((*split, *snapshot.sort_by, *snapshot.primary_key)), None)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from inlay.format.codec import encode_schemas, encode_snapshot
-from inlay.format.entry import ColumnStats, DataFile, Marker
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
 from inlay.format.entry_json import Types
 from inlay.format.leaves import encode_files, encode_ledger, encode_markers, encode_references
 from inlay.format.snapshot import (
@@ -21,7 +21,6 @@ from inlay.format.snapshot import (
     POINTER_TARGET_BYTES,
     SCHEMAS_INLINE_BYTES,
     SEGMENT_MAX_ENTRIES,
-    LedgerRecord,
     SchemaObject,
     Segment,
     Snapshot,
@@ -33,7 +32,6 @@ from inlay.plan.metadata.leaves import Missing, Packing, Writer, gather, gathera
 from inlay.plan.metadata.ledger import forgotten_before
 from inlay.plan.metadata.state import State, ledger_records, live_files, live_markers
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import current_spec
 
 T = TypeVar("T")
 
@@ -55,7 +53,7 @@ class _Files(Packing[DataFile]):
         self.types = Types(snapshot.schemas)
         self.evidence = Evidence.of_snapshot(snapshot)
         self.keys = (*snapshot.sort_by, *snapshot.primary_key)
-        split = [field.source for field in current_spec(snapshot).fields]
+        split = [field.source for field in snapshot.spec.fields]
         self.columns = tuple(dict.fromkeys((*split, *self.keys)))[:REFERENCE_COLUMNS]
 
     def encode(self, entries: Sequence[DataFile]) -> bytes:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import DataFile, LedgerRecord, Marker
 from inlay.format.file_entries import FileEntries
-from inlay.format.snapshot import LedgerRecord, Segment, Snapshot, Totals
+from inlay.format.snapshot import Segment, Snapshot, Totals
 from inlay.plan.metadata.tree import Nodes, Opened, Wanted, open_tree
 
 T = TypeVar("T")

@@ -33,10 +33,6 @@ from inlay.plan.change import Conflict, SetPartitioning
 GroupKey = tuple[int, Partition]
 
 
-def current_spec(snapshot: Snapshot) -> PartitionSpec:
-    return next(spec for spec in snapshot.specs if spec.id == snapshot.spec_id)
-
-
 def group_key(entry: DataFile) -> GroupKey:
     """Files with equal keys may be packed together without losing pruning."""
     return entry.spec_id, entry.partition
@@ -52,7 +48,7 @@ def spans_partitions(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
 
 def has_partitioning(snapshot: Snapshot, edit: SetPartitioning) -> bool:
     """Whether there is nothing to change, or another commit made the same change."""
-    return current_spec(snapshot).fields == edit.fields
+    return snapshot.spec.fields == edit.fields
 
 
 def validate_spec(snapshot: Snapshot, edit: SetPartitioning) -> Conflict | None:

@@ -8,7 +8,7 @@ every row, whatever another writer's statistics say.
 from __future__ import annotations
 
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Segment
 from inlay.plan.pruning.evidence import Evidence
@@ -27,6 +27,19 @@ def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
             return range_predicate(key_range, key_range.kind or found.type)
         case _:
             return None
+
+
+def fields_of_marker(marker: Marker) -> frozenset[int]:
+    """Field ids that a delete reads."""
+    match marker.body:
+        case KeyRange(field_id=field_id):
+            return frozenset((field_id,))
+        case Where(predicate):
+            return field_ids(predicate)
+        case Keys(field_ids=ids):
+            return frozenset(ids)
+        case _:
+            return frozenset()
 
 
 def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> bool:
