@@ -163,22 +163,20 @@ class Scan(ArrowStream):
         """Which files are read, under which deletes. Loads the segments needed for it, once."""
         # Not a cached_property: Python 3.11's holds one lock for all instances while it computes, and this
         # one makes requests.
-        if self._plan is None:
-            self._plan = self._make_plan()
-        return self._plan
-
-    def _make_plan(self) -> ScanPlan:
+        if self._plan is not None:
+            return self._plan
         state = self._loaded()
         with without_gc():
             files, skipped, markers = self._entries(state)
             found = plan_scan(files, markers, self._predicate, evidence=self._evidence)
         found = replace(found, files=found.files + skipped, pruned=found.pruned + skipped)
-        if self._filter is None or not found.tasks:
-            return found
-        known = [(self._evidence.of(task.file), task.file.rows) for task in found.tasks]
-        may = self._filter.may_match(known)
-        tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
-        return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
+        if self._filter is not None and found.tasks:
+            known = [(self._evidence.of(task.file), task.file.rows) for task in found.tasks]
+            may = self._filter.may_match(known)
+            tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
+            found = replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
+        self._plan = found
+        return found
 
     def _loaded(self) -> State:
         """With all segments that can match, and those of deletes."""
@@ -295,16 +293,35 @@ class Scan(ArrowStream):
         if self._order and left is not None:
             yield from map(self._picked, self._first_rows(left))
             return
-        reading = self._read(self._wanted)
+        ctx, wanted = self._ctx, self._wanted
+        tasks: Sequence[FileTask] = self.plan.tasks
+        ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=ctx.parallel)
+        if left is not None:
+            # A reader of few rows must not pay for many: start with one row group, and double.
+            ahead = replace(ahead, first=1, unit_bytes=0)
+            wanted = replace(wanted, limit=left)
+            tasks = self._enough(tasks, left)
+        elif not self._eager:
+            ahead = replace(ahead, first=1)
+        reading = read_by_task(self._objects(), tasks, wanted, ctx.executor, ahead=ahead)
+        current, done = None, 0
         try:
-            for batch in reading:
-                if left is not None and batch.num_rows >= left:
-                    yield self._picked(batch.slice(0, left))
-                    return
-                left = None if left is None else left - batch.num_rows
-                yield self._picked(batch)
+            for task, batches in reading:
+                if task is not current:
+                    # Which file is read is reported where there are several.
+                    if done:
+                        ctx.progress("files read", done, len(tasks))
+                    current, done = task, done + 1
+                for batch in batches:
+                    if left is not None and batch.num_rows >= left:
+                        yield self._picked(batch.slice(0, left))
+                        return
+                    left = None if left is None else left - batch.num_rows
+                    yield self._picked(batch)
         finally:
-            reading.close()
+            if done > 1:
+                ctx.progress("files read", len(tasks), len(tasks))
+            reading.close()  # type: ignore[attr-defined]
 
     def _first_rows(self, limit: int) -> Iterator[pa.RecordBatch]:
         return first_rows(
@@ -318,36 +335,6 @@ class Scan(ArrowStream):
             ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
         )
 
-    def _read(self, wanted: Wanted) -> Any:
-        ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
-        if self._limit is not None:
-            # A reader of few rows must not pay for many: start with one row group, and double.
-            ahead = replace(ahead, first=1, unit_bytes=0)
-            wanted = replace(wanted, limit=self._limit)
-        elif not self._eager:
-            ahead = replace(ahead, first=1)
-        tasks = self._tasks()
-        return self._reported(tasks, wanted, ahead)
-
-    def _reported(
-        self, tasks: Sequence[FileTask], wanted: Wanted, ahead: Ahead
-    ) -> Iterator[pa.RecordBatch]:
-        """The tasks' rows; which file is read is reported where there are several."""
-        ctx, total, done = self._ctx, len(tasks), 0
-        current: FileTask | None = None
-        try:
-            for task, batches in read_by_task(
-                self._objects(), tasks, wanted, ctx.executor, ahead=ahead
-            ):
-                if task is not current:
-                    if done:
-                        ctx.progress("files read", done, total)
-                    current, done = task, done + 1
-                yield from batches
-        finally:
-            if done > 1:
-                ctx.progress("files read", total, total)
-
     def _objects(self) -> Objects:
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:
         not of a table whose rows will have to be erased, nor of one that is on a disk itself."""
@@ -360,16 +347,14 @@ class Scan(ArrowStream):
 
         return replace(found, disk=disk_cache())
 
-    def _tasks(self) -> Sequence[FileTask]:
-        """The plan's tasks, cut where whole files alone give the requested number of rows."""
-        if self._limit is None or self._filter is not None:
-            return self.plan.tasks
+    def _enough(self, tasks: Sequence[FileTask], limit: int) -> Sequence[FileTask]:
+        """The tasks, cut where whole files alone give `limit` rows."""
         sure = 0
-        for n, task in enumerate(self.plan.tasks):
-            if sure >= self._limit:
-                return self.plan.tasks[:n]
+        for n, task in enumerate(tasks if self._filter is None else ()):
+            if sure >= limit:
+                return tasks[:n]
             sure += task.file.rows if task.whole else 0
-        return self.plan.tasks
+        return tasks
 
     def count(self) -> int:
         """How many rows there are: by metadata where no delete and no filter is in the way, else by

@@ -23,7 +23,6 @@ from inlay.format.values import is_value
 from inlay.format.widening import widens
 from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.parquet.arrow.types import (
-    arrow_field,
     arrow_primitive,
     arrow_type,
     is_list,
@@ -238,7 +237,7 @@ def _conform_fields(
         elif field.default is not None and isinstance(field.type, Primitive):
             found.append(pa.repeat(to_arrow_scalar(field.type, field.default), rows))
         elif field.nullable:
-            found.append(_nulls(rows, arrow_field(field, with_ids=True).type))
+            found.append(_nulls(rows, arrow_type(field.type, with_ids=True)))
         else:
             raise _missing(here)
     return found
@@ -247,7 +246,7 @@ def _conform_fields(
 def _conform_array(
     array: pa.Array, was: Field, field: Field, path: Path, by_value: bool
 ) -> pa.Array:
-    wanted = arrow_field(field, with_ids=True).type
+    wanted = arrow_type(field.type, with_ids=True)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):

@@ -290,10 +290,8 @@ class Declared:
         """Batches in the declared types, `schema` being their `schema_of`. A batch with more distinct
         values than a dictionary's index can address is split. Raises `SchemaMismatch`."""
         if not self._changed:
-            yield from plain
-            return
-        for batch in plain:
-            yield from self._dressed(batch, schema)
+            return plain
+        return (dressed for batch in plain for dressed in self._dressed(batch, schema))
 
     def _dressed(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         arrays = []

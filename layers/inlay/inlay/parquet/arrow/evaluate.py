@@ -13,7 +13,7 @@ have: NULL in each row. A child of a NULL struct is NULL.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, reduce
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +41,6 @@ from inlay.parquet.arrow.types import (
     plain_type,
     primitive_from_arrow,
     to_arrow_array,
-    to_arrow_scalar,
 )
 
 # Field id → index of a column of the batch, then of children of structs.
@@ -80,10 +79,15 @@ def selected(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
 def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> pa.BooleanArray:
     """TRUE, FALSE or null for each row."""
     match predicate:
-        case And(parts):
-            return _fold(pc.and_kleene, True, parts, batch, columns)
-        case Or(parts):
-            return _fold(pc.or_kleene, False, parts, batch, columns)
+        case And(parts) | Or(parts):
+            is_and = isinstance(predicate, And)
+            joined: pa.BooleanArray | None = None
+            for part in parts:
+                found = evaluate(part, batch, columns)
+                if joined is not None:
+                    found = (pc.and_kleene if is_and else pc.or_kleene)(joined, found)
+                joined = found
+            return _constant(is_and, batch.num_rows) if joined is None else joined
         case Not(part):
             return pc.invert(evaluate(part, batch, columns))
         case Constant(value):
@@ -91,39 +95,23 @@ def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
         case IsNull(field_id):
             array = _column(field_id, batch, columns)
             return _constant(True, batch.num_rows) if array is None else array.is_null()
-        case Comparison(field_id, op, literal):
-            return on_values(
-                _column(field_id, batch, columns),
-                literal.type,
-                lambda values: _compare(values, op, literal),
-                batch.num_rows,
-            )
+        case Comparison(field_id, _, literal):
+            kind = literal.type
         case In(field_id, kind, _):
-            return on_values(
-                _column(field_id, batch, columns),
-                kind,
-                lambda values: _in(values, predicate),
-                batch.num_rows,
-            )
-        case Like(field_id, pattern):
-            return on_values(
-                _column(field_id, batch, columns),
-                _STRING,
-                lambda values: like(values, pattern),
-                batch.num_rows,
-            )
-
-
-def _fold(
-    join: Callable[[pa.Array, pa.Array], pa.Array],
-    empty: bool,
-    parts: tuple[Predicate, ...],
-    batch: pa.RecordBatch,
-    columns: Columns,
-) -> pa.BooleanArray:
-    if not parts:
-        return _constant(empty, batch.num_rows)
-    return reduce(join, (evaluate(part, batch, columns) for part in parts))
+            pass
+        case Like(field_id, _):
+            kind = _STRING
+    held = comparable(_column(field_id, batch, columns), kind)
+    if held is None:
+        return _constant(None, batch.num_rows)
+    values, indices = held
+    if isinstance(predicate, Comparison):
+        hit = _compare(values, predicate.op, predicate.literal)
+    elif isinstance(predicate, In):
+        hit = _in(values, predicate)
+    else:
+        hit = like(values, predicate.pattern)
+    return hit if indices is None else hit.take(indices)
 
 
 def _constant(value: bool | None, rows: int) -> pa.BooleanArray:
@@ -150,25 +138,18 @@ def _storage(array: pa.Array) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def on_values(
-    array: pa.Array | None, kind: Primitive, test: Callable[[pa.Array], pa.Array], rows: int
-) -> pa.BooleanArray:
-    """`test` on the values, in an Arrow type that literals of `kind` compare with; null without a
-    column."""
+def comparable(array: pa.Array | None, kind: Primitive) -> tuple[pa.Array, pa.Array | None] | None:
+    """The values of a column in a type that holds them and literals of `kind`, the wider of the two, and
+    which of them each row has: of a dictionary each distinct one comes once (a null in it or in the indices
+    is null), else, with None, there is one for each row. None without a column."""
     if array is None or pa.types.is_null(array.type):
-        return _constant(None, rows)
-    array = _storage(array)
+        return None
+    array, indices = _storage(array), None
     if pa.types.is_dictionary(array.type):
-        # Each distinct value once; a null in the dictionary or in the indices gives null.
-        return test(_comparable(array.dictionary, kind)).take(array.indices)
-    return test(_comparable(array, kind))
-
-
-def _comparable(array: pa.Array, kind: Primitive) -> pa.Array:
-    """The values in a type that holds them and literals of `kind`: the wider of the two."""
+        array, indices = array.dictionary, array.indices
     wanted = arrow_primitive(kind)
     if array.type == wanted:
-        return array
+        return array, indices
     found = primitive_from_arrow(array.type)
     if found is not None and found != kind and widens(kind, found):
         wanted = arrow_primitive(found)  # the column was widened after the literal was written
@@ -176,7 +157,7 @@ def _comparable(array: pa.Array, kind: Primitive) -> pa.Array:
         # 32-bit offsets may be too small for what a large or view array holds.
         wanted = pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()
     try:
-        return array.cast(wanted)
+        return array.cast(wanted), indices
     except pa.ArrowException:
         raise SchemaMismatch(
             f"a column of Arrow type {plain_type(array.type)} cannot be compared as {kind}"
@@ -189,7 +170,7 @@ def _comparable(array: pa.Array, kind: Primitive) -> pa.Array:
 def _compare(values: pa.Array, op: str, literal: Literal) -> pa.Array:
     if is_nan(literal.value):
         return _compare_with_nan(values, op)
-    scalar = to_arrow_scalar(literal.type, literal.value)
+    scalar = to_scalar(literal.value, arrow_primitive(literal.type))
     try:
         scalar = scalar.cast(values.type)
     except pa.ArrowInvalid:

@@ -15,6 +15,7 @@ import struct
 from array import array as packed
 from collections.abc import Sequence
 from decimal import Decimal
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -80,7 +81,13 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None
     if code is None and pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
         code = "i" if kind.bit_width == 32 else "q"
     if code is not None:
-        held = [0 if value is None else _number(value, code) for value in values]
+        # Only the physical form: no bool as a number, no text, and no fraction for a count.
+        types = set(map(type, values)) - {NoneType}
+        if not types <= ({int, float} if code in "fd" else {int}):
+            return None
+        if code in "fd" and int in types and any(_is_inexact(value) for value in values):
+            return None
+        held = [0 if value is None else value for value in values]
         return [pa.py_buffer(struct.pack(f"<{len(held)}{code}", *held))]
     if kind == pa.bool_():
         if not all(value is None or type(value) is bool for value in values):
@@ -98,14 +105,9 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None
     return None
 
 
-def _number(value: Any, code: str) -> Any:
-    """Only the physical form: no bool as a number, no text, and no fraction for a count."""
-    wanted = (int, float) if code in "fd" else (int,)
-    if type(value) not in wanted:
-        raise TypeError
-    if type(value) is int and code in "fd" and int(float(value)) != value:
-        raise ValueError  # not exact
-    return value
+def _is_inexact(value: Any) -> bool:
+    """Whether a whole number is no value of a floating type."""
+    return type(value) is int and int(float(value)) != value
 
 
 def _unscaled(value: Any, kind: pa.Decimal128Type) -> int:

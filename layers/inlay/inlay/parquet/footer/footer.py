@@ -12,7 +12,7 @@ rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,6 @@ from inlay.parquet.footer.fields import (
     Element,
     File,
     Group,
-    KeyValue,
     Logical,
     Meta,
     Physical,
@@ -260,21 +259,13 @@ class Footer:
     @property
     def schema(self) -> list[Struct]:
         """The schema's elements depth first, the root first; see `inlay.parquet.footer.fields.Element`."""
-        return list(self.tree[File.SCHEMA])
+        elements: list[Struct] = self.tree[File.SCHEMA]
+        return elements
 
     @property
     def created_by(self) -> str | None:
         found = self.tree.get(File.CREATED_BY)
         return None if found is None else _text(found)
-
-    @property
-    def key_values(self) -> Mapping[bytes, bytes]:
-        """The file's own key-value pairs; the last of equal keys wins, as in pyarrow."""
-        return {
-            pair[KeyValue.KEY]: pair.get(KeyValue.VALUE, b"")
-            for pair in self.tree.get(File.KEY_VALUES, ())
-            if KeyValue.KEY in pair
-        }
 
     def encode(self) -> bytes:
         """The thrift bytes, without the trailer."""

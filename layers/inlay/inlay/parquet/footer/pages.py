@@ -34,7 +34,8 @@ from inlay.parquet.footer.thrift import (
     decode_struct,
     decode_varint,
     encode_struct,
-    write_zigzag,
+    write_varint,
+    zigzag,
 )
 
 DICTIONARY_ENCODINGS = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
@@ -221,7 +222,7 @@ def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None =
             out, done = bytearray(), 0
             for offset, _, _, start, end in locations:
                 out += offset_index[done:start]
-                write_zigzag(out, moved(offset))
+                write_varint(out, zigzag(moved(offset)))
                 done = end
             return bytes(out + offset_index[done:stop])
         index, _ = decode_struct(offset_index)

@@ -190,15 +190,10 @@ class _Reader:
         self.left = MAX_CONTAINERS
         self.lists: dict[bytes, Items] = {}
 
-    def enter(self, depth: int) -> None:
-        self.left -= 1
-        if depth > MAX_DEPTH:
-            raise ThriftError(f"nested deeper than {MAX_DEPTH}")
-        if self.left < 0:
-            raise ThriftError(f"more than {MAX_CONTAINERS} structs and lists")
-
     def struct(self, pos: int, depth: int) -> tuple[Struct, int]:
-        self.enter(depth)
+        self.left -= 1
+        if depth > MAX_DEPTH or self.left < 0:
+            raise _beyond_bounds(depth)
         data = self.data
         fields: Struct = {}
         field_id = 0
@@ -211,7 +206,8 @@ class _Reader:
             if head > 15:
                 field_id += head >> 4
             else:
-                field_id, pos = self.zigzag(pos)
+                number, pos = decode_varint(data, pos)
+                field_id = number >> 1 ^ -(number & 1)
                 if field_id < 1:
                     raise ThriftError(f"field id {field_id}")
             if field_id > 32767:
@@ -260,7 +256,9 @@ class _Reader:
 
     def packed(self, pos: int, depth: int) -> tuple[bytes, int]:
         """The bytes of a struct, which is well formed."""
-        self.enter(depth)
+        self.left -= 1
+        if depth > MAX_DEPTH or self.left < 0:
+            raise _beyond_bounds(depth)
         plain = _PLAIN_STRUCT.match(self.data, pos)
         end = plain.end() if plain else self.struct(pos, depth)[1]
         return self.data[pos:end], end
@@ -268,7 +266,8 @@ class _Reader:
     def value(self, kind: int, pos: int, depth: int) -> tuple[Any, int]:
         """One element of a list or map, or a field that `struct` does not read in line."""
         if kind in INTEGERS:
-            return self.zigzag(pos)
+            number, pos = decode_varint(self.data, pos)
+            return number >> 1 ^ -(number & 1), pos
         if kind == STRUCT:
             return self.struct(pos, depth)
         if kind in (LIST, SET):
@@ -291,27 +290,52 @@ class _Reader:
         raise ThriftError(f"wire type {kind}")
 
     def items(self, kind: int, pos: int, depth: int) -> tuple[Items, int]:
-        head = self.data[pos]
+        data = self.data
+        element, count = data[pos] & 15, data[pos] >> 4
         # A value's bytes determine their end. So bytes that once made a whole list make it again, whatever
-        # follows; their number is a guess, and only correct guesses are remembered.
-        guess = self.data[pos : pos + self.likely_length(pos, head)]
+        # follows; their number is a guess (of short lists as footers have them: one name, a few small
+        # numbers, or structs of three small numbers), and only correct guesses are remembered.
+        if element == BINARY:
+            likely = 2 + data[pos + 1]
+        else:
+            likely = 1 + count * (7 if element == STRUCT else 1)
+        guess = data[pos : pos + likely]
         known = self.lists.get(guess)
         if known is not None and known.kind == kind:
             return known, pos + len(guess)
-        self.enter(depth)
+        self.left -= 1
+        if depth > MAX_DEPTH or self.left < 0:
+            raise _beyond_bounds(depth)
         start = pos
         pos += 1
-        element = head & 15
-        count = head >> 4
         if count == 15:
-            count, pos = decode_varint(self.data, pos)
-        self.must_fit(count, pos)
+            count, pos = decode_varint(data, pos)
+        # Every element takes a byte at least, so a count beyond the rest is false: refuse it before looping
+        # over it.
+        if count > self.size - pos:
+            raise ThriftError(f"{count} elements in {self.size - pos} bytes")
         found = Items(element, kind=kind)
         if element == STRUCT:
             read = self.struct if depth < self.unpack_depth else self.packed
             for _ in range(count):
                 fields, pos = read(pos, depth + 1)
                 found.append(fields)
+        elif element in INTEGERS:
+            for _ in range(count):
+                number = data[pos]
+                if number < 128:
+                    pos += 1
+                else:
+                    number, pos = decode_varint(data, pos)
+                found.append(number >> 1 ^ -(number & 1))
+        elif element == BINARY:
+            for _ in range(count):
+                length, pos = decode_varint(data, pos)
+                end = pos + length
+                if end > self.size:
+                    raise ThriftError("cut short")
+                found.append(data[pos:end])
+                pos = end
         else:
             for _ in range(count):
                 value, pos = self.value(element, pos, depth + 1)
@@ -320,22 +344,17 @@ class _Reader:
             self.lists[guess] = found
         return found, pos
 
-    def likely_length(self, pos: int, head: int) -> int:
-        """The bytes of a short list as footers have them: one name, a few small numbers, or structs
-        of three small numbers."""
-        element = head & 15
-        if element == BINARY:
-            return 2 + self.data[pos + 1]
-        return 1 + (head >> 4) * (7 if element == STRUCT else 1)
-
     def pairs(self, pos: int, depth: int) -> tuple[Pairs, int]:
-        self.enter(depth)
+        self.left -= 1
+        if depth > MAX_DEPTH or self.left < 0:
+            raise _beyond_bounds(depth)
         count, pos = decode_varint(self.data, pos)
         if count == 0:
             return Pairs(0, 0), pos
         kinds = self.data[pos]
         pos += 1
-        self.must_fit(count, pos)
+        if count > self.size - pos:
+            raise ThriftError(f"{count} elements in {self.size - pos} bytes")
         found = Pairs(kinds >> 4, kinds & 15)
         for _ in range(count):
             key, pos = self.value(found.key, pos, depth + 1)
@@ -343,20 +362,16 @@ class _Reader:
             found.append((key, value))
         return found, pos
 
-    def must_fit(self, count: int, pos: int) -> None:
-        # Every element takes a byte at least, so a count beyond the rest is false: refuse it before looping
-        # over it.
-        if count > self.size - pos:
-            raise ThriftError(f"{count} elements in {self.size - pos} bytes")
-
     def take(self, pos: int, length: int) -> bytes:
         if pos + length > self.size:
             raise ThriftError("cut short")
         return self.data[pos : pos + length]
 
-    def zigzag(self, pos: int) -> tuple[int, int]:
-        number, pos = decode_varint(self.data, pos)
-        return number >> 1 ^ -(number & 1), pos
+
+def _beyond_bounds(depth: int) -> ThriftError:
+    if depth > MAX_DEPTH:
+        return ThriftError(f"nested deeper than {MAX_DEPTH}")
+    return ThriftError(f"more than {MAX_CONTAINERS} structs and lists")
 
 
 def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
@@ -380,74 +395,90 @@ def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
 def encode_struct(fields: Struct | bytes) -> bytes:
     """The struct in compact form, its fields in ascending order of their ids, whatever the dict's."""
     out = bytearray()
-    _write_struct(out, fields, {})
+    _write_structs(out, (fields,), {})
     return bytes(out)
 
 
-def _write_struct(out: bytearray, fields: Struct | bytes, lists: dict[int, bytes]) -> None:
-    """Appends `fields`; `lists` has the bytes of short lists by identity, because decoding shares them."""
-    if isinstance(fields, bytes):
-        out += fields
-        return
-    last = 0
-    keys = list(fields)
-    if keys != (ascending := sorted(keys)):
-        fields = {key: fields[key] for key in ascending}
-    for key, value in fields.items():
-        kind = key & 15
-        field_id = key >> 4
-        head = FALSE if kind == BOOL and not value else kind
-        delta = field_id - last
-        assert delta >= 0, "fields are written in ascending order"
-        if 0 < delta < 16:
-            out.append(delta << 4 | head)
-        else:
-            out.append(head)
-            _write_varint(out, field_id << 1)
-        last = field_id
-        if kind in INTEGERS:
-            number = value << 1 if value >= 0 else ~(value << 1)
-            while number > 127:
-                out.append(number & 127 | 128)
-                number >>= 7
-            out.append(number)
-        elif kind == BINARY:
-            length = len(value)
-            if length < 128:
-                out.append(length)
+def _write_structs(
+    out: bytearray, structs: Iterable[Struct | bytes], lists: dict[int, bytes]
+) -> None:
+    """Appends them one after the other; `lists` has the bytes of short lists by identity, because decoding
+    shares them."""
+    for fields in structs:
+        if isinstance(fields, bytes):
+            out += fields
+            continue
+        last = 0
+        for key in sorted(fields):
+            value = fields[key]
+            kind = key & 15
+            field_id = key >> 4
+            head = FALSE if kind == BOOL and not value else kind
+            delta = field_id - last
+            if 0 < delta < 16:
+                out.append(delta << 4 | head)
             else:
-                _write_varint(out, length)
-            out += value
-        elif kind == STRUCT:
-            _write_struct(out, value, lists)
-        elif kind != BOOL:
-            _write_value(out, kind, value, lists)
-    out.append(0)
+                out.append(head)
+                write_varint(out, field_id << 1)
+            last = field_id
+            # The shapes that make up nine tenths of a footer are encoded in line.
+            if kind in INTEGERS:
+                number = value << 1 if value >= 0 else ~(value << 1)
+                while number > 127:
+                    out.append(number & 127 | 128)
+                    number >>= 7
+                out.append(number)
+            elif kind == BINARY:
+                length = len(value)
+                if length < 128:
+                    out.append(length)
+                else:
+                    write_varint(out, length)
+                out += value
+            elif kind == STRUCT:
+                _write_structs(out, (value,), lists)
+            elif kind != BOOL:
+                _write_value(out, kind, value, lists)
+        out.append(0)
 
 
 def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes]) -> None:
-    if kind in INTEGERS:
-        write_zigzag(out, value)
-    elif kind == STRUCT:
-        _write_struct(out, value, lists)
-    elif kind in (LIST, SET):
+    """Appends one element of a list or map, or a field that `_write_structs` does not write in line."""
+    if kind in (LIST, SET):
         known = lists.get(id(value))
         if known is not None:
             out += known
             return
         start = len(out)
-        count = len(value)
+        element, count = value.element, len(value)
         if count < 15:
-            out.append(count << 4 | value.element)
+            out.append(count << 4 | element)
         else:
-            out.append(0xF0 | value.element)
-            _write_varint(out, count)
-        for element in value:
-            _write_value(out, value.element, element, lists)
+            out.append(0xF0 | element)
+            write_varint(out, count)
+        if element == STRUCT:
+            _write_structs(out, value, lists)
+        elif element in INTEGERS:
+            for number in value:
+                if 0 <= number < 64:
+                    out.append(number << 1)
+                else:
+                    write_varint(out, zigzag(number))
+        else:
+            for each in value:
+                _write_value(out, element, each, lists)
         if count < MAX_SHARED_ITEMS:
             lists[id(value)] = bytes(out[start:])
+    elif kind in INTEGERS:
+        write_varint(out, zigzag(value))
+    elif kind == STRUCT:
+        _write_structs(out, (value,), lists)
     elif kind == BINARY:
-        _write_varint(out, len(value))
+        length = len(value)
+        if length < 128:
+            out.append(length)
+        else:
+            write_varint(out, length)
         out += value
     elif kind == I8:
         out.append(value & 255)
@@ -456,7 +487,7 @@ def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes])
     elif kind == DOUBLE:
         out += struct.pack("<d", value)
     elif kind == MAP:
-        _write_varint(out, len(value))
+        write_varint(out, len(value))
         if value:
             out.append(value.key << 4 | value.element)
         for key, element in value:
@@ -468,12 +499,12 @@ def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes])
         raise ThriftError(f"wire type {kind}")
 
 
-def write_zigzag(out: bytearray, value: int) -> None:
-    """Appends an integer of any width."""
-    _write_varint(out, value << 1 if value >= 0 else ~(value << 1))
+def zigzag(value: int) -> int:
+    """An integer of any width as an unsigned number, small where the integer is near 0."""
+    return value << 1 if value >= 0 else ~(value << 1)
 
 
-def _write_varint(out: bytearray, number: int) -> None:
+def write_varint(out: bytearray, number: int) -> None:
     while number > 127:
         out.append(number & 127 | 128)
         number >>= 7

@@ -43,7 +43,6 @@ from inlay.parquet.read.selection import (
     RowFilter,
     Wanted,
     subschema,
-    top_columns,
 )
 from inlay.parquet.read.single_pages import (
     Page,
@@ -215,7 +214,7 @@ class _GroupReader:
     def _judged_bytes(self, group: Group) -> int:
         """Of the columns that it is judged by."""
         among = self._among.get(group.ordinal)
-        return sum(r.length for r in self._ranges(group, self._judged_by(group), among))
+        return sum(r.length for r in self._ranges(group, group.judged_by, among))
 
     def without_absent(self, groups: Sequence[Group]) -> list[Group]:
         """The groups whose Bloom filters do not say that no row can be selected."""
@@ -248,7 +247,7 @@ class _GroupReader:
             if not group.fields and group.only is None:
                 found += self._ranges(group, self.wanted.columns, among)
                 continue
-            found += self._ranges(group, self._judged_by(group), among)
+            found += self._ranges(group, group.judged_by, among)
             rest = self._rest(group)
             if among is not None:
                 others = self._ranges(group, rest, among)
@@ -277,13 +276,9 @@ class _GroupReader:
         pages = [place for column in sparse.values() for place in column.ranges]
         return pages + self._chunk_ranges(group, whole)
 
-    def _judged_by(self, group: Group) -> tuple[int, ...]:
-        return top_columns(self.wanted.schema, group.fields)
-
     def _rest(self, group: Group) -> tuple[int, ...]:
         """The columns of the result that judging the group does not look at."""
-        seen = self._judged_by(group)
-        return tuple(c for c in self.wanted.columns if c not in seen)
+        return tuple(c for c in self.wanted.columns if c not in group.judged_by)
 
     def _chunk_ranges(self, group: Group, tops: Iterable[int]) -> list[ByteRange]:
         found = (chunk_range(chunk) for chunk in self.file.chunks(group.ordinal, tops))
@@ -346,15 +341,14 @@ class _GroupReader:
 
     def read(self, groups: Sequence[Group]) -> tuple[list[Survivors], list[pa.RecordBatch] | None]:
         """What is left of each group, and its rows; None where more must be fetched for these."""
-        survivors = self.judge(groups)
+        survivors = []
+        for group in groups:
+            found = self._judge(group)
+            if found.rows:
+                survivors.append(found)
         if self.held.missing(self.rest_ranges(survivors)):
             return survivors, None
         return survivors, self.assemble(survivors)
-
-    def judge(self, groups: Sequence[Group]) -> list[Survivors]:
-        """What is left of each group; groups without a row left are left out."""
-        found = (self._judge(group) for group in groups)
-        return [survivors for survivors in found if survivors.rows]
 
     def _judge(self, group: Group) -> Survivors:
         among = self._among.get(group.ordinal)
@@ -365,7 +359,7 @@ class _GroupReader:
         keep = at(group.deletes.keep_positions(group.rows))
         spared = None if group.only is None else at(group.only.keep_positions(group.rows))
         table: pa.Table | None = None
-        tops = self._judged_by(group)
+        tops = group.judged_by
         if group.fields:
             schema = subschema(self.wanted.schema, tops)
             batches = self._batches_at(group, tops, among)
@@ -408,21 +402,18 @@ class _GroupReader:
         """The rows that are left, with all columns of the result."""
         found: list[pa.RecordBatch] = []
         for one in survivors:
-            found.extend(self._assemble(one))
+            columns = {**one.looked_at, **self._columns(one.group, self._rest(one.group), one.keep)}
+            arrays: list[pa.ChunkedArray] = [columns[c] for c in self.wanted.columns]
+            if self.wanted.position:
+                arrays.append(pa.chunked_array([_positions(one)]))
+            if self.wanted.file:
+                arrays.append(pa.chunked_array([_file_column(self.file.task, one.rows)]))
+            if arrays:
+                table = pa.Table.from_arrays(arrays, schema=self.wanted.result)
+                found.extend(table.to_batches(BATCH_ROWS))
+            else:
+                found.append(_rows_without_columns(one.rows))
         return found
-
-    def _assemble(self, survivors: Survivors) -> Iterator[pa.RecordBatch]:
-        group, keep = survivors.group, survivors.keep
-        columns = {**survivors.looked_at, **self._columns(group, self._rest(group), keep)}
-        arrays: list[pa.ChunkedArray] = [columns[c] for c in self.wanted.columns]
-        if self.wanted.position:
-            arrays.append(pa.chunked_array([_positions(survivors)]))
-        if self.wanted.file:
-            arrays.append(pa.chunked_array([_file_column(self.file.task, survivors.rows)]))
-        if not arrays:
-            yield _rows_without_columns(survivors.rows)
-            return
-        yield from pa.Table.from_arrays(arrays, schema=self.wanted.result).to_batches(BATCH_ROWS)
 
     def _columns(
         self, group: Group, tops: Sequence[int], keep: pa.BooleanArray | None

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from inlay.format.entry import ColumnStats, KeyRange
 from inlay.format.predicate import And, Comparison, In, IsNull, Not, Predicate
 from inlay.format.schema import Primitive, Schema, Type
-from inlay.parquet.arrow.evaluate import on_values
+from inlay.parquet.arrow.evaluate import comparable
 from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.plan.pruning.prune import range_predicate
 
@@ -71,13 +71,10 @@ class DeletedRanges:
 
     def matches(self, column: pa.Array | None, rows: int) -> pa.BooleanArray:
         """For each row whether its value is in an interval; null without a value."""
-        return on_values(column, self.kind, self._inside, rows)
-
-    @cached_property
-    def _arrays(self) -> tuple[pa.Array, pa.Array]:
-        return to_array(self.starts, pa.int64()), to_array((_LEAST, *self.ends), pa.int64())
-
-    def _inside(self, values: pa.Array) -> pa.BooleanArray:
+        held = comparable(column, self.kind)
+        if held is None:
+            return pa.nulls(rows, pa.bool_())
+        values, indices = held
         starts, ends = self._arrays
         bits = values.type.bit_width
         numbers = values if pa.types.is_integer(values.type) else values.view(f"int{bits}")
@@ -85,7 +82,12 @@ class DeletedRanges:
         # The number of intervals that begin at or before the value: it can only be in the last of them.
         begun = pc.search_sorted(starts, numbers, side="right")
         inside = pc.less_equal(numbers, ends.take(begun))
-        return pc.and_(pc.greater(begun, to_scalar(0, begun.type)), inside)
+        inside = pc.and_(pc.greater(begun, to_scalar(0, begun.type)), inside)
+        return inside if indices is None else inside.take(indices)
+
+    @cached_property
+    def _arrays(self) -> tuple[pa.Array, pa.Array]:
+        return to_array(self.starts, pa.int64()), to_array((_LEAST, *self.ends), pa.int64())
 
     def _bounds(self, stats: Mapping[int, ColumnStats]) -> Interval | None:
         found = stats.get(self.field_id)

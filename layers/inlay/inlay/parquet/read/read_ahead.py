@@ -83,16 +83,9 @@ def run_ahead(
     """
     began = process.current()
     source = iter(units)
-    waiting_unit: Unit[T] | None = None
+    upcoming: Unit[T] | None = None
     flight: deque[_Running[T]] = deque()
     window = min(parallel, first or parallel)
-
-    def upcoming() -> Unit[T] | None:
-        # A unit may cost requests to make (the file it is of is opened): none is made before it may begin.
-        nonlocal waiting_unit
-        if waiting_unit is None and len(flight) < window:
-            waiting_unit = next(source, None)
-        return waiting_unit
 
     def has_room(more: int) -> bool:
         return sum(running.held for running in flight) + more <= budget_bytes
@@ -107,12 +100,19 @@ def run_ahead(
         return len(flight) < window and fits
 
     try:
-        while upcoming() is not None or flight:
-            while (unit := upcoming()) is not None and may_begin(unit):
-                waiting_unit = None
-                started = _Running(unit)
+        while True:
+            while True:
+                # A unit may cost requests to make (the file it is of is opened): none is made before it may
+                # begin.
+                if upcoming is None and len(flight) < window:
+                    upcoming = next(source, None)
+                if upcoming is None or not may_begin(upcoming):
+                    break
+                started, upcoming = _Running(upcoming), None
                 flight.append(started)
                 _advance(started, executor)
+            if not flight:
+                return
             in_turn = True
             for running in flight:
                 while not running.done and not running.waiting:

@@ -7,7 +7,7 @@ what they decide for all of its rows is not evaluated again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,21 +34,19 @@ _DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
 class Group:
     """A row group that may have rows to give, and what must be asked of them: that `filters` select
     them, that `deletes` delete none of them, that `only`, unless None, would delete each of them. `stats`
-    and `leaves` are of the columns that `filters` look at, as far as these may be believed."""
+    and `leaves` are of the columns that `filters` look at, as far as these may be believed; `fields` and
+    their top-level columns `judged_by` are what filters and deletes look at."""
 
     ordinal: int
     first_row: int
     rows: int
     filters: tuple[RowFilter, ...]
     deletes: GroupDeletes
-    only: GroupDeletes | None = None
-    stats: Mapping[int, ColumnStats] = field(default_factory=dict)
-    leaves: Mapping[int, Leaf] = field(default_factory=dict)
-
-    @property
-    def fields(self) -> frozenset[int]:
-        only = frozenset[int]() if self.only is None else self.only.fields
-        return self.deletes.fields.union(only, *(f.fields for f in self.filters))
+    only: GroupDeletes | None
+    stats: Mapping[int, ColumnStats]
+    leaves: Mapping[int, Leaf]
+    fields: frozenset[int]
+    judged_by: tuple[int, ...]
 
     @property
     def is_picked(self) -> bool:
@@ -77,7 +75,7 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
     for ordinal in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(ordinal).num_rows
         if rows and (chosen is None or ordinal in chosen):
-            group = _plan_group(file, filters, leaves, absent, ordinal, first_row, rows)
+            group = _plan_group(file, wanted, filters, leaves, absent, ordinal, first_row, rows)
             if group is not None:
                 yield group
         first_row += rows
@@ -100,6 +98,7 @@ class Leaves:
 
 def _plan_group(
     file: OpenFile,
+    wanted: Wanted,
     filters: Sequence[RowFilter],
     leaves: Leaves,
     absent: Mapping[int, Absent],
@@ -110,11 +109,7 @@ def _plan_group(
     """None when statistics and positions alone prove that no row of it is selected. Another writer's are no
     proof that all rows are."""
     foreign = file.task.file.is_foreign
-
-    def known(found: Mapping[int, Leaf]) -> dict[int, ColumnStats]:
-        return group_stats(file.metadata, ordinal, found, absent) if found or absent else {}
-
-    of_filters = stats = known(leaves.of_filters)
+    of_filters = stats = group_stats(file.metadata, ordinal, leaves.of_filters, absent)
     left = []
     for found in filters:
         settled = found.settle(stats, rows)
@@ -123,8 +118,8 @@ def _plan_group(
         if settled == "some" or foreign:
             left.append(found)
     if leaves.of_deletes is not leaves.of_filters:
-        stats = known(leaves.of_deletes)
-    sure = known({}) if foreign else stats
+        stats = group_stats(file.metadata, ordinal, leaves.of_deletes, absent)
+    sure = group_stats(file.metadata, ordinal, {}, absent) if foreign else stats
     deletes = file.deletes.of_group(ordinal, first_row, rows, stats, sure)
     if deletes is None:
         return None
@@ -133,8 +128,19 @@ def _plan_group(
         only = file.only.of_group(ordinal, first_row, rows, stats, sure)
         if only is not None and not only.any:
             return None
+    asked: list[RowFilter | GroupDeletes] = [*left, deletes, *([] if only is None else [only])]
+    fields = frozenset[int]().union(*(each.fields for each in asked))
     return Group(
-        ordinal, first_row, rows, tuple(left), deletes, only, of_filters, leaves.of_filters
+        ordinal,
+        first_row,
+        rows,
+        tuple(left),
+        deletes,
+        only,
+        of_filters,
+        leaves.of_filters,
+        fields,
+        judged_by=top_columns(wanted.schema, fields),
     )
 
 
@@ -169,7 +175,7 @@ def in_units(
     run: list[Group] = []
     stored = cost = judged = 0
     for group in plan_groups(file, wanted):
-        tops = (*wanted.columns, *top_columns(wanted.schema, group.fields))
+        tops = (*wanted.columns, *group.judged_by)
         chunks = file.chunks(group.ordinal, tops)
         stored_here = sum(c.total_compressed_size for c in chunks)
         decoded_here = _decoded(chunks)
@@ -186,7 +192,7 @@ def in_units(
         stored += stored_here
         cost += cost_here
         if group.fields:
-            looked_at = file.chunks(group.ordinal, top_columns(wanted.schema, group.fields))
+            looked_at = file.chunks(group.ordinal, group.judged_by)
             judged += min(_decoded(looked_at), decoded_here)
     if run:
         yield Piece(tuple(run), stored + judged, cost - stored - judged)

@@ -84,8 +84,12 @@ def group_stats(
     absent: Mapping[int, Absent] = NOTHING_ABSENT,
 ) -> dict[int, ColumnStats]:
     """Statistics of one row group, of columns it has and of columns it lacks."""
+    stats: dict[int, ColumnStats] = {}
+    if not leaves and not absent:
+        return stats
     group = metadata.row_group(ordinal)
-    stats = {field_id: _chunk_stats(group.column(f.ordinal), f) for field_id, f in leaves.items()}
+    for field_id, leaf in leaves.items():
+        stats[field_id] = _chunk_stats(group.column(leaf.ordinal), leaf)
     for field_id, found in absent.items():
         stats[field_id] = found.stats(group.num_rows)
     return stats

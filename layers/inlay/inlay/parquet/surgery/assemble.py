@@ -160,7 +160,15 @@ class Assembly:
         at_hand = len(parts) == 1 or self.store.copies_ranges
         at_hand &= not any(part.copy for part in parts)
         if not self._upload.begun and (small or at_hand):
-            return self._put()
+            metadata, headers = self.describe()
+            return write_once(
+                self.store,
+                self.key,
+                self._gather(self._pieces),
+                metadata=metadata,
+                headers=headers,
+                before_retry=self.before_retry,
+            )
         self._send(parts)
         return self._upload.finish(self.size)
 
@@ -203,18 +211,6 @@ class Assembly:
         return b"".join(
             self.old.content(ByteRange(p.start, p.end)) if isinstance(p, _Copied) else p.body
             for p in pieces
-        )
-
-    def _put(self) -> Written:
-        metadata, headers = self.describe()
-        body = self._gather(self._pieces)
-        return write_once(
-            self.store,
-            self.key,
-            body,
-            metadata=metadata,
-            headers=headers,
-            before_retry=self.before_retry,
         )
 
 

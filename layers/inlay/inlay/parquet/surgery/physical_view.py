@@ -115,12 +115,6 @@ def is_unsigned(element: Struct) -> bool:
     )
 
 
-def read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]) -> pa.Table:
-    """All columns of `group` as stored; see the module. `body` and `moved` as in `read_view`."""
-    elements, patches = physical_footer(footer)
-    return read_view(footer, group, body, moved, elements=elements, patches=patches)
-
-
 def read_logical(
     footer: Footer,
     group: RowGroup,

@@ -53,10 +53,7 @@ from inlay.parquet.footer.pages import (
 )
 from inlay.parquet.footer.thrift import Struct
 from inlay.parquet.read.single_column import translate_errors
-from inlay.parquet.surgery.physical_view import (
-    is_unsigned,
-    read_physical,
-)
+from inlay.parquet.surgery.physical_view import is_unsigned, physical_footer, read_view
 
 # pyarrow's own defaults, with which most files were written; an edited chunk departs from them only if the
 # old one shows that its writer did.
@@ -154,41 +151,35 @@ def edit_group(
     there. `profiles` are those of `profile_group`.
     """
     old = group.columns
-    table = read_physical(footer, group, body, moved).filter(keep)
-    mini, written = _write_whole_pages(footer, old, profiles, table)
-    begin, end = _extent(written.row_groups[0])
-    chunks = tuple(
-        _graft(was, now, mini, begin, erase=erase)
-        for was, now in zip(old, written.row_groups[0].columns, strict=True)
-    )
-    return NewGroup(group.ordinal, table.num_rows, mini[begin:end], chunks)
-
-
-# -- writing --------------------------------------------------------------------------------------
-
-
-def _write_whole_pages(
-    footer: Footer, old: Sequence[ColumnChunk], profiles: Sequence[PageProfile], table: pa.Table
-) -> tuple[memoryview, Footer]:
-    """Writes the kept rows as a separate file; returns it with its footer.
-
-    If the last record of a list column would open a page just when one is full, pyarrow puts an empty page
-    before it, and two pages of the index then begin at the same row. Other page sizes move the boundary.
-    """
+    elements, patches = physical_footer(footer)
+    table = read_view(footer, group, body, moved, elements=elements, patches=patches).filter(keep)
+    # The kept rows as a separate file. If the last record of a list column would open a page just when one
+    # is full, pyarrow puts an empty page before it, and two pages of the index then begin at the same row.
+    # Other page sizes move the boundary.
     for page_share in PAGE_SHARES:
         mini = translate_errors(partial(_write, footer, old, profiles, table, page_share))
         tail = bytes(mini[-footer_length(bytes(mini[-TRAILER_BYTES:])) :])
         written = decode_footer(tail, file_size=len(mini))
         _must_match(footer.leaves, written)
-        new = written.row_groups[0]
+        [new] = written.row_groups
         lists = [new.column(leaf.index) for leaf in footer.leaves if leaf.repetition_level]
         pages = [
             profile_chunk(bytes(mini[chunk.start : chunk.end]), 0, chunk, flat_rows=None)
             for chunk in lists
         ]
         if not any(profile.empty_pages for profile in pages):
-            return mini, written
-    raise UnsupportedFile("pyarrow would write empty pages", next_step=RECODE)
+            break
+    else:
+        raise UnsupportedFile("pyarrow would write empty pages", next_step=RECODE)
+    columns = new.columns
+    begin, end = min(c.start for c in columns), max(c.end for c in columns)
+    chunks = [
+        _graft(was, now, mini, begin, erase=erase) for was, now in zip(old, columns, strict=True)
+    ]
+    return NewGroup(group.ordinal, table.num_rows, mini[begin:end], tuple(chunks))
+
+
+# -- writing --------------------------------------------------------------------------------------
 
 
 def _write(
@@ -339,11 +330,6 @@ def _must_match(leaves: Sequence[Leaf], written: Footer) -> None:
                 f"pyarrow would write column {'.'.join(was.path)} in another structure",
                 next_step=RECODE,
             )
-
-
-def _extent(group: RowGroup) -> tuple[int, int]:
-    columns = group.columns
-    return min(c.start for c in columns), max(c.end for c in columns)
 
 
 def _graft(

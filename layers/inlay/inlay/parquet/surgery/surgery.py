@@ -176,7 +176,19 @@ def rewrite_object(
         names = erase and _names(footer, layout, texts)
         describe = partial(description, old.source, erase=erase)
         with Assembly(store, old, key, executor, describe, before_retry=before_retry) as new:
-            kept, places = _write_body(new, judge, erase=erase)
+            # Everything before the index: kept ranges and edited groups, each with its new offset.
+            kept: list[tuple[Kept, int]] = []
+            places: dict[int, int] = {}
+            for piece in keep_pieces(layout, judge.fate, erase=erase):
+                if isinstance(piece, Kept):
+                    kept.append((piece, new.size))
+                    new.copy(piece.start, piece.end)
+                else:
+                    places[piece.group] = new.size
+                    group = judge.edited[piece.group]
+                    # From here on only the assembly holds the bytes, until it has sent them.
+                    judge.edited[piece.group] = replace(group, data=memoryview(b""))
+                    new.add(group.data)
             positions = judge.positions()
             if positions.new_rows == 0:
                 return Emptied(positions=positions)
@@ -243,29 +255,6 @@ def _hold(old: RangeFile, place: ByteRange) -> bytes:
     body = old.content(place)
     old.add([(place.start, body)])
     return body
-
-
-# -- writing --------------------------------------------------------------------------------------
-
-
-def _write_body(
-    new: Assembly, judge: GroupEditor, *, erase: bool
-) -> tuple[list[tuple[Kept, int]], dict[int, int]]:
-    """Appends everything before the index. Returns the kept ranges and the edited groups, each with its
-    offset in the new file."""
-    kept: list[tuple[Kept, int]] = []
-    places: dict[int, int] = {}
-    for piece in keep_pieces(judge.layout, judge.fate, erase=erase):
-        if isinstance(piece, Kept):
-            kept.append((piece, new.size))
-            new.copy(piece.start, piece.end)
-        else:
-            places[piece.group] = new.size
-            group = judge.edited[piece.group]
-            # From here on only the assembly holds the bytes, until it has sent them.
-            judge.edited[piece.group] = replace(group, data=memoryview(b""))
-            new.add(group.data)
-    return kept, places
 
 
 # -- what it will cost ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ group is in memory at a time, besides the new bytes that wait to be placed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from inlay.errors import UnsupportedFile
 from inlay.parquet.arrow.literals import to_scalar
-from inlay.parquet.footer.footer import MAGIC, RECODE, Footer
+from inlay.parquet.footer.footer import MAGIC, RECODE, Footer, RowGroup
 from inlay.parquet.footer.layout import GroupFate, Layout
 from inlay.parquet.read.ranges import RangeFile, merge_ranges
 from inlay.parquet.surgery.physical_view import read_logical
@@ -59,9 +59,30 @@ class GroupEditor:
     is_over: bool = False
 
     def fate(self, ordinal: int) -> GroupFate:
-        if ordinal not in self._fates:
-            self._fates[ordinal] = self._decide(ordinal)
-        return self._fates[ordinal]
+        """What happens to a group, which is read and written again when this is first asked."""
+        if ordinal in self._fates:
+            return self._fates[ordinal]
+        group = self.footer.row_groups[ordinal]
+        found = GroupFate.STAYS
+        if group.num_rows and ordinal in self.dropped:
+            found = GroupFate.DROPPED
+        elif group.num_rows and ordinal in self.wanted and not self._stops():
+            body, moved = self._fetch(ordinal)
+            profiles = profile_group(self.footer, group, body, moved)
+            mask = self._mask(group, body, moved)
+            stays = 0 if mask is None else pc.sum(mask).as_py() or 0
+            if mask is None or not stays:
+                found = GroupFate.DROPPED
+            elif stays < group.num_rows or ordinal in self.recode:
+                new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
+                if new.rows != stays:
+                    raise AssertionError(f"{new.rows} rows written where {stays} stay")
+                self.kept[ordinal], self.edited[ordinal] = positions_of(mask), new
+                found = GroupFate.EDITED
+        if found is GroupFate.DROPPED:
+            self.kept[ordinal] = BitMap()
+        self._fates[ordinal] = found
+        return found
 
     def positions(self) -> PositionMap:
         groups = self.footer.row_groups
@@ -69,44 +90,30 @@ class GroupEditor:
             self.fate(group.ordinal)
         return PositionMap.of([group.num_rows for group in groups], self.kept)
 
-    def _decide(self, ordinal: int) -> GroupFate:
-        group = self.footer.row_groups[ordinal]
-        named = ordinal in self.wanted or ordinal in self.dropped
-        if not named or group.num_rows == 0:
-            return GroupFate.STAYS
-        if ordinal in self.dropped:
-            self.kept[ordinal] = BitMap()
-            return GroupFate.DROPPED
+    def _stops(self) -> bool:
+        """Whether there is no time for one more group."""
         self.is_over = self.is_over or (self._begun > 0 and not self.goes_on())
-        if self.is_over:
-            return GroupFate.STAYS
-        self.progress("row groups", self._begun, len(self.wanted))
-        self._begun += 1
-        body, moved = self._fetch(ordinal)
-        profiles = profile_group(self.footer, group, body, moved)
-        table = (
-            pa.table({})
-            if self.columns is not None and not self.columns
-            else read_logical(self.footer, group, body, moved, self.columns)
-        )
-        mask = self.keep(ordinal, table)
-        del table
-        if mask is None:
-            stays = 0
+        if not self.is_over:
+            self.progress("row groups", self._begun, len(self.wanted))
+            self._begun += 1
+        return self.is_over
+
+    def _mask(
+        self, group: RowGroup, body: bytes, moved: Sequence[int]
+    ) -> pa.BooleanArray | pa.ChunkedArray | None:
+        """Which rows stay; None for no row at all."""
+        if self.columns is not None and not self.columns:
+            table = pa.table({})
         else:
-            _must_be_mask(mask, group.num_rows)
-            stays = pc.sum(mask).as_py() or 0
-        if stays == group.num_rows and ordinal not in self.recode:
-            return GroupFate.STAYS
-        if mask is None or stays == 0:
-            self.kept[ordinal] = BitMap()
-            return GroupFate.DROPPED
-        new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
-        if new.rows != stays:
-            raise AssertionError(f"{new.rows} rows written where {stays} stay")
-        self.kept[ordinal] = positions_of(mask)
-        self.edited[ordinal] = new
-        return GroupFate.EDITED
+            table = read_logical(self.footer, group, body, moved, self.columns)
+        mask, rows = self.keep(group.ordinal, table), group.num_rows
+        # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by negating
+        # a predicate means the opposite. The maker of the mask must decide.
+        if mask is not None and (
+            not pa.types.is_boolean(mask.type) or len(mask) != rows or mask.null_count
+        ):
+            raise ValueError(f"keep must return {rows} booleans without nulls, not {mask.type}")
+        return mask
 
     def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
         """The group's chunks after 4 arbitrary bytes, and the resulting shift of each."""
@@ -136,13 +143,6 @@ class GroupEditor:
             for chunk in chunks
         ]
         return parts[0] if len(parts) == 1 else b"".join(parts), moved
-
-
-def _must_be_mask(mask: pa.BooleanArray | pa.ChunkedArray, rows: int) -> None:
-    # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by negating a
-    # predicate means the opposite. The maker of the mask must decide.
-    if not pa.types.is_boolean(mask.type) or len(mask) != rows or mask.null_count:
-        raise ValueError(f"keep must return {rows} booleans without nulls, not {mask.type}")
 
 
 def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:
