@@ -15,8 +15,8 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_version
 from inlay.ops.schema import create
 from inlay.ops.write.append import append
-from inlay.ops.write.delete import delete, find_positions
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.ops.write.delete import delete
+from inlay.parquet.read.reader import Wanted, read_positions, read_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
@@ -115,7 +115,12 @@ def id_below(limit: int) -> Predicate:
 
 
 def positions(bench: Bench, predicate: Predicate) -> dict[str, Any]:
-    return dict(find_positions(bench.ctx, bench.load(), predicate))
+    loaded, ctx = bench.load(), bench.ctx
+    evidence = Evidence.of_snapshot(loaded.snapshot)
+    files, markers = loaded.state.loaded_files(), loaded.state.markers()
+    tasks = plan_scan(files, markers, predicate, evidence=evidence, by_rows=True).tasks
+    found = read_positions(ctx.objects, tasks, loaded.snapshot.schema, ctx.executor)
+    return {task.file.key: at for task, at in found}
 
 
 def new_bench(

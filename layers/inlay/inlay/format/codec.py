@@ -90,7 +90,10 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "schemas": [schema_to_json(s) for s in snapshot.schemas if s.id not in apart],
         "schema": snapshot.schema_id,
         "last_field_id": snapshot.last_field_id,
-        "specs": [_spec_to_json(s) for s in snapshot.specs],
+        "specs": [
+            {"id": spec.id, "fields": [[f.source, f.transform, f.name] for f in spec.fields]}
+            for spec in snapshot.specs
+        ],
         "spec": snapshot.spec_id,
         "primary_key": list(snapshot.primary_key),
         "sort_by": list(snapshot.sort_by),
@@ -392,10 +395,6 @@ def _ref_from_json(found: dict[str, Any]) -> Ref:
         base=as_count(found.get("base", 0)),
         since=as_count(found.get("since", 0)),
     )
-
-
-def _spec_to_json(spec: PartitionSpec) -> dict[str, Any]:
-    return {"id": spec.id, "fields": [[f.source, f.transform, f.name] for f in spec.fields]}
 
 
 def _spec_from_json(found: dict[str, Any]) -> PartitionSpec:

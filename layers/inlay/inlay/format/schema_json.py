@@ -28,7 +28,7 @@ _SCHEMA = frozenset(("id", "fields", "version"))
 
 
 def schema_to_json(schema: Schema) -> dict[str, Any]:
-    found: dict[str, Any] = {"id": schema.id, "fields": [_field_to_json(f) for f in schema.fields]}
+    found: dict[str, Any] = {"id": schema.id, "fields": list(map(_field_to_json, schema.fields))}
     if schema.version != 1:
         found["version"] = schema.version
     return found
@@ -45,7 +45,16 @@ def schema_from_json(found: dict[str, Any]) -> Schema:
 
 
 def _field_to_json(field: Field) -> dict[str, Any]:
-    found: dict[str, Any] = {"id": field.id, "name": field.name, "type": _type_to_json(field.type)}
+    match field.type:
+        case Primitive():
+            kind: Any = str(field.type)
+        case Struct(fields):
+            kind = {"struct": list(map(_field_to_json, fields))}
+        case ListOf(element):
+            kind = {"list": _field_to_json(element)}
+        case MapOf(key, value):
+            kind = {"map": [_field_to_json(key), _field_to_json(value)]}
+    found: dict[str, Any] = {"id": field.id, "name": field.name, "type": kind}
     if not field.nullable:
         found["required"] = True
     if field.doc:
@@ -78,18 +87,6 @@ def _fields_from_json(found: list[Any]) -> tuple[Field, ...]:
     if len({f.name for f in fields}) < len(fields):
         raise CorruptTable("two sibling columns have the same name")
     return fields
-
-
-def _type_to_json(kind: Type) -> Any:
-    match kind:
-        case Primitive():
-            return str(kind)
-        case Struct(fields):
-            return {"struct": [_field_to_json(f) for f in fields]}
-        case ListOf(element):
-            return {"list": _field_to_json(element)}
-        case MapOf(key, value):
-            return {"map": [_field_to_json(key), _field_to_json(value)]}
 
 
 def _type_from_json(found: Any) -> Type:

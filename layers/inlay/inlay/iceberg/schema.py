@@ -382,7 +382,7 @@ class Specs:
 def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
     """Field ids of partition columns follow from the table's specs alone: as Iceberg requires, equal
     (source, transform) have one id in all specs, in the order in which the table added them."""
-    fields = {f.id: f for _, f in schema.walk()}
+    fields = schema.fields_by_id
     taken = {name.casefold() for name in schema.names}
     ids: dict[tuple[int, str], int] = {}
     found: dict[int, Spec] = {0: UNPARTITIONED}

@@ -82,7 +82,7 @@ def reading_schema(
 ) -> Schema:
     """`schema` and, where a delete reads a column that was dropped since, the columns of these states."""
     looked_at = frozenset[int]().union(*map(_looked_at, markers))
-    if looked_at <= {found.id for _, found in schema.walk()}:
+    if looked_at <= schema.fields_by_id.keys():
         return schema
     fields = schema.fields
     for older in (after.schema, before.schema):
@@ -187,8 +187,8 @@ def keeps_rows(before: Snapshot, after: Snapshot, schema: Schema) -> bool:
     `schema`. Maintenance drops the values of removed columns, and a restore may bring the column back."""
     commit = after.commit
     counts_none = commit.added_rows == 0 and commit.removed_rows == 0
-    known = {field.id for _, field in after.schema.walk()}
-    dropped = any(f.id <= after.last_field_id and f.id not in known for _, f in schema.walk())
+    known = after.schema.fields_by_id
+    dropped = any(i <= after.last_field_id and i not in known for i in schema.fields_by_id)
     is_maintenance = commit.operation in MAINTENANCE and counts_none and not dropped
     return is_maintenance or (after.files, after.markers) == (before.files, before.markers)
 

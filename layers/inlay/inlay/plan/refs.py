@@ -290,7 +290,7 @@ def layout_conflict(shape: Snapshot, plan: MergePlan, main: State, base: State) 
     """Why something that main or the branch did cannot be read in the columns of the merge: deletes that
     name a column the other side dropped, values that do not fit its wider type."""
     schema = shape.schema
-    known = {field.id for _, field in schema.walk()}
+    known = schema.fields_by_id.keys()
     for marker in (*main.markers(), *plan.erasing):
         if not fields_of_marker(marker) <= known:
             return Conflict(

@@ -12,7 +12,7 @@ two racing commits is the one refused:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
@@ -42,7 +42,7 @@ def is_evolved(snapshot: Snapshot, edit: AlterSchema) -> bool:
     """Whether the table already has the columns that the edit asks for: it changes none, or another commit
     made the same change."""
     planned_on = snapshot.schema_by_id(edit.planned_on)
-    known = frozenset(field.id for _, field in planned_on.walk())
+    known = frozenset(planned_on.fields_by_id)
     wanted = evolve(planned_on, edit.evolution, schema_id=0, next_id=snapshot.last_field_id + 1)
     key = edit.evolution.key
     if key is not None and key_after(wanted, key) != snapshot.primary_key:
@@ -105,7 +105,7 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
 
 
 def _dropped(before: Schema, after: Schema) -> dict[int, str]:
-    left = frozenset(field.id for _, field in after.walk())
+    left = after.fields_by_id
     return {f.id: spell(path) for path, f in before.walk() if f.id not in left}
 
 
@@ -149,14 +149,12 @@ def _check_unused(ids: Iterable[int], gone: dict[int, str], erasure: str | None 
 def fields_of_shorter_range(before: Schema, after: Schema) -> frozenset[int]:
     """Fields whose new type covers fewer years than the old one: each file must be known to hold no value
     outside them."""
-    old = {field.id: field.type for _, field in before.walk()}
     return frozenset(
-        field.id
-        for _, field in after.walk()
-        if isinstance(field.type, Primitive)
-        and isinstance(was := old.get(field.id), Primitive)
-        and widens(was, field.type)
-        and covered_range(was, field.type) is not None
+        field_id
+        for field_id, now in after.types.items()
+        if (was := before.types.get(field_id)) is not None
+        and widens(was, now)
+        and covered_range(was, now) is not None
     )
 
 
@@ -165,7 +163,7 @@ def why_unreadable(
 ) -> str:
     """Why a file recorded under one schema may not be readable under another; empty if it certainly is.
     `only` restricts the check to those fields."""
-    old = {field.id: field for _, field in recorded.walk()}
+    old = recorded.fields_by_id
     for path, field in schema.walk():
         if only is not None and field.id not in only:
             continue
@@ -176,7 +174,7 @@ def why_unreadable(
     return ""
 
 
-def _missing(path: tuple[str, ...], field: Field, schema: Schema, old: dict[int, Field]) -> str:
+def _missing(path: tuple[str, ...], field: Field, schema: Schema, old: Mapping[int, Field]) -> str:
     if field.nullable or field.default is not None:
         return ""
     parent = next((f for p, f in schema.walk() if p == path[:-1]), None)

@@ -129,13 +129,12 @@ def _has_row_ids(footer: Footer) -> bool:
 
 def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:
     """Why some engine would misread a column of the file; empty when none would."""
-    now = {f.id: f.type for _, f in current.walk()}
     # By the path in the schema; the middle group of lists and maps has any name.
     by_path = dict(recorded.walk())
     for leaf in footer.leaves:
         field = by_path.get(_table_path(footer, leaf.path, leaf.element))
-        kind = None if field is None else now.get(field.id)
-        if field is None or not isinstance(kind, Primitive):
+        kind = None if field is None else current.types.get(field.id)
+        if field is None or kind is None:
             continue
         element = footer.schema[leaf.element]
         if not _fits(kind, leaf.type, leaf.type_length, element):

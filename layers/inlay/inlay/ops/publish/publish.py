@@ -34,7 +34,6 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.properties import Properties
-from inlay.format.schema import Field, Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.grouping import Group, groups_of, leaves_of_a_group
 from inlay.iceberg.manifest import (
@@ -285,14 +284,9 @@ def _retyped(snapshot: Snapshot) -> list[tuple[int, str]]:
     """The columns whose type was another one in some version, with the type that they have now."""
     types: dict[int, set[str]] = {}
     for schema in snapshot.schemas:
-        for _, field_ in schema.walk():
-            if isinstance(field_.type, Primitive):
-                types.setdefault(field_.id, set()).add(str(iceberg_type(field_.type)))
-    now = {
-        f.id: str(iceberg_type(f.type))
-        for _, f in snapshot.schema.walk()
-        if isinstance(f.type, Primitive)
-    }
+        for field_id, kind in schema.types.items():
+            types.setdefault(field_id, set()).add(str(iceberg_type(kind)))
+    now = {i: str(iceberg_type(kind)) for i, kind in snapshot.schema.types.items()}
     return sorted((i, now.get(i, "")) for i, kinds in types.items() if len(kinds) > 1)
 
 
@@ -334,7 +328,6 @@ class _Attempt:
     specs: Specs = field(init=False)
     fingerprint: str = field(init=False)
     types: str = field(init=False)
-    _primitives: dict[int, Primitive] = field(init=False)  # now, by field id
     _manifests: dict[str, list[Manifest]] = field(default_factory=dict)  # of the last one, by group
     _known: dict[str, Entry] = field(default_factory=dict)  # entries of groups that changed
     _data: list[tuple[Group, list[DataFile]]] = field(default_factory=list)
@@ -348,9 +341,6 @@ class _Attempt:
         self.specs = specs_to_iceberg(snapshot.specs, snapshot.schema)
         self.fingerprint = _fingerprint(self.ctx, snapshot, self.specs)
         self.types = _digest(_retyped(snapshot))
-        self._primitives = {
-            f.id: f.type for _, f in snapshot.schema.walk() if isinstance(f.type, Primitive)
-        }
         same_table = self.previous is not None and self.previous.table_id == snapshot.table_id
         if not same_table:
             self.previous = None
@@ -461,8 +451,8 @@ class _Attempt:
             return False
         if self.previous is not None and self.previous.types == self.types:
             return True
-        recorded = {f.id: f.type for _, f in self.snapshot.schema_by_id(file.schema_id).walk()}
-        return all(recorded.get(i, now) == now for i, now in self._primitives.items())
+        recorded = self.snapshot.schema_by_id(file.schema_id).types
+        return all(recorded.get(i, now) == now for i, now in self.snapshot.schema.types.items())
 
     def _prepare_deletes(self, groups: Sequence[Group]) -> _Unfit | None:
         of_group = [(g, list(self._markers(g))) for g in groups]
@@ -577,7 +567,7 @@ class _Attempt:
 
     def _data_entries(self, files: Iterable[DataFile]) -> Iterator[tuple[Spec, list[Entry]]]:
         evidence = Evidence.of_snapshot(self.snapshot)
-        current = self._primitives
+        current = self.snapshot.schema.types
         by_spec: dict[int, list[Entry]] = {}
         for file in files:
             if not file.rows:
@@ -642,9 +632,7 @@ class _Attempt:
             yield self.specs.by_id[spec_id], entries
 
     def _spec_of(self, file: DataFile) -> Spec:
-        recorded: Mapping[int, Field] = {
-            f.id: f for _, f in self.snapshot.schema_by_id(file.schema_id).walk()
-        }
+        recorded = self.snapshot.schema_by_id(file.schema_id).fields_by_id
         return self.specs.of(file.spec_id, file.partition, recorded)
 
     def _as_known(self, path: str, entry: Entry) -> Entry:

@@ -47,7 +47,7 @@ from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
 from inlay.ops.metadata.load import count_of, decode_segment
 from inlay.ops.metadata.pointer import BrokenPointer, read_archive, read_pointer
-from inlay.ops.write.compare_statistics import denied_rows, primitive_columns
+from inlay.ops.write.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
     check_dictionaries,
@@ -382,7 +382,7 @@ class TableCheck:
 
     def _denied(self, objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:
         """Row groups whose statistics leave out rows: of a file from before these were compared."""
-        columns = primitive_columns(schema)
+        columns = tuple(schema.types)
         try:
             names = denied_rows(objects, entry, schema, schema, columns, self.ctx.executor)
         except (UnreadableFile, UnsupportedFile):

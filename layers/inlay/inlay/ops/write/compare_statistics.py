@@ -16,7 +16,7 @@ from dataclasses import replace
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.predicate import Or
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive, Schema
+from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.read.data_file import FooterOf
@@ -40,11 +40,7 @@ def compared_columns(snapshot: Snapshot) -> tuple[int, ...]:
         case "key":
             return snapshot.primary_key
         case _:
-            return primitive_columns(snapshot.schema)
-
-
-def primitive_columns(schema: Schema) -> tuple[int, ...]:
-    return tuple(f.id for _, f in schema.walk() if isinstance(f.type, Primitive))
+            return tuple(snapshot.schema.types)
 
 
 def denied_rows(

@@ -98,7 +98,8 @@ def delete(
     if chosen == "tombstone":
         marker = marker_of(ctx, loaded, predicate, file=file)
         return _commit_markers(ctx, loaded, request, lambda _: [marker])
-    return _RowDelete(ctx, condition, chosen, file, request).run(loaded)
+    by_rows = _RowDelete(ctx, condition, chosen, file, request)
+    return commit_planned(ctx, loaded, by_rows.plan)
 
 
 def delete_keys(
@@ -329,103 +330,62 @@ class _RowDelete:
     request: Request | None
     made: dict[str, _Made] = field(default_factory=dict)
 
-    @property
-    def predicate(self) -> Predicate:
-        return self.condition.predicate
-
-    def run(self, loaded: LoadedTable) -> Committed | Skipped:
-        return commit_planned(self.ctx, loaded, self._on)
-
-    def _on(self, loaded: LoadedTable) -> Planned:
+    def plan(self, loaded: LoadedTable) -> Planned:
+        ctx, predicate = self.ctx, self.condition.predicate
         if self.file is None:
-            state = load_matching(self.ctx, loaded.state, self.predicate, by_rows=True)
+            state = load_matching(ctx, loaded.state, predicate, by_rows=True)
         else:
-            state = load_file(self.ctx, loaded.state, self.file)
-        loaded = replace(loaded, state=state)
-        return Planned(self._plan(loaded), loaded)
-
-    def _plan(self, loaded: LoadedTable) -> Change:
-        snapshot = loaded.snapshot
-        found = dict(
-            find_positions(
-                self.ctx, loaded, self.predicate, file=self.file, where=filter_of(self.condition)
-            )
-        )
-        live = {f.key: f for f in loaded.state.loaded_files()}
-        markers = list(loaded.state.markers())
+            state = load_file(ctx, loaded.state, self.file)
+        loaded, snapshot = replace(loaded, state=state), loaded.snapshot
+        live = {f.key: f for f in state.loaded_files() if self.file in (None, f.key)}
+        markers = list(state.markers())
+        evidence = Evidence.of_snapshot(snapshot)
+        # Other writers' statistics leave no file out.
+        tasks = plan_scan(live.values(), markers, predicate, evidence=evidence, by_rows=True).tasks
+        where, executor = filter_of(self.condition), ctx.executor
+        found: dict[str, BitMap64] = {}
+        for task, hit in read_positions(ctx.objects, tasks, snapshot.schema, executor, where=where):
+            found[task.file.key] = hit
         requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
         if Properties(snapshot.properties).text("isolation") == "serializable":
-            requires += (Reads(self.predicate, snapshot.version, frozenset(found)),)
-        rows = sum(len(p) for p in found.values())
+            requires += (Reads(predicate, snapshot.version, frozenset(found)),)
         change = Change(
             operation="delete",
             request=self.request,
             uploaded_us=loaded.date_us,
-            deleted_rows=rows,
+            deleted_rows=sum(map(len, found.values())),
             requires=requires,
         )
         if self.mode == "vector":
             emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
             marked = {live[k].key: p for k, p in found.items() if k not in emptied}
-            vectors = tuple(vector_markers(self.ctx, loaded, marked))
-            return replace(change, updates=(RemoveFiles(emptied), AddMarkers(vectors)))
-        evidence = Evidence.of_snapshot(snapshot)
-        made: list[_Made] = []
-        for key, positions in found.items():
-            hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
-            made.append(self._rewrite(loaded, live[key], hits, positions))
-        return replace(
-            change,
-            updates=(ReplaceFiles(tuple(m.unit for m in made), whole=True),),
-            uploaded_us=min((m.uploaded_us for m in made), default=loaded.date_us),
-        )
-
-    def _rewrite(
-        self, loaded: LoadedTable, entry: DataFile, hits: Sequence[Marker], positions: BitMap64
-    ) -> _Made:
-        """What is written for a file is used again as long as the file is unchanged. Its live rows can only
-        have become fewer, so no row is missing."""
-        own = frozenset(m.id for m in hits if m.file is not None)
-        boundary_us = loaded.snapshot.boundary.time_us or 0
-        known = self.made.get(entry.key)
-        if known is not None:
-            unchanged = known.entry == entry and known.own == own
-            if unchanged and known.uploaded_us >= boundary_us:
-                return known
+            vectors = tuple(vector_markers(ctx, loaded, marked))
+            change = replace(change, updates=(RemoveFiles(emptied), AddMarkers(vectors)))
+            return Planned(change, loaded)
         from inlay.ops.maintain.rewrite import rewrite_file  # most deletes are markers
 
-        unit = rewrite_file(
-            self.ctx,
-            loaded,
-            entry,
-            hits,
-            extra_deleted=positions,
-            strategy="surgery" if self.mode == "surgery" else "rewrite",
+        boundary_us = snapshot.boundary.time_us or 0
+        for key, hit in found.items():
+            hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
+            own = frozenset(m.id for m in hits if m.file is not None)
+            made = self.made.get(key)
+            # What is written for a file is used again as long as the file is unchanged. Its live rows can
+            # only have become fewer, so no row is missing.
+            unchanged = made is not None and (made.entry, made.own) == (live[key], own)
+            if made is None or not unchanged or made.uploaded_us < boundary_us:
+                unit = rewrite_file(
+                    ctx,
+                    loaded,
+                    live[key],
+                    hits,
+                    extra_deleted=hit,
+                    strategy="surgery" if self.mode == "surgery" else "rewrite",
+                )
+                self.made[key] = _Made(unit, live[key], own, loaded.date_us)
+        used = [self.made[key] for key in found]
+        change = replace(
+            change,
+            updates=(ReplaceFiles(tuple(m.unit for m in used), whole=True),),
+            uploaded_us=min((m.uploaded_us for m in used), default=loaded.date_us),
         )
-        made = self.made[entry.key] = _Made(unit, entry, own, loaded.date_us)
-        return made
-
-
-def find_positions(
-    ctx: Context,
-    loaded: LoadedTable,
-    predicate: Predicate,
-    *,
-    file: str | None = None,
-    where: RowFilter | None = None,
-) -> Iterator[tuple[str, BitMap64]]:
-    """(file key, positions of its live rows for which the predicate is TRUE and that `where` selects),
-    of the files at hand. Other writers' statistics leave none of them out."""
-    snapshot = loaded.snapshot
-    entries = (f for f in loaded.state.loaded_files() if file is None or f.key == file)
-    plan = plan_scan(
-        entries,
-        loaded.state.markers(),
-        predicate,
-        evidence=Evidence.of_snapshot(snapshot),
-        by_rows=True,
-    )
-    for task, positions in read_positions(
-        ctx.objects, plan.tasks, snapshot.schema, ctx.executor, where=where
-    ):
-        yield task.file.key, positions
+        return Planned(change, loaded)

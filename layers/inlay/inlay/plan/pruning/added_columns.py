@@ -35,7 +35,7 @@ def for_content(predicate: Predicate, schema_id: int, schemas: Sequence[Schema])
     later = [i for i in field_ids(predicate) if was_added_later(i, schema_id, schemas)]
     if not later:
         return predicate
-    there = {field.id for s in schemas if s.id <= schema_id for _, field in s.walk()}
+    there = {i for s in schemas if s.id <= schema_id for i in s.fields_by_id}
     stats = {}
     for field_id in later:
         newest = next((s for s in reversed(schemas) if s.by_id(field_id)), None)
