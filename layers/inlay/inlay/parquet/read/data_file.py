@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.predicate import TRUE
-from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.columns import FileColumns, cut_to, locate_columns
@@ -165,15 +164,10 @@ def tail_bytes(task: FileTask, wanted: Wanted) -> int:
     if not _is_picky(task, wanted) or entry.is_foreign:
         return entry.footer_size
     pages = max(entry.row_groups, -(-entry.rows // PAGE_ROWS))
-    return entry.footer_size + min(MAX_INDEX_BYTES, pages * _page_index_bytes(task.schema))
-
-
-@lru_cache(maxsize=64)
-def _page_index_bytes(schema: Schema) -> int:
-    """About what the page index has for one page of each column."""
-    kinds = [found.type for _, found in schema.walk() if isinstance(found.type, Primitive)]
-    longs = sum(kind.name in ("string", "binary") for kind in kinds)
-    return longs * LONG_INDEX_BYTES + (len(kinds) - longs) * PAGE_INDEX_BYTES
+    kinds = [kind.name for kind in task.schema.types.values()]
+    longs = kinds.count("string") + kinds.count("binary")
+    of_a_page = longs * LONG_INDEX_BYTES + (len(kinds) - longs) * PAGE_INDEX_BYTES
+    return entry.footer_size + min(MAX_INDEX_BYTES, pages * of_a_page)
 
 
 def _load_footer(

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from inlay.format.entry import ColumnStats, KeyRange
 from inlay.format.predicate import And, Comparison, In, IsNull, Not, Predicate
-from inlay.format.schema import Primitive, Schema, Type
+from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.evaluate import comparable
 from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.plan.pruning.prune import range_predicate
@@ -104,7 +104,6 @@ def merge_predicates(
     """Ranges and predicates that together select what one of `predicates` selects."""
     if not predicates:
         return (), ()
-    types = {field.id: field.type for _, field in schema.walk()}
     intervals: dict[tuple[int, Primitive], list[Interval]] = defaultdict(list)
     values: dict[tuple[int, Primitive], list[Predicate]] = defaultdict(list)
     bodies: dict[tuple[int, int], list[KeyRange]] = defaultdict(list)
@@ -114,7 +113,7 @@ def merge_predicates(
             # By identity: markers that were read together share their kind, and hashing it takes longer.
             bodies[predicate.field_id, id(predicate.kind)].append(predicate)
             continue
-        found = _intervals(predicate, types)
+        found = _intervals(predicate, schema.types)
         if found is not None:
             column, inside = found
             intervals[column] += inside
@@ -125,9 +124,8 @@ def merge_predicates(
         else:
             left.append(predicate)
     for alike in bodies.values():
-        field_id, kind = alike[0].field_id, alike[0].kind or types[alike[0].field_id]
-        assert isinstance(kind, Primitive)
-        if _served(field_id, kind, types):
+        field_id, kind = alike[0].field_id, alike[0].kind or schema.types[alike[0].field_id]
+        if _served(field_id, kind, schema.types):
             intervals[field_id, kind] += _of_ranges(alike)
             left += [Not(IsNull(field_id)) for body in alike if body.lower is body.upper is None]
         else:
@@ -168,7 +166,7 @@ def _one_in(field_id: int, kind: Primitive, found: Sequence[Predicate]) -> Predi
 
 
 def _intervals(
-    predicate: Predicate, types: Mapping[int, Type]
+    predicate: Predicate, types: Mapping[int, Primitive]
 ) -> tuple[tuple[int, Primitive], list[Interval]] | None:
     """The column and the intervals of a predicate; None if it has another form."""
     match predicate:
@@ -197,7 +195,7 @@ def _intervals(
             return None
 
 
-def _served(field_id: int, kind: Primitive, types: Mapping[int, Type]) -> bool:
+def _served(field_id: int, kind: Primitive, types: Mapping[int, Primitive]) -> bool:
     """Whether values of the column are 64-bit numbers in the literal's units."""
     if types.get(field_id) != kind:
         return False

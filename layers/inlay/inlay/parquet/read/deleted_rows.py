@@ -305,10 +305,9 @@ def _merged(
         if known is not None:
             return known
     predicates: list[Predicate | KeyRange] = []
-    columns = {f.id for _, f in schema.walk() if isinstance(f.type, Primitive)}
     for marker in markers:
         body = marker.body
-        if isinstance(body, KeyRange) and body.field_id in columns:
+        if isinstance(body, KeyRange) and body.field_id in schema.types:
             predicates.append(body)
             continue
         predicate = marker_predicate(marker, schema)
