@@ -107,7 +107,7 @@ class OpenFile:
 
     def decoded(self) -> Footer:
         """The footer, whatever that takes. Raises `UnreadableFile`, `UnsupportedFile`."""
-        return self.footer or decode_footer(self.tail, file_size=self.task.file.size)
+        return self.known.footer or decode_footer(self.tail, file_size=self.task.file.size)
 
     def leaves(self, tops: Iterable[int]) -> list[int]:
         """The leaf columns of top-level fields, those that the file has, in file order."""

@@ -155,7 +155,7 @@ class _GroupReader:
             return [(0, min(most, group.rows))] if most else None
         # What a calculated condition implies is asked as a predicate.
         filters = [each for each in group.filters if not isinstance(each, CalculatedFilter)]
-        footer = self._own_footer() if filters and self._reads_pages() else None
+        footer = self._own_footer() if filters else None
         if footer is None:
             return None
         columns = {}
@@ -166,12 +166,10 @@ class _GroupReader:
                 columns[field_id] = pages
         return candidates(filters, columns, group.stats, rows=group.rows) if columns else None
 
-    def _reads_pages(self) -> bool:
-        return self.file.body is None
-
     def _own_footer(self) -> Footer | None:
-        """The footer, if what it says beyond Arrow's can be relied on."""
-        return None if self.file.task.file.is_foreign else self.file.footer
+        """The footer, if there are pages to spare and what it says beyond Arrow's can be relied on."""
+        file = self.file
+        return None if file.body is not None or file.task.file.is_foreign else file.footer
 
     def _column_pages(self, footer: Footer, group: int, leaf: Leaf) -> ColumnPages | None:
         places = index_place(footer, group, leaf.ordinal)
@@ -189,7 +187,7 @@ class _GroupReader:
         found: list[ByteRange] = []
         for group in groups:
             predicates = [f.predicate for f in group.filters if isinstance(f, PredicateFilter)]
-            footer = self._own_footer() if predicates and self._reads_pages() else None
+            footer = self._own_footer() if predicates else None
             if footer is None or self._judged_bytes(group) < BLOOM_WORTH_BYTES:
                 continue
             asked: list[Block] = []

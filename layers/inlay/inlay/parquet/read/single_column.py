@@ -8,7 +8,7 @@ one row group. Nothing here checks how large they are once decoded: `page_sizes`
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Context
 from typing import Any, Literal
 
@@ -48,7 +48,8 @@ from inlay.parquet.footer.thrift import BINARY, I32, STRUCT, Items, Struct, enco
 def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
     """The values of a chunk; for a column within lists those of all `rows` together. `body` holds the chunk
     after 4 other bytes: readers take offset 0 for "none"."""
-    return _read(body, footer, *_whole(footer, leaf, chunk), rows)
+    meta = moved_meta(chunk, len(MAGIC) - chunk.start)
+    return _read(body, footer, _chain(footer, leaf), meta, rows)
 
 
 def in_batches(
@@ -65,7 +66,7 @@ def in_batches(
     an entry is there twice, as DuckDB leaves them.) `stored`, of an INT96 column: its twelve bytes, of
     which Arrow's times have not all."""
     batches: Iterator[pa.RecordBatch]
-    chain, meta = _whole(footer, leaf, chunk)
+    chain, meta = _chain(footer, leaf), moved_meta(chunk, len(MAGIC) - chunk.start)
     if stored:
         plain = {Element.TYPE: Physical.FIXED_LEN_BYTE_ARRAY, Element.LENGTH: INT96_BYTES}
         names = (Element.REPETITION, Element.NAME)
@@ -75,18 +76,6 @@ def in_batches(
         batches = file.iter_batches(batch_rows, use_threads=False)
         while (batch := translate_errors(lambda: next(batches, None))) is not None:
             yield _innermost(batch.column(0))
-
-
-def _whole(footer: Footer, leaf: Leaf, chunk: ColumnChunk) -> tuple[list[Struct], Struct]:
-    """The schema elements of a chunk that is read by itself, and its metadata."""
-    meta = {k: v for k, v in chunk.meta.items() if k not in _NOT_FOR_DECODING}
-    moved = len(MAGIC) - chunk.start
-    for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
-        if key in meta and chunk.start <= meta[key] < chunk.end:
-            meta[key] += moved
-        elif key != Meta.DATA_PAGE:
-            meta.pop(key, None)
-    return _chain(footer, leaf), meta
 
 
 def read_plain(
@@ -203,20 +192,8 @@ def _open(
 ) -> pq.ParquetFile:
     path = [element[Element.NAME] for element in chain]
     meta = {**meta, Meta.PATH: Items(BINARY, path)}
-    group: Struct = {
-        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta}]),
-        Group.BYTES: meta[Meta.UNCOMPRESSED],
-        Group.ROWS: rows,
-    }
-    tree: Struct = {
-        File.VERSION: footer.tree.get(File.VERSION, 1),
-        File.SCHEMA: Items(STRUCT, [{**footer.schema[0], Element.CHILDREN: 1}, *chain]),
-        File.ROWS: rows,
-        File.GROUPS: Items(STRUCT, [group]),
-    }
-    if File.CREATED_BY in footer.tree:
-        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
-    thrift = encode_struct(tree)
+    elements = [{**footer.schema[0], Element.CHILDREN: 1}, *chain]
+    thrift = encode_struct(view_tree(footer, elements, [meta], rows, meta[Meta.UNCOMPRESSED]))
     metadata = pq.read_metadata(pa.BufferReader(MAGIC + thrift + trailer(len(thrift))))
     return pq.ParquetFile(
         pa.BufferReader(body),
@@ -224,6 +201,39 @@ def _open(
         arrow_extensions_enabled=False,
         pre_buffer=False,
     )
+
+
+def moved_meta(chunk: ColumnChunk, by: int) -> Struct:
+    """The metadata of a chunk that is to be decoded elsewhere, `by` bytes further: without what is not
+    needed for that, and could contradict another schema's types."""
+    meta = {key: value for key, value in chunk.meta.items() if key not in _NOT_FOR_DECODING}
+    for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
+        if key in meta and chunk.start <= meta[key] < chunk.end:
+            meta[key] += by
+        elif key != Meta.DATA_PAGE:
+            meta.pop(key, None)
+    return meta
+
+
+def view_tree(
+    footer: Footer, elements: Sequence[Struct], metas: Iterable[Struct], rows: int, size: object
+) -> Struct:
+    """The footer of a file of one row group, of chunks of another file under the schema `elements`."""
+    group: Struct = {
+        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta} for meta in metas]),
+        Group.BYTES: size,
+        Group.ROWS: rows,
+    }
+    tree: Struct = {
+        File.VERSION: footer.tree.get(File.VERSION, 1),
+        File.SCHEMA: Items(STRUCT, elements),
+        File.ROWS: rows,
+        File.GROUPS: Items(STRUCT, [group]),
+    }
+    if File.CREATED_BY in footer.tree:
+        # pyarrow works around faults of certain writers by their name.
+        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
+    return tree
 
 
 def translate_errors(work: Callable[[], Any]) -> Any:

@@ -24,11 +24,8 @@ import pyarrow.parquet as pq
 from inlay.errors import UnreadableFile
 from inlay.parquet.footer.decoded_size import check_memory, chunk_bytes
 from inlay.parquet.footer.fields import (
-    Chunk,
     Converted,
     Element,
-    File,
-    Group,
     Logical,
     Meta,
     Physical,
@@ -41,9 +38,9 @@ from inlay.parquet.footer.footer import (
     subtree_end,
     trailer,
 )
-from inlay.parquet.footer.thrift import I8, STRUCT, Items, Struct, boolean, encode_struct, i32
+from inlay.parquet.footer.thrift import I8, Struct, boolean, encode_struct, i32
 from inlay.parquet.read.page_sizes import Pages, check_pages_fit
-from inlay.parquet.read.single_column import INT96_BYTES, translate_errors
+from inlay.parquet.read.single_column import INT96_BYTES, moved_meta, translate_errors, view_tree
 
 # What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Inverted: the
 # largest precision that takes `n` bytes, so that a fixed-length decimal keeps its length.
@@ -167,44 +164,15 @@ def read_view(
     `body` holds the chunks after 4 other bytes; `moved[leaf]` is added to the offsets of that chunk to find
     it in `body`.
     """
-    chunks = []
     leaves = range(len(footer.leaves)) if leaves is None else leaves
     check_memory(sum(chunk_bytes(group.column(leaf)) for leaf in leaves))
     check_pages_fit(footer, group.num_rows, _pages(footer, group, body, moved, leaves))
+    metas = []
     for leaf in leaves:
-        chunk = group.column(leaf)
-        meta = {
-            key: value
-            for key, value in chunk.meta.items()
-            # Not needed for decoding, and possibly inconsistent with the view's types.
-            if key not in (Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH)
-        }
-        meta.update(patches[leaf] if patches else {})
-        for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
-            if key in meta and chunk.start <= meta[key] < chunk.end:
-                meta[key] += moved[leaf]
-            elif key != Meta.DATA_PAGE:
-                meta.pop(key, None)
-        chunks.append({Chunk.FILE_OFFSET: 0, Chunk.META: meta})
-    tree: Struct = {
-        File.VERSION: footer.tree.get(File.VERSION, 1),
-        File.SCHEMA: Items(STRUCT, elements),
-        File.ROWS: group.num_rows,
-        File.GROUPS: Items(
-            STRUCT,
-            [
-                {
-                    Group.COLUMNS: Items(STRUCT, chunks),
-                    Group.BYTES: group.total_byte_size,
-                    Group.ROWS: group.num_rows,
-                }
-            ],
-        ),
-    }
-    if File.CREATED_BY in footer.tree:
-        # pyarrow works around faults of certain writers by their name.
-        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
-    thrift = encode_struct(tree)
+        meta = moved_meta(group.column(leaf), moved[leaf])
+        metas.append({**meta, **patches[leaf]} if patches else meta)
+    size = group.total_byte_size
+    thrift = encode_struct(view_tree(footer, elements, metas, group.num_rows, size))
 
     def decode() -> pa.Table:
         metadata = pq.read_metadata(io.BytesIO(MAGIC + thrift + trailer(len(thrift))))

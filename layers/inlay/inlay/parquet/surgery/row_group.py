@@ -236,7 +236,8 @@ def _writer_options(
     old_style = {Encoding.PLAIN_DICTIONARY} == {
         encoding for p in profiles for encoding in p.encodings if encoding in DICTIONARY_ENCODINGS
     }
-    has_unsigned = any(is_uint32(footer.schema[leaf.element]) for leaf in footer.leaves)
+    stored = [footer.schema[leaf.element] for leaf in footer.leaves]
+    has_unsigned = any(e.get(Element.TYPE) == Physical.INT32 and is_unsigned(e) for e in stored)
     return {
         # "1.0" names dictionary pages the old way, and cannot hold uint32.
         "version": "1.0" if old_style and not has_unsigned else "2.6",
@@ -303,10 +304,6 @@ def _bloom_values(chunk: ColumnChunk) -> int:
     bits = 8 * chunk.bloom_length * 0.9
     room = -bits / 8 * math.log(1 - BLOOM_FALSE_POSITIVES ** (1 / 8))
     return max(1, min(values, int(room)))
-
-
-def is_uint32(element: Struct) -> bool:
-    return element.get(Element.TYPE) == Physical.INT32 and is_unsigned(element)
 
 
 # -- grafting -------------------------------------------------------------------------------------

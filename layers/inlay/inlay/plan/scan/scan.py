@@ -147,39 +147,31 @@ def plan_scan(
         if settled == "none":
             pruned += 1
             continue
-        hitting: list[tuple[Marker, _Relation]] = [
-            (marker, relation)
-            for marker, relation in (nearby.of(stats) if of_table else ())
-            if (
-                (entry.sequence or 0) < (marker.sequence or math.inf)
-                if relation in ("overlaps", "covers")
-                else marker_may_hit(marker, entry, evidence)
-            )
-        ]
-        hitting += [
-            (marker, "unknown")
-            for marker in of_file.get(entry.key, ())
-            if marker_may_hit(marker, entry, evidence)
-        ]
-        if any(
-            relation != "overlaps" and _deletes_all(marker, entry, evidence)
-            for marker, relation in hitting
-        ):
-            deleted += 1
-            continue
-        hits = tuple(marker for marker, _ in hitting)
-        left: Predicate = TRUE
-        if settled == "some" or sure is not believed:
-            left = residual(predicate, sure, entry.rows)
-        tasks.append(
-            FileTask(
+        hits: list[Marker] = []
+        near = nearby.of(stats) if of_table else []
+        near += [(marker, "unknown") for marker in of_file.get(entry.key, ())]
+        for marker, relation in near:
+            if relation in ("overlaps", "covers"):
+                applies = (entry.sequence or 0) < (marker.sequence or math.inf)
+            else:
+                applies = marker_may_hit(marker, entry, evidence)
+            if applies and relation != "overlaps" and _deletes_all(marker, entry, evidence):
+                deleted += 1
+                break
+            if applies:
+                hits.append(marker)
+        else:
+            left: Predicate = TRUE
+            if settled == "some" or sure is not believed:
+                left = residual(predicate, sure, entry.rows)
+            task = FileTask(
                 file=entry,
                 schema=evidence.schemas[entry.schema_id],
-                markers=hits,
+                markers=tuple(hits),
                 predicate=left,
                 by_rows=by_rows and entry.is_foreign,
             )
-        )
+            tasks.append(task)
     return ScanPlan(tasks=tuple(tasks), files=total, pruned=pruned, deleted=deleted)
 
 
