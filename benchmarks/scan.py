@@ -78,8 +78,9 @@ class Bench:
         self.store = MeteredStore(MemoryStore("bench"))
         self.pool = ThreadPoolExecutor(16)
         self.schema = schema_from_arrow(parts[0].schema)
-        names = itertools.count()
-        target = Target(self.context().objects, lambda: f"data/{next(names)}.parquet", self.pool)
+        ctx = self.context()
+        new_key = (f"data/{i}.parquet" for i in itertools.count()).__next__
+        target = Target(ctx.store, ctx.key, new_key, self.pool)
         started = time.perf_counter()
         found: list[DataFile] = []
         for part in parts:

@@ -513,8 +513,8 @@ def test_a_vector_is_never_larger_than_expected(runs: list[tuple[int, int, int]]
     for start, length, step in runs:
         positions |= BitMap64(range(start, start + length, step))
     name = "s3://b/" + "é" * 100
-    data, _ = encode_puffin([(name, positions)])
-    assert len(data) <= data._bytes_at_most(positions)
+    body, _ = encode_puffin([(name, positions)])
+    assert len(body) <= data._bytes_at_most(positions)
 
 
 def test_garbage_collection_keeps_what_is_published_and_takes_the_rest(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from inlay.format.entry import DataFile
 from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.read.ranges import Objects
 from inlay.parquet.write import writer
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.storage.memory import MemoryStore
@@ -32,10 +31,8 @@ class Written:
         self.entries: list[DataFile] = []
 
     def write(self, batches: Any, **layout: Any) -> list[DataFile]:
-        names = itertools.count()
-        target = Target(
-            Objects(self.store, "t"), lambda: f"data/{next(names)}.parquet", InlineExecutor()
-        )
+        new_key = (f"data/{i}.parquet" for i in itertools.count()).__next__
+        target = Target(self.store, "t/{}".format, new_key, InlineExecutor())
         layout.setdefault("spec", BY_PART)
         for entry in write_files(target, batches, SCHEMA, Layout(stats_columns=(1, 2), **layout)):
             self.entries.append(entry)

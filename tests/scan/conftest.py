@@ -94,7 +94,8 @@ class Lake:
         return Objects(self.store, ROOT)  # type: ignore[arg-type]
 
     def target(self) -> Target:
-        return Target(self.objects, lambda: f"data/{next(self.names)}.parquet", self.executor)
+        new_key = (f"data/{i}.parquet" for i in self.names).__next__
+        return Target(self.store, f"{ROOT}/{{}}".format, new_key, self.executor)  # type: ignore[arg-type]
 
     def write(
         self, data: pa.Table, schema: Schema | None = None, **layout: Any

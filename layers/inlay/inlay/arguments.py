@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
-
 from inlay.errors import InvalidRequest, a_type
-from inlay.format.predicate import TRUE, Predicate
-from inlay.format.schema import Schema
-from inlay.parse import Condition, parse_condition
-from inlay.plan.change import Request
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -70,33 +64,6 @@ def whole_number(value: Any, argument: str) -> int:
     raise InvalidRequest(f"{argument} must be a whole number, not {str(value)[:50]!r}")
 
 
-def condition(where: str | Predicate | None, schema: Schema, now: Callable[[], int]) -> Condition:
-    """A condition to change rows by: SQL text or the format's own tree. `now` is the clock of `now()`."""
-    if where is None:
-        return Condition(TRUE)
-    if isinstance(where, str):
-        return parse_condition(where, schema, now=now)
-    if isinstance(where, Predicate):
-        return Condition(where)
-    raise InvalidRequest(
-        f"a condition cannot be a {type(where).__module__}.{type(where).__qualname__} here",
-        next_step="Write it as SQL text: \"id = 1 AND name LIKE 'a%'\"",
-    )
-
-
-def request(request_id: str | None, body: str | None) -> Request | None:
-    if request_id is None:
-        return None
-    if not isinstance(request_id, str):
-        raise InvalidRequest(f"a request id is text, not {a_type(request_id)}")
-    if not request_id.strip():
-        raise InvalidRequest("a request id cannot be empty")
-    try:
-        return Request.of(request_id, body=body)
-    except UnicodeEncodeError:
-        raise InvalidRequest("a request id cannot contain an unpaired surrogate") from None
-
-
 def time_us(value: datetime | date | str) -> int:
     """Microseconds since 1970; a time without a zone is UTC, a date its midnight."""
     if isinstance(value, str):
@@ -130,12 +97,3 @@ def seconds(value: timedelta | None, argument: str) -> float | None:
             f"{argument} cannot be {a_type(value)}", next_step="Give a datetime.timedelta"
         )
     return value.total_seconds()
-
-
-def shape(operation: str, data: Any) -> str | None:
-    """What is known of an append's content before it is read: columns and row count of a table, nothing of
-    a stream. This detects a request id reused for something else. It is not a digest of the rows, which
-    would differ for equal rows in other chunks and refuse a legitimate repetition."""
-    if not isinstance(data, pa.Table | pa.RecordBatch):
-        return None
-    return f"{operation}:{','.join(data.schema.names)}:{data.num_rows}"

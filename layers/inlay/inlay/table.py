@@ -69,8 +69,8 @@ from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
 from inlay.ops.result import WriteResult, write_result
 from inlay.parquet.arrow.declared import Declared, metadata_not_kept
-from inlay.parse import Condition, parse_assignments
-from inlay.plan.change import Change, SetProperties
+from inlay.parse import Condition, condition_of, parse_assignments
+from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
@@ -619,7 +619,7 @@ class Table:
         that asked for it) are kept in the version that it makes, and shown by `history()`: 2 KB at most.
         """
         with self._writing("append", make_note(message, metadata)) as write:
-            request = arguments.request(request_id, arguments.shape("append", data))
+            request = Request.named(request_id, append_op.shape("append", data))
             write.outcome = append_op.append(write.ctx, data, base=self._loaded, request=request)
         return write.result
 
@@ -676,14 +676,14 @@ class Table:
             if request_id is not None:  # a million values as text are not made for nothing
                 body = f"keys:{table.schema}:{table.to_pydict()}"
             with self._writing("delete", note) as write:
-                request = arguments.request(request_id, body)
+                request = Request.named(request_id, body)
                 write.outcome = delete_op.delete_keys(
                     write.ctx, table, base=self._loaded, request=request
                 )
             return write.result
         condition = self._condition(where)
         predicate = condition.predicate
-        request = arguments.request(request_id, f"{mode}:{file}:{_asked(condition)}")
+        request = Request.named(request_id, f"{mode}:{file}:{_asked(condition)}")
         _check_mode(mode, "erase")
         if condition.calculated is not None and mode in ("tombstone", "erase"):
             raise InvalidPredicate(
@@ -734,7 +734,7 @@ class Table:
         """Delete whole row groups of one data file (`files()` names them)."""
         groups = arguments.ordinals(ordinals)
         with self._writing("delete", make_note(message, metadata)) as write:
-            request = arguments.request(request_id, f"{file}:{list(groups)}")
+            request = Request.named(request_id, f"{file}:{list(groups)}")
             write.outcome = delete_op.delete_row_groups(
                 write.ctx, file, groups, base=self._loaded, request=request
             )
@@ -757,7 +757,7 @@ class Table:
         condition = self._condition(where)
         body = f"{sorted(assignments.items())}:{_asked(condition)}"
         with self._writing("update", make_note(message, metadata)) as write:
-            request = arguments.request(request_id, body)
+            request = Request.named(request_id, body)
             write.outcome = update_op.update(
                 write.ctx, parsed, condition, mode=mode, base=self._loaded, request=request
             )
@@ -781,7 +781,7 @@ class Table:
         the greatest value of the column `order` counts, of equals or without `order` the last.
         """
         columns = arguments.names(on, "on")
-        request = arguments.request(request_id, arguments.shape("upsert", data))
+        request = Request.named(request_id, append_op.shape("upsert", data))
         with self._writing("upsert", make_note(message, metadata)) as write:
             write.outcome = upsert_op.upsert(
                 write.ctx,
@@ -841,7 +841,7 @@ class Table:
             if primary_key is None
             else arguments.names(primary_key, "primary_key"),
         )
-        request = arguments.request(request_id, str(evolution))
+        request = Request.named(request_id, str(evolution))
         with self._writing("alter", make_note(message, metadata)) as write:
             write.outcome = alter_op.alter(write.ctx, evolution, base=self._loaded, request=request)
         return write.result
@@ -856,7 +856,7 @@ class Table:
         """Partition what is written from now on: `t.set_partitioning("day(ts)", "bucket(16, id)")`; by
         nothing, not at all. Files that are there stay as they are, and queries need not know."""
         texts = arguments.names(partition_by, "partition_by")
-        request = arguments.request(request_id, f"partition:{texts}")
+        request = Request.named(request_id, f"partition:{texts}")
         with self._writing("set_partitioning", make_note(message, metadata)) as write:
             write.outcome = partition_op.set_partitioning(
                 write.ctx, texts, base=self._loaded, request=request
@@ -945,7 +945,7 @@ class Table:
         With `request_id` it is done once: a merge that had this id before is not done again.
         Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
         deleted from."""
-        request = arguments.request(request_id, f"merge {branch}")
+        request = Request.named(request_id, f"merge {branch}")
         return self._edit(
             "merge_branch",
             lambda ctx: merge_op.merge(ctx, branch, request),
@@ -1201,7 +1201,7 @@ class Table:
             _LOG.warning("%s stays at version %d: %s", self.uri, self.version, error)
 
     def _condition(self, where: str | Predicate | None) -> Condition:
-        return arguments.condition(where, self.snapshot.schema, self._ctx.clock.now_us)
+        return condition_of(where, self.snapshot.schema, self._ctx.clock.now_us)
 
     def _setting(self, name: str) -> str:
         return Properties(self.snapshot.properties).text(name)

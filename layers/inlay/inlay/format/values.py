@@ -21,7 +21,7 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any, TypeVar, cast
 
 from inlay.errors import CorruptTable, InvalidRequest, a_type
-from inlay.format.schema import Primitive, Value
+from inlay.format.schema import FLOATS, Primitive, Value
 
 # Wide enough for every decimal type (76 digits), whatever the caller's decimal context.
 EXACT = Context(prec=200)
@@ -194,7 +194,7 @@ def order_key(value: Value) -> Any:
 
 def compare(kind: Primitive, left: Value, right: Value) -> int:
     """-1, 0 or 1 in the order of `kind`."""
-    if kind.is_float:
+    if kind.name in FLOATS:
         left, right = order_key(left), order_key(right)
     return (left > right) - (left < right)  # type: ignore[operator]
 

@@ -104,7 +104,7 @@ def target_of(ctx: Context, time_us: int, begin: Callable[[], None] = _nothing) 
         begin()
         return keys.data_key(time_us, ctx.new_id())
 
-    return Target(ctx.objects, new_key, ctx.executor, before_retry=ctx.back_off)
+    return Target(ctx.store, ctx.key, new_key, ctx.executor, before_retry=ctx.back_off)
 
 
 def write_batches(

@@ -4,7 +4,7 @@
 """
 
 from inlay.format.expression import Assignment, Assignments, Condition
-from inlay.parse.calculate import parse_condition, parse_predicate
+from inlay.parse.calculate import condition_of, parse_condition, parse_predicate
 from inlay.parse.grammar import MAX_TEXT
 from inlay.parse.setters import parse_assignments
 from inlay.parse.show import format_predicate, format_value
@@ -14,6 +14,7 @@ __all__ = [
     "Assignment",
     "Assignments",
     "Condition",
+    "condition_of",
     "format_predicate",
     "format_value",
     "parse_assignments",

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from difflib import get_close_matches
 
-from inlay.errors import InvalidPredicate
+from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.binding import Clock, Day, Flag, Moment, Number, Octets, Text, neighbours
 from inlay.format.expression import (
     WIDEST_DIGITS,
@@ -126,6 +126,22 @@ def parse_condition(
     except InvalidPredicate as error:
         error.text = error.text or text
         raise
+
+
+def condition_of(
+    where: str | Predicate | None, schema: Schema, now: Callable[[], int]
+) -> Condition:
+    """A condition to change rows by: SQL text or the format's own tree. `now` is the clock of `now()`."""
+    if where is None:
+        return Condition(TRUE)
+    if isinstance(where, str):
+        return parse_condition(where, schema, now=now)
+    if isinstance(where, Predicate):
+        return Condition(where)
+    raise InvalidRequest(
+        f"a condition cannot be a {type(where).__module__}.{type(where).__qualname__} here",
+        next_step="Write it as SQL text: \"id = 1 AND name LIKE 'a%'\"",
+    )
 
 
 def parse_predicate(text: str, schema: Schema) -> Predicate:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 
+from inlay.errors import InvalidRequest, a_type
 from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
 from inlay.format.notes import Note
@@ -55,6 +56,20 @@ class Request:
             time_us=time_us,
             text=identity,
         )
+
+    @staticmethod
+    def named(identity: str | None, body: str | None) -> Request | None:
+        """The request that a caller named, if it named one. Raises `InvalidRequest`."""
+        if identity is None:
+            return None
+        if not isinstance(identity, str):
+            raise InvalidRequest(f"a request id is text, not {a_type(identity)}")
+        if not identity.strip():
+            raise InvalidRequest("a request id cannot be empty")
+        try:
+            return Request.of(identity, body=body)
+        except UnicodeEncodeError:
+            raise InvalidRequest("a request id cannot contain an unpaired surrogate") from None
 
     @property
     def token(self) -> str:

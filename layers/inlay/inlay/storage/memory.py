@@ -112,6 +112,17 @@ class Bucket:
         held = self.versions.get(key)
         return held[-1] if held and not held[-1].marker else None
 
+    def refusal(self, key: str, condition: Condition, date_us: int) -> Refused | None:
+        """The answer to a write under a condition that does not hold."""
+        if condition is None:
+            return None
+        held = self.current(key)
+        if isinstance(condition, IfMatch):
+            if held is None:
+                return Refused("missing", date_us)
+            return None if held.etag == condition.etag else Refused("exists", date_us)
+        return None if held is None else Refused("exists", date_us)
+
     def find(self, key: str, version_id: str | None) -> Version | None:
         if version_id is None:
             return self.current(key)
@@ -142,12 +153,13 @@ class Bucket:
 
     def _take(self, key: str, version_id: str) -> Version | None:
         held = self.versions.get(key, [])
-        found = next((each for each in held if (each.id or NULL_VERSION) == version_id), None)
-        if found is not None:
-            held.remove(found)
-            if self.keeper is not None:
-                self.keeper.dropped(found)
-        return found
+        for at, found in enumerate(held):
+            if (found.id or NULL_VERSION) == version_id:
+                del held[at]
+                if self.keeper is not None:
+                    self.keeper.dropped(found)
+                return found
+        return None
 
     def tag(self, key: str, version: Version, tags: str) -> None:
         """Give a version other tags."""
@@ -396,12 +408,12 @@ class MemoryStore:
         kept, kept_headers = rules.check_headers(key, metadata, headers)
         content = bytes(body)
         with self._region.lock:
-            date_us = self._region.now_us()
-            refused = self._refusal(key, condition, date_us)
+            bucket, date_us = self._bucket, self._region.now_us()
+            refused = bucket.refusal(key, condition, date_us)
             if refused is not None:
                 return refused
-            modified_us = self._region.modified_us()
-            return self._land(key, content, _md5(content), modified_us, kept, kept_headers)
+            modified_us, etag = self._region.modified_us(), _md5(content)
+            return self._land(bucket, key, content, etag, modified_us, kept, kept_headers)
 
     def copy(
         self,
@@ -426,14 +438,15 @@ class MemoryStore:
             rules.check_copy_size(source.key, len(held.body))
             if described is None and source == Location(self.scheme, self._name, key):
                 raise rules.copied_onto_itself(key)
-            refused = self._refusal(key, condition, date_us)
+            bucket = self._bucket
+            refused = bucket.refusal(key, condition, date_us)
             if refused is not None:
                 return refused
             if described is None:
                 carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
                 described = ({}, {}) if bare else (held.metadata, carried)
-            modified_us = self._region.modified_us()
-            return self._land(key, held.body, _md5(held.body), modified_us, *described)
+            modified_us, etag = self._region.modified_us(), _md5(held.body)
+            return self._land(bucket, key, held.body, etag, modified_us, *described)
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(keys):
@@ -457,18 +470,9 @@ class MemoryStore:
     def _new_id_in(self, bucket: Bucket) -> str | None:
         return self._region.new_id("version") if bucket.versioning == "Enabled" else None
 
-    def _refusal(self, key: str, condition: Condition, date_us: int) -> Refused | None:
-        if condition is None:
-            return None
-        held = self._bucket.current(key)
-        if isinstance(condition, IfMatch):
-            if held is None:
-                return Refused("missing", date_us)
-            return None if held.etag == condition.etag else Refused("exists", date_us)
-        return None if held is None else Refused("exists", date_us)
-
     def _land(
         self,
+        bucket: Bucket,
         key: str,
         body: bytes,
         etag: str,
@@ -476,7 +480,6 @@ class MemoryStore:
         metadata: Mapping[str, str],
         headers: Mapping[str, str],
     ) -> Written:
-        bucket = self._bucket
         version_id = self._new_id_in(bucket)
         kept = {"ContentType": DEFAULT_CONTENT_TYPE} | dict(headers)
         bucket.add(key, Version(body, etag, modified_us, version_id, metadata, kept))
@@ -538,7 +541,8 @@ class MemoryStore:
         self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
     ) -> Written | Refused | Missing:
         with self._region.lock:
-            upload = self._bucket.uploads.get(upload_id)
+            bucket = self._bucket
+            upload = bucket.uploads.get(upload_id)
             if upload is None or upload.key != key:
                 return Missing(self._region.now_us())
             staged = {
@@ -546,13 +550,14 @@ class MemoryStore:
                 for number, (part, content) in upload.parts.items()
             }
             rules.check_completion(key, parts, staged)
-            refused = self._refusal(key, condition, self._region.now_us())
+            refused = bucket.refusal(key, condition, self._region.now_us())
             if refused is not None:
                 return refused
             body = b"".join(upload.parts[part.number][1] for part in parts)
-            del self._bucket.uploads[upload_id]
+            del bucket.uploads[upload_id]
             # S3 dates a multipart object by the *start* of its upload.
             return self._land(
+                bucket,
                 key,
                 body,
                 rules.multipart_etag(parts),

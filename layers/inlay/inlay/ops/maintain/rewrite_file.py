@@ -8,7 +8,7 @@ without live rows only dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -19,9 +19,10 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, Vector
+from inlay.format.partition import Partition
 from inlay.format.puffin import narrow
-from inlay.format.schema import Schema
-from inlay.format.snapshot import UNPARTITIONED
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.partial_surgery import (
@@ -45,7 +46,6 @@ from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
 from inlay.plan.pruning.literals import any_of, texts_of
-from inlay.plan.pruning.partitions import partition_for_output
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
@@ -446,3 +446,27 @@ def check_strategy(strategy: str) -> None:
         raise InvalidRequest(
             f"there is no strategy {strategy!r}", next_step=f"Choose one of {', '.join(STRATEGIES)}"
         )
+
+
+def partition_for_output(
+    entry: DataFile, old: Schema, new: Schema, specs: Iterable[PartitionSpec]
+) -> tuple[int, Partition]:
+    """Spec and partition of a file that holds rows of `entry`, recorded under schema `new`: no values where
+    those written under `old` would mean something else."""
+    spec = next((s for s in specs if s.id == entry.spec_id), UNPARTITIONED)
+    same = old.id == new.id or all(_means_the_same(f, old, new) for f in spec.fields)
+    return entry.spec_id, entry.partition if same else ()
+
+
+def _means_the_same(field: PartitionField, old: Schema, new: Schema) -> bool:
+    before, after = old.by_id(field.source), new.by_id(field.source)
+    if before is None or after is None:
+        return False
+    kinds = before.type, after.type
+    if not isinstance(kinds[0], Primitive) or not isinstance(kinds[1], Primitive):
+        return False
+    if kinds[0] == kinds[1]:
+        return True
+    integers = kinds[0].is_integer and kinds[1].is_integer
+    decimals = kinds[0].name == kinds[1].name == "decimal" and kinds[0].scale == kinds[1].scale
+    return integers or decimals

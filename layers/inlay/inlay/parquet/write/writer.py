@@ -34,11 +34,11 @@ from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.columns import locate_columns
 from inlay.parquet.read.data_file import PAGE_ROWS
-from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.write.nan import end_without_bounds, nan_leaves
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.upload import Upload
+from inlay.storage.base import ObjectStore
 from inlay.storage.write_once import no_wait
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
@@ -70,10 +70,11 @@ SMALL_BATCHES = 32
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where new files go. `new_key` returns a new key, relative to the table root, at each call;
-    `before_retry` is called before each further try to create one."""
+    """Where new files go. `new_key` returns a new key, relative to the table root, at each call,
+    `path_of` the store's key for it; `before_retry` is called before each further try to create one."""
 
-    objects: Objects
+    store: ObjectStore
+    path_of: Callable[[str], str]
     new_key: Callable[[], str]
     executor: Executor
     before_retry: Callable[[int], None] = no_wait
@@ -194,8 +195,8 @@ class _File:
         self._arrow = schema_to_arrow(schema)
         self._layout = layout
         self._key = target.new_key()
-        source = target.objects.source(self._key)
-        self._upload = Upload(source.store, source.key, target.executor, target.before_retry)
+        path = target.path_of(self._key)
+        self._upload = Upload(target.store, path, target.executor, target.before_retry)
         self._footers: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []

@@ -26,7 +26,7 @@ from inlay.format.partition import (
     values_of,
 )
 from inlay.format.schema import Primitive, Schema, Value
-from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec, Snapshot
+from inlay.format.snapshot import PartitionField, PartitionSpec, Snapshot
 from inlay.format.values import is_nan, order_key
 from inlay.plan.change import Conflict, SetPartitioning
 
@@ -207,30 +207,6 @@ def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) ->
     # The other transforms are monotone: a value between two values of one partition is in it, too.
     first, last = (partition_of(transform, kind, v) for v in (stats.lower, stats.upper))
     return first if first == last else None
-
-
-def partition_for_output(
-    entry: DataFile, old: Schema, new: Schema, specs: Iterable[PartitionSpec]
-) -> tuple[int, Partition]:
-    """Spec and partition of a file that holds rows of `entry`, recorded under schema `new`: no values where
-    those written under `old` would mean something else."""
-    spec = next((s for s in specs if s.id == entry.spec_id), UNPARTITIONED)
-    same = old.id == new.id or all(_means_the_same(f, old, new) for f in spec.fields)
-    return entry.spec_id, entry.partition if same else ()
-
-
-def _means_the_same(field: PartitionField, old: Schema, new: Schema) -> bool:
-    before, after = old.by_id(field.source), new.by_id(field.source)
-    if before is None or after is None:
-        return False
-    kinds = before.type, after.type
-    if not isinstance(kinds[0], Primitive) or not isinstance(kinds[1], Primitive):
-        return False
-    if kinds[0] == kinds[1]:
-        return True
-    integers = kinds[0].is_integer and kinds[1].is_integer
-    decimals = kinds[0].name == kinds[1].name == "decimal" and kinds[0].scale == kinds[1].scale
-    return integers or decimals
 
 
 def applies_to(fields: tuple[PartitionField, ...], schema: Schema) -> bool:
