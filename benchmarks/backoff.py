@@ -6,7 +6,7 @@ Writers, requests and one server are events on a clock of their own, so that for
 forty processes nor a quiet machine. A request is on its way for about 10 ms, waits for the server, is
 served, and is 10 ms on its way back. An appending writer makes the round trips of a warm append (PUT data
 and PUT archive at once, PUT pointer). Where a racer's archive is there, or the swap is lost, it waits by
-`ops.commit.backoff.back_off`, reads the pointer and tries again; for some seconds after it has met another,
+`ops.commit.driver.back_off`, reads the pointer and tries again; for some seconds after it has met another,
 and after some appends in a row without a read, it reads the pointer before an append. The bare loop makes
 GET, PUT, PUT, at once again. "Worst" counts who is still waiting at the end; "requests" is those of a
 commit.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from inlay.ops.commit.backoff import CONTENDED_SECONDS, MAX_UNREAD, back_off
+from inlay.ops.commit.driver import CONTENDED_SECONDS, MAX_UNREAD, back_off
 
 LATENCY = 0.02
 SECONDS = 40.0

@@ -42,7 +42,7 @@ import pyarrow as pa
 import inlay
 from inlay.errors import InlayError
 from inlay.format import keys
-from inlay.ops.commit_queue import CommitQueue
+from inlay.ops.context import CommitQueue
 from inlay.storage.base import IF_ABSENT, Got, IfMatch, Written
 from inlay.storage.s3 import S3Store
 

@@ -30,7 +30,7 @@ from inlay.ops.schema import create
 from inlay.ops.write.append import append
 from inlay.plan.change import Request, SetProperties
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import NO_USAGE, MeteredStore, Usage
+from inlay.storage.wrapped import NO_USAGE, MeteredStore, Usage
 
 PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
 BEGIN, END = "<!-- erasure -->", "<!-- /erasure -->"

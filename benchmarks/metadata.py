@@ -27,10 +27,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker
-from inlay.format.entry_json import Types, file_to_json
-from inlay.ops.commit.base import known_requests
-from inlay.ops.commit.driver import Committed, commit
+from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Types, file_to_json
+from inlay.ops.commit.driver import Committed, commit, known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.compact import cluster_metadata
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_matching, load_pointer
@@ -39,7 +37,7 @@ from inlay.ops.schema import create
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, Request
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore, Usage
+from inlay.storage.wrapped import MeteredStore, Usage
 
 COST = Path(__file__).parent.parent / "docs" / "COST.md"
 BULK = 1_000
@@ -317,7 +315,7 @@ def ledger(events: int, days: float = 13.0) -> Iterator[Row]:
 
 def _ledger_sizes(bench: Bench) -> Iterator[int]:
     from inlay.ops.metadata.load import load_ledger
-    from inlay.plan.metadata.tree import open_tree
+    from inlay.plan.metadata.state import open_tree
 
     state = load_ledger(bench.ctx, load_pointer(bench.ctx).state)
     records = state.snapshot.ledger.records.segments

@@ -29,7 +29,7 @@ import inlay
 from inlay.cli.pricing import load_prices
 from inlay.functions import tables
 from inlay.local.template import read_body
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 PRICES = load_prices()
 ROOT = Path(__file__).parents[1]

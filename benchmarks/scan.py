@@ -39,7 +39,7 @@ from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.metadata.state import State
 from inlay.storage.base import Got
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 COLUMNS = [
     "l_orderkey",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inlay.storage import open as opening
-from inlay.storage.metered import Meter, MeteredStore
+from inlay.storage.wrapped import Meter, MeteredStore
 
 FOLDER = "INLAY_COUNTED_REQUESTS"
 

@@ -29,8 +29,7 @@ from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
 from inlay.storage.base import Got, Written
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import NO_USAGE, MeteredStore
-from inlay.storage.wrapped import Asked
+from inlay.storage.wrapped import NO_USAGE, Asked, MeteredStore
 
 T = TypeVar("T")
 

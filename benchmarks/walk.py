@@ -24,7 +24,7 @@ import pyarrow as pa
 import inlay
 from inlay.ops.context import Context, InlineExecutor
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 ROOT = str(Path(inlay.__file__).parent)
 

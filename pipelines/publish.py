@@ -19,7 +19,7 @@ from typing import Any
 
 import inlay
 from inlay.errors import InvalidRequest
-from inlay.ops.commit.base import already_applied
+from inlay.ops.commit.driver import already_applied
 from inlay.plan.change import Request
 from inlay.spark import append, count
 from inlay.spark.connect import at_ref, load_writable

@@ -24,7 +24,7 @@ from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, ingest
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.surgery.residue import search_open
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 

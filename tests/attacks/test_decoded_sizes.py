@@ -16,8 +16,8 @@ import pytest
 
 import inlay
 from inlay.errors import CorruptTable, NewerFormat, UnsupportedFile
-from inlay.format.frame import decode_frame, encode_frame
-from inlay.parquet.footer import decoded_size
+from inlay.format.codec import decode_frame, encode_frame
+from inlay.parquet.read import data_file
 
 MIB = 1 << 20
 # A pool must outlive what was allocated from it.
@@ -78,7 +78,7 @@ def test_a_small_file_that_is_large_once_decoded_is_not_cut(kind):
 
 @pytest.mark.parametrize("kind", ["dictionary", "plain"])
 def test_a_row_group_larger_than_memory_is_refused_before_it_is_decoded(kind, monkeypatch):
-    monkeypatch.setattr(decoded_size, "memory_limit", lambda: 100 * MIB)
+    monkeypatch.setattr(data_file, "memory_limit", lambda: 100 * MIB)
     base = f"memory://sizes-{uuid.uuid4().hex}"
     table = inlay.create(f"{base}/t", SCHEMA)
     table._ctx.store.put("in/a.parquet", bomb(kind))
@@ -134,9 +134,9 @@ def test_a_large_frame_is_read_and_a_later_format_is_called_that():
 
 
 def test_the_limit_is_that_of_the_smallest_that_says_one(monkeypatch):
-    decoded_size.memory_limit.cache_clear()
+    data_file.memory_limit.cache_clear()
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "512")
     try:
-        assert decoded_size.memory_limit() == 256 * MIB
+        assert data_file.memory_limit() == 256 * MIB
     finally:
-        decoded_size.memory_limit.cache_clear()
+        data_file.memory_limit.cache_clear()

@@ -142,8 +142,8 @@ def test_sizes_and_counts_read_well() -> None:
 
 
 def test_a_sentence_says_what_a_write_did() -> None:
-    from inlay.ops.result import WriteResult
-    from inlay.storage.metered import Usage
+    from inlay.ops.commit.driver import WriteResult
+    from inlay.storage.wrapped import Usage
 
     done = WriteResult(
         operation="append",

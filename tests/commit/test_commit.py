@@ -26,11 +26,11 @@ from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.schema import create
 from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
-from inlay.plan.metadata import pointer_budget as fit
+from inlay.plan.commit import apply as fit
 from inlay.storage.base import Got
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent, once
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from .conftest import POINTER, ROOT, append_of, at, context
 

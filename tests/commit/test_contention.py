@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from inlay.ops.commit.backoff import CONTENDED_SECONDS, MAX_UNREAD
+from inlay.ops.commit.driver import CONTENDED_SECONDS, MAX_UNREAD
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.write.append import append
 

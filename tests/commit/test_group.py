@@ -15,7 +15,7 @@ from inlay.errors import InlayError, OutcomeUnknown, RequestReused, StaleUpload
 from inlay.format import keys
 from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.commit.group import commit_all, commit_together, may_join, merge, only_appends
-from inlay.ops.commit_queue import CommitQueue
+from inlay.ops.context import CommitQueue
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import AdvanceStream, Change, MoveBoundary, RemoveFiles, Request
 from inlay.storage.faults import Fate, Killed, once

@@ -14,7 +14,7 @@ from inlay.functions.requests import DeleteRequest
 from inlay.ops.commit.driver import Skipped
 from inlay.ops.write.append import append
 from inlay.plan.change import Request
-from inlay.plan.metadata import pointer_budget as fit
+from inlay.plan.commit import apply as fit
 
 ROWS = pa.table({"id": pa.array([1], pa.int64()), "name": ["once"]})
 

@@ -14,8 +14,8 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
-from inlay.format.notes import MAX_BYTES, Note, make_note, note_of, with_note
 from inlay.format.properties import COMMIT_NOTE
+from inlay.format.snapshot import MAX_BYTES, Note, make_note, note_of, with_note
 from inlay.ops.commit.driver import commit
 from inlay.ops.commit.group import may_join
 from inlay.ops.context import Context, InlineExecutor, Workers
@@ -25,7 +25,7 @@ from inlay.ops.write.append import append
 from inlay.plan.change import AddFiles, Change, SetProperties
 from inlay.storage.faults import FaultyStore
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 from inlay.table import Table
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})

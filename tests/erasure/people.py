@@ -24,8 +24,8 @@ from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.plan.change import Change, Request, SetProperties
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import plan_scan
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 

@@ -26,8 +26,8 @@ from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.surgery.residue import unused_entries
-from inlay.plan.scan.scan import FileTask
-from inlay.plan.surgery.strategy import choose
+from inlay.plan.scan import FileTask
+from inlay.plan.surgery import choose
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 

@@ -17,7 +17,7 @@ from inlay.ops.erase.request import advance_erasures
 from inlay.ops.write.append import append
 from inlay.storage.base import Location
 from inlay.storage.faults import Fate, FaultyStore, Sent
-from inlay.storage.metered import MeteredStore, Usage
+from inlay.storage.wrapped import MeteredStore, Usage
 
 from .people import People, new_people
 

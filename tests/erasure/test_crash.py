@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-import inlay.plan.surgery.strategy as strategy
+import inlay.plan.surgery as strategy
 from inlay.errors import RetryError
 from inlay.format.predicate import Or
 from inlay.format.snapshot import Ref

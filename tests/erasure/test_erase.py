@@ -12,8 +12,7 @@ import pytest
 
 import inlay.ops.erase.finish as sweep
 from inlay.errors import InvalidRequest, RequestReused, VersionNotFound
-from inlay.format.notes import Note
-from inlay.format.snapshot import Ref
+from inlay.format.snapshot import Note, Ref
 from inlay.ops.commit.driver import Skipped, commit
 from inlay.ops.erase.request import erase_status
 from inlay.ops.maintain.compact import compact

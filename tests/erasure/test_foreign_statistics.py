@@ -107,7 +107,7 @@ def test_a_file_that_surgery_made_of_a_foreign_one_is_foreign(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What surgery does not touch, it takes over with its statistics."""
-    monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr("inlay.plan.surgery.SMALL_FILE_BYTES", 0)
     people = new_people()
     sink = io.BytesIO()
     pq.write_table(rows([1, *range(20, 52)]), sink, row_group_size=8)

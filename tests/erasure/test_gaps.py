@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay.parquet.surgery.residue as residue
-import inlay.plan.surgery.strategy as strategy
+import inlay.plan.surgery as strategy
 from inlay.format.predicate import Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.layout import find_gaps, read_layout
+from inlay.parquet.footer.pages import find_gaps, read_layout
 from inlay.parquet.footer.thrift import encode_struct
 
 from .people import NAME, WHO, People, ids_with, is_named, is_who, rows

@@ -16,7 +16,7 @@ from inlay.format.predicate import Predicate
 from inlay.functions.requests import DeleteRequest
 from inlay.ops.write.delete import delete_keys
 from inlay.plan.change import Request
-from inlay.plan.metadata.ledger import LedgerSalt
+from inlay.plan.metadata.state import LedgerSalt
 from inlay.storage.faults import Fate, FaultyStore, Sent
 
 from .oracle import guess

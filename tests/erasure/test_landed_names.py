@@ -13,7 +13,7 @@ from inlay.format.predicate import And, Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.erase.request import erase_status
-from inlay.storage.metered import MeteredStore, Usage
+from inlay.storage.wrapped import MeteredStore, Usage
 
 from .oracle import Secret
 from .people import NAME, WHO, People, ids_with, is_named, new_people, rows

@@ -13,7 +13,7 @@ import pytest
 
 import inlay.ops.erase.finish as sweep
 import inlay.ops.maintain.rewrite_file as rewriting
-import inlay.plan.surgery.strategy as strategy
+import inlay.plan.surgery as strategy
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.refs import branch
 from inlay.ops.write.append import append
@@ -21,7 +21,7 @@ from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import STRUCT, Items
 from inlay.storage.base import Location
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from .oracle import Secret, find
 from .people import NAME, SCHEMA, WHO, People, ids_with, is_named, rows

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay.ops.maintain.rewrite_file as rewriting
-import inlay.plan.surgery.strategy as strategy
+import inlay.plan.surgery as strategy
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
 from inlay.ops.verify.table import verify

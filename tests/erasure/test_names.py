@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-import inlay.plan.surgery.strategy as strategy
+import inlay.plan.surgery as strategy
 from inlay.format.predicate import Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Ref
@@ -22,7 +22,7 @@ from inlay.ops.erase.last_look import WITHHELD
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.refs import branch
 from inlay.plan.pruning.literals import texts_of
-from inlay.plan.pruning.readings import names_any
+from inlay.plan.pruning.mentions import names_any
 from inlay.storage.base import Location
 from inlay.table import Table
 

@@ -17,12 +17,12 @@ from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.refs import branch, merge
 from inlay.ops.write.append import append
 from inlay.plan.change import AddFiles, Change, RemoveFiles, SetProperties
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from .people import People, is_who, new_people, rows
 from .test_foreign_statistics import landed
 
-BIG = "inlay.plan.surgery.strategy.SMALL_FILE_BYTES"
+BIG = "inlay.plan.surgery.SMALL_FILE_BYTES"
 
 
 def foreign_file(*ids: int) -> bytes:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from inlay.format.frame import decode_frame
+from inlay.format.codec import decode_frame
 from inlay.format.snapshot import Ref
 from inlay.ops.erase.request import AdvanceResult, advance_erasures
 from inlay.ops.refs import branch, tag
 from inlay.ops.verify.table import verify
-from inlay.parquet.surgery import surviving_rows as judge
+from inlay.parquet.surgery import new_object as judge
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
 from .people import WHO, People, is_named, new_people
@@ -53,7 +53,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> People:
         return EDIT(*args, **options)
 
     monkeypatch.setattr(judge, "edit_group", slow)
-    monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr("inlay.plan.surgery.SMALL_FILE_BYTES", 0)
     people.append(*IDS)
     here = Ref(kind="tag", version=people.snapshot.version)
     branch(people.ctx, "work", here)

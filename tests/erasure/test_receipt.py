@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from inlay.errors import CorruptTable, InvalidRequest
-from inlay.format.frame import decode_frame
+from inlay.format.codec import decode_frame
 from inlay.format.predicate import Or
 from inlay.format.snapshot import Ref
 from inlay.ops.collect_garbage import collect_garbage
@@ -24,7 +24,7 @@ from inlay.ops.schema import alter, create, evolution_of
 from inlay.ops.write.append import append
 from inlay.plan.change import Request
 from inlay.storage.base import Location
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from .oracle import guess
 from .people import NAME, SCHEMA, WHO, People, ids_with, is_named, is_who, new_people, rows

@@ -28,7 +28,7 @@ from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.surgery.residue import Searched, find_residue
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from . import categories
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-import inlay.plan.surgery.strategy as strategy
+import inlay.plan.surgery as strategy
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.parquet.footer import thrift

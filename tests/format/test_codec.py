@@ -13,7 +13,7 @@ from pyroaring import FrozenBitMap
 
 from inlay.errors import CorruptTable, InlayError, InvalidRequest, NewerFormat
 from inlay.format import codec, columns, leaves
-from inlay.format.content import content_of, with_content
+from inlay.format.codec import decode_frame, encode_frame
 from inlay.format.entry import (
     ColumnStats,
     DataFile,
@@ -23,11 +23,12 @@ from inlay.format.entry import (
     Marker,
     RowGroups,
     Rows,
+    Types,
     Vector,
     Where,
+    file_to_json,
+    marker_to_json,
 )
-from inlay.format.entry_json import Types, file_to_json, marker_to_json
-from inlay.format.frame import decode_frame, encode_frame
 from inlay.format.predicate import Comparison, Literal, Not
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Value
 from inlay.format.snapshot import (
@@ -45,7 +46,9 @@ from inlay.format.snapshot import (
     Snapshot,
     Tier,
     Totals,
+    content_of,
     thin_time_index,
+    with_content,
 )
 
 PRIMITIVES = [

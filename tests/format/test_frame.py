@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.errors import CorruptTable, InlayError, NewerFormat
-from inlay.format.frame import PLAIN_MAX_BYTES, decode_frame, encode_frame
+from inlay.format.codec import PLAIN_MAX_BYTES, decode_frame, encode_frame
 
 SMALL = {"a": 1, "b": ["x", None, 2.5]}
 LARGE = {"rows": [f"value {n}" for n in range(1000)]}

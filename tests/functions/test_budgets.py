@@ -271,7 +271,7 @@ def test_every_request_of_any_batch_is_done_once_whatever_time_there_is(
 
 
 def test_hops_are_counted_and_end(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr("inlay.plan.surgery.SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(conftest.LambdaContext, "get_remaining_time_in_millis", lambda _: 0)
     functions.create_orders(**{"write.row_group_rows": 20})
     functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))

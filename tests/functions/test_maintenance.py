@@ -191,7 +191,7 @@ def test_a_backlog_that_outgrew_the_function_is_handed_over_to_spark(
 def test_a_file_that_does_not_fit_an_invocation_goes_on_in_the_next(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr("inlay.plan.surgery.SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(conftest.LambdaContext, "get_remaining_time_in_millis", lambda _: 0)
     functions.create_orders(**{"write.row_group_rows": 20})
     table = functions.orders()

@@ -23,7 +23,7 @@ import inlay
 import inlay.table
 from inlay.cli.app import app
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from .conftest import BUCKET, Functions, fresh
 from .policies import ACCOUNT, REGION, Guard, grants_of, guarded, load

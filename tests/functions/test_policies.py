@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.format.frame import decode_frame
+from inlay.format.codec import decode_frame
 from inlay.functions import glue, messages, settings, tables
-from inlay.parquet.write import upload
+from inlay.parquet.write import writer
 from inlay.plan.maintain import compaction
 from inlay.storage.base import MIN_PART_BYTES
 from inlay.storage.memory import MemoryStore
@@ -416,9 +416,9 @@ def test_the_policies_allow_what_the_functions_do_and_nothing_else(
     functions: Functions, monkeypatch: pytest.MonkeyPatch, bare: bool
 ) -> None:
     actor = _actor(functions, monkeypatch, bare=bare)
-    monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
-    monkeypatch.setattr(upload, "PUT_BYTES", MIN_PART_BYTES)
-    monkeypatch.setattr(upload, "PART_BYTES", MIN_PART_BYTES)
+    monkeypatch.setattr("inlay.plan.surgery.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(writer, "PUT_BYTES", MIN_PART_BYTES)
+    monkeypatch.setattr(writer, "PART_BYTES", MIN_PART_BYTES)
     tour(actor, versioned=True)
     with fresh() as unversioned:
         again = _actor(unversioned, monkeypatch, bare=bare)

@@ -34,8 +34,8 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.plan.change import AdvanceStream, Change, ClusterLeaves, SetRefs
+from inlay.plan.commit import apply as fit
 from inlay.plan.metadata import leaves as tiers
-from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got, Location
 from inlay.storage.memory import MemoryStore
 

@@ -21,7 +21,7 @@ import pytest
 
 import inlay
 from inlay.errors import InlayError
-from inlay.format.frame import encode_frame
+from inlay.format.codec import encode_frame
 from inlay.format.snapshot import FORMAT_VERSION
 from inlay.ops.context import Context, InlineExecutor
 from inlay.storage.memory import MemoryStore

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import InvalidRequest, MergeConflict
+from inlay.plan.commit import apply as fit
 from inlay.plan.metadata import leaves as tiers
-from inlay.plan.metadata import pointer_budget as fit
 from inlay.table import Table
 
 SCHEMA = pa.schema(

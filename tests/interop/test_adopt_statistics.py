@@ -18,7 +18,7 @@ from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from ..erasure.test_foreign_statistics import with_bounds
 from ..scan.test_foreign_statistics import claiming

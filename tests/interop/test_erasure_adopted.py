@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from inlay.format.frame import decode_frame
+from inlay.format.codec import decode_frame
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.table import Table
 

@@ -18,8 +18,8 @@ from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.parquet.read.reader import Wanted, read_positions, read_tasks
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import plan_scan
 from inlay.storage.memory import MemoryStore
 
 DAY = 86_400

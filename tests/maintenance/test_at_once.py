@@ -14,7 +14,7 @@ import inlay.ops.maintain.units as units
 from inlay.errors import StoreUnavailable, UnreadableFile
 from inlay.ops.context import Context, InlineExecutor, Workers
 from inlay.ops.maintain.rewrite import FileWork, rewrite
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 
 from .bench import Bench, id_is
 

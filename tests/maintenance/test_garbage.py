@@ -25,7 +25,7 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer, load_version
 from inlay.plan.change import AddFiles, Change, RemoveFiles, SetRefs
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from .bench import DAY, Bench, id_below, id_is, new_bench
 

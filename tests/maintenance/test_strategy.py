@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlay.format.entry import DataFile
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.plan.surgery.strategy import Choice, Cost, Strategy, Touched, choose
+from inlay.plan.surgery import Choice, Cost, Strategy, Touched, choose
 
 from .bench import Bench, id_is, new_bench
 

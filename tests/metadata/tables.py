@@ -15,13 +15,12 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_ledger, load_pointer
 from inlay.ops.schema import create
 from inlay.plan.change import AddFiles, AddMarkers, Change, PackMetadata, RemoveFiles, Request
-from inlay.plan.metadata.state import State, ledger_records
-from inlay.plan.metadata.tree import open_tree
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.metadata.state import State, ledger_records, open_tree
+from inlay.plan.pruning.prune import Evidence
 from inlay.plan.verify import Finding, check_file_segment, check_node, check_reference, check_state
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store
+from inlay.storage.wrapped import MeteredStore, Usage
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 

@@ -16,8 +16,8 @@ from inlay.ops.metadata.load import load_matching, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles
+from inlay.plan.commit.apply import _Files
 from inlay.plan.metadata.leaves import Writer
-from inlay.plan.metadata.pointer_budget import _Files
 
 LEAVES = 977
 WIDTH = 10 * SEGMENT_MAX_ENTRIES

@@ -10,8 +10,7 @@ from tests.metadata.tables import Table
 
 from inlay.format.entry import DataFile, KeyRange, Marker
 from inlay.format.snapshot import LEDGER_MAX_RECORDS
-from inlay.ops.commit.base import known_requests
-from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.commit.driver import Committed, Conflicted, commit, known_requests
 from inlay.ops.maintain.compact import cluster_metadata
 from inlay.ops.maintain.units import Budget
 from inlay.ops.metadata.load import load_matching, load_pointer

@@ -12,10 +12,10 @@ from tests.metadata.tables import Table
 
 from inlay.errors import CorruptTable, InlayError, NewerFormat
 from inlay.format import keys
-from inlay.format.frame import decode_frame, encode_frame
+from inlay.format.codec import decode_frame, encode_frame
 from inlay.ops.metadata.load import load_entries, load_ledger, load_pointer
 from inlay.ops.read.scan import Scan
-from inlay.plan.metadata import pointer_budget as fit
+from inlay.plan.commit import apply as fit
 from inlay.storage.base import Got
 
 KINDS = ("files", "ledger", "references")

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.metadata.tables import Table
 
 from inlay.ops.maintain.compact import cluster_metadata
+from inlay.plan.commit import apply as fit
 from inlay.plan.metadata import leaves as tiers
 from inlay.plan.metadata import overlap
-from inlay.plan.metadata import pointer_budget as fit
 
 
 class LiveEntries(RuleBasedStateMachine):

@@ -10,7 +10,7 @@ import pytest
 
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.ops.maintain.compact import cluster_metadata, compact
-from inlay.plan.metadata import pointer_budget as fit
+from inlay.plan.commit import apply as fit
 from inlay.plan.metadata.overlap import DEPTH, deepest_overlap
 
 from .tables import Table

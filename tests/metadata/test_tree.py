@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyroaring import FrozenBitMap
 
 from inlay.format.snapshot import Segment
-from inlay.plan.metadata.tree import mark_dead, open_tree, under
+from inlay.plan.metadata.state import mark_dead, open_tree, under
 
 
 def leaf(name: str, count: int, *dead: int) -> Segment:

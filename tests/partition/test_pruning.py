@@ -23,11 +23,9 @@ from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.format.values import is_nan, order_key
 from inlay.ops.maintain.rewrite_file import partition_for_output
 from inlay.parse import parse_predicate
-from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import partition_from_stats
-from inlay.plan.pruning.prune import all_match, may_match
-from inlay.plan.scan.marker_scope import marker_may_hit
-from inlay.plan.scan.scan import plan_scan
+from inlay.plan.pruning.prune import Evidence, all_match, may_match
+from inlay.plan.scan import marker_may_hit, plan_scan
 
 Row = dict[int, Any]
 

@@ -35,7 +35,7 @@ from inlay.plan.change import (
     SetPartitioning,
     Unit,
 )
-from inlay.plan.surgery.positions import PositionMap
+from inlay.plan.surgery import PositionMap
 from inlay.storage.memory import MemoryStore
 
 INT = Primitive("int64")
@@ -310,8 +310,8 @@ def test_a_delete_by_copy_on_write_is_whole_or_not_at_all(ctx, base):
 
 
 def test_a_tombstone_misses_what_is_inserted_after_it_and_what_is_inserted_with_it(ctx, base):
-    from inlay.plan.pruning.evidence import Evidence
-    from inlay.plan.scan.marker_scope import marker_may_hit
+    from inlay.plan.pruning.prune import Evidence
+    from inlay.plan.scan import marker_may_hit
 
     after = done(commit(ctx, update(base), base=base))
     later = done(commit(ctx, append(after, low=0), base=after))

@@ -14,9 +14,9 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.schema import create
 from inlay.plan.change import AddFiles, AddMarkers, Change, PackMetadata, RemoveFiles, Request
-from inlay.plan.metadata import pointer_budget as fit_module
+from inlay.plan.commit import apply as fit_module
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 
 def table(columns: int) -> tuple[Context, MeteredStore, object]:

@@ -8,7 +8,6 @@ from functools import cache
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from inlay.format.like import quote_like
 from inlay.format.predicate import (
     And,
     Comparison,
@@ -20,6 +19,7 @@ from inlay.format.predicate import (
     Not,
     Or,
     Predicate,
+    quote_like,
 )
 from inlay.format.schema import Field, Primitive, Schema, parse_primitive
 from inlay.format.values import EXACT, integer_range, physical, to_float32

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.errors import SchemaMismatch
-from inlay.format.like import like_matches
 from inlay.format.predicate import (
     And,
     Comparison,
@@ -24,6 +23,7 @@ from inlay.format.predicate import (
     Literal,
     Not,
     Or,
+    like_matches,
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.parquet.arrow import evaluate as module

@@ -22,8 +22,9 @@ from inlay.format.predicate import (
     Literal,
     Not,
     Or,
+    predicate_from_json,
+    predicate_to_json,
 )
-from inlay.format.predicate_json import predicate_from_json, predicate_to_json
 from inlay.format.schema import Primitive
 
 INT = Primitive("int64")

@@ -24,8 +24,8 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.write.writer import Layout, Target, write_files
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import ScanPlan, plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import ScanPlan, plan_scan
 from inlay.storage.base import ByteRange, Got
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import WrappedStore

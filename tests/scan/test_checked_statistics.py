@@ -32,7 +32,7 @@ from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.storage.base import Location
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from ..erasure import categories
 from ..erasure.people import SCHEMA, People, new_people, rows

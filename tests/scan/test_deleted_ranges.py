@@ -17,8 +17,7 @@ from inlay.format.predicate import And, Comparison, In, IsNull, Literal
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_array
-from inlay.parquet.read.deleted_ranges import merge_predicates
-from inlay.parquet.read.deleted_rows import FileDeletes, GroupDeletes
+from inlay.parquet.read.deleted_rows import FileDeletes, GroupDeletes, merge_predicates
 from inlay.plan.pruning.prune import range_predicate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "predicate"))

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pyroaring import FrozenBitMap
 from test_rows_against_a_model import LEAVES, NEW, OLD, PREDICATES, bounds, value_of
 
-from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Where
-from inlay.format.entry_json import Types
+from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Types, Where
 from inlay.format.leaves import decode_files, encode_files
 from inlay.format.predicate import TRUE, Comparison, Literal
 from inlay.format.schema import Primitive
@@ -23,8 +22,8 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, count_rows
 from inlay.plan.metadata.state import live_files
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import leaf_candidates, plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import leaf_candidates, plan_scan
 
 OF_OLD = {field.id: field.type for _, field in OLD.walk()}
 

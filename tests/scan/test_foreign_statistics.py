@@ -14,8 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inlay.format.entry import DataFile
-from inlay.format.entry_json import flags_of, stats_of
+from inlay.format.entry import DataFile, flags_of, stats_of
 from inlay.format.predicate import TRUE, Comparison, In, IsNull, Literal, Not, Operator, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.maintain.rewrite import rewrite
@@ -31,7 +30,7 @@ from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parse import parse_assignments
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence, trusted_under
+from inlay.plan.pruning.prune import Evidence, trusted_under
 
 from ..erasure.people import People, new_people, rows
 from ..erasure.test_foreign_statistics import LONG, compared, landed, wrong_file

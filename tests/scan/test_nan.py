@@ -14,8 +14,7 @@ import pytest
 
 import inlay
 from inlay.parquet.footer.footer import decode_footer
-from inlay.parquet.footer.layout import find_gaps, read_layout
-from inlay.parquet.footer.pages import page_locations
+from inlay.parquet.footer.pages import find_gaps, page_locations, read_layout
 
 NAN = math.nan
 KIND = pa.struct([("a", pa.string()), ("e", pa.float64())])

@@ -19,13 +19,13 @@ from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
-from inlay.parquet.read.page_pruning import (
+from inlay.parquet.read.selection import (
     ColumnPages,
+    PredicateFilter,
     bloom_block,
     candidates,
     surely_false,
 )
-from inlay.parquet.read.selection import PredicateFilter
 from inlay.parquet.read.single_pages import Page
 from inlay.storage.base import ByteRange
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.read.read_ahead import GROW, Steps, Unit, run, run_ahead
+from inlay.parquet.read.ranges import GROW, Steps, Unit, run, run_ahead
 
 
 class ByHand(Executor):
@@ -67,7 +67,7 @@ def test_results_come_in_order_whatever_ends_first(monkeypatch: Any) -> None:
             assert futures
             executor.run_one()
 
-        monkeypatch.setattr("inlay.parquet.read.read_ahead.wait", wait)
+        monkeypatch.setattr("inlay.parquet.read.ranges.wait", wait)
         units = (unit(n, count) for n, count in enumerate(rounds))
         found = list(run_ahead(units, executor, budget_bytes=budget, parallel=parallel))
         assert found == [n * 100 + 3 * count for n, count in enumerate(rounds)]

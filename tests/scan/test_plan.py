@@ -11,8 +11,8 @@ from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, RowGroup
 from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Operator
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import PartitionField, PartitionSpec
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import plan_scan
 
 LONG, DOUBLE = Primitive("int64"), Primitive("double")
 SCHEMA = Schema(

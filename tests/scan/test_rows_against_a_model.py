@@ -48,8 +48,8 @@ from inlay.format.values import order_key
 from inlay.ops.read.top_n import OrderKey, first_rows
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import AHEAD, Wanted
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import FileTask
 
 INT, LONG, DOUBLE = Primitive("int32"), Primitive("int64"), Primitive("double")
 STRING, TIME = Primitive("string"), Primitive("timestamp", unit="us")

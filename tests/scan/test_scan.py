@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.errors import InvalidPredicate, InvalidRequest
-from inlay.format.entry import DataFile, Marker, Rows, Where
-from inlay.format.entry_json import Types
+from inlay.format.entry import DataFile, Marker, Rows, Types, Where
 from inlay.format.keys import segment_key
 from inlay.format.leaves import encode_files
 from inlay.format.predicate import Comparison, Literal

@@ -20,7 +20,7 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.data_file import chunk_range
 from inlay.parquet.read.reader import Wanted, count_rows, read_tasks
 from inlay.parquet.read.selection import PredicateFilter
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 
 ROWS = 20_000
 STRUCT = pa.struct(

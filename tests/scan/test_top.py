@@ -19,7 +19,7 @@ from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.reader import AHEAD, Wanted
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Evidence
 
 ROWS, FILES = 40_000, 4
 LONG, TEXT = Primitive("int64"), Primitive("string")

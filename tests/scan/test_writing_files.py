@@ -19,7 +19,7 @@ from inlay.format.entry import ColumnStats
 from inlay.format.values import order_key
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.statistics import BOUND_LENGTH
-from inlay.parquet.write import upload
+from inlay.parquet.write import writer
 from inlay.parquet.write.writer import Layout, write_files
 
 TABLE = pa.table(
@@ -213,8 +213,8 @@ def test_a_column_the_file_lacks_is_known_to_be_null(lake: Any) -> None:
 
 @pytest.fixture
 def in_parts(monkeypatch: Any) -> None:
-    monkeypatch.setattr(upload, "PUT_BYTES", 1024)
-    monkeypatch.setattr(upload, "PART_BYTES", 512)
+    monkeypatch.setattr(writer, "PUT_BYTES", 1024)
+    monkeypatch.setattr(writer, "PART_BYTES", 512)
     monkeypatch.setattr("inlay.storage.rules.MIN_PART_BYTES", 1, raising=False)
 
 

@@ -13,7 +13,7 @@ import pytest
 import inlay
 from inlay.ops.context import Context, InlineExecutor
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 _names = itertools.count()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from inlay.errors import ErrorKind, InlayError
-from inlay.format.notes import Note, note_of
+from inlay.format.snapshot import Note, note_of
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire

@@ -22,7 +22,7 @@ from inlay.spark import connect as connecting
 from inlay.spark.connect import connect
 from inlay.spark.native_append import why_by_source
 from inlay.spark.types import arrow_for
-from inlay.storage.metered import Meter, MeteredStore
+from inlay.storage.wrapped import Meter, MeteredStore
 
 from .conftest import sorted_rows
 

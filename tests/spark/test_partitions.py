@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from inlay.format.entry import DataFile
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 from inlay.spark.partitions import OPEN_COST_BYTES, plan_partitions, task_bytes
 
 MB = 2**20

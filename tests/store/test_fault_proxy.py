@@ -26,7 +26,7 @@ import inlay
 from inlay.errors import AccessDenied, InlayError, PageError, RebaseError, RetryError
 from inlay.format import keys
 from inlay.local.fault_proxy import FATES, FAULTS, Fault, FaultProxy, Passing
-from inlay.parquet.write import upload
+from inlay.parquet.write import writer
 from inlay.storage import s3
 from inlay.storage.base import IF_ABSENT, Got, Written
 from inlay.storage.faults import Fate
@@ -102,8 +102,8 @@ def bench(embedded_aws: AwsProcess) -> Iterator[Bench]:
         # As many attempts as ever, with waits that do not add up.
         patch.setattr(s3, "_FIRST_BACKOFF_SECONDS", 0.001)
         # Files that are sent in parts stay small.
-        patch.setattr(upload, "PUT_BYTES", 5 << 20)
-        patch.setattr(upload, "PART_BYTES", 5 << 20)
+        patch.setattr(writer, "PUT_BYTES", 5 << 20)
+        patch.setattr(writer, "PART_BYTES", 5 << 20)
         store = S3Store(f"faults-{uuid.uuid4().hex}")
         store.client.create_bucket(Bucket=store.bucket)
         with FaultProxy(embedded_aws.endpoint_url, stall_seconds=0.02) as proxy:

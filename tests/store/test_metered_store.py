@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from inlay.storage.base import IF_ABSENT, MIN_PART_BYTES, ByteRange, Location, Written
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore, Usage
+from inlay.storage.wrapped import MeteredStore, Usage
 
 
 def test_requests_and_bytes_of_reads_and_writes() -> None:

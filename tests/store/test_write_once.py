@@ -20,9 +20,15 @@ from inlay.ops.context import InlineExecutor
 from inlay.storage.base import ByteRange, Got, Location, Missing, Refused
 from inlay.storage.faults import Fate, FaultyStore, once
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
-from inlay.storage.multipart import Multipart
-from inlay.storage.write_once import MAX_TRIES, complete_once, copy_once, no_wait, write_once
+from inlay.storage.wrapped import MeteredStore
+from inlay.storage.write_once import (
+    MAX_TRIES,
+    Multipart,
+    complete_once,
+    copy_once,
+    no_wait,
+    write_once,
+)
 
 from ..erasure.people import new_people
 

@@ -13,7 +13,7 @@ from inlay.ops.cache import ObjectCache
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.parquet.footer.fields import Chunk, File, Meta
 from inlay.parquet.footer.footer import Footer, decode_footer, trailer
-from inlay.parquet.footer.layout import read_layout
+from inlay.parquet.footer.pages import read_layout
 from inlay.parquet.footer.thrift import encode_struct
 
 from ..maintenance.bench import Bench, id_is, new_bench

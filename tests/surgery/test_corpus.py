@@ -13,7 +13,7 @@ import surgeon
 
 from inlay.errors import InputError, UnsupportedFile
 from inlay.parquet.footer.footer import decode_footer
-from inlay.parquet.footer.layout import Part, read_layout
+from inlay.parquet.footer.pages import Part, read_layout
 
 SOURCES = corpus.sources()
 FOREIGN = corpus.foreign()

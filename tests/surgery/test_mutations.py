@@ -1,7 +1,7 @@
 """Each offset rule, broken on purpose, is caught by some check.
 
 A test suite for a file format is only as good as the faults it would notice. Every mutation here is
-one plausible slip in `inlay.parquet.surgery.new_footer` and around it; most of them still read fine in
+one plausible slip in `inlay.parquet.surgery.new_object` and around it; most of them still read fine in
 pyarrow.
 """
 
@@ -23,10 +23,10 @@ import surgeon
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import Struct
-from inlay.parquet.surgery import new_footer as rebuild
+from inlay.parquet.surgery import new_object as judge
+from inlay.parquet.surgery import new_object as rebuild
 from inlay.parquet.surgery import row_group as edit
 from inlay.parquet.surgery import surgery
-from inlay.parquet.surgery import surviving_rows as judge
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SOURCES = ("pyarrow-v1-index-bloom-crc", "datafusion-bloom", "polars")

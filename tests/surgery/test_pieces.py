@@ -16,15 +16,15 @@ from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.predicate import Predicate
 from inlay.ops import data
 from inlay.ops.commit.driver import commit
-from inlay.ops.maintain import partial_surgery as pieces
+from inlay.ops.maintain import rewrite_file as pieces
 from inlay.ops.maintain.rewrite import RewriteResult, rewrite
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
-from inlay.parquet.surgery import surviving_rows as judge
+from inlay.parquet.surgery import new_object as judge
 from inlay.plan.change import AddMarkers, Change
-from inlay.plan.surgery.strategy import Cost, Touched, choose
+from inlay.plan.surgery import Cost, Touched, choose
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 from ..maintenance.bench import Bench, Time, id_is, new_bench
 
@@ -244,7 +244,7 @@ def test_where_the_whole_file_does_not_fit_surgery_is_done_instead(
     assert choose(large, touched, surgery="no", seconds_left=10.0).method == "rewrite"
     assert choose(entry, touched, surgery=cut, seconds_left=0.0).method == "rewrite"  # small
 
-    monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr("inlay.plan.surgery.SMALL_FILE_BYTES", 0)
     result, wrote = invoke(bench, 0, strategy="auto")
     assert (result.surgery, result.left, wrote) == (1, 1, 1)
     # On request it is rewritten as a whole, whatever the time.

@@ -17,7 +17,7 @@ from inlay.errors import SnapshotGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.ranges import RangeFile, Source
-from inlay.parquet.surgery.assemble import Assembly
+from inlay.parquet.surgery.new_object import Assembly
 from inlay.parquet.surgery.surgery import (
     MAX_TAIL_BYTES,
     Outcome,
@@ -28,7 +28,7 @@ from inlay.parquet.surgery.surgery import (
 from inlay.storage.base import Head, IfMatch, Location, Missing, ObjectStore
 from inlay.storage.faults import Fate, FaultyStore, Killed, Plan, Sent, once
 from inlay.storage.memory import MemoryStore
-from inlay.storage.metered import MeteredStore
+from inlay.storage.wrapped import MeteredStore
 
 MIB = 1024 * 1024
 GROUPS, ROWS = 10, 6_000

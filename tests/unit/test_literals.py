@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from inlay.parquet.arrow.literals import (
+from inlay.parquet.arrow.types import (
     positions_array,
     positions_bitmap,
     to_array,

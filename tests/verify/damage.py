@@ -20,7 +20,7 @@ from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete_keys, delete_row_groups
 from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.plan.change import Request
-from inlay.plan.metadata import pointer_budget as fit
+from inlay.plan.commit import apply as fit
 from inlay.storage.base import Got, Location
 from inlay.storage.memory import MemoryStore
 

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -43,18 +44,24 @@ from inlay.errors import (
 )
 from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import POINTER
-from inlay.format.notes import Note, make_note
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES, Properties, settings
-from inlay.format.snapshot import Ref, Snapshot
-from inlay.lazy import LazyModule
+from inlay.format.snapshot import Note, Ref, Snapshot, make_note
 from inlay.ops import context as context_op
 from inlay.ops import schema as create_op
-from inlay.ops.commit.base import current_base
-from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
+from inlay.ops.commit.driver import (
+    Committed,
+    Skipped,
+    WriteResult,
+    commit,
+    current_base,
+    expect_committed,
+    write_result,
+)
 from inlay.ops.context import Context, Progress
 from inlay.ops.metadata.load import (
     LoadedTable,
+    Pinned,
     find_ref,
     load_as_of,
     load_content,
@@ -65,9 +72,7 @@ from inlay.ops.metadata.load import (
     load_version,
     on_branch,
 )
-from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
-from inlay.ops.result import WriteResult, write_result
 from inlay.parquet.arrow.declared import Declared, metadata_not_kept
 from inlay.parse import Condition, condition_of, parse_assignments
 from inlay.plan.change import Change, Request, SetProperties
@@ -78,8 +83,21 @@ from inlay.plan.refs import MAIN, past_view, ref_view
 from inlay.plan.verify import MAX_VERSIONS
 from inlay.progress import reporter
 from inlay.storage.base import Head
-from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import parse_location
+from inlay.storage.wrapped import MeteredStore, Usage
+
+
+class LazyModule:
+    """Stands in for the module `name`, which the first access to an attribute imports."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
 
 # Operations are imported when one is first called: a process that only reads starts sooner.
 if TYPE_CHECKING:
@@ -105,12 +123,12 @@ if TYPE_CHECKING:
     from inlay.ops.verify import repair as repair_op
     from inlay.ops.verify import table as verify_op
     from inlay.ops.write import append as append_op
+    from inlay.ops.write import append as source_op
     from inlay.ops.write import delete as delete_op
     from inlay.ops.write import ingest as ingest_op
-    from inlay.ops.write import source as source_op
     from inlay.ops.write import update as update_op
     from inlay.ops.write import upsert as upsert_op
-    from inlay.plan.surgery.strategy import Strategy
+    from inlay.plan.surgery import Strategy
 else:
     gc_op = LazyModule("inlay.ops.collect_garbage")
     adopt_op = LazyModule("inlay.ops.adopt.adopt")
@@ -130,7 +148,7 @@ else:
     append_op = LazyModule("inlay.ops.write.append")
     delete_op = LazyModule("inlay.ops.write.delete")
     ingest_op = LazyModule("inlay.ops.write.ingest")
-    source_op = LazyModule("inlay.ops.write.source")
+    source_op = LazyModule("inlay.ops.write.append")
     update_op = LazyModule("inlay.ops.write.update")
 
 R = TypeVar("R")
@@ -478,7 +496,7 @@ class Table:
     def to_lazy(self) -> Any:
         """This snapshot as a Polars LazyFrame, which reads what its query needs."""
         from inlay.ops.read.polars_source import lazy_frame
-        from inlay.ops.read.stream import needed
+        from inlay.ops.read.scan import needed
 
         needed("polars")
         return lazy_frame(self._scan_of, self.snapshot.schema)

@@ -20,7 +20,7 @@ from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from inlay.ops.context import Context
-    from inlay.plan.surgery.strategy import Strategy
+    from inlay.plan.surgery import Strategy
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

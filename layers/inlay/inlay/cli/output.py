@@ -17,7 +17,7 @@ from inlay.cli.values import NULL, counted, json_rows, size_text, to_line, to_te
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.ops.result import WriteResult
+    from inlay.ops.commit.driver import WriteResult
 
 # Not a terminal: as wide as the widest row, so that nothing is cut or folded in a pipe or a log.
 _UNBOUNDED = 100_000

@@ -17,7 +17,7 @@ from inlay.cli.values import counted, size_text
 from inlay.errors import InlayError
 
 if TYPE_CHECKING:
-    from inlay.plan.surgery.strategy import Choice, Cost
+    from inlay.plan.surgery import Choice, Cost
     from inlay.table import Table
 
 # Lines of details for a person; a program gets all.

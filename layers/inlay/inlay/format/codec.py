@@ -1,21 +1,34 @@
 """Snapshots to bytes and back (`format.leaves`: segments).
 
 Promise: `decode(encode(x)) == x`, equal values give equal bytes, and anything that is not exactly what
-docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. Dicts live here and in
-`entry_json`, and nowhere else. The pointer is an object with names, for people.
+docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. The pointer is an
+object with names, for people.
+
+Frames: how every metadata object is stored as bytes.
+
+Promise: a frame is one line of JSON that ends in the digest of everything before it; a frame that was cut
+short or edited is refused as a whole. Frames over `PLAIN_MAX_BYTES` are gzip-compressed as a whole;
+readers recognise them by the first two bytes, and `zcat -f` prints both kinds. Encoding is deterministic:
+equal values give equal bytes (docs/FORMAT.md, "Frames").
+
+Schemas: exact in both directions. A schema that could make a reader confuse columns (a duplicate id or
+name), or with parts this library does not know, is refused: reading on would give wrong rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from pyroaring import FrozenBitMap
 
-from inlay.errors import CorruptTable, NewerFormat
-from inlay.format.content import Content
-from inlay.format.entry_json import (
+from inlay.errors import CorruptTable, InlayError, NewerFormat
+from inlay.format.entry import (
     Types,
     file_from_json,
     file_to_json,
@@ -26,23 +39,23 @@ from inlay.format.entry_json import (
     stats_from_json,
     stats_to_json,
 )
-from inlay.format.frame import decode_frame, encode_frame, guarded
-from inlay.format.json_values import (
-    as_count,
-    as_text,
-    bytes_from_text,
-    bytes_to_text,
-    optional,
-    pad,
-    trim,
+from inlay.format.predicate import predicate_from_json, predicate_to_json
+from inlay.format.schema import (
+    Field,
+    ListOf,
+    MapOf,
+    Primitive,
+    Schema,
+    Struct,
+    Type,
+    parse_primitive,
 )
-from inlay.format.predicate_json import predicate_from_json, predicate_to_json
-from inlay.format.schema import Schema
-from inlay.format.schema_json import schema_from_json, schema_to_json
 from inlay.format.snapshot import (
+    FORMAT_VERSION,
     NO_DEAD,
     Boundary,
     Commit,
+    Content,
     Erasure,
     Expiration,
     HeadObject,
@@ -56,8 +69,254 @@ from inlay.format.snapshot import (
     Tier,
     Totals,
 )
+from inlay.format.values import (
+    as_count,
+    as_text,
+    bytes_from_text,
+    bytes_to_text,
+    decode_value,
+    encode_value,
+    optional,
+    pad,
+    trim,
+)
+
+# Small tables stay readable as text; beyond this, compression is worth more.
+PLAIN_MAX_BYTES = 2_048
+# No valid metadata object is larger; a decompression bomb is refused before it fills memory.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+# Up to this size a text is parsed before its digest is checked, so that an error says more.
+EASY_BYTES = 1024 * 1024
+_PIECE_BYTES = 64 * 1024
 
 T = TypeVar("T")
+
+# Kinds that are stored by name, not by column.
+_OBJECTS = ("snapshot", "head", "erasure")
+_GZIP_MAGIC = b"\x1f\x8b"
+_DIGEST_BYTES = 8
+_TAIL_BYTES = len(',"digest":""}\n') + 2 * _DIGEST_BYTES
+_VERSION = re.compile(rb'\{"inlay":(\d{1,9})[,}]')
+
+
+def encode_frame(kind: str, body: dict[str, Any], *, plain_bytes: int = PLAIN_MAX_BYTES) -> bytes:
+    """An object of `kind` ("snapshot", "files", …) as bytes, compressed if larger than `plain_bytes`."""
+    text = json.dumps(
+        {"inlay": FORMAT_VERSION, "kind": kind, **body},
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
+    head = text[:-1].encode("utf-8")
+    plain = head + _ending(_digest(head))
+    if len(plain) <= plain_bytes:
+        return plain
+    # Columns of numbers gain from Huffman codes; the short matches that digits have by chance cost more
+    # than they save.
+    strategy = zlib.Z_DEFAULT_STRATEGY if kind in _OBJECTS else zlib.Z_FILTERED
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31, zlib.DEF_MEM_LEVEL, strategy)
+    return packer.compress(plain) + packer.flush()
+
+
+def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
+    """The body of the frame stored at `key`.
+
+    Raises `CorruptTable` for anything that is not a whole, unedited frame of this kind, `NewerFormat`
+    for one written by a later version of the format.
+    """
+    plain = _inflate(data, key) if data[:2] == _GZIP_MAGIC else data
+    head, tail = plain[:-_TAIL_BYTES], plain[-_TAIL_BYTES:]
+    try:
+        body = json.loads(plain)
+    except (ValueError, RecursionError) as error:
+        raise CorruptTable(
+            f"{key} is not whole JSON: it was cut short or edited", key=key
+        ) from error
+    if not isinstance(body, dict) or not isinstance(body.get("inlay"), int):
+        raise CorruptTable(f"{key} is not an object of an Inlay table", key=key)
+    # The version is checked first: a later format may have another digest or other kinds.
+    if body["inlay"] > FORMAT_VERSION:
+        raise _newer(key, body["inlay"])
+    if body["inlay"] < 1:
+        raise CorruptTable(
+            f"{key} has format version {body['inlay']}, from before the format was frozen",
+            key=key,
+            next_step="Read the table with the library that wrote it, and write its rows to a new table",
+        )
+    if tail != _ending(_digest(head)):
+        raise _damaged(key)
+    if body.get("kind") != kind:
+        raise CorruptTable(f"{key} is a {body.get('kind')!r}, expected a {kind!r}", key=key)
+    for name in ("inlay", "kind", "digest"):
+        del body[name]
+    return body
+
+
+def _digest(head: bytes) -> str:
+    return blake2b(head, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _inflate(data: bytes, key: str) -> bytes:
+    """The text of a compressed frame. One larger than `EASY_BYTES` is first inflated piece by piece and
+    kept only if it is a frame: a decompression bomb costs time but no memory."""
+    size = _check_pieces(data, key)
+    try:
+        return zlib.decompress(data, wbits=31, bufsize=max(size, 1))
+    except zlib.error as error:
+        raise CorruptTable(f"{key} is damaged gzip", key=key) from error
+
+
+def _check_pieces(data: bytes, key: str) -> int:
+    """The size of the text. Raises `CorruptTable` or `NewerFormat` unless it is small or ends in the
+    digest of everything before it."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    opening, held, size = b"", b"", 0
+    inflater = zlib.decompressobj(wbits=31)
+    left = data
+    try:
+        while not inflater.eof and (left or size == 0):
+            piece = inflater.decompress(left, _PIECE_BYTES)
+            if not piece and not inflater.eof and not inflater.unconsumed_tail:
+                break  # cut short
+            left = inflater.unconsumed_tail
+            size += len(piece)
+            if size > MAX_FRAME_BYTES:
+                break
+            opening = opening or piece[:100]
+            held += piece
+            digest.update(held[:-_TAIL_BYTES])
+            held = held[-_TAIL_BYTES:]
+    except zlib.error as error:
+        raise CorruptTable(f"{key} is damaged gzip", key=key) from error
+    if not inflater.eof or inflater.unused_data:
+        raise CorruptTable(
+            f"{key} was cut short, is too large or has extra bytes at its end", key=key
+        )
+    if size <= EASY_BYTES or held == _ending(digest.hexdigest()):
+        return size
+    if (said := _VERSION.match(opening)) and int(said[1]) > FORMAT_VERSION:
+        raise _newer(key, int(said[1]))
+    raise _damaged(key)
+
+
+def _ending(digest: str) -> bytes:
+    return f',"digest":"{digest}"}}\n'.encode("ascii")
+
+
+def _newer(key: str, version: int) -> NewerFormat:
+    return NewerFormat(
+        f"{key} has format version {version}; this library reads up to {FORMAT_VERSION}", key=key
+    )
+
+
+def _damaged(key: str) -> CorruptTable:
+    return CorruptTable(
+        f"{key} does not match its own digest: it was edited or damaged",
+        key=key,
+        next_step="Restore the object from a backup or an earlier object version",
+    )
+
+
+def guarded(key: str, decode: Callable[[], T]) -> T:
+    """Turns any failure to decode a well-formed frame into `CorruptTable`."""
+    try:
+        return decode()
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise CorruptTable(
+            f"{key} does not hold what the format requires: {error}", key=key
+        ) from error
+    except NewerFormat as error:
+        raise error.about(key=key) from error
+    except InlayError as error:
+        raise CorruptTable(f"{key}: {error.message}", key=key) from error
+
+
+_FIELD = frozenset(("id", "name", "type", "required", "doc", "default"))
+_SCHEMA = frozenset(("id", "fields", "version"))
+
+
+def schema_to_json(schema: Schema) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": schema.id, "fields": list(map(_field_to_json, schema.fields))}
+    if schema.version != 1:
+        found["version"] = schema.version
+    return found
+
+
+def schema_from_json(found: dict[str, Any]) -> Schema:
+    _known(found, _SCHEMA, "a schema")
+    fields = _fields_from_json(found["fields"])
+    schema = Schema(as_count(found["id"]), fields, as_count(found.get("version", 1)))
+    ids = [field.id for _, field in schema.walk()]
+    if len(set(ids)) < len(ids):
+        raise CorruptTable(f"schema {schema.id} has a field id twice")
+    return schema
+
+
+def _field_to_json(field: Field) -> dict[str, Any]:
+    match field.type:
+        case Primitive():
+            kind: Any = str(field.type)
+        case Struct(fields):
+            kind = {"struct": list(map(_field_to_json, fields))}
+        case ListOf(element):
+            kind = {"list": _field_to_json(element)}
+        case MapOf(key, value):
+            kind = {"map": [_field_to_json(key), _field_to_json(value)]}
+    found: dict[str, Any] = {"id": field.id, "name": field.name, "type": kind}
+    if not field.nullable:
+        found["required"] = True
+    if field.doc:
+        found["doc"] = field.doc
+    if field.default is not None and isinstance(field.type, Primitive):
+        found["default"] = encode_value(field.type, field.default)
+    return found
+
+
+def _field_from_json(found: dict[str, Any]) -> Field:
+    _known(found, _FIELD, "a field")
+    kind = _type_from_json(found["type"])
+    default = found.get("default")
+    if default is not None and not isinstance(kind, Primitive):
+        raise CorruptTable("a field that is not a primitive has a default")
+    return Field(
+        id=as_count(found["id"]),
+        name=as_text(found["name"]),
+        type=kind,
+        nullable=not found.get("required", False),
+        doc=as_text(found.get("doc", "")),
+        default=decode_value(kind, default)
+        if default is not None and isinstance(kind, Primitive)
+        else None,
+    )
+
+
+def _fields_from_json(found: list[Any]) -> tuple[Field, ...]:
+    fields = tuple(_field_from_json(f) for f in found)
+    if len({f.name for f in fields}) < len(fields):
+        raise CorruptTable("two sibling columns have the same name")
+    return fields
+
+
+def _type_from_json(found: Any) -> Type:
+    if isinstance(found, str):
+        return parse_primitive(found)
+    if isinstance(found, dict) and len(found) == 1:
+        if "struct" in found:
+            return Struct(_fields_from_json(found["struct"]))
+        if "list" in found:
+            return ListOf(_field_from_json(found["list"]))
+        if "map" in found:
+            key, value = found["map"]
+            return MapOf(_field_from_json(key), _field_from_json(value))
+    raise CorruptTable(f"not a type: {str(found)[:80]}")
+
+
+def _known(found: dict[str, Any], members: Collection[str], what: str) -> None:
+    unknown = found.keys() - members
+    if unknown:
+        raise NewerFormat(f"{what} has members this library does not know: {sorted(unknown)}")
+
+
 # Loads the schemas that are stored in separate objects.
 SchemaLoader = Callable[[SchemaObject], tuple[Schema, ...]]
 

@@ -26,9 +26,8 @@ from itertools import accumulate
 from typing import Any, TypeVar, overload
 
 from inlay.errors import InvalidRequest
-from inlay.format.json_values import MAX_COUNT, as_text
 from inlay.format.schema import Primitive, Value
-from inlay.format.values import EXACT, decode_value, encode_value, integer_range
+from inlay.format.values import EXACT, MAX_COUNT, as_text, decode_value, encode_value, integer_range
 
 T = TypeVar("T")
 

@@ -3,15 +3,33 @@
 Promise: frozen values; equal entries mean the same. A file or marker object is named by its key *relative
 to the table root*, so a table can be moved; an adopted data file keeps its absolute URI, because it does
 not belong to the table.
+
+To JSON arrays and back (data files, delete markers, ledger records, column statistics): exact in both
+directions. Entries are arrays, because there are many of them, with the positions
+that docs/FORMAT.md, sections 7 to 9, defines; trailing nulls are cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from inlay.format.predicate import Predicate
-from inlay.format.schema import Primitive, Value
+from inlay.errors import CorruptTable, NewerFormat
+from inlay.format.predicate import Predicate, predicate_from_json, predicate_to_json
+from inlay.format.schema import Primitive, Schema, Value, parse_primitive
+from inlay.format.values import (
+    as_count,
+    as_text,
+    bytes_from_text,
+    bytes_to_text,
+    decode_value,
+    encode_value,
+    optional,
+    pad,
+    trim,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +210,233 @@ class LedgerRecord:
     body: bytes | None = None
     version: int | None = None
     time_us: int | None = None
+
+
+_INEXACT, _HAS_NAN, _NO_NAN, _SURE = 1, 2, 4, 8
+# Readers ignore flags that they do not know.
+ADOPTED, NO_DATA_CHANGE, OWN = 1, 2, 4
+
+
+class Types:
+    """The type of each field under each schema, by which values are encoded and decoded. A schema is only
+    searched when an entry refers to it."""
+
+    def __init__(self, schemas: tuple[Schema, ...]) -> None:
+        self._schemas = {schema.id: schema for schema in schemas}
+        self.newest = max(self._schemas, default=0)
+
+    def of(self, schema_id: int, field_id: int) -> Primitive:
+        """The type of a leaf field; for dropped columns, from any schema that has it."""
+        schema = self._schemas.get(schema_id)
+        found = None if schema is None else schema.types.get(field_id)
+        if found is None:
+            every = (each.types for each in self._schemas.values())
+            found = next((types[field_id] for types in every if field_id in types), None)
+        if found is None:
+            raise CorruptTable(f"an entry names field {field_id}, which no schema has")
+        return found
+
+
+def file_flags(entry: DataFile) -> int | None:
+    set_ = (
+        ADOPTED if entry.adopted else 0,
+        0 if entry.data_change else NO_DATA_CHANGE,
+        OWN if entry.own else 0,
+    )
+    return sum(set_) or None
+
+
+def file_to_json(entry: DataFile, types: Types) -> list[Any]:
+    return trim(
+        [
+            entry.key,
+            entry.size,
+            entry.footer_size,
+            entry.rows,
+            entry.row_groups,
+            entry.schema_id,
+            entry.sequence,
+            stats_to_json(entry.stats, entry.schema_id, types),
+            file_flags(entry),
+            entry.event,
+            entry.origin,
+            entry.etag,
+            entry.spec_id or None,
+            list(map(_plain, entry.partition)) or None,
+            entry.arrived,
+            entry.cluster,
+        ]
+    )
+
+
+def file_from_json(found: list[Any], types: Types) -> DataFile:
+    (
+        key, size, footer_size, rows, row_groups, schema_id, sequence, stats, flags, event, origin,
+        etag, spec_id, partition, arrived, cluster,
+    ) = pad(found, 16)  # fmt: skip
+    return DataFile(
+        key=as_text(key),
+        size=as_count(size),
+        footer_size=as_count(footer_size),
+        rows=as_count(rows),
+        row_groups=as_count(row_groups),
+        schema_id=as_count(schema_id),
+        sequence=optional(as_count, sequence),
+        stats=stats_from_json(stats or {}, schema_id, types),
+        adopted=bool((flags or 0) & ADOPTED),
+        data_change=not (flags or 0) & NO_DATA_CHANGE,
+        own=bool((flags or 0) & OWN),
+        event=optional(as_text, event),
+        origin=optional(as_text, origin),
+        etag=optional(as_text, etag),
+        spec_id=spec_id or 0,
+        partition=tuple(map(_plain, partition or ())),
+        arrived=optional(as_count, arrived),
+        cluster=optional(as_count, cluster),
+    )
+
+
+def marker_to_json(marker: Marker, types: Types) -> list[Any]:
+    match marker.body:
+        case RowGroups(ordinals):
+            kind, body = "row_groups", list[Any](ordinals)
+        case KeyRange(field_id, lower, upper, lower_inclusive, upper_inclusive, written):
+            of = written or types.of(types.newest, field_id)
+            bounds = (None if b is None else encode_value(of, b) for b in (lower, upper))
+            kind, body = "range", [field_id, str(of), *bounds, lower_inclusive, upper_inclusive]
+        case Where(predicate):
+            kind, body = "where", predicate_to_json(predicate)
+        case Keys(field_ids, key, size, rows, stats, written_under):
+            schema_id = types.newest if written_under is None else written_under
+            bounded = stats_to_json(stats, schema_id, types)
+            kind, body = "keys", [list(field_ids), key, size, rows, schema_id, bounded]
+        case Vector(key, offset, length, rows):
+            kind, body = "vector", [key, offset, length, rows]
+        case Rows(positions):
+            kind, body = "rows", list(positions)
+    return trim([marker.id, kind, body, marker.sequence, marker.file, marker.erasure])
+
+
+def marker_from_json(found: list[Any], types: Types) -> Marker:
+    marker_id, kind, body, sequence, file, erasure = pad(found, 6)
+    return Marker(
+        id=as_text(marker_id),
+        body=_body_from_json(kind, body, types),
+        sequence=optional(as_count, sequence),
+        file=optional(as_text, file),
+        erasure=optional(as_text, erasure),
+    )
+
+
+def _body_from_json(kind: str, body: Any, types: Types) -> MarkerBody:
+    match kind:
+        case "row_groups":
+            return RowGroups(tuple(as_count(n) for n in body))
+        case "range":
+            field_id, type_text, lower, upper, lower_inclusive, upper_inclusive = body
+            value_type = parse_primitive(type_text)
+            return KeyRange(
+                as_count(field_id),
+                optional(partial(decode_value, value_type), lower),
+                optional(partial(decode_value, value_type), upper),
+                bool(lower_inclusive),
+                bool(upper_inclusive),
+                value_type,
+            )
+        case "where":
+            return Where(predicate_from_json(body))
+        case "keys":
+            field_ids, key, size, rows, schema_id, stats = body
+            return Keys(
+                tuple(as_count(n) for n in field_ids),
+                as_text(key),
+                as_count(size),
+                as_count(rows),
+                stats_from_json(stats or {}, as_count(schema_id), types),
+                as_count(schema_id),
+            )
+        case "vector":
+            key, offset, length, rows = body
+            return Vector(as_text(key), as_count(offset), as_count(length), as_count(rows))
+        case "rows":
+            return Rows(tuple(as_count(n) for n in body))
+        case _:
+            raise NewerFormat(f"a delete marker of an unknown kind {kind!r}")
+
+
+def record_to_json(record: LedgerRecord) -> list[Any]:
+    return trim(
+        [
+            bytes_to_text(record.id),
+            record.version,
+            record.time_us,
+            optional(bytes_to_text, record.body),
+        ]
+    )
+
+
+def record_from_json(found: list[Any]) -> LedgerRecord:
+    record_id, version, time_us, body = pad(found, 4)
+    return LedgerRecord(
+        id=bytes_from_text(record_id),
+        body=optional(bytes_from_text, body),
+        version=optional(as_count, version),
+        time_us=optional(as_count, time_us),
+    )
+
+
+def stats_to_json(
+    stats: Mapping[int, ColumnStats], schema_id: int, types: Types
+) -> dict[str, list[Any]] | None:
+    found: dict[str, list[Any]] = {}
+    for field_id in sorted(stats):
+        column = stats[field_id]
+        kind = types.of(schema_id, field_id)
+        lower, upper = column.lower, column.upper
+        found[str(field_id)] = trim(
+            [
+                None if lower is None else encode_value(kind, lower),
+                None if upper is None else encode_value(kind, upper),
+                column.null_count,
+                flags_of(column) or None,
+            ]
+        )
+    return found or None
+
+
+def stats_from_json(
+    found: dict[str, list[Any]], schema_id: int, types: Types
+) -> dict[int, ColumnStats]:
+    stats: dict[int, ColumnStats] = {}
+    for name, column in found.items():
+        field_id = int(name)
+        kind = types.of(schema_id, field_id)
+        lower, upper, null_count, flags = pad(column, 4)
+        stats[field_id] = stats_of(
+            optional(partial(decode_value, kind), lower),
+            optional(partial(decode_value, kind), upper),
+            optional(as_count, null_count),
+            flags or 0,
+            kind,
+        )
+    return stats
+
+
+def flags_of(column: ColumnStats) -> int:
+    flags = (0 if column.exact else _INEXACT) | (_SURE if column.sure else 0)
+    return flags | {None: 0, True: _HAS_NAN, False: _NO_NAN}[column.has_nan]
+
+
+def stats_of(
+    lower: Value | None, upper: Value | None, null_count: int | None, flags: int, kind: Primitive
+) -> ColumnStats:
+    has_nan = True if flags & _HAS_NAN else False if flags & _NO_NAN else None
+    exact, sure = not flags & _INEXACT, bool(flags & _SURE)
+    return ColumnStats(lower, upper, null_count, exact, has_nan, kind, sure)
+
+
+def _plain(value: Any) -> Any:
+    """Partition values are already JSON values (`format.partition`), or null."""
+    if value is not None and not isinstance(value, int | float | str):
+        raise TypeError(f"a partition value must be a number or text, not {type(value).__name__}")
+    return value

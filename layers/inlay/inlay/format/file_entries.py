@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.entry_json import ADOPTED, NO_DATA_CHANGE, OWN, stats_of
+from inlay.format.entry import ADOPTED, NO_DATA_CHANGE, OWN, ColumnStats, DataFile, stats_of
 from inlay.format.schema import Primitive, Value
 
 

@@ -16,8 +16,12 @@ from pyroaring import FrozenBitMap
 
 from inlay.errors import NewerFormat
 from inlay.format import columns
-from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
-from inlay.format.entry_json import (
+from inlay.format.codec import decode_frame, encode_frame, guarded
+from inlay.format.entry import (
+    ColumnStats,
+    DataFile,
+    LedgerRecord,
+    Marker,
     Types,
     file_flags,
     flags_of,
@@ -25,10 +29,9 @@ from inlay.format.entry_json import (
     marker_to_json,
 )
 from inlay.format.file_entries import FileEntries, StatsColumn, packed
-from inlay.format.frame import decode_frame, encode_frame, guarded
-from inlay.format.json_values import as_count, bytes_from_text, bytes_to_text, optional, pad
 from inlay.format.schema import Primitive, parse_primitive
 from inlay.format.snapshot import NO_DEAD, Segment
+from inlay.format.values import as_count, bytes_from_text, bytes_to_text, optional, pad
 
 T = TypeVar("T")
 

@@ -12,17 +12,142 @@ TRUE. docs/FORMAT.md ("Predicates") defines every case below.
 
 Pure values only. `inlay.parse` parses, `inlay.parquet.arrow.evaluate` evaluates over Arrow, and
 `inlay.plan.pruning.prune` prunes by statistics.
+
+LIKE patterns: one definition of what they mean, for every evaluator.
+
+Promise: `parse_like` is the only reader of the pattern text; matching in Arrow, in Python and by
+statistics starts from its tokens. `%` is any run of code points, newlines included, `_` any one code
+point, and `\\` makes the next character an ordinary one.
+
+The stored form of a predicate: compact JSON that can be read without a schema.
+
+Promise: `predicate_from_json(predicate_to_json(p)) == p` for every predicate within MAX_DEPTH and
+MAX_NODES, and nothing beyond those bounds is written or read. Each node is an array whose first element
+names it; each literal carries its type.
+
+    ["=", 3, "int64", 42]             field 3 = 42; likewise != < <= > >=
+    ["in", 3, "int64", [1, 2]]
+    ["like", 4, "a%"]
+    ["null", 4]                       IS NULL
+    ["and", p, …]  ["or", p, …]  ["not", p]
+    true  false  null                 the constants
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
+from typing import Any, cast
 from typing import Literal as OneOf
 
-from inlay.format.schema import Primitive, Value
-from inlay.format.values import order_key
+from inlay.errors import CorruptTable, InvalidPredicate, InvalidRequest
+from inlay.format.schema import Primitive, Value, parse_primitive
+from inlay.format.values import compare, decode_value, encode_value, order_key
+
+
+class Wildcard(Enum):
+    ANY_RUN = "%"
+    ANY_ONE = "_"
+
+
+Token = str | Wildcard
+
+
+def parse_like(pattern: str) -> tuple[Token, ...]:
+    """Runs of literal text and wildcards; adjacent `%` are merged, adjacent text is one string.
+
+    Raises InvalidPredicate for a pattern that ends in an unpaired backslash.
+
+    >>> parse_like("50\\\\%%")
+    ('50%', <Wildcard.ANY_RUN: '%'>)
+    """
+    tokens: list[Token] = []
+    text: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == "\\":
+            quoted = next(characters, None)
+            if quoted is None:
+                raise InvalidPredicate(
+                    "a LIKE pattern ends in a backslash that escapes nothing",
+                    next_step=r"Write \\ for a backslash",
+                )
+            text.append(quoted)
+        elif character in "%_":
+            if text:
+                tokens.append("".join(text))
+                text.clear()
+            wildcard = Wildcard(character)
+            if not (wildcard is Wildcard.ANY_RUN and tokens and tokens[-1] is wildcard):
+                tokens.append(wildcard)
+        else:
+            text.append(character)
+    if text:
+        tokens.append("".join(text))
+    return tuple(tokens)
+
+
+def quote_like(text: str) -> str:
+    """A pattern that matches exactly `text`."""
+    return re.sub(r"([%_\\])", r"\\\1", text)
+
+
+def like_prefix(pattern: str) -> tuple[str, bool]:
+    """The text that every match starts with, and whether every string with that prefix matches.
+
+    >>> like_prefix("ab%"), like_prefix("ab_%"), like_prefix("%")
+    (('ab', True), ('ab', False), ('', True))
+    """
+    tokens = parse_like(pattern)
+    prefix = tokens[0] if tokens and isinstance(tokens[0], str) else ""
+    rest = tokens[1:] if prefix else tokens
+    return prefix, rest == (Wildcard.ANY_RUN,)
+
+
+def like_exact(pattern: str) -> str | None:
+    """The only string that a pattern without wildcards matches, else None."""
+    tokens = parse_like(pattern)
+    if not tokens:
+        return ""
+    return tokens[0] if len(tokens) == 1 and isinstance(tokens[0], str) else None
+
+
+def like_re2(pattern: str) -> str:
+    """The pattern as an anchored regular expression for RE2, Arrow's engine: linear in the text."""
+    parts = [r"(?s)\A"]
+    for token in parse_like(pattern):
+        if isinstance(token, str):
+            # Only ASCII punctuation is escaped: RE2 refuses a backslash before most others.
+            parts.append(re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", token))
+        else:
+            parts.append("." if token is Wildcard.ANY_ONE else ".*")
+    return "".join([*parts, r"\z"])
+
+
+def like_matches(pattern: str, text: str) -> bool:
+    """Whether one string matches, for patterns too large for RE2. At most len(pattern) * len(text)
+    steps, because only the latest `%` is ever backtracked to."""
+    wanted: list[Token] = []
+    for part in parse_like(pattern):
+        wanted.extend(part if isinstance(part, str) else (part,))
+    at = done = 0
+    last_run: tuple[int, int] | None = None  # (index after the latest %, text consumed)
+    while done < len(text):
+        token: Token | None = wanted[at] if at < len(wanted) else None
+        if token is Wildcard.ANY_RUN:
+            at, last_run = at + 1, (at + 1, done)
+        elif token is Wildcard.ANY_ONE or token == text[done]:
+            at, done = at + 1, done + 1
+        elif last_run is not None:
+            last_run = (last_run[0], last_run[1] + 1)
+            at, done = last_run
+        else:
+            return False
+    return all(left is Wildcard.ANY_RUN for left in wanted[at:])
+
 
 Operator = OneOf["=", "!=", "<", "<=", ">", ">="]
 
@@ -145,3 +270,124 @@ def walk(predicate: Predicate) -> Iterator[Predicate]:
                 stack.append(part)
             case _:
                 pass
+
+
+_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+
+
+def check_bounds(predicate: Predicate) -> Predicate:
+    """`predicate`, once it is certain that recursing through it is safe.
+
+    Every value of an IN list counts as a node. Raises InvalidPredicate beyond either bound.
+    """
+    stack, nodes = [(predicate, 1)], 0
+    while stack:
+        node, depth = stack.pop()
+        nodes += len(node.values) if isinstance(node, In) else 1
+        if depth > MAX_DEPTH:
+            raise InvalidPredicate(
+                f"the predicate is nested deeper than {MAX_DEPTH} levels",
+                next_step="Flatten it: a IN (1, 2, …) instead of nested ORs",
+            )
+        if nodes > MAX_NODES:
+            raise InvalidPredicate(
+                f"the predicate has more than {MAX_NODES:,} conditions and values",
+                next_step="Delete by a key file (`keys`) instead of a long list",
+            )
+        match node:
+            case And(parts) | Or(parts):
+                stack.extend((part, depth + 1) for part in parts)
+            case Not(part):
+                stack.append((part, depth + 1))
+            case _:
+                pass
+    return predicate
+
+
+def predicate_to_json(predicate: Predicate) -> Any:
+    """A value for `json.dumps`. Raises InvalidPredicate beyond the bounds."""
+    return _encode(check_bounds(predicate))
+
+
+def _encode(node: Predicate) -> Any:
+    match node:
+        case Comparison(field_id, op, literal):
+            value = encode_value(literal.type, literal.value)
+            return [op, field_id, str(literal.type), value]
+        case In(field_id, kind, values):
+            return ["in", field_id, str(kind), [encode_value(kind, v) for v in values]]
+        case Like(field_id, pattern):
+            return ["like", field_id, pattern]
+        case IsNull(field_id):
+            return ["null", field_id]
+        case And(parts):
+            return ["and", *map(_encode, parts)]
+        case Or(parts):
+            return ["or", *map(_encode, parts)]
+        case Not(part):
+            return ["not", _encode(part)]
+        case Constant(value):
+            return value
+
+
+def predicate_from_json(found: Any) -> Predicate:
+    """The inverse of `predicate_to_json`; CorruptTable for anything it would not write."""
+    predicate = _decode(found, depth=1)
+    try:
+        return check_bounds(predicate)
+    except InvalidPredicate as error:
+        raise CorruptTable(error.message) from None
+
+
+def _decode(found: Any, depth: int) -> Predicate:
+    if depth > MAX_DEPTH:
+        raise CorruptTable(f"a stored predicate is nested deeper than {MAX_DEPTH} levels")
+    if found is None or isinstance(found, bool):
+        return Constant(found)
+    match found:
+        case ["and", *parts]:
+            return And(tuple(_decode(part, depth + 1) for part in parts))
+        case ["or", *parts]:
+            return Or(tuple(_decode(part, depth + 1) for part in parts))
+        case ["not", part]:
+            return Not(_decode(part, depth + 1))
+        case ["null", field_id]:
+            return IsNull(_field_id(field_id))
+        case ["like", field_id, str(pattern)]:
+            return Like(_field_id(field_id), _pattern(pattern))
+        case ["in", field_id, kind, [_, *_] as values]:
+            return _decode_in(_field_id(field_id), _type(kind), values)
+        case [op, field_id, kind, value] if op in _OPERATORS:
+            literal_type = _type(kind)
+            literal = Literal(literal_type, decode_value(literal_type, value))
+            return Comparison(_field_id(field_id), cast(Operator, op), literal)
+        case _:
+            raise CorruptTable(f"a stored predicate has an unknown part: {str(found)[:80]}")
+
+
+def _decode_in(field_id: int, kind: Primitive, found: list[Any]) -> In:
+    values = tuple(decode_value(kind, value) for value in found)
+    if any(compare(kind, a, b) >= 0 for a, b in pairwise(values)):
+        raise CorruptTable("the values of a stored IN are not sorted and unique")
+    return In(field_id, kind, values)
+
+
+def _field_id(found: Any) -> int:
+    if type(found) is not int or found < 1:
+        raise CorruptTable(f"a stored predicate names no field: {str(found)[:80]}")
+    return found
+
+
+def _type(found: Any) -> Primitive:
+    try:
+        return parse_primitive(str(found))
+    except InvalidRequest as error:
+        raise CorruptTable(error.message) from None
+
+
+def _pattern(found: str) -> str:
+    try:
+        parse_like(found)
+    except InvalidPredicate as error:
+        raise CorruptTable(error.message) from None
+    return found

@@ -30,7 +30,7 @@ MAX_BYTES = 1024
 LEDGER_SALT = "ledger.salt"
 # Nor is this: Arrow types beyond the format's own (`parquet.arrow.declared`).
 ARROW_TYPES = "arrow.types"
-# Nor this: what the author of one version said of it (`format.notes`).
+# Nor this: what the author of one version said of it (`format.snapshot`).
 COMMIT_NOTE = "commit.note"
 _OWN = (LEDGER_SALT, ARROW_TYPES, COMMIT_NOTE)
 

@@ -9,6 +9,16 @@ primitive type, and `compare` is a total order in which
 
 JSON has no NaN, no bytes and only doubles, so non-finite floats and decimals are strings and bytes are
 unpadded base64url; everything else is the JSON value itself.
+
+Plain JSON values of entries, type-checked when read.
+
+Promise: what passes has the requested type; everything else raises `TypeError` or `ValueError`,
+which the codec turns into `CorruptTable` naming the object.
+
+Type widening: which types hold every value of which others.
+
+Promise: where `widens` is true, a cast loses nothing and preserves the order of values. The rule applies to
+ingested files, widened columns, old files read under a newer schema, and assignments between columns.
 """
 
 from __future__ import annotations
@@ -17,11 +27,54 @@ import base64
 import binascii
 import math
 import struct
+from collections.abc import Callable
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, TypeVar, cast
 
 from inlay.errors import CorruptTable, InvalidRequest, a_type
 from inlay.format.schema import FLOATS, Primitive, Value
+
+V = TypeVar("V")
+
+# Counts, sizes, versions and times: no valid one is larger, and Arrow accepts no more.
+MAX_COUNT = 2**63 - 1
+
+
+def as_text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"expected text, found {type(found).__name__}")
+    return found
+
+
+def as_count(found: Any) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= MAX_COUNT:
+        raise TypeError(f"expected a count, found {str(found)[:40]!r}")
+    return found
+
+
+def optional(decode: Callable[[Any], V], found: Any) -> V | None:
+    return None if found is None else decode(found)
+
+
+def trim(values: list[Any]) -> list[Any]:
+    while values and values[-1] is None:
+        values.pop()
+    return values
+
+
+def pad(values: Any, length: int) -> list[Any]:
+    if not isinstance(values, list) or len(values) > length:
+        raise TypeError(f"expected a list of at most {length}")
+    return values + [None] * (length - len(values))
+
+
+def bytes_to_text(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+
+
+def bytes_from_text(value: str) -> bytes:
+    return base64.urlsafe_b64decode(as_text(value) + "=" * (-len(value) % 4))
+
 
 # Wide enough for every decimal type (76 digits), whatever the caller's decimal context.
 EXACT = Context(prec=200)
@@ -238,3 +291,68 @@ def successor(prefix: T) -> T | None:
     # Surrogates are not characters: UTF-8 goes from U+D7FF straight to U+E000.
     last = chr(_SURROGATES.stop if following in _SURROGATES else following)
     return cast(T, text[:-1] + last)
+
+
+_SIGNED = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def widens(source: Primitive, target: Primitive) -> bool:
+    """Whether every value of `source` is also a value of `target`.
+
+    One case is left to the cast: a finer timestamp unit covers fewer years (`covered_range`).
+    """
+    if source == target:
+        return True
+    if target.name in _SIGNED:
+        bits = _SIGNED.get(source.name) or _UNSIGNED.get(source.name, 64) + 1
+        return bits <= _SIGNED[target.name]
+    if target.name in _UNSIGNED:
+        return _UNSIGNED.get(source.name, 65) <= _UNSIGNED[target.name]
+    if target.name == "decimal" and source.name == "decimal":
+        whole = target.precision - target.scale >= source.precision - source.scale
+        return whole and target.scale >= source.scale
+    if target.unit and source.name == target.name:
+        return _UNITS.index(source.unit) <= _UNITS.index(target.unit)
+    pair = (source.name, target.name)
+    return pair in (("float", "double"), ("fixed", "binary"), ("date", "timestamp"))
+
+
+def nanos_per_step(kind: Primitive) -> int:
+    """Nanoseconds that 1 stands for in the physical form of a temporal type."""
+    return NANOS_PER_DAY if kind.name == "date" else NANOS_PER_UNIT[kind.unit]
+
+
+def widened(value: Value, source: Primitive, target: Primitive) -> Value:
+    """A value of `source` in the physical form of `target`, where `widens(source, target)`.
+
+    >>> widened(1, Primitive("date"), Primitive("timestamp", unit="ms"))
+    86400000
+    """
+    if source == target:
+        return value
+    if source.is_temporal and isinstance(value, int):
+        return value * nanos_per_step(source) // nanos_per_step(target)
+    if target.name == "decimal" and not isinstance(value, bool | int | float | str | bytes):
+        found = scaled(value, target.scale)
+        return value if found is None else found
+    return value
+
+
+def covered_range(source: Primitive, target: Primitive) -> tuple[int, int] | None:
+    """The least and the greatest value of `source` that `target` has, where the target covers fewer
+    years; None where it has all values of `source`.
+
+    >>> covered_range(Primitive("date"), Primitive("timestamp", unit="ns"))
+    (-106751, 106751)
+    >>> covered_range(Primitive("date"), Primitive("timestamp", unit="ms")) is None
+    True
+    """
+    if not source.is_temporal or source == target:
+        return None
+    least, greatest = integer_range(source) or (0, 0)
+    low, high = integer_range(target) or (0, 0)
+    steps = nanos_per_step(source) // nanos_per_step(target)
+    found = max(least, -(-low // steps)), min(greatest, high // steps)
+    return None if found == (least, greatest) else found

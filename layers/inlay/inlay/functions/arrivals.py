@@ -28,8 +28,8 @@ from inlay.functions import settings
 from inlay.functions.table_names import check_table_name
 from inlay.functions.tables import LANDING
 from inlay.functions.validation import validated
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.landing import is_data
-from inlay.ops.write.source import IngestSource
 from inlay.storage.base import Location
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

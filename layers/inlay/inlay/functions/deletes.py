@@ -13,10 +13,9 @@ from inlay.format.snapshot import Snapshot
 from inlay.functions.observe import report_write
 from inlay.functions.requests import DeleteRequest
 from inlay.functions.tables import table_context, usage_of
-from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.driver import Committed, Skipped, write_result
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.result import write_result
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_predicate

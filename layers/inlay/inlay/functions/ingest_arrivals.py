@@ -19,6 +19,7 @@ from inlay.functions.messages import NotBegun, TimeLeft
 from inlay.functions.observe import report_superseded, report_write
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.context import Context
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import (
     Deferred,
     IngestResult,
@@ -28,7 +29,6 @@ from inlay.ops.write.ingest import (
     Superseded,
     ingest,
 )
-from inlay.ops.write.source import IngestSource
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.read.describe import parse_object_footer, read_tail
 

@@ -12,8 +12,8 @@ from functools import cache
 from inlay.functions import settings
 from inlay.ops.context import Context, Workers
 from inlay.storage.base import ObjectStore
-from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store
+from inlay.storage.wrapped import MeteredStore, Usage
 
 TABLES = "tables/"
 LANDING = "ingest/"

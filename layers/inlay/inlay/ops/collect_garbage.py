@@ -30,8 +30,7 @@ from typing import Protocol
 
 from inlay.errors import InvalidRequest
 from inlay.format.properties import Properties
-from inlay.ops.commit.base import current_base
-from inlay.ops.commit.driver import archive_at_once, commit, expect_committed
+from inlay.ops.commit.driver import archive_at_once, commit, current_base, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.maintain.expire import (

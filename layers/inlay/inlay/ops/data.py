@@ -37,8 +37,7 @@ from inlay.parquet.arrow.conform import check_names, conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.storage.base import MAX_COPY_BYTES, ByteRange, Location
-from inlay.storage.multipart import Multipart
-from inlay.storage.write_once import Stored, copy_once
+from inlay.storage.write_once import Multipart, Stored, copy_once
 
 # Parts of a copy over 5 GiB: 1 GiB each, so that the largest object S3 holds takes 5,120 parts.
 PART_BYTES = 1024 * 1024 * 1024
@@ -274,7 +273,7 @@ def puffin_markers(
 
 def _bytes_at_most(rows: BitMap64) -> int:
     """Of a vector and its part of the footer. Roaring stores each 65,536 positions as an array of two
-    bytes each, or as 8 KiB (`format.roaring`), after a few bytes of header."""
+    bytes each, or as 8 KiB (`format.puffin`), after a few bytes of header."""
     containers = 1 + (rows.max() >> 16 if rows else 0)
     return FOOTER_BYTES + min(2 * len(rows), 8_192 * containers) + 16 * min(len(rows), containers)
 

@@ -31,22 +31,19 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import load_seen, load_segments, retain
-from inlay.ops.metadata.pinned import Pinned
-from inlay.ops.read.scan import checked_columns, row_filter
-from inlay.ops.read.stream import ArrowStream
+from inlay.ops.metadata.load import Pinned, load_seen, load_segments, retain
+from inlay.ops.read.scan import ArrowStream, checked_columns, row_filter
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.multiset import Multiset, difference_in_order
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.types import schema_to_arrow, to_scalar
 from inlay.parquet.read.deleted_rows import KeySet, key_set
 from inlay.parquet.read.reader import BATCH_ROWS, READ_AHEAD_BYTES, Ahead, Wanted, read_tasks
 from inlay.parquet.read.selection import RowFilter, subschema
 from inlay.plan.feed import FeedUnit, NeedMore, Step, keeps_rows, plan_step, reported_schema
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import held_versions
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_change_type",

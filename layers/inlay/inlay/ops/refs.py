@@ -14,7 +14,7 @@ Merge: applies what a branch changed to main.
 Promise: one commit, after which the branch is level with main: both have the same rows, and the branch can
 be written to and merged again. If nothing of main changed since the branch began, main takes the branch's
 content (a fast-forward, metadata only). Otherwise the branch's deletes are first converted to row positions
-of the files they saw (`plan.refs.merge`), and everything is planned again on every rebase.
+of the files they saw (`plan.refs`), and everything is planned again on every rebase.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
-from inlay.format.content import content_of
 from inlay.format.entry import DataFile, Marker
-from inlay.format.snapshot import MAX_REFS, Ref, Snapshot
+from inlay.format.snapshot import MAX_REFS, Ref, Snapshot, content_of
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
@@ -57,7 +56,7 @@ from inlay.plan.change import (
     TakeLayout,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.added_columns import lacks_columns_of
+from inlay.plan.pruning.prune import lacks_columns_of
 from inlay.plan.refs import (
     MAIN,
     MERGE,
@@ -70,7 +69,7 @@ from inlay.plan.refs import (
     plan_merge,
     ref_view,
 )
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 
 
 def tag(ctx: Context, name: str, source: Ref, *, hold: bool = False) -> Committed | Skipped:

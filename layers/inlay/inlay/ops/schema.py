@@ -39,8 +39,15 @@ from inlay.format.properties import Properties, check_properties, with_arrow_typ
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
 from inlay.ops.commit import register
-from inlay.ops.commit.base import already_applied, recent_base
-from inlay.ops.commit.driver import Committed, Skipped, commit, commit_planned, expect_committed
+from inlay.ops.commit.driver import (
+    Committed,
+    Skipped,
+    already_applied,
+    commit,
+    commit_planned,
+    expect_committed,
+    recent_base,
+)
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.declared import declarations
@@ -54,8 +61,8 @@ from inlay.parquet.arrow.types import (
 from inlay.parquet.read.reader import Wanted, read_file
 from inlay.parse.partitioning import partition_fields, spec_text
 from inlay.plan.change import AlterSchema, Change, Request, SetPartitioning
-from inlay.plan.metadata.stats_columns import choose_stats_columns
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.metadata.state import choose_stats_columns
+from inlay.plan.scan import FileTask
 from inlay.plan.schema_conflicts import (
     check_evolution,
     evolved,

@@ -1,6 +1,6 @@
 """Checks of data files and marker objects against their entries in the metadata.
 
-Promise: findings are returned as (kind, message) of `plan.verify.findings`; damage is found, not raised. An
+Promise: findings are returned as (kind, message) of `plan.verify`; damage is found, not raised. An
 unavailable store still raises. One request a file for its footer, one a marker object; with `check_pages` a
 file is read whole.
 """
@@ -30,9 +30,8 @@ from inlay.format.predicate import Comparison, Literal, Or, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.evaluate import columns_of, selected
-from inlay.parquet.footer.arrow_metadata import parse_metadata
-from inlay.parquet.footer.columns import locate_columns
-from inlay.parquet.footer.footer import footer_length
+from inlay.parquet.footer.fields import locate_columns
+from inlay.parquet.footer.footer import footer_length, parse_metadata
 from inlay.parquet.read.data_file import chunk_range, reading
 from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
@@ -41,9 +40,8 @@ from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.statistics import absent_fields, group_stats, leaves_of, total_rows
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.write.partition import Split
-from inlay.plan.pruning.evidence import in_type
-from inlay.plan.pruning.prune import combined_stats
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.prune import combined_stats, in_type
+from inlay.plan.scan import FileTask
 from inlay.plan.verify import column_of, contradictions
 from inlay.storage.base import ByteRange
 

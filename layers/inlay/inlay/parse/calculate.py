@@ -27,8 +27,7 @@ from inlay.format.expression import (
     implied,
     number,
 )
-from inlay.format.predicate import TRUE, And, Like, Predicate
-from inlay.format.predicate_json import check_bounds
+from inlay.format.predicate import TRUE, And, Like, Predicate, check_bounds
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.parse.grammar import parse_text, resolve
 from inlay.parse.syntax import (

@@ -14,7 +14,7 @@ from inlay.errors import InlayError, InvalidPredicate, a_type
 from inlay.format.binding import Number, Text, Written, neighbours
 from inlay.format.expression import Assigned, Assignment, Assignments, Column, Expression
 from inlay.format.schema import Field, Primitive, Schema, Value
-from inlay.format.widening import widens
+from inlay.format.values import widens
 from inlay.parse.calculate import Calculator
 from inlay.parse.grammar import parse_text, resolve
 from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax

@@ -36,8 +36,17 @@ from inlay.format.binding import (
     for_values,
     is_in,
 )
-from inlay.format.like import parse_like
-from inlay.format.predicate import And, Constant, IsNull, Like, Not, Operator, Or, Predicate
+from inlay.format.predicate import (
+    And,
+    Constant,
+    IsNull,
+    Like,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    parse_like,
+)
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import EXACT, NANOS_PER_DAY, integer_range
 from inlay.parse.grammar import resolve

@@ -16,13 +16,11 @@ from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 
 from inlay.errors import InvalidRequest, a_type
-from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
-from inlay.format.notes import Note
 from inlay.format.predicate import Predicate
-from inlay.format.snapshot import Erasure, PartitionField, Ref, Segment, Snapshot
+from inlay.format.snapshot import Content, Erasure, Note, PartitionField, Ref, Segment, Snapshot
 from inlay.plan.schema_evolution import Evolution
-from inlay.plan.surgery.positions import PositionMap
+from inlay.plan.surgery import PositionMap
 
 # In a planned ref: the version of the commit that will write it.
 THIS_VERSION = -1

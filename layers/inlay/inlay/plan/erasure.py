@@ -33,16 +33,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inlay.format.entry import ColumnStats, DataFile, Marker
-from inlay.format.predicate import Comparison, In, Like, Predicate, conditions, field_ids
-from inlay.format.predicate_json import predicate_to_json
+from inlay.format.predicate import (
+    Comparison,
+    In,
+    Like,
+    Predicate,
+    conditions,
+    field_ids,
+    predicate_to_json,
+)
 from inlay.format.schema import Field, Schema, Value
 from inlay.format.snapshot import Erasure, Ref, Snapshot
 from inlay.plan.change import Conflict
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.literals import condition_on, plainly
-from inlay.plan.pruning.prune import all_match, may_match
-from inlay.plan.scan.marker_scope import marker_may_hit
+from inlay.plan.pruning.prune import Evidence, all_match, may_match
+from inlay.plan.scan import marker_may_hit
 
 Phase = Literal["rewrite", "purge", "sweep"]
 REWRITE: Phase = "rewrite"

@@ -29,15 +29,12 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import TRUE, Predicate, field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import Segment, Snapshot, Tier
-from inlay.format.values import order_key
-from inlay.format.widening import widened, widens
+from inlay.format.values import order_key, widened, widens
 from inlay.plan.change import NeedSegments
-from inlay.plan.metadata.state import State, live_files, live_markers
-from inlay.plan.metadata.tree import Nodes, open_tree
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.metadata.state import Nodes, State, live_files, live_markers, open_tree
+from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MERGE
-from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate
-from inlay.plan.scan.scan import FileTask, plan_scan, segment_may_match
+from inlay.plan.scan import FileTask, marker_may_hit, marker_predicate, plan_scan, segment_may_match
 
 # Of a schema that no commit made.
 _NO_ID = -1

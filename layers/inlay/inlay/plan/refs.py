@@ -35,16 +35,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inlay.errors import InvalidRequest
-from inlay.format.content import Content, content_of, with_content
 from inlay.format.entry import DataFile, Marker, Where
-from inlay.format.snapshot import MAX_REFS, Commit, HeadObject, Ref, Snapshot, Tier, Totals
+from inlay.format.snapshot import (
+    MAX_REFS,
+    Commit,
+    Content,
+    HeadObject,
+    Ref,
+    Snapshot,
+    Tier,
+    Totals,
+    content_of,
+    with_content,
+)
 from inlay.plan.change import THIS_VERSION, Conflict, SetRefs
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.added_columns import for_content
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import may_match
-from inlay.plan.scan.marker_scope import fields_of_marker, marker_may_hit
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.prune import Evidence, for_content, may_match
+from inlay.plan.scan import FileTask, fields_of_marker, marker_may_hit
 from inlay.plan.schema_conflicts import why_unreadable
 
 MAIN = "main"

@@ -19,11 +19,11 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.format.widening import covered_range, widens
+from inlay.format.values import covered_range, widens
 from inlay.plan.change import AlterSchema, Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import applies_to
-from inlay.plan.scan.marker_scope import fields_of_marker
+from inlay.plan.scan import fields_of_marker
 from inlay.plan.schema_evolution import evolve, key_after, same_columns, spell
 
 

@@ -32,7 +32,7 @@ from inlay.format.schema import (
     Type,
     Value,
 )
-from inlay.format.widening import widened, widens
+from inlay.format.values import widened, widens
 
 Path = tuple[str, ...]
 T = TypeVar("T")

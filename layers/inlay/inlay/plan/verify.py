@@ -38,7 +38,7 @@ from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.format.values import compare
 from inlay.plan.metadata.state import State, count_totals
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Evidence
 
 # Findings of one kind that are kept; all are counted. A lost prefix would otherwise give millions.
 MAX_PER_KIND = 100

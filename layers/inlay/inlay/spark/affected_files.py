@@ -31,8 +31,8 @@ from inlay.format.predicate import (
     Predicate,
 )
 from inlay.format.schema import Field, Primitive, Schema, Value
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import FileTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,7 +17,7 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import parse_predicate
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.context import find_context, is_set
 from inlay.spark.native import Split, native_frames, split

@@ -40,10 +40,9 @@ from inlay.parse import parse_predicate
 from inlay.plan.change import Change, ReplaceFiles, Unit
 from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
 from inlay.plan.maintain.compaction import live_tasks
-from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import group_key, spans_partitions
-from inlay.plan.pruning.prune import may_match
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.prune import Evidence, may_match
+from inlay.plan.scan import FileTask
 from inlay.spark.batches import gathered
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.context import context_of

@@ -15,7 +15,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.like import Wildcard, parse_like, quote_like
 from inlay.format.predicate import (
     And,
     Comparison,
@@ -26,6 +25,9 @@ from inlay.format.predicate import (
     Not,
     Or,
     Predicate,
+    Wildcard,
+    parse_like,
+    quote_like,
     walk,
 )
 from inlay.format.schema import Field, Primitive, Schema, Value

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from inlay.errors import InvalidRequest
-from inlay.format.content import with_content
+from inlay.format.snapshot import with_content
 from inlay.ops.context import Context, Workers
 from inlay.ops.metadata.load import (
     LoadedTable,

@@ -44,7 +44,7 @@ from inlay.parquet.write.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
 from inlay.plan.metadata.state import State
-from inlay.plan.surgery.strategy import Strategy
+from inlay.plan.surgery import Strategy
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.context import context_of
 from inlay.spark.reduced_state import reduced

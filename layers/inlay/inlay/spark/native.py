@@ -26,8 +26,7 @@ from inlay.ops.context import Context
 from inlay.parquet.read.deleted_rows import load_keys
 from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted, top_columns
-from inlay.plan.scan.marker_scope import marker_predicate
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask, marker_predicate
 from inlay.spark.conditions import attribute, condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns

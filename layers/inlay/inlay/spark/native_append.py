@@ -24,14 +24,19 @@ from inlay.format import keys
 from inlay.format.properties import Properties
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.base import already_applied, check_same_schema, current_base
-from inlay.ops.commit.driver import commit_planned
+from inlay.ops.commit.driver import (
+    WriteResult,
+    already_applied,
+    check_same_schema,
+    commit_planned,
+    current_base,
+    write_result,
+)
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
-from inlay.ops.result import WriteResult, write_result
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import take_over
 from inlay.ops.write.landing import is_data
-from inlay.ops.write.source import IngestSource
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.spark.conditions import attribute, default_of
@@ -42,7 +47,7 @@ from inlay.spark.options import WriteOptions
 from inlay.spark.types import has_twins, named_as_in, spark_schema
 from inlay.spark.writer import OWN_REQUEST, WriteJob, plan_write
 from inlay.storage.base import Location
-from inlay.storage.metered import Usage
+from inlay.storage.wrapped import Usage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,7 +22,7 @@ from inlay.ops.context import Context
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import POSITION_COLUMN, Wanted, read_tasks
 from inlay.plan.metadata.state import Contents, State
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 
 # Rows and files whose keys each executor process may hold, and look a batch's keys up in.
 MAX_ROWS = 1_000_000

@@ -12,8 +12,8 @@ from inlay.format.snapshot import Ledger, Tier
 from inlay.ops.maintain.units import Work
 from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.marker_scope import marker_may_hit
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import marker_may_hit
 
 
 def without_entries(loaded: LoadedTable) -> LoadedTable:

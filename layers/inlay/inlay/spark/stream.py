@@ -47,9 +47,9 @@ from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MAIN, MERGE
-from inlay.plan.scan.scan import FileTask, plan_scan
+from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.connect import bound, connect, load_state, ref_of
 from inlay.spark.feed import StepPartition, of_table, step_of_units
 from inlay.spark.options import ReadOptions

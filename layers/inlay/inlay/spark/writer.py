@@ -30,8 +30,7 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.base import already_applied
-from inlay.ops.commit.driver import commit, commit_planned, expect_committed
+from inlay.ops.commit.driver import already_applied, commit, commit_planned, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, recorded_as, target_of
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer

@@ -2,17 +2,22 @@
 
 Promise: a wrapper answers as the store it wraps, and each HTTP request that S3 would see (each page of a
 listing, each batch of a delete) goes through `_ask` once, which is all that a wrapper overrides: to count
-it (`metered.py`), to make it fail (`faults.py`), to observe it.
+it, to make it fail (`faults.py`), to observe it.
 
 Verbs: get, head, put, copy, list, delete, create_multipart, upload_part, upload_part_copy,
 complete_multipart, abort_multipart, list_uploads, list_versions.
+
+A meter counts requests by verb, and bytes up and down: one count per HTTP request, before it is sent, so
+that a failed request counts as well. Bytes are those of bodies, not of headers or listings. An attempt
+that the store repeats itself counts once.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
@@ -33,6 +38,7 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
+from inlay.storage.process import PerProcess
 
 T = TypeVar("T")
 
@@ -245,3 +251,96 @@ class WrappedStore:
 
 def _size(body: bytes | memoryview) -> int:
     return body.nbytes if isinstance(body, memoryview) else len(body)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Requests and bytes over some time; subtract an earlier value for the difference."""
+
+    requests: Mapping[str, int]
+    bytes_up: int
+    bytes_down: int
+
+    @property
+    def total(self) -> int:
+        """All requests."""
+        return sum(self.requests.values())
+
+    def __add__(self, other: Usage) -> Usage:
+        return _combined(self, other, 1)
+
+    def __sub__(self, earlier: Usage) -> Usage:
+        return _combined(self, earlier, -1)
+
+
+NO_USAGE: Final = Usage({}, 0, 0)
+
+
+def _combined(one: Usage, other: Usage, sign: int) -> Usage:
+    """`one ± other`, without verbs whose counts are zero."""
+    counts = dict(one.requests)
+    for verb, count in other.requests.items():
+        counts[verb] = counts.get(verb, 0) + sign * count
+    return Usage(
+        {verb: count for verb, count in counts.items() if count},
+        one.bytes_up + sign * other.bytes_up,
+        one.bytes_down + sign * other.bytes_down,
+    )
+
+
+@dataclass(slots=True)
+class _Counters:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    requests: dict[str, int] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+class Meter:
+    """Counters that several stores, and several threads of one process, may share. A forked process
+    counts from zero."""
+
+    def __init__(self) -> None:
+        self._counters = PerProcess(_Counters)
+
+    def sent(self, verb: str, bytes_up: int = 0) -> None:
+        counters = self._counters.get()
+        with counters.lock:
+            counters.requests[verb] = counters.requests.get(verb, 0) + 1
+            counters.bytes_up += bytes_up
+
+    def received(self, bytes_down: int) -> None:
+        counters = self._counters.get()
+        with counters.lock:
+            counters.bytes_down += bytes_down
+
+    def snapshot(self) -> Usage:
+        counters = self._counters.get()
+        with counters.lock:
+            return Usage(dict(counters.requests), counters.bytes_up, counters.bytes_down)
+
+
+class MeteredStore(WrappedStore):
+    """`inner`, counted. Give several stores one meter to count them together."""
+
+    def __init__(self, inner: ObjectStore, meter: Meter | None = None) -> None:
+        super().__init__(inner)
+        self.meter: Final = meter or Meter()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MeteredStore, (self.inner,)
+
+    def usage(self) -> Usage:
+        """Everything counted so far."""
+        return self.meter.snapshot()
+
+    def at(self, bucket: str) -> MeteredStore:
+        """Another bucket, counted by the same meter."""
+        return MeteredStore(self.inner.at(bucket), self.meter)
+
+    def _ask(self, asked: Asked, send: Callable[[], T]) -> T:
+        self.meter.sent(asked.verb, asked.bytes_up)
+        answer = send()
+        if isinstance(answer, Got):
+            self.meter.received(len(answer.body))
+        return answer

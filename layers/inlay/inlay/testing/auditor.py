@@ -32,11 +32,10 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_content, load_entries, load_ledger, schemas_of
 from inlay.parquet.read.reader import Wanted, read_file
 from inlay.plan.change import Request
-from inlay.plan.metadata.state import State, ledger_records
-from inlay.plan.metadata.tree import open_tree
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.metadata.state import State, ledger_records, open_tree
+from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import heads, held_versions, ref_view
-from inlay.plan.scan.scan import FileTask, plan_scan
+from inlay.plan.scan import FileTask, plan_scan
 from inlay.storage.base import Got
 from inlay.testing.model import Expected, Model, Row, Rows, Violation
 from inlay.testing.refs import INTO_MAIN, RefModel

@@ -23,10 +23,9 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema import create
-from inlay.ops.write.append import append
+from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, ingest
-from inlay.ops.write.source import IngestSource
 from inlay.ops.write.update import update
 from inlay.ops.write.upsert import upsert
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow

@@ -24,7 +24,7 @@ from unittest.mock import patch
 from inlay.cli.progress import watching
 from inlay.errors import InlayError
 from inlay.format.snapshot import POINTER_TARGET_BYTES
-from inlay.plan.metadata import pointer_budget as fit
+from inlay.plan.commit import apply as fit
 from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast

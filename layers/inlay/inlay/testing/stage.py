@@ -31,8 +31,8 @@ from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish.publish import publish
 from inlay.ops.schema import create
 from inlay.ops.verify.table import verify
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import ingest
-from inlay.ops.write.source import IngestSource
 from inlay.storage.base import Got, Head, Location
 from inlay.storage.faults import Killed
 from inlay.storage.memory import MemoryRegion, MemoryStore

@@ -82,10 +82,9 @@ from inlay.parquet.read.old_times import Times, as_table, check_times
 from inlay.parquet.read.reader import Wanted, read_file
 from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
-from inlay.plan.metadata.state import State
-from inlay.plan.metadata.stats_columns import choose_stats_columns
+from inlay.plan.metadata.state import State, choose_stats_columns
 from inlay.plan.pruning.partitions import with_partition
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
 from inlay.storage.open import parse_location
 

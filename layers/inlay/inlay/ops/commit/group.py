@@ -33,8 +33,7 @@ from inlay.ops.commit.driver import (
     with_note_of,
     write_archive,
 )
-from inlay.ops.commit_queue import Abandoned, Turn
-from inlay.ops.context import Context
+from inlay.ops.context import Abandoned, Context, Turn
 from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit, apply

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from inlay.errors import KeyTaken, RefNotFound
 from inlay.format import keys
+from inlay.format.codec import decode_frame
 from inlay.format.entry import FORGOTTEN, Marker, Where
-from inlay.format.frame import decode_frame
 from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import Commit, Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed

@@ -18,20 +18,19 @@ from inlay.errors import ErrorKind, InlayError
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure
 from inlay.ops.cache import ObjectCache
-from inlay.ops.commit.base import known_requests
+from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.last_look import said_of_object
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs import each_content
-from inlay.ops.write.source import IngestSource
+from inlay.ops.write.append import IngestSource
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_positions
 from inlay.parquet.surgery.residue import search_open
 from inlay.plan.erasure import Waiting
 from inlay.plan.pruning.literals import any_of, texts_of
-from inlay.plan.pruning.mentions import Mentions
-from inlay.plan.pruning.readings import names_any
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.mentions import Mentions, names_any
+from inlay.plan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion, Upload
 
 _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"

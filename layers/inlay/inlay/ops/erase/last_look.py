@@ -44,15 +44,14 @@ from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.expire import History, Roots
 from inlay.ops.metadata.load import LoadedTable
+from inlay.parquet.read.data_file import plan_groups
 from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import Wanted, open_file
-from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of
-from inlay.plan.pruning.mentions import Mentions
-from inlay.plan.pruning.readings import names_any
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.mentions import Mentions, names_any
+from inlay.plan.scan import FileTask
 from inlay.storage.base import Head
 
 WITHHELD = "(a name that may be data)"

@@ -23,7 +23,7 @@ from hashlib import sha256
 from typing import Any
 
 from inlay.errors import CorruptTable, InvalidRequest
-from inlay.format.frame import MAX_FRAME_BYTES, decode_frame, encode_frame
+from inlay.format.codec import MAX_FRAME_BYTES, decode_frame, encode_frame
 from inlay.format.keys import (
     EVIDENCE,
     POINTER,
@@ -40,7 +40,7 @@ from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.erase.last_look import WITHHELD, LastCheck, look_for
 from inlay.ops.metadata.load import LoadedTable, read_main
-from inlay.plan.metadata.ledger import LedgerSalt
+from inlay.plan.metadata.state import LedgerSalt
 from inlay.storage.base import Got, ObjectVersion
 
 RECEIPT_KIND = "erasure"

@@ -19,12 +19,19 @@ from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Snapshot
-from inlay.ops.commit.base import already_applied, current_base, recent_base
-from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
+from inlay.ops.commit.driver import (
+    Committed,
+    Skipped,
+    already_applied,
+    commit,
+    current_base,
+    expect_committed,
+    recent_base,
+)
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
-from inlay.ops.maintain.partial_surgery import ResourceLimits
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
+from inlay.ops.maintain.rewrite_file import ResourceLimits
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
 from inlay.ops.metadata.load import (
     LoadedTable,
@@ -50,9 +57,7 @@ from inlay.plan.erasure import (
 )
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.added_columns import lacks_columns_of
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import may_match
+from inlay.plan.pruning.prune import Evidence, lacks_columns_of, may_match
 from inlay.plan.refs import ref_view
 from inlay.storage.base import Head
 
@@ -135,7 +140,7 @@ def open_erasure(
             next_step="Use another request id: each erasure has a receipt of its own",
             table=ctx.uri,
         )
-    # Contents of branches and tags get one of the same name when they are read (`plan.refs.refs.ref_view`).
+    # Contents of branches and tags get one of the same name when they are read (`plan.refs.ref_view`).
     marker = replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
     erasure = Erasure(
         id=erasure_id,

@@ -28,9 +28,8 @@ from inlay.parse import format_predicate
 from inlay.plan.maintain.clustering import order_of
 from inlay.plan.maintain.compaction import CompactionPlan, plan_compaction
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import may_match
-from inlay.plan.scan.scan import ScanPlan
+from inlay.plan.pruning.prune import Evidence, may_match
+from inlay.plan.scan import ScanPlan
 
 # Columns that are shown as axes.
 MAX_AXES = 4

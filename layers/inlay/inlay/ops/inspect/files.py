@@ -26,9 +26,8 @@ from inlay.ops.inspect.columns import (
 from inlay.ops.metadata.load import load_segments
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
-from inlay.plan.metadata.state import State
-from inlay.plan.metadata.tree import open_tree, under
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.metadata.state import State, open_tree, under
+from inlay.plan.scan import FileTask
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.errors import InvalidRequest
-from inlay.format.notes import note_of
-from inlay.format.snapshot import Snapshot
+from inlay.format.snapshot import Snapshot, note_of
 from inlay.ops.context import Context
 from inlay.ops.inspect.columns import TIME, Column, table_of
 from inlay.ops.metadata.load import load_seen, load_version

@@ -38,8 +38,8 @@ from inlay.ops.inspect.advice import (
 from inlay.ops.inspect.history import as_records, history
 from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import FileTask, plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import FileTask, plan_scan
 
 MAX_MARKS = 2_000
 MAX_ROWS = 40

@@ -23,10 +23,8 @@ from inlay.format.schema import Schema
 from inlay.ops.inspect.columns import COUNT, TIME, Column, table_of
 from inlay.parse import format_predicate
 from inlay.plan.maintain.compaction import live_tasks
-from inlay.plan.metadata.state import State, ledger_records
-from inlay.plan.metadata.tree import open_tree
-from inlay.plan.scan.marker_scope import marker_predicate
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.metadata.state import State, ledger_records, open_tree
+from inlay.plan.scan import FileTask, marker_predicate
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,13 @@ from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment
-from inlay.ops.commit.base import recent_base
-from inlay.ops.commit.driver import Committed, commit
+from inlay.ops.commit.driver import Committed, commit, recent_base
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Run, Work, run_units, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer, load_segments
-from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.plan.change import Change, ClusterLeaves, NeedSegments, Unit
@@ -54,7 +53,7 @@ from inlay.plan.maintain.compaction import (
 )
 from inlay.plan.metadata.overlap import deepest_overlap, would_part
 from inlay.plan.metadata.state import State
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 
 # Rows of a batch that the writer gets at a time.
 BATCH_ROWS = 131_072

@@ -23,11 +23,9 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.format import keys
-from inlay.format.content import with_content
 from inlay.format.properties import Properties, is_published
-from inlay.format.snapshot import HeadObject, Segment, Snapshot
-from inlay.ops.commit.base import recent_base
-from inlay.ops.commit.driver import Committed, commit, expect_committed
+from inlay.format.snapshot import HeadObject, Segment, Snapshot, with_content
+from inlay.ops.commit.driver import Committed, commit, expect_committed, recent_base
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     LoadedTable,

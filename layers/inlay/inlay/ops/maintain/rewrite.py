@@ -20,11 +20,16 @@ from pyroaring import BitMap64
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Schema
-from inlay.ops.commit.base import recent_base
-from inlay.ops.commit.driver import Committed, commit
+from inlay.ops.commit.driver import Committed, commit, recent_base
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.maintain.partial_surgery import NO_LIMITS, ResourceLimits
-from inlay.ops.maintain.rewrite_file import check_strategy, decide_rows, dropped, rewrite_task
+from inlay.ops.maintain.rewrite_file import (
+    NO_LIMITS,
+    ResourceLimits,
+    check_strategy,
+    decide_rows,
+    dropped,
+    rewrite_task,
+)
 from inlay.ops.maintain.rewrite_file import rewrite_file as rewrite_file
 from inlay.ops.maintain.units import (
     Budget,
@@ -40,16 +45,14 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.read.selection import subschema, top_columns
-from inlay.parquet.surgery.assemble import WINDOW_BYTES
+from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.literals import any_of
-from inlay.plan.pruning.prune import all_match, may_match
-from inlay.plan.scan.scan import FileTask
-from inlay.plan.surgery.positions import PositionMap
-from inlay.plan.surgery.strategy import Choice, Strategy
+from inlay.plan.pruning.prune import Evidence, all_match, may_match
+from inlay.plan.scan import FileTask
+from inlay.plan.surgery import Choice, PositionMap, Strategy
 from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
 from inlay.storage.wrapped import WrappedStore
 

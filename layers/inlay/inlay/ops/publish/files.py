@@ -247,7 +247,7 @@ def _is_micros(logical: object, kind: int) -> bool:
 
 def puffin_sizes(ctx: Context, markers: Iterable[Marker]) -> Mapping[str, int]:
     """By marker id the size of its Puffin object, for vectors that every other reader finds: the only one
-    in its object (`data.vectors`), under the URI of its data file."""
+    in its object (`data`), under the URI of its data file."""
     by_object: dict[str, list[Marker]] = {}
     for marker in markers:
         assert isinstance(marker.body, Vector)

@@ -63,11 +63,11 @@ from inlay.iceberg.schema import (
     specs_to_iceberg,
 )
 from inlay.ops.context import Context
-from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import (
     LoadedTable,
     load_again,
     load_entries,
+    load_file,
     load_pointer,
     load_segments,
     read_main,
@@ -87,7 +87,7 @@ from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State, live_files, live_markers
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Evidence
 from inlay.storage.base import Got, Head, IfMatch, Missing, Refused, Written
 
 # Others may commit and publish meanwhile: each round starts on the newest version.

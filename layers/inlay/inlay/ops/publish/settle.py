@@ -36,8 +36,8 @@ from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
-from inlay.plan.scan.scan import FileTask
-from inlay.plan.surgery.positions import PositionMap
+from inlay.plan.scan import FileTask
+from inlay.plan.surgery import PositionMap
 from inlay.storage.base import Location
 
 # Of one commit: what was read for it is lost if it is killed before. A delete that hits more is dropped by

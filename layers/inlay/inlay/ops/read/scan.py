@@ -4,11 +4,17 @@ Promise: a scan is of the snapshot it was made from, however often it is read an
 meanwhile; rows come in the order of files and, within them, of rows. Nothing is read before rows are
 requested, and at most `read_ahead_bytes` (or one row group) is read ahead. Anything that accepts an Arrow
 stream accepts a scan: DuckDB, Polars, pandas, `pa.table`.
+
+A stream: rows that are read again on each use, in every Arrow form. A subclass defines the batches; every
+other form (a table, pandas, Polars, Arrow's own protocol, and so DuckDB) is made of these, with the same
+rows.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -26,9 +32,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.ops.cache import FOLDER_VARIABLE
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import load_segments
-from inlay.ops.metadata.pinned import Pinned
-from inlay.ops.read.stream import ArrowStream
+from inlay.ops.metadata.load import Pinned, load_segments
 from inlay.ops.read.top_n import first_rows, parse_order
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
@@ -48,9 +52,54 @@ from inlay.parquet.read.selection import subschema
 from inlay.parse import format_predicate, parse_condition
 from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
 from inlay.storage.process import without_gc
+
+
+class ArrowStream(ABC):
+    """Rows of `schema`; the batches of a scan have at most 131,072."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema: ...
+
+    @abstractmethod
+    def _batches(self) -> Iterator[pa.RecordBatch]: ...
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """A stream of batches. Each call reads again."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one table."""
+        return pa.Table.from_batches(list(self._batches()), schema=self.schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
+        needed("pandas")
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> Any:
+        """All rows as a Polars DataFrame."""
+        return needed("polars").from_arrow(self.to_arrow())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+
+def needed(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InvalidRequest(
+            f"this needs {module}, which is not installed",
+            next_step=f"pip install {module}, or use to_arrow()",
+        ) from None
+
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 

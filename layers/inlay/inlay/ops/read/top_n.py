@@ -28,17 +28,15 @@ from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Or, P
 from inlay.format.schema import Primitive, Schema
 from inlay.format.values import order_key
 from inlay.parquet.arrow.evaluate import column_at, columns_of, selected
-from inlay.parquet.arrow.literals import to_scalar
-from inlay.parquet.arrow.types import to_physical
+from inlay.parquet.arrow.types import to_physical, to_scalar
 from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import BATCH_ROWS, Ahead, Wanted, read_by_task, read_tasks
 from inlay.parquet.read.selection import subschema, top_columns
 from inlay.parse.grammar import resolve
 from inlay.parse.syntax import Name
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import may_match
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.prune import Evidence, may_match
+from inlay.plan.scan import FileTask
 
 # Rows that are compared at a time: the first of them bound the others, most of which then need no sorting.
 PIECE_ROWS = 4096

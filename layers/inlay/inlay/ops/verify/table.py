@@ -36,13 +36,11 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.codec import decode_head
-from inlay.format.content import Content, with_content
-from inlay.format.entry import DataFile, Keys, Marker, Vector
-from inlay.format.entry_json import Types
+from inlay.format.entry import DataFile, Keys, Marker, Types, Vector
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.format.snapshot import HeadObject, Segment, Snapshot
+from inlay.format.snapshot import Content, HeadObject, Segment, Snapshot, with_content
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
 from inlay.ops.metadata.load import count_of, decode_segment
@@ -60,7 +58,7 @@ from inlay.parquet.read.ranges import Objects
 from inlay.plan.change import SegmentKind
 from inlay.plan.maintain.roots import MAX_NAMES, Listed, Reachable, Tally, expired_before
 from inlay.plan.metadata.state import Contents, State
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import heads, held_versions
 from inlay.plan.verify import (
     MAX_VERSIONS,

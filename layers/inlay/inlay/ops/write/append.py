@@ -2,30 +2,67 @@
 
 Promise: the rows are in the table once, or the call fails and they are not; repeated with the same
 request id it changes nothing. Appends commute with everything, so a lost race costs two requests.
+
+A source: what an event names, an object and which content of it. All events of one content have one
+identity, by which the ledger knows it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from inlay.format.properties import Properties
-from inlay.ops.commit.base import already_applied, check_same_schema, recent_base
-from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
+from inlay.ops.commit.driver import (
+    Committed,
+    Planned,
+    Skipped,
+    already_applied,
+    check_same_schema,
+    commit_planned,
+    recent_base,
+)
 from inlay.ops.commit.group import commit_together, with_archive_begun
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema import admit_columns
-from inlay.parquet.write.upload import PUT_BYTES
+from inlay.parquet.write.writer import PUT_BYTES
 from inlay.plan.change import AddFiles, Change, Request
+from inlay.storage.base import Location
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSource:
+    """One object to ingest, as an event or a caller names it. `event_time_us` is S3's eventTime."""
+
+    location: Location
+    etag: str | None = None
+    version_id: str | None = None
+    event_time_us: int | None = None
+
+    @property
+    def identity(self) -> str:
+        """Bucket, key and content: with versioning the version id, else the ETag (docs/design/design.md,
+        section 8)."""
+        return f"{self.location.uri}@{self.version_id or self.etag}"
+
+    @property
+    def content(self) -> Location:
+        """The location of the content that the event names: its version, even if overwritten since."""
+        return replace(self.location, version_id=self.version_id)
+
+    @property
+    def request(self) -> Request:
+        return Request.of(self.identity, time_us=self.event_time_us)
 
 
 def append(
     ctx: Context, data: Any, *, base: LoadedTable | None = None, request: Request | None = None
 ) -> Committed | Skipped:
-    """Appends any Arrow data (`ops.data.data_files`). Raises `SchemaMismatch` before anything is written
+    """Appends any Arrow data (`ops.data`). Raises `SchemaMismatch` before anything is written
     when the data does not fit, `StaleUpload` when GC overtook the upload and the data can be read only
     once."""
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)

@@ -24,7 +24,7 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_positions
 from inlay.parquet.read.statistics import group_stats, leaves_of
 from inlay.plan.pruning.prune import denied_by
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 
 NEXT_STEP = (
     "Write it again with another writer, or set ingest.check_statistics to none: then upserts and deletes "

@@ -26,16 +26,22 @@ from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Where
 from inlay.format.expression import Condition
-from inlay.format.predicate import And, Comparison, In, Predicate
-from inlay.format.predicate_json import predicate_to_json
+from inlay.format.predicate import And, Comparison, In, Predicate, predicate_to_json
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, Primitive, Schema, Value
-from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
-from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
+from inlay.ops.commit.driver import (
+    Committed,
+    Planned,
+    Skipped,
+    already_applied,
+    check_same_schema,
+    commit_planned,
+    current_base,
+    recent_base,
+)
 from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
-from inlay.ops.metadata.find_entry import load_file
-from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.ops.metadata.load import LoadedTable, load_file, load_matching
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
@@ -52,9 +58,8 @@ from inlay.plan.change import (
     SameContent,
     Unit,
 )
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.marker_scope import marker_may_hit
-from inlay.plan.scan.scan import plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import marker_may_hit, plan_scan
 
 # A marker is in the pointer at every commit until it rolls: at most 10 KB (docs/design/design.md, section
 # 4).
@@ -260,7 +265,7 @@ def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
 def _write_keys(
     ctx: Context, loaded: LoadedTable, field_ids: tuple[int, ...], keys: pa.Table
 ) -> Marker:
-    from inlay.parquet.footer.columns import locate_columns
+    from inlay.parquet.footer.fields import locate_columns
     from inlay.parquet.read.statistics import file_stats
 
     sink = io.BytesIO()

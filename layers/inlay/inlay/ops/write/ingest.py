@@ -51,22 +51,27 @@ from inlay.format import keys
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.base import known_requests
-from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
+from inlay.ops.commit.driver import (
+    Committed,
+    Planned,
+    Skipped,
+    WriteResult,
+    commit_planned,
+    known_requests,
+    write_result,
+)
 from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema import admit_columns, brings_columns
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.ops.write.folders import check_folders
-from inlay.ops.write.source import IngestSource
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
-from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
-from inlay.parquet.read.data_file import FooterOf
+from inlay.parquet.read.data_file import FooterOf, largest_group
 from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
 from inlay.parquet.read.old_times import NEXT_STEP as INT96_NEXT_STEP
 from inlay.parquet.read.old_times import NO_TIMES, Times, as_table, check_times
@@ -75,9 +80,9 @@ from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, ObjectStore
-from inlay.storage.metered import Usage
+from inlay.storage.wrapped import Usage
 
 T = TypeVar("T")
 

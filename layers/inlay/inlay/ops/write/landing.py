@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inlay.errors import ErrorKind, InlayError
-from inlay.ops.commit.base import known_requests
+from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import inspect_source
-from inlay.ops.write.source import IngestSource
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
 State = Literal["ingested", "pending", "rejected", "forgotten"]

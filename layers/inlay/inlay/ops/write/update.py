@@ -18,8 +18,14 @@ from inlay.format.expression import Condition, fields_of
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.ops.commit.base import already_applied, current_base
-from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
+from inlay.ops.commit.driver import (
+    Committed,
+    Planned,
+    Skipped,
+    already_applied,
+    commit_planned,
+    current_base,
+)
 from inlay.ops.context import Context
 from inlay.ops.data import vector_markers, write_batches
 from inlay.ops.maintain.rewrite import rewrite_file
@@ -38,9 +44,8 @@ from inlay.plan.change import (
     ReplaceFiles,
     Request,
 )
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.marker_scope import marker_may_hit
-from inlay.plan.scan.scan import plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import marker_may_hit, plan_scan
 
 
 def update(

@@ -26,8 +26,16 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.predicate import FALSE, And, Comparison, In, Literal, Predicate
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import order_key
-from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
-from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
+from inlay.ops.commit.driver import (
+    Committed,
+    Planned,
+    Skipped,
+    already_applied,
+    check_same_schema,
+    commit_planned,
+    current_base,
+    recent_base,
+)
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
@@ -37,8 +45,8 @@ from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, Request
-from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import plan_scan
 
 # Key values that a read looks up one by one; of more only their bounds prune.
 LISTED_KEYS = 1000

@@ -26,8 +26,13 @@ from inlay.format.expression import Apply, Column, Constant, Expression, Test, l
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
 from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
-from inlay.parquet.arrow.literals import to_array, to_scalar
-from inlay.parquet.arrow.types import arrow_primitive, arrow_type, to_arrow_scalar
+from inlay.parquet.arrow.types import (
+    arrow_primitive,
+    arrow_type,
+    to_array,
+    to_arrow_scalar,
+    to_scalar,
+)
 
 _WIDEST_DIGITS = 76
 _ARITHMETIC: dict[str, tuple[Callable[..., pa.Array], Callable[..., pa.Array]]] = {

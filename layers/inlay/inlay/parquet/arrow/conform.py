@@ -19,9 +19,7 @@ import pyarrow.compute as pc
 from inlay.errors import SchemaMismatch
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
-from inlay.format.values import is_value
-from inlay.format.widening import widens
-from inlay.parquet.arrow.literals import to_array, to_scalar
+from inlay.format.values import is_value, widens
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
@@ -30,7 +28,9 @@ from inlay.parquet.arrow.types import (
     primitive_from_arrow,
     schema_to_arrow,
     storage_type,
+    to_array,
     to_arrow_scalar,
+    to_scalar,
     unsupported,
 )
 

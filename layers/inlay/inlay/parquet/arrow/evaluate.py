@@ -4,7 +4,7 @@ Promise: `evaluate` gives TRUE, FALSE or NULL per row exactly as `format.predica
 Arrow layout of a column's type (dictionary, large, view, other decimal widths, narrower types and coarser
 units that widen to the column's). Arrow's own kernels differ in three ways, all handled here: in Arrow NaN
 is unordered, IN treats NULL as FALSE and -0.0 as different from 0.0, and LIKE has other rules than
-`format.like`.
+`format.predicate`.
 
 A column is found by the path of its field id in `columns`; an id without one is a column the file does not
 have: NULL in each row. A child of a NULL struct is NULL.
@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
-from inlay.format.like import Wildcard, like_matches, like_re2, parse_like
 from inlay.format.predicate import (
     And,
     Comparison,
@@ -31,16 +30,19 @@ from inlay.format.predicate import (
     Not,
     Or,
     Predicate,
+    Wildcard,
+    like_matches,
+    like_re2,
+    parse_like,
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
-from inlay.format.values import is_nan
-from inlay.format.widening import widens
-from inlay.parquet.arrow.literals import to_scalar
+from inlay.format.values import is_nan, widens
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     plain_type,
     primitive_from_arrow,
     to_arrow_array,
+    to_scalar,
 )
 
 # Field id → index of a column of the batch, then of children of structs.

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from inlay.errors import InvalidPredicate
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema
-from inlay.parquet.arrow.literals import to_scalar
-from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_scalar
+from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_scalar, to_scalar
 
 # How Arrow writes an expression as text.
 _CALLS = re.compile(r"([a-z0-9_]+)\(")

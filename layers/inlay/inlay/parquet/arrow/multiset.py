@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.types import to_scalar
 
 # Rows gathered before they are netted: two batches as read from files.
 NET_ROWS = 262_144

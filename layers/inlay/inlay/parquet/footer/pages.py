@@ -4,27 +4,46 @@ Promise: `profile_chunk` reads the headers of one chunk and returns how its page
 edited chunk can be written the same way. It also checks the chunk against its footer entry: the pages must
 fill the chunk exactly and their values must add up, otherwise the file contradicts itself and is refused
 before any decoder runs on it.
+
+The layout of a Parquet file, and which bytes a rewrite keeps.
+
+Promise: `read_layout` finds every region the footer points at, checks that they are within the file, do not
+overlap and agree with the footer's counts, and refuses the file otherwise. `keep_pieces` gives the ranges
+of the old file that the new one keeps, in order, given which row groups are edited or dropped; `OffsetMap`
+translates any kept offset. All pure.
+
+Bytes that nothing points at are *gaps*. Writers leave padding there, but also copies of column metadata
+with minimum and maximum values, and appending writers leave whole old footers. So a gap beside a removed
+region is removed, too; and when erasing, so is every gap that is not between two regions of one unchanged
+row group.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from operator import itemgetter
+from typing import NamedTuple
 
-from inlay.errors import UnreadableFile
+from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.fields import (
     Bloom,
+    Chunk,
     DataPage,
     DataPageV2,
     DictionaryPage,
     Encoding,
+    Meta,
     OffsetIndex,
     Page,
     PageLocation,
     PageType,
 )
-from inlay.parquet.footer.footer import ColumnChunk
+from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, Leaf, refuse_elsewhere
 from inlay.parquet.footer.thrift import (
     LIST,
     STRUCT,
@@ -37,6 +56,268 @@ from inlay.parquet.footer.thrift import (
     write_varint,
     zigzag,
 )
+
+
+class Part(Enum):
+    """What a region holds. Data and bloom filters are position-free and may be copied; the two kinds
+    of index are rewritten at the end of the file."""
+
+    DATA = "column chunk"
+    BLOOM = "bloom filter"
+    COLUMN_INDEX = "column index"
+    OFFSET_INDEX = "offset index"
+
+
+class Region(NamedTuple):
+    """Bytes `start` … `end - 1`, belonging to column `leaf` of row group `group`."""
+
+    start: int
+    end: int
+    group: int
+    leaf: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Every region in file order. `unsure` are the offsets of bloom filters whose length neither the footer
+    nor the space up to the next region determines."""
+
+    regions: tuple[Region, ...]
+    unsure: frozenset[int]
+    end: int
+
+    def of(self, group: int, part: Part) -> list[Region]:
+        return [r for r in self.regions if r.group == group and r.part is part]
+
+
+class Gap(NamedTuple):
+    """Bytes `start` … `end - 1`, at which the footer does not point; `group` is the row group that they are
+    within, None beside all."""
+
+    start: int
+    end: int
+    group: int | None
+
+
+def find_gaps(footer: Footer, layout: Layout) -> Iterator[Gap]:
+    """The gaps that may hold anything, in file order: all but copies of column metadata where a chunk's
+    `file_offset` says that they are. (The footer says the same of the chunk.) Bloom filters of unknown
+    length count as well: they may end before the next region."""
+    copies = {
+        c.end
+        for g in footer.row_groups
+        for c in g.columns
+        if c.tree.get(Chunk.FILE_OFFSET) == c.end
+    }
+    end, group = len(MAGIC), None
+    for region in layout.regions:
+        if end < region.start and end not in copies:
+            yield Gap(end, region.start, group if group == region.group else None)
+        if region.start in layout.unsure:
+            yield Gap(region.start, region.end, region.group)
+        end, group = region.end, region.group
+    if end < layout.end and end not in copies:
+        yield Gap(end, layout.end, None)
+
+
+def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) -> Layout:
+    """The layout of the file; `bloom_lengths` has lengths read from filter headers, by offset."""
+    _refuse_untrusted_writers(footer)
+    known, endless = _regions_of(footer, bloom_lengths or {})
+    starts = sorted([*(r.start for r in known), *(r.start for r in endless), footer.start])
+    unsure = set()
+    for bloom in endless:
+        # Up to the next region: never too short, and exact where filters are packed.
+        end = starts[min(bisect_right(starts, bloom.start), len(starts) - 1)]
+        known.append(bloom._replace(end=end))
+        if not is_bloom_length(end - bloom.start):
+            unsure.add(bloom.start)
+    known.sort(key=itemgetter(0, 1))
+    at_least = len(MAGIC)
+    for region in known:
+        if region.start < at_least:
+            raise UnreadableFile(
+                f"a {region.part.value} begins within other data, at {region.start}"
+            )
+        at_least = region.end
+    if at_least > footer.start:
+        raise UnreadableFile("data reaches into the footer")
+    return Layout(tuple(known), frozenset(unsure), footer.start)
+
+
+def _regions_of(
+    footer: Footer, bloom_lengths: Mapping[int, int]
+) -> tuple[list[Region], list[Region]]:
+    """The regions that the footer points at; bloom filters of unknown length are separate, with an empty
+    range. Each kind is in order, as in most files, so that it need not be sorted."""
+    data: list[Region] = []
+    blooms: list[Region] = []
+    column_indexes: list[Region] = []
+    offset_indexes: list[Region] = []
+    endless: list[Region] = []
+    rows = 0
+    paths = [[part.encode("utf-8", "surrogateescape") for part in x.path] for x in footer.leaves]
+    for group in footer.row_groups:
+        rows += group.num_rows
+        ordinal = group.ordinal
+        for leaf, path, chunk in zip(footer.leaves, paths, group.columns, strict=True):
+            fault = _fault(leaf, path, chunk, group.num_rows)
+            if fault:
+                where = f"column {'.'.join(leaf.path)} of row group {ordinal}"
+                raise UnreadableFile(f"{where} {fault}")
+            at, size = chunk.start, chunk.compressed_size
+            if size:
+                data.append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
+            if (found := chunk.column_index) is not None:
+                at, end = found
+                column_indexes.append(Region(at, end, ordinal, leaf.index, Part.COLUMN_INDEX))
+            if (found := chunk.offset_index) is not None:
+                at, end = found
+                offset_indexes.append(Region(at, end, ordinal, leaf.index, Part.OFFSET_INDEX))
+            if (offset := chunk.bloom_offset) is not None:
+                length = chunk.bloom_length or bloom_lengths.get(offset)
+                into = endless if length is None else blooms
+                end = offset + (length or 0)
+                into.append(Region(offset, end, ordinal, leaf.index, Part.BLOOM))
+    if rows != footer.num_rows:
+        raise UnreadableFile(f"the row groups have {rows} rows, the file {footer.num_rows}")
+    return [*data, *blooms, *column_indexes, *offset_indexes], endless
+
+
+def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str | None:
+    """What is wrong with a column chunk's entry in the footer."""
+    meta = chunk.meta
+    refuse_elsewhere(chunk)
+    if meta[Meta.PATH] != path or meta[Meta.TYPE] != leaf.type:
+        return "does not match the schema"
+    if leaf.repetition_level == 0 and meta[Meta.VALUES] != rows:
+        return f"has {meta[Meta.VALUES]} values for {rows} rows"
+    if meta[Meta.VALUES] and not meta[Meta.COMPRESSED]:
+        return "has values but no bytes"
+    return None
+
+
+_PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)(?:\.(\d+))?)?")
+
+
+def _refuse_untrusted_writers(footer: Footer) -> None:
+    # parquet-mr before 1.2.9 omitted the dictionary page's header from total_compressed_size (PARQUET-816),
+    # so the footer does not determine the end of a chunk.
+    found = _PARQUET_MR.match(footer.created_by or "")
+    if found is None:
+        return
+    version = (int(found[1] or 0), int(found[2] or 0), int(found[3] or 0))
+    if version < (1, 2, 9):
+        raise UnsupportedFile(
+            f"{footer.created_by} states column sizes that are too small", next_step=RECODE
+        )
+
+
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+class GroupFate(Enum):
+    """What happens to a row group."""
+
+    STAYS = "stays"
+    EDITED = "edited"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes `start` … `end - 1` of the old file, kept unchanged."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of the new column chunks of row group `group`."""
+
+    group: int
+
+
+Piece = Kept | Place
+
+
+def keep_pieces(
+    layout: Layout, fate: Callable[[int], GroupFate], *, erase: bool
+) -> Iterator[Piece]:
+    """The new file's bytes up to its index, in order: ranges of the old file, and edited groups.
+
+    An edited group takes the place of its first column chunk. Column and offset indexes are left out,
+    because they are written again after all this. `fate` is called for a group at its first region, so
+    groups may be decided one after the other while the pieces are consumed.
+    """
+    start = 0  # of the kept range that is still growing
+    until = len(MAGIC)
+    placed: set[int] = set()
+    fates: dict[int, GroupFate] = {}
+    previous, previous_goes = (
+        -1,
+        False,
+    )  # the group of the previous region, and whether it is removed
+
+    for region in (*layout.regions, None):
+        goes = False
+        gap_end = layout.end
+        if region is not None:
+            gap_end = region.start
+            if region.group not in fates:
+                fates[region.group] = fate(region.group)
+            is_index = region.part is Part.COLUMN_INDEX or region.part is Part.OFFSET_INDEX
+            goes = is_index or fates[region.group] is not GroupFate.STAYS
+        if until != gap_end:
+            within_a_group = region is not None and previous == region.group
+            beside_what_goes = previous_goes or goes
+            if beside_what_goes or (erase and not within_a_group):
+                if start < until:
+                    yield Kept(start, until)
+                start = gap_end
+            until = gap_end
+        if region is None:
+            break
+        if goes:
+            if start < until:
+                yield Kept(start, until)
+            start = region.end
+            is_place = region.part is Part.DATA and region.group not in placed
+            if is_place and fates[region.group] is GroupFate.EDITED:
+                placed.add(region.group)
+                yield Place(region.group)
+        until = region.end
+        previous, previous_goes = region.group, goes
+    if start < until:
+        yield Kept(start, until)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMap:
+    """Old offsets to new ones: `starts` and `ends` of the kept ranges, ascending, and the shift of each."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    shifts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, kept: Sequence[tuple[Kept, int]]) -> OffsetMap:
+        """From the kept ranges in order, each with the offset it begins at in the new file."""
+        return cls(
+            starts=tuple(old.start for old, _ in kept),
+            ends=tuple(old.end for old, _ in kept),
+            shifts=tuple(new - old.start for old, new in kept),
+        )
+
+    def shift(self, offset: int) -> int | None:
+        """The shift of the byte at `offset`; None when it was not kept."""
+        at = bisect_right(self.starts, offset) - 1
+        if at < 0 or offset >= self.ends[at]:
+            return None
+        return self.shifts[at]
+
 
 DICTIONARY_ENCODINGS = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
 # A header may claim any size up to 2 GiB, and a decoder allocates what it claims. A larger size for the

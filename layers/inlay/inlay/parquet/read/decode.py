@@ -20,30 +20,25 @@ from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conform
-from inlay.parquet.arrow.literals import to_array, to_scalar
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
-from inlay.parquet.read.data_file import OpenFile, chunk_range, reading
+from inlay.parquet.read.data_file import Group, OpenFile, chunk_range, reading
 from inlay.parquet.read.deleted_rows import GroupDeletes
-from inlay.parquet.read.page_pruning import (
+from inlay.parquet.read.ranges import GROW, RangeFile, Steps
+from inlay.parquet.read.selection import (
     Block,
     ColumnPages,
     Interval,
-    bloom_block,
-    candidates,
-    column_pages,
-    surely_false,
-)
-from inlay.parquet.read.page_sizes import Pages, check_pages_fit
-from inlay.parquet.read.ranges import RangeFile
-from inlay.parquet.read.read_ahead import GROW, Steps
-from inlay.parquet.read.row_groups import Group
-from inlay.parquet.read.selection import (
     PredicateFilter,
     RowFilter,
     Wanted,
+    bloom_block,
+    candidates,
+    column_pages,
     subschema,
+    surely_false,
 )
+from inlay.parquet.read.single_column import Pages, check_pages_fit
 from inlay.parquet.read.single_pages import (
     Page,
     PagesWithRows,
@@ -56,7 +51,7 @@ from inlay.parquet.read.single_pages import (
     sparse_column,
 )
 from inlay.parquet.read.statistics import Leaf
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
 
 # Rows of a batch: the best in docs/design/measurements.md, "Spark 4.3 Python data source".

@@ -21,9 +21,14 @@ from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.conform import check_fits
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.arrow_metadata import check_chunks, parse_metadata
-from inlay.parquet.footer.columns import locate_columns
-from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
+from inlay.parquet.footer.fields import locate_columns
+from inlay.parquet.footer.footer import (
+    Footer,
+    check_chunks,
+    decode_footer,
+    footer_length,
+    parse_metadata,
+)
 from inlay.parquet.read.data_file import FooterOf, reading
 from inlay.parquet.read.statistics import (
     entry_of_file,

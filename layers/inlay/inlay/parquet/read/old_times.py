@@ -30,16 +30,19 @@ import pyarrow.compute as pc
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
-from inlay.format.widening import covered_range, widens
-from inlay.parquet.arrow.literals import to_scalar
-from inlay.parquet.arrow.types import arrow_primitive, is_list, plain_type, primitive_from_arrow
-from inlay.parquet.footer.columns import leaf_count
-from inlay.parquet.footer.fields import Physical, Stats
+from inlay.format.values import covered_range, widens
+from inlay.parquet.arrow.types import (
+    arrow_primitive,
+    is_list,
+    plain_type,
+    primitive_from_arrow,
+    to_scalar,
+)
+from inlay.parquet.footer.fields import Physical, Stats, leaf_count
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer
 from inlay.parquet.read.data_file import FooterOf
-from inlay.parquet.read.page_sizes import Pages, check_pages_fit
 from inlay.parquet.read.ranges import Objects, RangeFile
-from inlay.parquet.read.single_column import in_batches
+from inlay.parquet.read.single_column import Pages, check_pages_fit, in_batches
 from inlay.storage.base import ByteRange
 
 BATCH_ROWS = 131_072

@@ -11,12 +11,12 @@ How a file is read, each line a round trip for all row groups of a unit together
     open      the footer in one suffix GET, under a filter with the page index before it, without one
               with all of a file of `UNIT_BYTES` of which every column is wanted; with it
               the marker objects not in the cache                                     (`data_file`)
-    absent    a block of each Bloom filter, where that may spare the rest          (`page_pruning`)
+    absent    a block of each Bloom filter, where that may spare the rest          (`selection`)
     judge     the columns that filters and deletes look at; the pages of the others as well, where
               few rows are left                                                          (`decode`)
     rest      the other columns, where rows are left                                     (`decode`)
 
-Units of adjacent row groups run ahead of the consumer within a budget of bytes (`read_ahead`).
+Units of adjacent row groups run ahead of the consumer within a budget of bytes (`parquet.read.ranges`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,11 @@ from pyroaring import BitMap64
 
 from inlay.format.entry import Marker, RowGroups, Rows, Vector
 from inlay.format.schema import Schema
-from inlay.parquet.arrow.literals import positions_bitmap
+from inlay.parquet.arrow.types import positions_bitmap
 from inlay.parquet.read import data_file as opened
-from inlay.parquet.read.data_file import OpenFile
+from inlay.parquet.read.data_file import UNITS_IN_BUDGET, OpenFile, in_units
 from inlay.parquet.read.decode import BATCH_ROWS, read_groups
-from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.read_ahead import Unit, run, run_ahead
-from inlay.parquet.read.row_groups import UNITS_IN_BUDGET, in_units
+from inlay.parquet.read.ranges import Objects, Unit, run, run_ahead
 from inlay.parquet.read.selection import (
     FILE_COLUMN,
     POSITION_COLUMN,
@@ -46,7 +44,7 @@ from inlay.parquet.read.selection import (
     Wanted,
     narrowed,
 )
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
 
 __all__ = [
     "AHEAD",

@@ -2,32 +2,38 @@
 
 Promise: values only, which pickle if the filter does. A filter gives two answers: what statistics alone
 decide, and which rows of a batch are selected; any object with both may be one.
+
+Which rows of a row group may be selected: by the page index and by Bloom filters.
+
+Promise: a row left out is surely not selected. What statistics settle for a page is settled by the same
+code as for a row group. Only for files that this library wrote as they are: what other writers put into
+their indexes is not relied on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from inlay.format.entry import (
-    ColumnStats,
-    KeyRange,
-    Keys,
-    Marker,
-    RowGroups,
-    Rows,
-    Vector,
-    Where,
-)
-from inlay.format.predicate import Predicate, field_ids
-from inlay.format.schema import Field, Schema, Struct
+from inlay.format.entry import ColumnStats, KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
+from inlay.format.predicate import And, Comparison, In, Or, Predicate, field_ids
+from inlay.format.schema import Field, Primitive, Schema, Struct, Value
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.footer.bloom import may_hold, plain_bytes, xxh64
+from inlay.parquet.footer.fields import ColumnIndex, Physical
+from inlay.parquet.footer.footer import Footer
+from inlay.parquet.footer.thrift import ThriftError, decode_struct
+from inlay.parquet.read.single_pages import Page, pages_of
+from inlay.parquet.read.statistics import Leaf, bounds_of
 from inlay.plan.pruning.prune import Settled, may_match, settle
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.scan import FileTask
+from inlay.storage.base import ByteRange
 
 POSITION_COLUMN = "_pos"
 FILE_COLUMN = "_file"
@@ -167,3 +173,152 @@ def top_columns(schema: Schema, fields: Iterable[int]) -> tuple[int, ...]:
     asked = frozenset(fields)
     names = {path[0] for path, field in schema.walk() if field.id in asked} if asked else ()
     return tuple(field.id for field in schema.fields if field.name in names)
+
+
+# Bytes of the header of a Bloom filter as pyarrow writes it are fewer; a block of the filter has 32.
+BLOOM_HEADER_BYTES = 64
+BLOCK_BYTES = 32
+# Above this many values asked for, reading the column is no dearer than asking its filter for each.
+MAX_ASKED = 16
+
+# How Thrift's compact protocol writes TRUE in a list.
+_TRUE_IN_LIST = 1
+_FIXED = {Physical.INT32: "<i", Physical.INT64: "<q", Physical.FLOAT: "<f", Physical.DOUBLE: "<d"}
+
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPages:
+    """The pages of a column chunk and what is known of the values in each."""
+
+    pages: Sequence[Page]
+    stats: Sequence[ColumnStats]
+
+
+def column_pages(
+    footer: Footer, group: int, leaf: Leaf, column_index: bytes, offset_index: bytes
+) -> ColumnPages | None:
+    """None where the indexes cannot be read, or say nothing."""
+    row_group = footer.row_groups[group]
+    pages = pages_of(offset_index, row_group.column(leaf.ordinal), row_group.num_rows)
+    try:
+        tree, _ = decode_struct(column_index)
+        empty, lower, upper = (
+            tree[key] for key in (ColumnIndex.NULL_PAGES, ColumnIndex.MIN, ColumnIndex.MAX)
+        )
+        nulls = tree.get(ColumnIndex.NULLS) or [None] * len(pages)
+        if not len(pages) == len(empty) == len(lower) == len(upper) == len(nulls):
+            return None
+        physical = footer.leaves[leaf.ordinal].type
+        stats = [
+            ColumnStats(null_count=page.rows, has_nan=False, kind=leaf.type)
+            if is_null == _TRUE_IN_LIST
+            else bounds_of(leaf, _value(physical, low), _value(physical, high), count)
+            for page, is_null, low, high, count in zip(
+                pages, empty, lower, upper, nulls, strict=True
+            )
+        ]
+    except (ThriftError, KeyError, TypeError, struct.error):
+        return None
+    return ColumnPages(pages, stats)
+
+
+def _value(physical: Physical, raw: bytes) -> Any:
+    """A PLAIN value as pyarrow shows the bound of a chunk."""
+    layout = _FIXED.get(physical)
+    if physical is Physical.BOOLEAN:
+        return bool(raw[0]) if raw else None
+    return raw if layout is None else struct.unpack(layout, raw)[0]
+
+
+def candidates(
+    filters: Iterable[RowFilter],
+    columns: Mapping[int, ColumnPages],
+    stats: Mapping[int, ColumnStats] = {},
+    *,
+    rows: int,
+) -> list[Interval]:
+    """The rows of a group of `rows` rows that all of `filters` may select, ascending, not touching.
+    `stats` are those of the whole group."""
+    starts = sorted({0, rows}.union(*({p.first_row for p in c.pages} for c in columns.values())))
+    whole = {field_id: _of_part(found, rows) for field_id, found in stats.items()}
+    at = dict.fromkeys(columns, 0)
+    parts: list[tuple[Mapping[int, ColumnStats], int]] = []
+    for start, end in pairwise(starts):
+        known = dict(whole)
+        for field_id, column in columns.items():
+            n = at[field_id]
+            while n + 1 < len(column.pages) and column.pages[n + 1].first_row <= start:
+                n += 1
+            at[field_id] = n
+            known[field_id] = _of_part(column.stats[n], column.pages[n].rows, end - start)
+        parts.append((known, end - start))
+    found: list[Interval] = []
+    judged = [each.may_match(parts) for each in filters]
+    for (start, end), *may in zip(pairwise(starts), *judged, strict=True):
+        if not all(may):
+            continue
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def _of_part(stats: ColumnStats, rows: int, part: int | None = None) -> ColumnStats:
+    """What is known of a part of `rows` rows (`part`, None: any number): of NULLs only all or none."""
+    nulls = stats.null_count
+    if nulls in (None, 0) or part == rows:
+        return stats
+    return replace(stats, null_count=part if nulls == rows and part is not None else None)
+
+
+# -- Bloom filters --------------------------------------------------------------------------------
+
+Absent = Callable[[int, Primitive, Value], bool]
+
+
+def surely_false(predicate: Predicate, absent: Absent) -> bool:
+    """Whether no row can be selected, by which values (of a field, of a type) are surely in no row."""
+    match predicate:
+        case And(parts):
+            return any(surely_false(part, absent) for part in parts)
+        case Or(parts):
+            return all(surely_false(part, absent) for part in parts)
+        case Comparison(field_id, "=", literal):
+            return absent(field_id, literal.type, literal.value)
+        case In(field_id, kind, values) if len(values) <= MAX_ASKED:
+            return all(absent(field_id, kind, value) for value in values)
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The only block of a chunk's Bloom filter that says whether the chunk may hold a value."""
+
+    place: ByteRange
+    hashed: int
+
+    def is_absent(self, block: bytes) -> bool:
+        return not may_hold(block, self.hashed)
+
+
+def bloom_block(
+    footer: Footer, group: int, ordinal: int, kind: Primitive, value: Value
+) -> Block | None:
+    """None where the chunk has no filter, or a value of this type cannot be looked up in it."""
+    chunk = footer.row_groups[group].column(ordinal)
+    at, length = chunk.bloom_offset, chunk.bloom_length
+    raw = plain_bytes(footer.leaves[ordinal].type, kind, value)
+    if at is None or length is None or raw is None or at + length > footer.start:
+        return None
+    # Header and bits; pyarrow's filters have a power of two of bytes.
+    bits = 1 << (length.bit_length() - 1)
+    if not (bits >= BLOCK_BYTES and 0 < length - bits <= BLOOM_HEADER_BYTES):
+        return None
+    hashed = xxh64(raw)
+    block = ((hashed >> 32) * (bits // BLOCK_BYTES)) >> 32
+    start = at + length - bits + block * BLOCK_BYTES
+    return Block(ByteRange(start, start + BLOCK_BYTES), hashed)

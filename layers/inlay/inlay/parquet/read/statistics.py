@@ -31,10 +31,8 @@ from inlay.format.values import (
     is_value,
     scaled,
 )
-from inlay.parquet.footer.columns import FileColumns, locate_columns
-from inlay.plan.pruning.absent_columns import Absent, absent
-from inlay.plan.pruning.evidence import shortened
-from inlay.plan.pruning.prune import combined_stats
+from inlay.parquet.footer.fields import FileColumns, locate_columns
+from inlay.plan.pruning.prune import Absent, absent, combined_stats, shortened
 
 NOTHING_ABSENT: Mapping[int, Absent] = {}
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.

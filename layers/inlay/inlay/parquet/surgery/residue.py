@@ -53,13 +53,15 @@ from inlay.parquet.footer.footer import (
     Leaf,
     is_text,
 )
-from inlay.parquet.footer.layout import Gap, find_gaps, read_layout
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
     DICTIONARY_ENCODINGS,
     MAX_DOUBTFUL_PAGE_BYTES,
+    Gap,
     bloom_length,
+    find_gaps,
     page_header,
+    read_layout,
 )
 from inlay.parquet.footer.thrift import (
     Struct,
@@ -69,16 +71,27 @@ from inlay.parquet.footer.thrift import (
 )
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
-from inlay.parquet.read.page_sizes import Pages, check_dictionary, read_distinct
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
-from inlay.parquet.read.single_column import read_plain, write_plain
-from inlay.parquet.surgery.key_values import free_texts, listed_values, named_by_file, naming
-from inlay.parquet.surgery.unknown_fields import name_one, unknown_in_group, unknown_of_file
+from inlay.parquet.read.single_column import (
+    Pages,
+    check_dictionary,
+    read_distinct,
+    read_plain,
+    write_plain,
+)
+from inlay.parquet.surgery.key_values import (
+    free_texts,
+    listed_values,
+    name_one,
+    named_by_file,
+    naming,
+    unknown_in_group,
+    unknown_of_file,
+)
 from inlay.plan.pruning.literals import asked_of_text, condition_on, equal_values, texts_of
-from inlay.plan.pruning.mentions import Mentions
-from inlay.plan.pruning.readings import names_any
-from inlay.plan.scan.scan import FileTask
+from inlay.plan.pruning.mentions import Mentions, names_any
+from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
 
 Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value", "unknown field", "gap"]

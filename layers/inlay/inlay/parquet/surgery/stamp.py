@@ -43,7 +43,7 @@ from inlay.parquet.footer.float_bounds import doubtful, without_bounds
 from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.thrift import Items, Struct, encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source
-from inlay.parquet.surgery.assemble import Assembly, description
+from inlay.parquet.surgery.new_object import Assembly, description
 from inlay.storage.base import Location, ObjectStore
 from inlay.storage.write_once import no_wait
 

@@ -14,7 +14,7 @@ The steps:
 1. footer    one GET of the end of the object, unless the caller has the footer
 2. layout    every region the footer points at, proven sound (`layout`)
 3. groups    for each group named: GET it, ask the caller which rows stay, write it again (`edit`)
-4. body      kept ranges and new groups, in file order (`assemble`)
+4. body      kept ranges and new groups, in file order (`new_object`)
 5. index     column and offset indexes and new bloom filters, offsets shifted, in one run
 6. footer    rebuilt on the old tree, checked against the layout rules like any other file's
 """
@@ -35,27 +35,33 @@ from inlay.parquet.footer.footer import (
     footer_length,
     trailer,
 )
-from inlay.parquet.footer.layout import (
+from inlay.parquet.footer.pages import (
+    BLOOM_HEADER_BYTES,
     GroupFate,
     Kept,
     Layout,
     OffsetMap,
     Part,
+    bloom_length,
     find_gaps,
     keep_pieces,
     read_layout,
 )
-from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
-from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly, description
-from inlay.parquet.surgery.key_values import named_by_file
-from inlay.parquet.surgery.new_footer import must_be_sound, new_tree, write_index
-from inlay.parquet.surgery.surviving_rows import GroupEditor, KeepRows, Progress
-from inlay.parquet.surgery.unknown_fields import unknown_of_file
-from inlay.plan.surgery.multipart import PartsError, Segment, borrowed_bytes, plan_parts
-from inlay.plan.surgery.positions import PositionMap
-from inlay.plan.surgery.strategy import Cost
+from inlay.parquet.surgery.key_values import named_by_file, unknown_of_file
+from inlay.parquet.surgery.new_object import (
+    SMALL_OBJECT_BYTES,
+    Assembly,
+    GroupEditor,
+    KeepRows,
+    Progress,
+    description,
+    must_be_sound,
+    new_tree,
+    write_index,
+)
+from inlay.plan.surgery import Cost, PartsError, PositionMap, Segment, borrowed_bytes, plan_parts
 from inlay.storage.base import ByteRange, Location, ObjectStore
 from inlay.storage.write_once import no_wait
 

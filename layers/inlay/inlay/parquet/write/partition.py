@@ -22,8 +22,7 @@ from inlay.format.partition import Partition, Transform, Written, parse_transfor
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT, integer_range
-from inlay.parquet.arrow.literals import to_scalar
-from inlay.parquet.arrow.types import to_physical
+from inlay.parquet.arrow.types import to_physical, to_scalar
 
 _HOUR_NANOS = 3600 * 1_000_000_000
 
@@ -218,7 +217,7 @@ def _hashes_of_bytes(values: pa.Array) -> pa.Array:
 
 
 def _murmur3(blocks: list[pa.Array], length: int, rows: int = 0) -> pa.Array:
-    """As `format.murmur3`, for many values of one length: arithmetic of 32 bits wraps around in Arrow."""
+    """As `format.partition`, for many values of one length: arithmetic of 32 bits wraps around in Arrow."""
     state = pa.repeat(to_scalar(0, pa.uint32()), len(blocks[0]) if blocks else rows)
     for at, block in enumerate(blocks):
         scrambled = _times(_rotated(_times(block, partition.FIRST), 15), partition.SECOND)

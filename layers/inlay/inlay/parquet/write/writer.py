@@ -9,12 +9,20 @@ takes as much again). When more would be held, the files that hold most are fini
 give files of at least `HELD_BYTES` / (2 x partitions) of rows each; rows clustered by partition give full
 ones. A sorted file is at most what `HELD_BYTES` of rows encode to: files of one write may overlap,
 clustering (`ops.maintain.compact`) orders them.
+
+Bounds beside NaN are left out of what is written (`footer.float_bounds`); the table's own metadata keeps
+them, and says that there is NaN.
+
+An upload: one new object as a stream, small ones by one PUT, large ones in parts. After `finish` the
+object is whole in the store, under a key that was never written before; after `abort` or a failure
+nothing of it is visible. Memory: at most `PUT_BYTES` before the first part, then `PARTS_IN_FLIGHT + 1`
+parts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -32,14 +40,176 @@ from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.columns import locate_columns
+from inlay.parquet.footer.fields import Chunk, Meta, leaf_count, locate_columns
+from inlay.parquet.footer.float_bounds import without_bounds
+from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.read.data_file import PAGE_ROWS
 from inlay.parquet.read.statistics import entry_of_file
-from inlay.parquet.write.nan import end_without_bounds, nan_leaves
 from inlay.parquet.write.partition import Split
-from inlay.parquet.write.upload import Upload
 from inlay.storage.base import ObjectStore
-from inlay.storage.write_once import no_wait
+from inlay.storage.write_once import Multipart, no_wait, write_once
+
+
+def nan_leaves(rows: pa.Table) -> Iterator[int]:
+    """The leaf columns that have NaN; those within lists and maps, which nobody filters by, are not looked
+    at."""
+    first = 0
+    for column in rows.columns:
+        yield from _within(column, first)
+        first += leaf_count(column.type)
+
+
+def _within(column: pa.ChunkedArray, first: int) -> Iterator[int]:
+    if pa.types.is_floating(column.type):
+        if pc.any(pc.is_nan(column)).as_py():
+            yield first
+    elif pa.types.is_struct(column.type):
+        for n in range(column.type.num_fields):
+            child = pc.struct_field(column, [n])
+            yield from _within(child, first)
+            first += leaf_count(child.type)
+
+
+def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int, int]]) -> bytes:
+    """The end of a file, which has its page indexes and its footer, without the bounds of the (row group,
+    leaf) in `chunks`, also in the column indexes."""
+    footer = decode_footer(end, file_size=file_size)
+    groups = footer.row_groups
+    found = (groups[group].column(leaf).column_index for group, leaf in chunks)
+    gone = sorted(place for place in found if place is not None)
+    new = without_bounds(footer, chunks)
+    for group in new.row_groups:
+        for chunk in group.columns:
+            for tree, key in (
+                (chunk.tree, Chunk.COLUMN_INDEX),
+                (chunk.tree, Chunk.OFFSET_INDEX),
+                (chunk.meta, Meta.BLOOM),
+            ):
+                if key in tree:
+                    tree[key] -= sum(stop - start for start, stop in gone if start < tree[key])
+    # What lies between, and before the footer.
+    starts = (file_size - len(end), *(stop for _, stop in gone))
+    stops = (*(start for start, _ in gone), footer.start)
+    kept = (end[a - starts[0] : b - starts[0]] for a, b in zip(starts, stops, strict=True))
+    thrift = new.encode()
+    return b"".join(kept) + thrift + trailer(len(thrift))
+
+
+# Objects up to this size use one PUT: one request, with one answer for its outcome.
+PUT_BYTES = 32 * 1024 * 1024
+# S3 takes 10,000 parts: at 16 MiB that is 156 GiB, far above any file this library writes.
+PART_BYTES = 16 * 1024 * 1024
+# Parts in flight while the next one is being encoded.
+PARTS_IN_FLIGHT = 3
+# Bytes that hold a Parquet footer's length.
+TAIL_BYTES = 8
+
+
+class Upload:
+    """A file object that Arrow writes to. `before_retry` is called before each further try to make it
+    visible."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        executor: Executor,
+        before_retry: Callable[[int], None],
+    ) -> None:
+        self.size = 0
+        self.tail = b""
+        self.closed = False
+        self._store = store
+        self._key = key
+        self._before_retry = before_retry
+        self._parts = Multipart(
+            store, key, executor, in_flight=PARTS_IN_FLIGHT, before_retry=before_retry
+        )
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._kept_from: int | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory now."""
+        return self._pending_bytes + PART_BYTES * self._parts.flying
+
+    # -- the file that Arrow sees -------------------------------------------------------------
+
+    def write(self, data: Any) -> int:
+        body = bytes(data)
+        self._pending.append(body)
+        self._pending_bytes += len(body)
+        self.size += len(body)
+        self.tail = (self.tail + body[-TAIL_BYTES:])[-TAIL_BYTES:]
+        most = PART_BYTES if self._parts.begun else PUT_BYTES
+        if self._pending_bytes >= most and self._kept_from is None:
+            whole = b"".join(self._pending)
+            cut = len(whole) - len(whole) % PART_BYTES
+            for start in range(0, cut, PART_BYTES):
+                self._send_part(whole[start : start + PART_BYTES])
+            self._pending = [whole[cut:]]
+            self._pending_bytes = len(whole) - cut
+        return len(body)
+
+    def _send_part(self, body: bytes) -> None:
+        self._parts.send(lambda: body)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        # Arrow closes its output also after a failure: only `finish` creates the object.
+        self.closed = True
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    # -- what Arrow writes last -----------------------------------------------------------------
+
+    def keep(self) -> None:
+        """Sends nothing from here on: indexes and the footer, which may be replaced."""
+        self._kept_from = self.size
+
+    def kept(self) -> bytes:
+        assert self._kept_from is not None
+        return b"".join(self._pending)[self._kept_from - self.size :]
+
+    def replace_kept(self, body: bytes) -> None:
+        assert self._kept_from is not None
+        length = self.size - self._kept_from
+        whole = b"".join(self._pending)
+        self._pending = [whole[: len(whole) - length] + body]
+        self._pending_bytes += len(body) - length
+        self.size += len(body) - length
+        self.tail = body[-TAIL_BYTES:]
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Makes the object visible."""
+        rest, self._pending = b"".join(self._pending), []
+        if not self._parts.begun:
+            write_once(self._store, self._key, rest, before_retry=self._before_retry)
+            return
+        if rest:
+            self._send_part(rest)
+        self._parts.finish(self.size)
+
+    def abort(self) -> None:
+        """Drops what was uploaded. Never raises: garbage collection deletes what is left."""
+        self._pending = []
+        self._parts.abort()
+
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 1_048_576

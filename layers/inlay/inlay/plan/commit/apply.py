@@ -4,23 +4,47 @@ Promise: `apply` neither waits nor reads; for the same state and change it retur
 again on every rebase, so everything that must hold (the request is new, what was read has not changed,
 inputs still exist, no object is older than the boundary) is checked against the base that is then swapped
 out.
+
+Pointer budget: keep the pointer small, whatever the table's size.
+
+Promise: a snapshot over the pointer's target has its largest parts moved into segments, until it fits or
+until what is left (schemas, a few references) is neither inline nor worth gathering.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from inlay.format.entry import LedgerRecord
-from inlay.format.notes import with_note
-from inlay.format.snapshot import Snapshot, Tier, thin_time_index
+from inlay.format.codec import encode_schemas, encode_snapshot
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
+from inlay.format.leaves import encode_files, encode_ledger, encode_markers, encode_references
+from inlay.format.snapshot import (
+    LEDGER_MAX_RECORDS,
+    MARKERS_MAX_ENTRIES,
+    MAX_SCHEMA_OBJECTS,
+    POINTER_TARGET_BYTES,
+    SCHEMAS_INLINE_BYTES,
+    SEGMENT_MAX_ENTRIES,
+    SchemaObject,
+    Segment,
+    Snapshot,
+    Tier,
+    thin_time_index,
+    with_note,
+)
+from inlay.format.values import order_key
 from inlay.plan.change import (
     AlreadyApplied,
     AlterSchema,
     Change,
+    ClusterLeaves,
     Conflict,
     NeedSegments,
+    NewSegment,
     Outcome,
+    PackMetadata,
     Proposal,
     ReplaceFiles,
     RequestRefused,
@@ -30,11 +54,251 @@ from inlay.plan.change import (
 )
 from inlay.plan.commit.conflicts import needed, settle_units, validate
 from inlay.plan.commit.draft import Draft, always_commits
-from inlay.plan.metadata.ledger import look_up, without_duplicates
-from inlay.plan.metadata.pointer_budget import fit_pointer
-from inlay.plan.metadata.state import State
+from inlay.plan.metadata.leaves import Missing, Packing, Writer, gather, gatherable, rebuild, roll
+from inlay.plan.metadata.state import (
+    State,
+    forgotten_before,
+    ledger_records,
+    live_files,
+    live_markers,
+    look_up,
+    without_duplicates,
+)
 from inlay.plan.pruning.partitions import has_partitioning
+from inlay.plan.pruning.prune import Evidence
 from inlay.plan.schema_conflicts import is_evolved
+
+T = TypeVar("T")
+
+# Columns bounded in a reference: partition, sort and key columns prune best, and every column costs about
+# 30 bytes in each reference.
+REFERENCE_COLUMNS = 3
+# Bytes of entries and references that a pointer holds before it rolls, however large the rest of it is, so
+# that at most one small commit in ten writes a segment.
+INLINE_MIN_BYTES = 2_400
+TIERS = ("files", "markers", "ledger")
+
+
+class _Files(Packing[DataFile]):
+    kind = "files"
+    most = SEGMENT_MAX_ENTRIES
+
+    def __init__(self, state: State, snapshot: Snapshot) -> None:
+        self.state = state
+        self.types = Types(snapshot.schemas)
+        self.evidence = Evidence.of_snapshot(snapshot)
+        self.keys = (*snapshot.sort_by, *snapshot.primary_key)
+        split = [field.source for field in snapshot.spec.fields]
+        self.columns = tuple(dict.fromkeys((*split, *self.keys)))[:REFERENCE_COLUMNS]
+
+    def encode(self, entries: Sequence[DataFile]) -> bytes:
+        return encode_files(entries, self.types)
+
+    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
+        return encode_references(leaves, self.types)
+
+    def as_written(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
+        # New entries take their sequence from the reference: their version may change on a rebase.
+        return [dataclasses.replace(f, sequence=None) if self.is_new(f) else f for f in entries]
+
+    def is_new(self, entry: DataFile) -> bool:
+        return entry.sequence == self.state.snapshot.version + 1
+
+    def describe(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
+        schema_id, stats = self.evidence.of_files(entries, self.columns)
+        return dataclasses.replace(
+            leaf,
+            rows=sum(f.rows for f in entries),
+            bytes=sum(f.size for f in entries),
+            stats=stats,
+            schema_id=schema_id,
+        )
+
+    def bounds(self, leaves: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
+        return self.evidence.of_references(leaves)
+
+    def in_order(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
+        if not self.columns:
+            return entries
+        return sorted(entries, key=self._place)
+
+    def _place(self, entry: DataFile) -> tuple[Any, ...]:
+        """Sort key: partition, then sort columns, then the key. Unknown values come last; values of another
+        type count as unknown, because they may not compare."""
+        partition = tuple((v is None, str(type(v)), v) for v in entry.partition)
+        lowers = (self.evidence.lower(entry, field_id) for field_id in self.keys)
+        return (
+            entry.spec_id,
+            partition,
+            *((v is None, 0 if v is None else order_key(v)) for v in lowers),
+        )
+
+    def live(self, leaf: Segment) -> list[DataFile] | None:
+        contents = self.state.contents.files.get(leaf.id)
+        return None if contents is None else [f for _, f in live_files(leaf, contents)]
+
+
+class _Markers(Packing[Marker]):
+    kind = "markers"
+    most = MARKERS_MAX_ENTRIES
+    growth = 16  # every scan reads all of them, and they are small
+
+    def __init__(self, state: State, snapshot: Snapshot) -> None:
+        self.state = state
+        self.types = Types(snapshot.schemas)
+
+    def encode(self, entries: Sequence[Marker]) -> bytes:
+        return encode_markers(entries, self.types)
+
+    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
+        return encode_references(leaves, self.types)
+
+    def as_written(self, entries: Sequence[Marker]) -> Sequence[Marker]:
+        return [dataclasses.replace(m, sequence=None) if self.is_new(m) else m for m in entries]
+
+    def is_new(self, entry: Marker) -> bool:
+        return entry.sequence == self.state.snapshot.version + 1
+
+    def live(self, leaf: Segment) -> list[Marker] | None:
+        contents = self.state.contents.markers.get(leaf.id)
+        return None if contents is None else [m for _, m in live_markers(leaf, contents)]
+
+
+class _Records(Packing[LedgerRecord]):
+    kind = "ledger"
+    most = LEDGER_MAX_RECORDS
+
+    def __init__(self, state: State, snapshot: Snapshot) -> None:
+        self.state = state
+        self.types = Types(snapshot.schemas)
+        self.forgotten_us = forgotten_before(snapshot)
+
+    def encode(self, entries: Sequence[LedgerRecord]) -> bytes:
+        return encode_ledger(entries)
+
+    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
+        return encode_references(leaves, self.types)
+
+    def is_new(self, entry: LedgerRecord) -> bool:
+        return entry.version is None
+
+    def describe(self, leaf: Segment, entries: Sequence[LedgerRecord]) -> Segment:
+        times = [r.time_us for r in entries if r.time_us is not None]
+        being_committed = any(r.version is None for r in entries)
+        return dataclasses.replace(
+            leaf,
+            first_us=min(times, default=None),
+            last_us=None if being_committed else max(times, default=None),
+        )
+
+    def may_gather(self, leaf: Segment) -> bool:
+        return leaf.last_us is not None  # the time of the current commit is not known yet
+
+    def is_needed(self, leaf: Segment) -> bool:
+        return leaf.last_us is None or leaf.last_us >= self.forgotten_us
+
+    def live(self, leaf: Segment) -> list[LedgerRecord] | None:
+        contents = self.state.contents.ledger.get(leaf.id)
+        if contents is None:
+            return None
+        records = ledger_records(leaf, contents)
+        return [r for r in records if r.time_us is None or r.time_us >= self.forgotten_us]
+
+
+def fit_pointer(
+    snapshot: Snapshot, state: State, change: Change, name: Callable[[bytes], str]
+) -> tuple[Snapshot, tuple[NewSegment, ...]] | NeedSegments:
+    """`snapshot`, which `change` made of `state`, with its pointer within its target."""
+    packs: Mapping[str, Packing[Any]] = {
+        "files": _Files(state, snapshot),
+        "markers": _Markers(state, snapshot),
+        "ledger": _Records(state, snapshot),
+    }
+    nodes = state.contents.nodes
+    writer = Writer(snapshot.version, name)
+    snapshot = _with_schemas_apart(snapshot, writer)
+    for tier_name, chosen in _to_rebuild(change, packs):
+        tier = tier_of(snapshot, tier_name)
+        found = rebuild(tier, packs[tier_name], writer, nodes, chosen)
+        if isinstance(found, Missing):
+            return NeedSegments(**{tier_name: found.segments})
+        snapshot = with_tier(snapshot, tier_name, found)
+    size = len(encode_snapshot(snapshot))
+    limit = POINTER_TARGET_BYTES
+    if size > limit:
+        # A wide schema may fill the target on its own: entries then still get room to gather in.
+        limit = max(limit, len(encode_snapshot(_bare(snapshot))) + INLINE_MIN_BYTES)
+    while size > limit:
+        weights: dict[tuple[str, bool], int] = {}
+        for tier_name, pack in packs.items():
+            tier = tier_of(snapshot, tier_name)
+            weights[tier_name, False] = len(pack.encode(tier.inline)) if tier.inline else 0
+            weights[tier_name, True] = gatherable(tier, pack)
+        (tier_name, is_gather), weight = max(weights.items(), key=lambda item: item[1])
+        if weight == 0:
+            break
+        tier, pack = tier_of(snapshot, tier_name), packs[tier_name]
+        found = gather(tier, pack, writer, nodes) if is_gather else roll(tier, pack, writer)
+        if isinstance(found, Missing):
+            return NeedSegments(**{tier_name: found.segments})
+        snapshot = with_tier(snapshot, tier_name, found)
+        size = len(encode_snapshot(snapshot))
+    return snapshot, tuple(writer.written)
+
+
+def _with_schemas_apart(snapshot: Snapshot, writer: Writer) -> Snapshot:
+    """Schemas that are wide or many leave the pointer, which every commit writes twice."""
+    apart = snapshot.separate_schemas
+    carried = [s for s in snapshot.schemas if s.id not in apart]
+    if len(encode_schemas(carried)) <= SCHEMAS_INLINE_BYTES:
+        return snapshot
+    kept = snapshot.schema_objects
+    if len(kept) >= MAX_SCHEMA_OBJECTS:
+        kept, carried = (), list(snapshot.schemas)
+    data = encode_schemas(carried)
+    made = SchemaObject(writer.name(data), len(data), tuple(s.id for s in carried))
+    writer.written.append(NewSegment(made.id, data, "schemas", tuple(carried)))
+    return dataclasses.replace(snapshot, schema_objects=(*kept, made))
+
+
+def _to_rebuild(
+    change: Change, packs: Mapping[str, Packing[Any]]
+) -> list[tuple[str, Callable[[Segment], bool]]]:
+    """(tier, which leaves of it to rewrite)."""
+    clustered = {leaf for u in change.of(ClusterLeaves) for leaf in u.leaves}
+    if clustered:
+        return [("files", lambda leaf: leaf.id in clustered)]
+    if not change.of(PackMetadata):
+        return []
+
+    def untidy(tier_name: str) -> Callable[[Segment], bool]:
+        return lambda leaf: bool(leaf.dead) or not packs[tier_name].is_full(leaf)
+
+    return [(tier_name, untidy(tier_name)) for tier_name in ("files", "markers")]
+
+
+def tier_of(snapshot: Snapshot, name: str) -> Tier[Any]:
+    if name == "ledger":
+        return snapshot.ledger.records
+    return snapshot.files if name == "files" else snapshot.markers
+
+
+def with_tier(snapshot: Snapshot, name: str, tier: Tier[Any]) -> Snapshot:
+    match name:
+        case "ledger":
+            ledger = dataclasses.replace(snapshot.ledger, records=tier)
+            return dataclasses.replace(snapshot, ledger=ledger)
+        case "files":
+            return dataclasses.replace(snapshot, files=tier)
+        case _:
+            return dataclasses.replace(snapshot, markers=tier)
+
+
+def _bare(snapshot: Snapshot) -> Snapshot:
+    """Without entries and references."""
+    for name in TIERS:
+        snapshot = with_tier(snapshot, name, Tier())
+    return snapshot
 
 
 def apply(

@@ -100,13 +100,11 @@ from inlay.plan.change import (
     Update,
 )
 from inlay.plan.erasure import legal_holds, validate_clean, validate_phase
-from inlay.plan.metadata.state import State
-from inlay.plan.metadata.tree import Wanted
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.metadata.state import State, Wanted
 from inlay.plan.pruning.partitions import validate_spec
-from inlay.plan.pruning.prune import may_match
+from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.refs import is_retained, validate_refs
-from inlay.plan.scan.marker_scope import fields_of_marker, marker_may_hit
+from inlay.plan.scan import fields_of_marker, marker_may_hit
 from inlay.plan.schema_conflicts import (
     needed_entries,
     validate_schema,

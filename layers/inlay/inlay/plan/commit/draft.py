@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, assert_never
 
 from inlay.format.entry import DataFile, LedgerRecord, Marker, Where
-from inlay.format.notes import with_note
 from inlay.format.predicate import Predicate
 from inlay.format.properties import LEDGER_SALT, with_arrow_types
 from inlay.format.snapshot import (
@@ -23,6 +22,7 @@ from inlay.format.snapshot import (
     Snapshot,
     Tier,
     Totals,
+    with_note,
 )
 from inlay.plan.change import (
     AddFiles,
@@ -53,21 +53,28 @@ from inlay.plan.change import (
     Update,
 )
 from inlay.plan.commit.conflicts import is_restamp
-from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
-from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
-from inlay.plan.metadata.stats_columns import choose_stats_columns
-from inlay.plan.metadata.tree import mark_dead, open_tree
-from inlay.plan.pruning.evidence import Evidence, trusted_under
+from inlay.plan.metadata.state import (
+    State,
+    choose_stats_columns,
+    count_totals,
+    forgotten_before,
+    horizon,
+    live_files,
+    live_markers,
+    mark_dead,
+    next_salt,
+    open_tree,
+)
 from inlay.plan.pruning.partitions import repartitioned
-from inlay.plan.pruning.prune import all_match
+from inlay.plan.pruning.prune import Evidence, all_match, trusted_under
 from inlay.plan.refs import edited_refs, net_counts, ref_view, with_layout_of
-from inlay.plan.scan.marker_scope import (
+from inlay.plan.scan import (
     marker_hits_all,
     marker_may_hit,
     marker_predicate,
+    plan_scan,
     reference_may_hit,
 )
-from inlay.plan.scan.scan import plan_scan
 from inlay.plan.schema_conflicts import evolved
 from inlay.plan.schema_evolution import field_at, key_after
 

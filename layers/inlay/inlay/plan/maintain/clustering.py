@@ -23,7 +23,7 @@ from inlay.format.properties import Properties
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.format.values import order_key
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Evidence
 
 # Fewer runs at a point are not worth the bytes: all of them would be rewritten to save opening a file.
 MIN_RUNS = 4

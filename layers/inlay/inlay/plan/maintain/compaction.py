@@ -18,9 +18,9 @@ from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.maintain.clustering import cluster_units, order_of, runs_of
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import spans_partitions
-from inlay.plan.scan.scan import FileTask, plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import FileTask, plan_scan
 
 # A row group that has lost more than this share of its rows is rewritten (docs/design/design.md,
 # section 9).

@@ -29,8 +29,7 @@ from pyroaring import BitMap, FrozenBitMap
 from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.snapshot import Segment, Snapshot
-from inlay.plan.metadata.state import Contents
-from inlay.plan.metadata.tree import Nodes, under
+from inlay.plan.metadata.state import Contents, Nodes, under
 from inlay.plan.refs import held_versions
 
 

@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 from inlay.format.entry import ColumnStats
 from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
 from inlay.plan.change import NewSegment, SegmentKind
-from inlay.plan.metadata.tree import Nodes, open_tree, under
+from inlay.plan.metadata.state import Nodes, open_tree, under
 
 # Full leaves gather in a node from this many on, because the node is rewritten for them.
 GATHER_LEAVES = 8

@@ -16,7 +16,7 @@ from inlay.format.entry import ColumnStats
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.metadata.state import State, live_files
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Evidence
 
 # Overlapping leaves that are not worth more work: those that still grow are among them.
 DEPTH = 3

@@ -2,19 +2,314 @@
 
 Promise: entries read through here are *resolved* (sequence and time filled in from the segment's reference)
 and live (dead ordinals left out), in commit order: segments oldest first, then inline.
+
+Which columns have statistics in the entries of files: the same for the same schema, key, order and
+properties, at creation and at every change of the property.
+
+Exactly once: which parts of a change the ledger says were applied before.
+
+Promise: no event and no request id is applied twice within the ledger's horizon, and none from before the
+horizon is applied at all. This is checked again on every rebase: otherwise two functions with the same
+event would both append.
+
+The content of a request may be personal data, and a plain digest of it can be found by trial: a telephone
+number in seconds. So its digest is salted, and an erasure replaces the salt when it forgets its predicate.
+The old salt goes with the versions that had it; digests made with it are then as good as random, whichever
+segment they are in, and no ledger needs to be rewritten.
+
+The tree of a tier: references to leaves and to nodes, which hold references to leaves.
+
+Promise: `open_tree` gives leaves only, each with all its dead entries, whichever reference records them;
+entries marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So no node is
+rewritten because an entry died.
+
+References: whether an object is the one that its reference describes.
+
+Promise: a segment, head or archive that was replaced by another, or written by hand, is detected as far as
+its reference describes it: its size and sums, and the schemas and specs that its entries name. A digest
+inside the object does not help: it is correct for whatever object this is.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from pyroaring import BitMap, FrozenBitMap
 
 from inlay.format.entry import DataFile, LedgerRecord, Marker
 from inlay.format.file_entries import FileEntries
-from inlay.format.snapshot import Segment, Snapshot, Totals
-from inlay.plan.metadata.tree import Nodes, Opened, Wanted, open_tree
+from inlay.format.properties import LEDGER_SALT, Properties
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import Content, HeadObject, Segment, Snapshot, Totals
+from inlay.plan.change import (
+    BODY_BYTES,
+    AddFiles,
+    AddMarkers,
+    AlreadyApplied,
+    Change,
+    ForgetContents,
+    NeedSegments,
+    Request,
+    RequestRefused,
+    SegmentKind,
+    Update,
+)
+
+
+def choose_stats_columns(
+    schema: Schema,
+    primary_key: tuple[int, ...],
+    sort_by: tuple[int, ...],
+    properties: Mapping[str, str],
+    *,
+    partitioned_by: tuple[int, ...] = (),
+) -> tuple[int, ...]:
+    """Field ids: the sort columns, the key, the sources of partitions, then the first columns, up to
+    `stats.columns`."""
+    plain = (f.id for f in schema.fields if isinstance(f.type, Primitive))
+    wanted = [*sort_by, *primary_key, *partitioned_by, *plain]
+    return tuple(dict.fromkeys(wanted))[: Properties(properties).stats_columns]
+
+
+# How far a sender's clock may run ahead of the store's before a ledger lookup by time misses.
+CLOCK_SKEW_US = 15 * 60 * 1_000_000
+DAY_US = 86_400_000_000
+
+
+def look_up(
+    state: State, request: Request | None, events: Sequence[Request] = ()
+) -> frozenset[bytes] | NeedSegments | RequestRefused | AlreadyApplied:
+    """Ids of the change's events that were applied before, or why there is nothing left to do."""
+    asked = [r for r in (request, *events) if r is not None]
+    if not asked:
+        return frozenset()
+    ledger = state.snapshot.ledger
+    too_old = [r for r in asked if r.time_us is not None and r.time_us < ledger.horizon_us]
+    opened = _opened(state, asked)
+    missing = [s for s in opened.leaves if s.id not in state.contents.ledger]
+    if opened.closed or missing:
+        return NeedSegments(ledger=(*opened.closed, *missing))
+    applied = _applied(state, opened.leaves, {r.id for r in asked})
+    # Checked first: what is in the ledger was applied, however old it is.
+    if request is not None and request.id in applied:
+        before = applied[request.id]
+        if not _is_same_content(state.snapshot, before, request):
+            return RequestRefused(
+                f"request id {request.text!r} was used before, at version "
+                f"{before.version}, with another content",
+                "reused",
+            )
+        return AlreadyApplied(before.version)
+    if any(r.id not in applied for r in too_old):
+        return RequestRefused(
+            "the request is older than this table's ledger reaches back", "too_old"
+        )
+    duplicates = frozenset(r.id for r in events if r.id in applied)
+    if events and len(duplicates) == len({r.id for r in events}):
+        newest = max((applied[i].version or 0 for i in duplicates), default=0)
+        return AlreadyApplied(newest or None, duplicates)
+    return duplicates
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LedgerSalt:
+    """The salt of request digests, from version `since` on. Digests of versions before `plain_before` have
+    none (a library without salts wrote them); those in between had one that is lost, and cannot be compared
+    with anything."""
+
+    text: str
+    since: int
+    plain_before: int
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> LedgerSalt | None:
+        found = properties.get(LEDGER_SALT)
+        if found is None:
+            return None
+        text, since, plain_before = found.split(":")
+        return cls(text, int(since), int(plain_before))
+
+    @property
+    def as_property(self) -> str:
+        return f"{self.text}:{self.since}:{self.plain_before}"
+
+    def digest(self, body: bytes) -> bytes:
+        return blake2b(body, digest_size=BODY_BYTES, key=self.text.encode("ascii")).digest()
+
+
+def next_salt(base: Snapshot, change: Change, fresh: str) -> LedgerSalt | None:
+    """The salt from the commit of `change` on. The first request with a content introduces the first salt,
+    `ForgetContents` another."""
+    current = LedgerSalt.of(base.properties)
+    version = base.version + 1
+    forgets = bool(change.of(ForgetContents))
+    if current is not None:
+        return LedgerSalt(fresh, version, current.plain_before) if forgets else current
+    asked = (change.request, *change.events)
+    if forgets or any(r is not None and r.body is not None for r in asked):
+        return LedgerSalt(fresh, version, version)
+    return None
+
+
+def _is_same_content(snapshot: Snapshot, before: LedgerRecord, request: Request) -> bool:
+    """Whether a request with an id applied before asks for the same, as far as that is known."""
+    if before.body is None or request.body is None:
+        return True
+    salt, version = LedgerSalt.of(snapshot.properties), before.version or 0
+    if salt is None or version < salt.plain_before:
+        return before.body == request.body
+    if version < salt.since:
+        return True
+    return before.body in (salt.digest(request.body), request.body)
+
+
+def forgotten_before(snapshot: Snapshot) -> int:
+    """Records from before this time need not be kept. A request made at or after the horizon set by
+    `horizon` was applied later than this, even if its sender's clock runs ahead."""
+    return _cutoff(snapshot) - CLOCK_SKEW_US
+
+
+def horizon(snapshot: Snapshot) -> int:
+    """Requests made before this time are refused, once something may have been forgotten: it follows the
+    clock from the first record that is old enough, however large the segment it is in."""
+    ledger = snapshot.ledger
+    cutoff = _cutoff(snapshot)
+    begins = min(
+        (s.first_us for s in ledger.records.segments if s.first_us is not None), default=None
+    )
+    is_due = begins is not None and begins < cutoff
+    return max(ledger.horizon_us, cutoff) if is_due else ledger.horizon_us
+
+
+def _cutoff(snapshot: Snapshot) -> int:
+    return snapshot.commit.time_us - Properties(snapshot.properties).ledger_days * DAY_US
+
+
+def _opened(state: State, asked: Sequence[Request]) -> Opened:
+    """The leaves that may hold one of these requests: a request is applied after it was made."""
+    times = [None if r.may_be_older else r.time_us for r in asked]
+    since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
+
+    def wanted(found: Sequence[Segment]) -> list[bool]:
+        return [None in times or s.last_us is None or s.last_us >= since_us for s in found]
+
+    records = state.snapshot.ledger.records
+    return open_tree(records.segments, state.contents.nodes, wanted)
+
+
+def _applied(state: State, leaves: Sequence[Segment], ids: set[bytes]) -> dict[bytes, LedgerRecord]:
+    found = {r.id: r for r in state.snapshot.ledger.records.inline if r.id in ids}
+    for leaf in leaves:
+        entries = state.contents.ledger[leaf.id]
+        found |= {r.id: resolved_record(leaf, r) for r in entries if r.id in ids}
+    return found
+
+
+def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
+    if not known:
+        return change
+    tokens = {r.token for r in change.events if r.id in known}
+    dropped = {f.key for f in change.added if f.event in tokens}
+
+    def without(update: Update) -> Update:
+        match update:
+            case AddFiles(files, sources_us):
+                return AddFiles(
+                    tuple(f for f in files if f.key not in dropped),
+                    {k: us for k, us in sources_us.items() if k not in dropped},
+                )
+            case AddMarkers(markers):
+                return AddMarkers(tuple(m for m in markers if m.file not in dropped))
+            case _:
+                return update
+
+    return dataclasses.replace(
+        change,
+        events=tuple(r for r in change.events if r.id not in known),
+        updates=tuple(map(without, change.updates)),
+    )
+
+
+Nodes = Mapping[str, tuple[Segment, ...]]
+Wanted = Callable[[Sequence[Segment]], Sequence[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Leaves in the order of the tier, nodes that are not loaded, and the number of live entries under what
+    was not wanted."""
+
+    leaves: tuple[Segment, ...]
+    closed: tuple[Segment, ...]
+    left_out: int = 0
+
+
+def open_tree(segments: Sequence[Segment], nodes: Nodes, wanted: Wanted | None = None) -> Opened:
+    """The leaves under these references. `wanted` filters nodes and leaves."""
+    leaves: list[Segment] = []
+    closed: list[Segment] = []
+    left_out = 0
+
+    def keep(found: Sequence[Segment]) -> Iterator[Segment]:
+        nonlocal left_out
+        for segment, is_wanted in zip(
+            found, wanted(found) if wanted else [True] * len(found), strict=True
+        ):
+            if is_wanted:
+                yield segment
+            else:
+                left_out += segment.live
+
+    for top in keep(segments):
+        if top.level == 0:
+            leaves.append(top)
+        elif top.id in nodes:
+            leaves.extend(keep(list(under(top, nodes[top.id]))))
+        else:
+            closed.append(top)
+    return Opened(tuple(leaves), tuple(closed), left_out)
+
+
+def under(node: Segment, leaves: Iterable[Segment]) -> Iterator[Segment]:
+    """The leaves of a node that have a live entry, with the entries that died since it was written."""
+    for offset, leaf in _with_offsets(leaves):
+        ordinals = FrozenBitMap(range(offset, offset + leaf.count))
+        died = node.dead & ordinals if node.dead else node.dead
+        if died:
+            leaf = replace(leaf, dead=leaf.dead | died.shift(-offset))
+        if leaf.live:
+            yield leaf
+
+
+def mark_dead(
+    segments: Iterable[Segment], nodes: Nodes, dead: Mapping[str, Iterable[int]]
+) -> tuple[Segment, ...]:
+    """The references with more ordinals dead (by leaf id), without those that have no live entry left."""
+    found: list[Segment] = []
+    for top in segments:
+        more = BitMap(dead.get(top.id, ()))
+        for offset, leaf in _with_offsets(nodes.get(top.id, ()) if dead else ()):
+            if leaf.id in dead:
+                more |= BitMap(dead[leaf.id]).shift(offset)
+        if more:
+            all_dead = BitMap(top.dead) | more
+            all_dead.run_optimize()
+            top = replace(top, dead=FrozenBitMap(all_dead))
+        if top.live > 0:
+            found.append(top)
+    return tuple(found)
+
+
+def _with_offsets(leaves: Iterable[Segment]) -> Iterator[tuple[int, Segment]]:
+    offset = 0
+    for leaf in leaves:
+        yield offset, leaf
+        offset += leaf.count
+
 
 T = TypeVar("T")
 
@@ -140,3 +435,58 @@ def count_totals(files: Iterable[DataFile], markers: Iterable[Marker]) -> Totals
         bytes=sum(f.size for f in found),
         markers=sum(1 for _ in markers),
     )
+
+
+def segment_fault(
+    table: Snapshot, kind: SegmentKind, segment: Segment, entries: Sequence[Any], size: int
+) -> str:
+    """What contradicts the reference to a segment; empty when nothing does."""
+    held = sum(leaf.count for leaf in entries) if kind == "nodes" else len(entries)
+    if held != segment.count:
+        return f"holds {held} entries, its reference says {segment.count}"
+    if size != segment.size:
+        return f"has {size} bytes, its reference says {segment.size}"
+    if kind == "nodes" and any(leaf.level >= segment.level for leaf in entries):
+        return "refers to nodes like itself"
+    if kind == "files":
+        sums = sum(_column(entries, "rows")), sum(_column(entries, "size"))
+    elif kind == "nodes":
+        sums = sum(s.rows for s in entries), sum(s.bytes for s in entries)
+    else:
+        sums = segment.rows, segment.bytes
+    if sums != (segment.rows, segment.bytes):
+        return f"holds {sums[0]} rows in {sums[1]} bytes, its reference says otherwise"
+    return _unknown(table, entries) if kind == "files" else ""
+
+
+def head_fault(table: Snapshot, head: HeadObject, content: Content, size: int) -> str:
+    """What contradicts the reference to the head of a branch or tag."""
+    if size != head.size:
+        return f"has {size} bytes, its reference says {head.size}"
+    if content.version > table.version:
+        return f"is of version {content.version}, and the table at {table.version}"
+    if all(s.id != content.schema_id for s in table.schemas):
+        return f"names schema {content.schema_id}, which the table does not have"
+    if all(s.id != content.spec_id for s in table.specs):
+        return f"names partition spec {content.spec_id}, which the table does not have"
+    return _unknown(table, content.files.inline)
+
+
+def _column(entries: Sequence[DataFile], name: str) -> Sequence[int]:
+    if isinstance(entries, FileEntries):
+        return entries.column(name)
+    return [getattr(entry, name) for entry in entries]
+
+
+def _unknown(table: Snapshot, entries: Sequence[DataFile]) -> str:
+    schemas, specs = {s.id for s in table.schemas}, {s.id for s in table.specs}
+    if isinstance(entries, FileEntries):
+        named = set(entries.column("schema")), {spec or 0 for spec in entries.column("spec")}
+        if named[0] <= schemas and named[1] <= specs:
+            return ""
+    for entry in entries:
+        if entry.schema_id not in schemas:
+            return f"names schema {entry.schema_id} for {entry.key}, which the table does not have"
+        if entry.spec_id not in specs:
+            return f"names spec {entry.spec_id} for {entry.key}, which the table does not have"
+    return ""

@@ -18,7 +18,6 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from inlay.format.like import parse_like
 from inlay.format.predicate import (
     NEGATED,
     And,
@@ -31,6 +30,7 @@ from inlay.format.predicate import (
     Or,
     Predicate,
     conditions,
+    parse_like,
 )
 from inlay.format.schema import Primitive, Value
 from inlay.format.values import EXACT, order_key

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from inlay.format.snapshot import Tier
+from inlay.plan import scan as scan_module
+from inlay.plan import scan as scope_module
 from inlay.plan.change import Change, Reads
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
 from inlay.plan.commit import draft as draft_module
-from inlay.plan.scan import marker_scope as scope_module
-from inlay.plan.scan import scan as scan_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
 

@@ -7,7 +7,7 @@ import itertools
 from contextlib import ExitStack
 from typing import Any
 
-from inlay.format.content import with_content
+from inlay.format.snapshot import with_content
 from inlay.ops import refs as merge_module
 from inlay.ops import refs as refs_module
 from inlay.ops.erase import finish as sweep_module

@@ -1,5 +1,22 @@
-"""How a new object is cut into parts: bytes that the store copies, and bytes that are sent.
+"""How rows are removed from a file: the new positions, the strategy, the parts of the new object.
 
+Row positions in a file after some of its rows were removed. Promise: for every row position of the old
+file, a `PositionMap` gives the position in the new file, or that the row is gone. So a marker that was
+committed for the old file during the rewrite can be moved to the new one; neither the marker nor the
+rewrite is lost.
+
+It relies only on row groups keeping their order and rows keeping their order within them.
+
+Strategy: how rows are removed from a file, and why that way. Promise: the choice follows from counts
+alone (bytes, row groups, rows), so it can be shown before anything is done (`--explain`). It never
+changes which rows are left, only the cost. The cost of surgery comes from the file's own layout
+(`parquet.surgery.surgery.plan_edit`).
+
+The model is deliberately coarse: seconds of one worker, requests in sequence. The weights are of S3 in one
+region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery": 251 MiB
+decoded, filtered and encoded in 3.5 s; time to the first byte about 30 ms).
+
+Multipart: how a new object is cut into parts, bytes that the store copies and bytes that are sent.
 Promise: `plan_parts` covers a row of segments by parts that S3 accepts, such that the fewest possible bytes
 are *downloaded* only to be sent back and, among such plans, the number of parts is smallest (before large
 parts are split).
@@ -22,9 +39,216 @@ ends at one of their boundaries, less what the run after that can give, or all t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
+
+from pyroaring import BitMap, BitMap64
+
+from inlay.format.entry import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class PositionMap:
+    """`group_rows` are the rows of each old row group; `kept` holds, for each group that lost rows, the
+    positions *within the group* that stayed (none: the group is gone)."""
+
+    group_rows: tuple[int, ...]
+    kept: Mapping[int, BitMap]
+    _old_starts: tuple[int, ...]
+    _new_starts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, group_rows: Sequence[int], kept: Mapping[int, BitMap]) -> PositionMap:
+        old, new = [0], [0]
+        for ordinal, rows in enumerate(group_rows):
+            old.append(old[-1] + rows)
+            new.append(new[-1] + (len(kept[ordinal]) if ordinal in kept else rows))
+        return cls(tuple(group_rows), dict(kept), tuple(old), tuple(new))
+
+    @property
+    def old_rows(self) -> int:
+        return self._old_starts[-1]
+
+    @property
+    def new_rows(self) -> int:
+        return self._new_starts[-1]
+
+    def map(self, positions: Iterable[int]) -> list[int]:
+        """The new positions of the rows that are still there, in the given order."""
+        found = []
+        for position in positions:
+            new = self.one(position)
+            if new is not None:
+                found.append(new)
+        return found
+
+    def one(self, position: int) -> int | None:
+        """The new position of one row, None when it is gone."""
+        if not 0 <= position < self.old_rows:
+            raise ValueError(f"position {position} of a file of {self.old_rows} rows")
+        ordinal = bisect_right(self._old_starts, position) - 1
+        within = position - self._old_starts[ordinal]
+        kept = self.kept.get(ordinal)
+        if kept is not None:
+            if within not in kept:
+                return None
+            within = kept.rank(within) - 1
+        return self._new_starts[ordinal] + within
+
+    def moved(self, positions: BitMap64) -> BitMap64:
+        """The same for a set: the new positions of the rows that are still there."""
+        found = BitMap64()
+        for ordinal, (start, rows) in enumerate(
+            zip(self._old_starts, self.group_rows, strict=False)
+        ):
+            group = BitMap64()
+            group.add_range(start, start + rows)
+            inside = positions & group
+            if ordinal in self.kept:
+                found |= BitMap64(self.map(inside))
+            else:
+                found |= inside.shift(self._new_starts[ordinal] - start)
+        return found
+
+
+Method = Literal["tombstone", "restamp", "drop", "surgery", "rewrite"]
+Strategy = Literal["auto", "surgery", "rewrite"]
+STRATEGIES: tuple[Strategy, ...] = ("auto", "surgery", "rewrite")
+
+SECONDS_PER_REQUEST = 0.03
+NETWORK_BYTES_PER_SECOND = 80 * 2**20
+RECODED_BYTES_PER_SECOND = 50 * 2**20
+# Server-side copies use no bandwidth of this process; parts of one upload are copied in parallel.
+COPIED_BYTES_PER_SECOND = 400 * 2**20
+# One GET or part: `parquet.read.ranges.GET_BYTES`.
+PIECE_BYTES = 16 * 2**20
+# Smaller objects are read and PUT whole in about as many requests as reading their footer alone takes.
+SMALL_FILE_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one method."""
+
+    requests: int
+    read_bytes: int = 0
+    written_bytes: int = 0
+    copied_bytes: int = 0
+    recoded_bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return (
+            self.requests * SECONDS_PER_REQUEST
+            + (self.read_bytes + self.written_bytes) / NETWORK_BYTES_PER_SECOND
+            + self.copied_bytes / COPIED_BYTES_PER_SECOND
+            + self.recoded_bytes / RECODED_BYTES_PER_SECOND
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """How much of a file is affected: row groups with rows to remove, those of them that lose every row,
+    and the share of all rows that stays."""
+
+    groups: int
+    emptied: int
+    kept_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The chosen method with a sentence that explains it, and the alternatives.
+
+    `tombstone` is what each scan of the file pays while the marker stays, the others what they cost once.
+    None: not possible here (`no_surgery` says why), or not considered.
+    """
+
+    method: Method
+    reason: str
+    touched: Touched
+    row_groups: int
+    tombstone: Cost | None = None
+    surgery: Cost | None = None
+    no_surgery: str | None = None
+    rewrite: Cost | None = None
+
+
+def choose(
+    entry: DataFile,
+    touched: Touched,
+    *,
+    surgery: Cost | str | None,
+    tombstone: Cost | None = None,
+    strategy: Strategy = "auto",
+    seconds_left: float | None = None,
+) -> Choice:
+    """How to remove rows from `entry`. `surgery`: its cost, or why it is not possible. Surgery can be done
+    in steps, so it is chosen where the whole file does not fit `seconds_left` (None: no bound)."""
+    groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
+    cut = surgery if isinstance(surgery, Cost) else None
+    whole = rewrite_cost(entry, touched)
+    method: Method = "rewrite"
+    if touched.groups == 0:
+        method, reason = "restamp", "no row of it is deleted: only its entry is updated"
+    elif touched.kept_share == 0:
+        method, reason = "drop", "every row of it is deleted: the entry is dropped"
+    elif strategy == "rewrite":
+        reason = f"rewrite was requested; {groups}"
+    elif cut is None:
+        reason = f"surgery is not possible here ({surgery}): the whole file is written"
+    elif strategy == "surgery":
+        method, reason = "surgery", f"surgery was requested; {groups}"
+    elif entry.size <= SMALL_FILE_BYTES:
+        reason = "the file is small: one GET and one PUT"
+    elif seconds_left is not None and whole.seconds > seconds_left:
+        method = "surgery"
+        reason = (
+            f"{groups}: as many as time allows, since the whole file takes {whole.seconds:.1f} s"
+        )
+    elif cut.seconds < whole.seconds:
+        method, reason = "surgery", f"{groups}: {_compare(cut, whole)}"
+    else:
+        reason = f"{groups}: {_compare(whole, cut)}"
+    by_metadata = method in ("restamp", "drop")
+    return Choice(
+        method=method,
+        reason=reason,
+        touched=touched,
+        row_groups=entry.row_groups,
+        tombstone=tombstone,
+        surgery=None if by_metadata else cut,
+        no_surgery=surgery if isinstance(surgery, str) else None,
+        rewrite=None if by_metadata else whole,
+    )
+
+
+def rewrite_cost(entry: DataFile, touched: Touched) -> Cost:
+    """Downloads the whole file, uploads the rows that stay."""
+    kept = int(entry.size * touched.kept_share)
+    pieces = -(-entry.size // PIECE_BYTES)
+    parts = -(-kept // PIECE_BYTES)
+    return Cost(
+        requests=1 + pieces + parts + (2 if parts > 1 else 0),
+        read_bytes=entry.size,
+        written_bytes=kept,
+        recoded_bytes=entry.size,
+    )
+
+
+def _compare(chosen: Cost, other: Cost) -> str:
+    return (
+        f"{_mib(chosen.read_bytes + chosen.written_bytes)} moved instead of "
+        f"{_mib(other.read_bytes + other.written_bytes)}, about {chosen.seconds:.2f} s instead of "
+        f"{other.seconds:.2f} s"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
+
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

@@ -1,0 +1,637 @@
+"""Assembles a new object from ranges of an old one and new bytes.
+
+Promise: an `Assembly` writes the given pieces, in order, to a new key; the store copies what it already
+holds, this process sends the rest, and downloads only what S3's part rules force it to borrow (all of it,
+where the store copies no ranges). The object appears whole or not at all: any failure aborts the upload.
+Every read and copy is pinned to the source's ETag.
+
+Memory: at most `WINDOW_BYTES` of new bytes wait before the parts planned so far are sent, so an object
+whose every piece is new passes through without being held.
+
+Not for use inside a task of `executor` itself: parts wait for free threads there.
+
+Which rows of a row group stay, and the rewritten group if some do not.
+
+Promise: a `GroupEditor` reads a row group when its fate is first requested, checks its pages against
+the footer, asks the caller which rows stay, and keeps the edited group until it is placed. A group of
+`recode` is rewritten even if all of its rows stay: its other parts are then made from the rows. One
+group is in memory at a time, besides the new bytes that wait to be placed.
+
+The index and the footer of a rewritten file, with every offset in its new place.
+
+Promise: `write_index` appends the bloom filters of edited groups and the column and offset indexes of all
+that are left, and returns their footer entries; `new_tree` makes the footer from them, all else that is
+known verbatim.
+An offset of an unchanged group moves with the bytes it points at (`OffsetMap`), one of an edited group with
+the place of the group; nothing else decides an offset. When erasing, the file's key-values lose what a
+removed row may have set.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from inlay.errors import InlayError, UnsupportedFile
+from inlay.parquet.arrow.types import to_scalar
+from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Physical
+from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup, is_text
+from inlay.parquet.footer.pages import GroupFate, Layout, OffsetMap, Part, move_pages, read_layout
+from inlay.parquet.footer.thrift import STRUCT, Items, Struct
+from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
+from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs, known_of_file
+from inlay.parquet.surgery.row_group import (
+    NewChunk,
+    NewGroup,
+    edit_group,
+    profile_group,
+    read_logical,
+)
+from inlay.plan.pruning.mentions import names_any
+from inlay.plan.surgery import (
+    MIB,
+    S3_LIMITS,
+    PartLimits,
+    PartsError,
+    PlannedPart,
+    PositionMap,
+    Segment,
+    plan_parts,
+)
+from inlay.storage.base import ByteRange, Missing, ObjectStore, Written, version_of
+from inlay.storage.rules import KEEPING_HEADERS
+from inlay.storage.write_once import Multipart, no_wait, write_once
+
+# Enough that parts go out in parallel, little enough for the smallest Lambda.
+WINDOW_BYTES = 32 * MIB
+# Parts of up to 64 MiB that are downloaded to be sent, where the store cannot copy them.
+SENT_AT_ONCE = 2
+# Below this, one GET and one PUT beat four requests of a multipart upload, whatever it would save.
+SMALL_OBJECT_BYTES = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    body: memoryview
+
+    @property
+    def length(self) -> int:
+        return len(self.body)
+
+
+def description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The old object's metadata and headers, if it is still the one that was planned for; when erasing
+    only what says how the store is to keep it, since the rest may name rows."""
+    with source.asking():
+        head = source.store.head(source.key, **version_of(source.location))
+    if isinstance(head, Missing):
+        raise source.gone()
+    if head.info.etag != source.etag:
+        raise source.changed()
+    headers = head.info.headers
+    if erase:
+        return {}, {name: value for name, value in headers.items() if name in KEEPING_HEADERS}
+    return head.info.metadata, headers
+
+
+@dataclass(slots=True)
+class Assembly:
+    """A new object under construction. Use as a context manager: leaving it by an exception aborts.
+
+    `describe` is called once, before anything is written, for the metadata and headers of the new object.
+    `size` counts what was added so far.
+    """
+
+    store: ObjectStore
+    old: RangeFile
+    key: str
+    executor: Executor
+    describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]]
+    limits: PartLimits = S3_LIMITS
+    window_bytes: int = WINDOW_BYTES
+    before_retry: Callable[[int], None] = no_wait
+    size: int = 0
+    _pieces: list[_Copied | _Ours] = field(default_factory=list)
+    _waiting: int = 0
+    _upload: Multipart = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._upload = Multipart(
+            self.store,
+            self.key,
+            self.executor,
+            describe=self.describe,
+            # Of a store without copies every part is in memory, twice while it is joined.
+            in_flight=None if self.store.copies_ranges else SENT_AT_ONCE,
+            limit=self.limits.count,
+            before_retry=self.before_retry,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._upload.abort()
+
+    def copy(self, start: int, end: int) -> None:
+        """Appends bytes `start` … `end - 1` of the source."""
+        if start == end:
+            return
+        if not 0 <= start < end <= self.old.size:
+            # S3 refuses such a range, but other stores clamp it and write a shorter object.
+            raise ValueError(f"range {start}..{end} of an object of {self.old.size} bytes")
+        if self.old.size <= SMALL_OBJECT_BYTES:
+            # S3 copies ranges only from objects over 5 MiB, and these are at hand anyway.
+            self.add(self.old.content(ByteRange(start, end)))
+            return
+        last = self._pieces[-1] if self._pieces else None
+        if isinstance(last, _Copied) and last.end == start:
+            self._pieces[-1] = _Copied(last.start, end)
+        else:
+            self._pieces.append(_Copied(start, end))
+        self.size += end - start
+
+    def add(self, body: bytes | bytearray | memoryview) -> None:
+        """Appends new bytes."""
+        if not len(body):
+            return
+        self._pieces.append(_Ours(memoryview(body)))
+        self.size += len(body)
+        self._waiting += len(body)
+        if self._waiting > self.window_bytes:
+            self._send_window()
+
+    def finish(self) -> Written:
+        """Writes what is left and makes the object appear."""
+        parts = self._plan(final=True)
+        assert parts is not None
+        small = self.size <= SMALL_OBJECT_BYTES
+        # Of a store without copies all parts are sent: one is a PUT, more would be too much at once.
+        at_hand = len(parts) == 1 or self.store.copies_ranges
+        at_hand &= not any(part.copy for part in parts)
+        if not self._upload.begun and (small or at_hand):
+            metadata, headers = self.describe()
+            return write_once(
+                self.store,
+                self.key,
+                self._gather(self._pieces),
+                metadata=metadata,
+                headers=headers,
+                before_retry=self.before_retry,
+            )
+        self._send(parts)
+        return self._upload.finish(self.size)
+
+    def _plan(self, *, final: bool) -> tuple[PlannedPart, ...] | None:
+        copies = self.store.copies_ranges
+        segments = [Segment(p.length, copies and isinstance(p, _Copied)) for p in self._pieces]
+        try:
+            return plan_parts(segments, limits=self.limits, final=final)
+        except PartsError as error:
+            raise UnsupportedFile(
+                str(error), key=self.key, next_step="Rewrite it into several smaller files"
+            ) from None
+
+    def _send_window(self) -> None:
+        """Sends everything that waits, though more will follow; unless it is too little for a part."""
+        parts = self._plan(final=False)
+        if parts is not None:
+            self._send(parts)
+            # Parts hold their bytes until they are sent: wait, or the window would bound nothing.
+            self._upload.settle()
+
+    def _send(self, parts: tuple[PlannedPart, ...]) -> None:
+        pieces = self._pieces
+        self._pieces, self._waiting = [], 0
+        for part in parts:
+            covered = _slice(pieces, part)
+            if part.copy:
+                (only,) = covered
+                assert isinstance(only, _Copied)
+                copied = ByteRange(only.start, only.end)
+                source = self.old.source
+                assert source.etag is not None  # a rewrite is of one content
+                self._upload.copy(source.location, copied, source.etag)
+            else:
+                self._upload.send(partial(self._gather, covered))
+
+    def _gather(self, pieces: list[_Copied | _Ours]) -> bytes | memoryview:
+        if len(pieces) == 1 and isinstance(pieces[0], _Ours):
+            return pieces[0].body
+        return b"".join(
+            self.old.content(ByteRange(p.start, p.end)) if isinstance(p, _Copied) else p.body
+            for p in pieces
+        )
+
+
+def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _Ours]:
+    """The pieces that make bytes `part.start` … `part.end - 1` of this window."""
+    found: list[_Copied | _Ours] = []
+    at = 0
+    for piece in pieces:
+        start, end = max(part.start - at, 0), min(part.end - at, piece.length)
+        if start < end:
+            found.append(
+                _Copied(piece.start + start, piece.start + end)
+                if isinstance(piece, _Copied)
+                else _Ours(piece.body[start:end])
+            )
+        at += piece.length
+    return found
+
+
+# One group is held whole: its bytes, its values and its new bytes.
+MAX_GROUP_BYTES = 1024 * MIB
+MAX_GROUP_VALUE_BYTES = 4 * MAX_GROUP_BYTES
+
+KeepRows = Callable[[int, pa.Table], "pa.BooleanArray | pa.ChunkedArray | None"]
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(slots=True)
+class GroupEditor:
+    """Decides the fate of row groups, one at a time, on demand; holds edited groups until they are placed.
+    `kept` has the remaining rows of each group that changed. `is_over`: groups were left unchanged for lack
+    of time."""
+
+    old: RangeFile
+    footer: Footer
+    layout: Layout
+    keep: KeepRows
+    wanted: set[int]
+    dropped: set[int]
+    columns: Collection[str] | None
+    erase: bool
+    progress: Progress
+    goes_on: Callable[[], bool]
+    recode: frozenset[int] = frozenset()
+    kept: dict[int, BitMap] = field(default_factory=dict)
+    edited: dict[int, NewGroup] = field(default_factory=dict)
+    _fates: dict[int, GroupFate] = field(default_factory=dict)
+    _begun: int = 0
+    is_over: bool = False
+
+    def fate(self, ordinal: int) -> GroupFate:
+        """What happens to a group, which is read and written again when this is first asked."""
+        if ordinal in self._fates:
+            return self._fates[ordinal]
+        group = self.footer.row_groups[ordinal]
+        found = GroupFate.STAYS
+        if group.num_rows and ordinal in self.dropped:
+            found = GroupFate.DROPPED
+        elif group.num_rows and ordinal in self.wanted and not self._stops():
+            body, moved = self._fetch(ordinal)
+            profiles = profile_group(self.footer, group, body, moved)
+            mask = self._mask(group, body, moved)
+            stays = 0 if mask is None else pc.sum(mask).as_py() or 0
+            if mask is None or not stays:
+                found = GroupFate.DROPPED
+            elif stays < group.num_rows or ordinal in self.recode:
+                new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
+                if new.rows != stays:
+                    raise AssertionError(f"{new.rows} rows written where {stays} stay")
+                self.kept[ordinal], self.edited[ordinal] = positions_of(mask), new
+                found = GroupFate.EDITED
+        if found is GroupFate.DROPPED:
+            self.kept[ordinal] = BitMap()
+        self._fates[ordinal] = found
+        return found
+
+    def positions(self) -> PositionMap:
+        groups = self.footer.row_groups
+        for group in groups:
+            self.fate(group.ordinal)
+        return PositionMap.of([group.num_rows for group in groups], self.kept)
+
+    def _stops(self) -> bool:
+        """Whether there is no time for one more group."""
+        self.is_over = self.is_over or (self._begun > 0 and not self.goes_on())
+        if not self.is_over:
+            self.progress("row groups", self._begun, len(self.wanted))
+            self._begun += 1
+        return self.is_over
+
+    def _mask(
+        self, group: RowGroup, body: bytes, moved: Sequence[int]
+    ) -> pa.BooleanArray | pa.ChunkedArray | None:
+        """Which rows stay; None for no row at all."""
+        if self.columns is not None and not self.columns:
+            table = pa.table({})
+        else:
+            table = read_logical(self.footer, group, body, moved, self.columns)
+        mask, rows = self.keep(group.ordinal, table), group.num_rows
+        # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by negating
+        # a predicate means the opposite. The maker of the mask must decide.
+        if mask is not None and (
+            not pa.types.is_boolean(mask.type) or len(mask) != rows or mask.null_count
+        ):
+            raise ValueError(f"keep must return {rows} booleans without nulls, not {mask.type}")
+        return mask
+
+    def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
+        """The group's chunks after 4 arbitrary bytes, and the resulting shift of each."""
+        chunks = self.footer.row_groups[ordinal].columns
+        stored = (ByteRange(c.start, c.end) for c in chunks if c.compressed_size)
+        spans = merge_ranges(stored, most=None)
+        total = sum(span.length for span in spans)
+        values = sum(chunk.uncompressed_size for chunk in chunks)
+        if total > MAX_GROUP_BYTES or values > MAX_GROUP_VALUE_BYTES:
+            raise UnsupportedFile(
+                f"row group {ordinal} has {total} bytes, {values} uncompressed, more than surgery "
+                f"holds in memory ({MAX_GROUP_BYTES}, {MAX_GROUP_VALUE_BYTES})",
+                next_step=RECODE,
+            )
+        if not spans:
+            return MAGIC, [0] * len(chunks)
+        # Readers take offset 0 for "none". So the four bytes before come along, for the first chunk to
+        # lie behind; putting four of our own there would copy the whole group.
+        spans = (ByteRange(spans[0].start - len(MAGIC), spans[0].end), *spans[1:])
+        parts = [self.old.content(span) for span in spans]
+        shifts, size = [], 0
+        for span in spans:
+            shifts.append((span, size - span.start))
+            size += span.length
+        moved = [
+            next((s for span, s in shifts if span.start <= chunk.start < span.end), 0)
+            for chunk in chunks
+        ]
+        return parts[0] if len(parts) == 1 else b"".join(parts), moved
+
+
+def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:
+    """The positions at which a mask is true."""
+    found = BitMap()
+    offset = 0
+    for chunk in mask.chunks if isinstance(mask, pa.ChunkedArray) else [mask]:
+        true = pc.indices_nonzero(chunk)
+        moved = pc.add(true, to_scalar(offset, pa.uint64())).cast(pa.uint32())
+        raw = array("I")
+        raw.frombytes(memoryview(moved.buffers()[1])[: 4 * len(moved)])
+        found |= BitMap(raw)
+        offset += len(chunk)
+    return found
+
+
+# Page indexes are held in memory as a whole while offsets are shifted.
+MAX_INDEX_BYTES = 64 * MIB
+MAX_ORDINAL = 2**15 - 1
+
+# By group and leaf.
+_Indexes = dict[tuple[int, int], bytes]
+
+
+def write_index(
+    new: Assembly, judge: GroupEditor, offsets: OffsetMap, places: Mapping[int, int]
+) -> list[Struct]:
+    """Appends bloom filters of edited groups and all column and offset indexes; returns the footer entries
+    of the groups that are left, with all offsets in their new places."""
+    footer = judge.footer
+    left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not GroupFate.DROPPED]
+    column_indexes, offset_pages = _load_indexes(
+        judge.old, judge.layout, footer.num_row_groups, judge.fate
+    )
+    groups: list[Struct] = []
+    chunks: list[list[Struct]] = []
+    offset_indexes: list[list[bytes | None]] = []
+    tail = bytearray()
+    for ordinal, group in enumerate(left):
+        if group.ordinal in places:
+            at = places[group.ordinal]
+            edited = judge.edited[group.ordinal]
+            trees = [_placed_chunk(chunk, at) for chunk in edited.chunks]
+            for tree, chunk in zip(trees, edited.chunks, strict=True):
+                if chunk.bloom is not None:
+                    tree[Chunk.META][Meta.BLOOM] = new.size + len(tail)
+                    tree[Chunk.META][Meta.BLOOM_LENGTH] = len(chunk.bloom)
+                    tail += chunk.bloom
+            offset_indexes.append(
+                [_placed_index(chunk.offset_index, at) for chunk in edited.chunks]
+            )
+            groups.append(_edited_group(group, ordinal, edited, trees))
+        else:
+            columns = group.columns
+            shifts = [_shift_of(chunk, offsets) for chunk in columns]
+            trees = [
+                _shifted_chunk(chunk, shift, offsets)
+                for chunk, shift in zip(columns, shifts, strict=True)
+            ]
+            offset_indexes.append(
+                [
+                    _shifted_index(offset_pages.get((group.ordinal, leaf)), chunk, shift)
+                    for leaf, (chunk, shift) in enumerate(zip(columns, shifts, strict=True))
+                ]
+            )
+            groups.append(_shifted_group(group, ordinal, trees))
+        chunks.append(trees)
+    for group, trees in zip(left, chunks, strict=True):
+        for leaf, tree in enumerate(trees):
+            if group.ordinal in places:
+                body = judge.edited[group.ordinal].chunks[leaf].column_index
+            else:
+                body = column_indexes.get((group.ordinal, leaf))
+            _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
+    for trees, bodies in zip(chunks, offset_indexes, strict=True):
+        for tree, body in zip(trees, bodies, strict=True):
+            _point_at(new.size, tail, tree, body, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
+    new.add(tail)
+    return groups
+
+
+def _load_indexes(
+    old: RangeFile, layout: Layout, groups: int, fate: Callable[[int], GroupFate]
+) -> tuple[_Indexes, _Indexes]:
+    """The column and the offset indexes of the untouched groups."""
+    kinds = (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
+    stays = {group for group in range(groups) if fate(group) is GroupFate.STAYS}
+    regions = [r for r in layout.regions if r.part in kinds and r.group in stays]
+    total = sum(region.end - region.start for region in regions)
+    if total > MAX_INDEX_BYTES:
+        raise UnsupportedFile(
+            f"the page index has {total} bytes, more than {MAX_INDEX_BYTES}", next_step=RECODE
+        )
+    regions.sort(key=lambda region: region.start)
+    bodies = old.contents(ByteRange(region.start, region.end) for region in regions)
+    found: tuple[_Indexes, _Indexes] = ({}, {})
+    for region, (_, body) in zip(regions, bodies, strict=True):
+        found[region.part is Part.OFFSET_INDEX][region.group, region.leaf] = body
+    return found
+
+
+def _point_at(
+    base: int, tail: bytearray, tree: Struct, body: bytes | None, offset: int, length: int
+) -> None:
+    tree.pop(offset, None)
+    tree.pop(length, None)
+    if body is not None:
+        tree[offset], tree[length] = base + len(tail), len(body)
+        tail += body
+
+
+# -- edited groups --------------------------------------------------------------------------------
+
+
+def _placed_chunk(chunk: NewChunk, at: int) -> Struct:
+    meta = dict(chunk.tree[Chunk.META])
+    for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE):
+        if key in meta:
+            meta[key] += at
+    return {**chunk.tree, Chunk.META: meta}
+
+
+def _placed_index(index: bytes | None, at: int) -> bytes | None:
+    return None if index is None else move_pages(index, at)
+
+
+def _edited_group(old: RowGroup, ordinal: int, new: NewGroup, trees: list[Struct]) -> Struct:
+    metas = [tree[Chunk.META] for tree in trees]
+    tree: Struct = {
+        Group.COLUMNS: Items(STRUCT, trees),
+        Group.BYTES: sum(meta[Meta.UNCOMPRESSED] for meta in metas),
+        Group.ROWS: new.rows,
+    }
+    if Group.SORTING in old.tree:
+        tree[Group.SORTING] = old.tree[Group.SORTING]
+    if Group.FILE_OFFSET in old.tree:
+        tree[Group.FILE_OFFSET] = _first_page(trees)
+    if Group.COMPRESSED in old.tree:
+        tree[Group.COMPRESSED] = sum(meta[Meta.COMPRESSED] for meta in metas)
+    _renumber(old, tree, ordinal)
+    return tree
+
+
+# -- untouched groups -----------------------------------------------------------------------------
+
+
+def _shifted_chunk(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> Struct:
+    meta = dict(chunk.meta)
+    for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
+        # An offset below the magic means "none"; any other keeps its distance to the data pages, so that
+        # readers use or ignore it as before.
+        if key in meta and meta[key] >= len(MAGIC):
+            meta[key] += shift
+    if chunk.bloom_offset is not None:
+        moved = offsets.shift(chunk.bloom_offset)
+        assert moved is not None, "a bloom filter of an untouched group was cut"
+        meta[Meta.BLOOM] = chunk.bloom_offset + moved
+    tree = {**chunk.tree, Chunk.META: meta}
+    tree[Chunk.FILE_OFFSET] = _file_offset(chunk, shift, offsets)
+    return tree
+
+
+def _shift_of(chunk: ColumnChunk, offsets: OffsetMap) -> int:
+    shift = offsets.shift(chunk.start)
+    if shift is None:
+        assert not chunk.compressed_size, "a column chunk of an untouched group was cut"
+        return 0
+    return shift
+
+
+def _file_offset(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> int:
+    """Deprecated: 0, the chunk's start or a copy of its metadata after it. If that is gone, 0."""
+    old = chunk.tree.get(Chunk.FILE_OFFSET, 0)
+    if old == 0:
+        return 0
+    if chunk.start <= old < chunk.end:
+        return int(old + shift)
+    moved = offsets.shift(old) if old == chunk.end else None
+    return 0 if moved is None else int(old + moved)
+
+
+def _shifted_index(body: bytes | None, chunk: ColumnChunk, shift: int) -> bytes | None:
+    if body is None or not shift:
+        return body
+    return move_pages(body, shift, within=(chunk.start, chunk.end))
+
+
+def _shifted_group(old: RowGroup, ordinal: int, trees: list[Struct]) -> Struct:
+    tree = {**old.tree, Group.COLUMNS: Items(STRUCT, trees)}
+    if Group.FILE_OFFSET in tree:
+        tree[Group.FILE_OFFSET] = _first_page(trees)
+    _renumber(old, tree, ordinal)
+    return tree
+
+
+def _first_page(trees: list[Struct]) -> int:
+    return min((ColumnChunk(tree, tree[Chunk.META]).start for tree in trees[:1]), default=0)
+
+
+def _renumber(old: RowGroup, tree: Struct, ordinal: int) -> None:
+    tree.pop(Group.ORDINAL, None)
+    if Group.ORDINAL in old.tree and ordinal <= MAX_ORDINAL:
+        tree[Group.ORDINAL] = ordinal
+
+
+# -- the footer -----------------------------------------------------------------------------------
+
+
+def new_tree(
+    footer: Footer,
+    groups: list[Struct],
+    judge: GroupEditor,
+    rows: int,
+    texts: frozenset[str],
+    *,
+    erase: bool,
+) -> Struct:
+    tree = {**known_of_file(footer.tree), File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
+    if erase and File.KEY_VALUES in tree:
+        plain = pandas_types(footer) if judge.edited else NOTHING_PLAIN
+        pairs = erased_pairs(tree[File.KEY_VALUES], texts, plain)
+        tree[File.KEY_VALUES] = Items(STRUCT, pairs)
+    if erase and names_any(tree.get(File.CREATED_BY, b""), texts):
+        del tree[File.CREATED_BY]
+    return tree
+
+
+_PANDAS_TYPES: Mapping[Physical, PandasType] = {
+    Physical.BOOLEAN: ("bool", "bool"),
+    Physical.INT32: ("int32", "int32"),
+    Physical.INT64: ("int64", "int64"),
+    Physical.FLOAT: ("float32", "float32"),
+    Physical.DOUBLE: ("float64", "float64"),
+}
+
+
+def pandas_types(footer: Footer) -> dict[str, PandasType]:
+    """The types of each top-level column that is not a category, in pandas' metadata."""
+    found: dict[str, PandasType] = {}
+    for leaf in footer.leaves:
+        element = footer.schema[leaf.element]
+        other = ("unicode" if is_text(element) else "bytes", "object")
+        found[leaf.path[0]] = _PANDAS_TYPES.get(leaf.type, other)
+    return found
+
+
+def must_be_sound(result: Footer, positions: PositionMap) -> None:
+    """Checks the new file like any other file. A failure here is a defect of this module: it must stop the
+    write, not become data."""
+    try:
+        read_layout(result)
+    except InlayError as error:
+        raise AssertionError(f"surgery made a bad file: {error}") from error
+    assert result.num_rows == positions.new_rows, "surgery lost count of the rows"

@@ -1,1 +1,0 @@
-"""Which files are read, under which deletes, with which part of the condition."""
