@@ -1,6 +1,6 @@
 """The names of Parquet's metadata: thrift field keys and enum values.
 
-Promise: one constant for each field of apache/parquet-format's `parquet.footer.thrift` that Inlay reads or
+Promise: one constant for each field of apache/parquet-format's `parquet.thrift` that Inlay reads or
 writes, grouped by struct, in the order of the ids. No other module contains a field id.
 
 Finds a table's columns in a Parquet file.

@@ -6,14 +6,12 @@ needs. Members are dropped and not recomputed: all of them are optional, and a r
 prunes less.
 
 - `geo` (GeoParquet): `bbox` of each column, the extremes of its coordinates. The rest stays: encoding,
-geometry types,
-  reference system (whose own `bbox` is the area it is made for).
+  geometry types, reference system (whose own `bbox` is the area it is made for).
 - Hudi: the smallest and largest record key of the file, and a Bloom filter of all record keys.
 - `pandas`: that a column is a category of so many values, once a row group has been rewritten: fastparquet
-uses one group's
-  dictionary for all. `attributes` (`df.attrs`), if they name an erased value.
+  uses one group's dictionary for all. `attributes` (`df.attrs`), if they name an erased value.
 - `ARROW:schema` and Spark's schema: metadata of the schema and its fields that names it, and any that lists
-the values of a column (Polars' Enum, Spark's ML attributes): a removed row may have had one that is left.
+  the values of a column (Polars' Enum, Spark's ML attributes): a removed row may have had one that is left.
 - Any other pair that names it is removed as a whole.
 
 A pair *names* something when one of the given texts is in its key or its value, however it is written

@@ -14,9 +14,8 @@ group. The *logical* view has the meaning of the values, for evaluating a predic
 for writing the same values back: it has only their storage, so no value changes by passing through Arrow,
 whatever the file's annotations claim:
 
-- annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated fields are
-just structs and
-  lists; every optional or repeated node keeps its level;
+- annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated fields
+  are just structs and lists; every optional or repeated node keeps its level;
 - unsigned integers, FLOAT16 and fixed-length decimals keep theirs, because they order the statistics;
 - INT96 is twelve bytes, stored as such;
 - nodes are renamed, so dotted, empty and duplicate names do not matter.
