@@ -23,8 +23,8 @@ from inlay.format.puffin import (
     encode_puffin,
     encode_vector,
     footer_length,
-    narrow,
 )
+from inlay.plan.surgery import narrow
 
 ICEBERG = Path(__file__).parents[2].parent / "shared" / "data" / "iceberg-deletes"
 

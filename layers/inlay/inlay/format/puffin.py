@@ -33,12 +33,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap64
 
 from inlay.errors import CorruptTable, NewerFormat
 
-# Before the first 32-bit bitmap.
-_HEAD_BYTES = 12
 _COOKIE_NO_RUNS = 12346
 _COOKIE_RUNS = 12347
 _NO_OFFSETS_BELOW = 4
@@ -62,20 +60,6 @@ def decode_bitmap(data: bytes) -> BitMap64:
         return BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:
         raise _corrupt(str(error)) from None
-
-
-def narrow(bitmap: BitMap64) -> BitMap:
-    """The same set of 32-bit numbers as the narrow kind. Its one 32-bit bitmap is taken over as it is
-    stored: nothing is done for each number.
-
-    >>> narrow(BitMap64([3, 70_000])), narrow(BitMap64())
-    (BitMap([3, 70000]), BitMap([]))
-    """
-    if not bitmap:
-        return BitMap()
-    if bitmap.max() >= 1 << 32:
-        raise ValueError("a position of more than 32 bits")
-    return BitMap.deserialize(bitmap.serialize()[_HEAD_BYTES:])
 
 
 def _corrupt(what: str) -> CorruptTable:

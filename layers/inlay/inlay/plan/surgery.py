@@ -48,6 +48,9 @@ from pyroaring import BitMap, BitMap64
 
 from inlay.format.entry import DataFile
 
+# Before the first 32-bit bitmap.
+_HEAD_BYTES = 12
+
 
 @dataclass(frozen=True, slots=True)
 class PositionMap:
@@ -484,3 +487,17 @@ def _split(parts: Sequence[PlannedPart], limits: PartLimits) -> tuple[PlannedPar
             end = part.start + part.length * (piece + 1) // pieces
             found.append(PlannedPart(start, end, part.copy))
     return tuple(found)
+
+
+def narrow(bitmap: BitMap64) -> BitMap:
+    """The same set of 32-bit numbers as the narrow kind. Its one 32-bit bitmap is taken over as it is
+    stored: nothing is done for each number.
+
+    >>> narrow(BitMap64([3, 70_000])), narrow(BitMap64())
+    (BitMap([3, 70000]), BitMap([]))
+    """
+    if not bitmap:
+        return BitMap()
+    if bitmap.max() >= 1 << 32:
+        raise ValueError("a position of more than 32 bits")
+    return BitMap.deserialize(bitmap.serialize()[_HEAD_BYTES:])

@@ -28,7 +28,6 @@ from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, Unsuppor
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, RowGroups, Rows, Vector
 from inlay.format.partition import Partition
-from inlay.format.puffin import narrow
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
 from inlay.ops.context import Clock, Context
@@ -48,7 +47,16 @@ from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.scan import FileTask, marker_predicate
-from inlay.plan.surgery import STRATEGIES, Choice, Cost, PositionMap, Strategy, Touched, choose
+from inlay.plan.surgery import (
+    STRATEGIES,
+    Choice,
+    Cost,
+    PositionMap,
+    Strategy,
+    Touched,
+    choose,
+    narrow,
+)
 from inlay.storage.base import Location
 
 # Memory that surgery and a whole rewrite need for a row group, measured: up to three times its values.

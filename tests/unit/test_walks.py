@@ -1,0 +1,80 @@
+"""How far a reader of the code walks through an operation: files visited, and depth of calls.
+
+A file is visited when a function of it runs; the depth is of calls within the package, comprehensions
+included (before Python 3.12 they are calls). Each operation has run twice before, so nothing is imported.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys
+import threading
+from pathlib import Path
+
+import inlay
+import pyarrow as pa
+
+PACKAGE = str(Path(inlay.__file__).parent)
+files, depth, counting = set(), 0, False
+
+
+def called(frame, event, _):
+    global depth
+    if not counting or event != "call" or not frame.f_code.co_filename.startswith(PACKAGE):
+        return
+    files.add(frame.f_code.co_filename)
+    above = 0
+    while frame is not None:
+        above += frame.f_code.co_filename.startswith(PACKAGE)
+        frame = frame.f_back
+    depth = max(depth, above)
+
+
+threading.setprofile(called)  # before the library starts a thread
+sys.setprofile(called)
+numbers = range(1000)
+rows = pa.table({"id": numbers, "name": [f"n{i}" for i in numbers], "v": [i / 2 for i in numbers]})
+table = inlay.create("memory://walks/t", rows.schema)
+for first in (0, 200, 400):
+    for name, operate in {
+        "append": lambda: table.append(rows),
+        "delete": lambda: table.delete(f"id = {first}"),
+        "scan": lambda: table.scan(where=f"id = {first + 1}").to_arrow(),
+        "surgery": lambda: table.delete(f"id < {first + 100}", mode="surgery"),
+    }.items():
+        files.clear()
+        depth, counting = 0, first == 400
+        operate()
+        counting = False
+        if first == 400:
+            print(name, len(files), depth)
+            if name in sys.argv:
+                print(*sorted(files), sep="\\n")
+"""
+
+# Before the modules were merged and the calls flattened: 56 and 25, 49 and 24, 51 and 19, 92 and 33.
+LONGEST = {"append": (34, 16), "delete": (30, 16), "scan": (36, 14), "surgery": (54, 21)}
+
+
+@pytest.fixture(scope="module")
+def walks() -> dict[str, tuple[int, int]]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return {name: (int(files), int(depth)) for name, files, depth in lines}
+
+
+@pytest.mark.parametrize("operation", LONGEST)
+def test_a_walk_through_an_operation_is_no_longer_than_it_was(
+    walks: dict[str, tuple[int, int]], operation: str
+) -> None:
+    (files, depth), (most_files, deepest) = walks[operation], LONGEST[operation]
+    assert files <= most_files, f"{operation} visits {files} files"
+    assert depth <= deepest, f"{operation} is {depth} calls deep"
+    assert files > 20 and depth > 8, "this did not count"
