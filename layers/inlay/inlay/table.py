@@ -48,7 +48,6 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES, Properties, settings
 from inlay.format.snapshot import Note, Ref, Snapshot, make_note
 from inlay.ops import context as context_op
-from inlay.ops import schema as create_op
 from inlay.ops.commit.driver import (
     Committed,
     Skipped,
@@ -103,11 +102,8 @@ class LazyModule:
 if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops import inspect as inspect_op
-    from inlay.ops import refs as merge_op
     from inlay.ops import refs as refs_op
-    from inlay.ops import refs as restore_op
-    from inlay.ops import schema as alter_op
-    from inlay.ops import schema as partition_op
+    from inlay.ops import schema as schema_op
     from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
     from inlay.ops.feed import Changes
@@ -123,7 +119,6 @@ if TYPE_CHECKING:
     from inlay.ops.verify import repair as repair_op
     from inlay.ops.verify import table as verify_op
     from inlay.ops.write import append as append_op
-    from inlay.ops.write import append as source_op
     from inlay.ops.write import delete as delete_op
     from inlay.ops.write import ingest as ingest_op
     from inlay.ops.write import update as update_op
@@ -138,17 +133,13 @@ else:
     compact_op = LazyModule("inlay.ops.maintain.compact")
     expire_op = LazyModule("inlay.ops.maintain.expire")
     rewrite_op = LazyModule("inlay.ops.maintain.rewrite")
-    merge_op = LazyModule("inlay.ops.refs")
     refs_op = LazyModule("inlay.ops.refs")
-    restore_op = LazyModule("inlay.ops.refs")
-    alter_op = LazyModule("inlay.ops.schema")
-    partition_op = LazyModule("inlay.ops.schema")
+    schema_op = LazyModule("inlay.ops.schema")
     repair_op = LazyModule("inlay.ops.verify.repair")
     verify_op = LazyModule("inlay.ops.verify.table")
     append_op = LazyModule("inlay.ops.write.append")
     delete_op = LazyModule("inlay.ops.write.delete")
     ingest_op = LazyModule("inlay.ops.write.ingest")
-    source_op = LazyModule("inlay.ops.write.append")
     update_op = LazyModule("inlay.ops.write.update")
 
 R = TypeVar("R")
@@ -187,7 +178,7 @@ def create(
             stacklevel=2,
         )
     try:
-        loaded = create_op.create(
+        loaded = schema_op.create(
             ctx,
             schema,
             primary_key=arguments.names(primary_key, "primary_key"),
@@ -592,7 +583,7 @@ class Table:
     @property
     def partitioning(self) -> tuple[str, ...]:
         """How new rows are partitioned, as `create` takes it."""
-        return partition_op.partitioning(self.snapshot)
+        return schema_op.partitioning(self.snapshot)
 
     def tombstones(self) -> pa.Table:
         """The delete markers of this snapshot, and what each still hits."""
@@ -653,7 +644,7 @@ class Table:
         became of each."""
         if isinstance(uris, str | os.PathLike):
             raise InvalidRequest("uris is one location", next_step=f"Give a list: [{str(uris)!r}]")
-        sources = [source_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
+        sources = [append_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
         ctx = self._with_note(make_note(message, metadata))
         self._writable()
         before = _usage(self._ctx)
@@ -845,7 +836,7 @@ class Table:
         the schema is another one than this table object has, unless it is the one asked for: then nothing
         is committed.
         """
-        evolution = alter_op.evolution_of(
+        evolution = schema_op.evolution_of(
             self.snapshot.schema,
             add=add,
             drop=drop,
@@ -861,7 +852,9 @@ class Table:
         )
         request = Request.named(request_id, str(evolution))
         with self._writing("alter", make_note(message, metadata)) as write:
-            write.outcome = alter_op.alter(write.ctx, evolution, base=self._loaded, request=request)
+            write.outcome = schema_op.alter(
+                write.ctx, evolution, base=self._loaded, request=request
+            )
         return write.result
 
     def set_partitioning(
@@ -876,7 +869,7 @@ class Table:
         texts = arguments.names(partition_by, "partition_by")
         request = Request.named(request_id, f"partition:{texts}")
         with self._writing("set_partitioning", make_note(message, metadata)) as write:
-            write.outcome = partition_op.set_partitioning(
+            write.outcome = schema_op.set_partitioning(
                 write.ctx, texts, base=self._loaded, request=request
             )
         return write.result
@@ -947,7 +940,7 @@ class Table:
         """Let main be what the branch is. Raises `MergeConflict` when main has changed since."""
         return self._edit(
             "fast_forward",
-            lambda ctx: merge_op.fast_forward(ctx, branch),
+            lambda ctx: refs_op.fast_forward(ctx, branch),
             make_note(message, metadata),
         )
 
@@ -966,7 +959,7 @@ class Table:
         request = Request.named(request_id, f"merge {branch}")
         return self._edit(
             "merge_branch",
-            lambda ctx: merge_op.merge(ctx, branch, request),
+            lambda ctx: refs_op.merge(ctx, branch, request),
             make_note(message, metadata),
         )
 
@@ -989,7 +982,7 @@ class Table:
         source = self._source(ref or version)
         return self._edit(
             "restore",
-            lambda ctx: restore_op.restore(ctx, source, name=ref),
+            lambda ctx: refs_op.restore(ctx, source, name=ref),
             make_note(message, metadata),
         )
 

@@ -7,6 +7,11 @@ processes also end when this one is killed.
 S3 and SQS are embedded, in a process beside the functions. With `endpoint_url` the bucket is on that
 S3 server and only the queues are embedded; the landing zone is then watched, because another server's
 notifications cannot reach these queues.
+
+S3's notifications, for an S3 server that sends none.
+
+Promise: every file under the landing prefix is announced to the queue, at least once for the content
+it has when somebody looks. A key overwritten twice between two looks is announced once.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -32,7 +37,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.local.aws_process import AwsProcess
 from inlay.local.event_sources import Attached, EventSources
-from inlay.local.landing import OLDEST_EVENT, LandingWatch
 from inlay.local.runtime import FunctionPool, Invocation, find_emulator
 from inlay.local.s3_events import event
 from inlay.local.s3server import HOST
@@ -42,6 +46,49 @@ from inlay.storage.base import NULL_VERSION
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_sqs.client import SQSClient
+
+
+# SQS keeps a message 14 days at most: for an older file none would be left either.
+OLDEST_EVENT = timedelta(days=14)
+
+
+class LandingWatch:
+    """Lists the landing zone of one bucket and sends the events of what is new."""
+
+    def __init__(
+        self, *, s3: S3Client, sqs: SQSClient, bucket: str, prefix: str, queue_url: str
+    ) -> None:
+        self._s3 = s3
+        self._sqs = sqs
+        self._bucket = bucket
+        self._prefix = prefix
+        self._queue_url = queue_url
+        self._announced: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def look(self) -> int:
+        """Announce what has landed since the last look; returns how many files."""
+        with self._lock:
+            count = 0
+            oldest = datetime.now(UTC) - OLDEST_EVENT
+            pages = self._s3.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+                for found in page.get("Contents", []):
+                    key, etag = found["Key"], found["ETag"]
+                    if self._announced.get(key) == etag or found["LastModified"] < oldest:
+                        continue
+                    landed = event(
+                        self._bucket,
+                        key,
+                        size=found["Size"],
+                        etag=etag.strip('"'),
+                        at_us=int(found["LastModified"].timestamp() * 1_000_000),
+                    )
+                    self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(landed))
+                    self._announced[key] = etag
+                    count += 1
+            return count
+
 
 # How often the landing zone of a server without notifications is listed.
 _WATCH_SECONDS = 1.0

@@ -282,7 +282,7 @@ class _Sweeper:
     # -- to sweep -----------------------------------------------------------------------------
 
     def _publication_waits(self, loaded: LoadedTable) -> Waiting | None:
-        from inlay.ops.publish.erased import publication_waits  # only where an erasure ends
+        from inlay.ops.publish.status import publication_waits  # only where an erasure ends
 
         return publication_waits(self.ctx, loaded.snapshot.oldest_version)
 

@@ -5,26 +5,81 @@ every reader of Iceberg reads as the column's type; a vector passes when its Puf
 file by the URI in the table metadata. Failures are reported by name, with whether stamping, or rewriting
 the file or the vector, corrects them. One request for each object, once in its life, or once more where a
 column was widened: what was published before is known.
+
+Position deletes of Iceberg version 2: a vector as a Parquet object of its own.
+
+Promise: the object has the positions of the vector, in order, under the columns and field ids of the
+specification ("Position Delete Files"). Its name follows from the vector's location, so it is written once
+however often it is published.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from inlay.errors import ErrorKind, InlayError, UnsupportedFile
+from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.puffin import decode_footer as decode_puffin
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Snapshot
-from inlay.iceberg.schema import iceberg_type
+from inlay.iceberg.manifest import Entry
+from inlay.iceberg.schema import Bounds, iceberg_type
 from inlay.ops.context import Context
 from inlay.parquet.footer.fields import Converted, Element, Logical, Physical
 from inlay.parquet.footer.footer import Footer, decode_footer
 from inlay.parquet.footer.thrift import nested, unpack
+from inlay.parquet.read.deleted_rows import load_vector
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.surgery.stamp import stamped
 from inlay.storage.base import Location, Missing
+
+_FILE_PATH, _POS = 2147483546, 2147483545
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(_FILE_PATH)}),
+        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(_POS)}),
+    ]
+)
+
+
+def write_position_deletes(
+    ctx: Context, marker: Marker, file: DataFile, entry: Entry, known: Mapping[str, Entry]
+) -> Entry:
+    """`entry`, which is of the vector, as one of the object with the same positions. `known` are entries of
+    objects written before, by their path."""
+    vector = marker.body
+    assert isinstance(vector, Vector) and entry.referenced is not None
+    place = f"{vector.key}#{vector.offset}#{entry.referenced}"
+    name = f"p-{blake2b(place.encode(), digest_size=16).hexdigest()}.parquet"
+    key = keys.published_key(name)
+    path = entry.referenced.encode()
+    entry = replace(
+        entry,
+        path=ctx.location(key),
+        file_format="PARQUET",
+        offset=None,
+        length=None,
+        bounds={_FILE_PATH: Bounds(path, path, 0)},
+    )
+    before = known.get(entry.path)
+    if before is not None:
+        return replace(
+            entry, size=before.size, snapshot_id=before.snapshot_id, sequence=before.sequence
+        )
+    positions = pa.array(load_vector(ctx.objects, vector, file.rows), pa.int64())
+    paths = pa.repeat(pa.scalar(entry.referenced), len(positions))
+    sink = io.BytesIO()
+    pq.write_table(pa.table([paths, positions], schema=_SCHEMA), sink, compression="zstd")
+    ctx.write_once(key, sink.getvalue())
+    return replace(entry, size=len(sink.getvalue()))
+
 
 # The footer of a Puffin object of ten thousand vectors is some 2 MB; most have a few.
 PUFFIN_TAIL_BYTES = 64 * 1024

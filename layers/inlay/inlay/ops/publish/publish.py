@@ -81,8 +81,7 @@ from inlay.ops.metadata.publication import (
     read_manifest,
     relative,
 )
-from inlay.ops.publish.files import check_files, puffin_sizes
-from inlay.ops.publish.position_deletes import write_position_deletes
+from inlay.ops.publish.files import check_files, puffin_sizes, write_position_deletes
 from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
