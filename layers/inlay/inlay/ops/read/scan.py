@@ -30,7 +30,7 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment, Snapshot
-from inlay.ops.cache import FOLDER_VARIABLE
+from inlay.ops.cache import FOLDER_VARIABLE, disk_cache
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Pinned, load_segments
 from inlay.ops.read.top_n import first_rows, parse_order
@@ -392,8 +392,6 @@ class Scan(ArrowStream):
         promised = Properties(newest.properties).text("erasure.promised") == "yes"
         if promised or found.store.scheme == "file" or not os.environ.get(FOLDER_VARIABLE):
             return found
-        from inlay.ops.cache import disk_cache
-
         return replace(found, disk=disk_cache())
 
     def _enough(self, tasks: Sequence[FileTask], limit: int) -> Sequence[FileTask]:
