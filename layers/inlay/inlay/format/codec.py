@@ -1,17 +1,16 @@
-"""Snapshots to bytes and back (`format.leaves`: segments).
+"""Metadata objects to bytes and back: the frame around each, schemas, and the snapshot that a pointer, an
+archive or a head holds. Leaves and nodes are in `format.leaves`.
 
 Promise: `decode(encode(x)) == x`, equal values give equal bytes, and anything that is not exactly what
 docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. The pointer is an
 object with names, for people.
 
-Frames: how every metadata object is stored as bytes.
+A frame is one line of JSON that ends in the digest of everything before it; one that was cut short or
+edited is refused as a whole. Frames over `PLAIN_MAX_BYTES` are gzip-compressed as a whole; readers
+recognise them by the first two bytes, and `zcat -f` prints both kinds. Encoding is deterministic: equal
+values give equal bytes (docs/FORMAT.md, "Frames").
 
-Promise: a frame is one line of JSON that ends in the digest of everything before it; a frame that was cut
-short or edited is refused as a whole. Frames over `PLAIN_MAX_BYTES` are gzip-compressed as a whole;
-readers recognise them by the first two bytes, and `zcat -f` prints both kinds. Encoding is deterministic:
-equal values give equal bytes (docs/FORMAT.md, "Frames").
-
-Schemas: exact in both directions. A schema that could make a reader confuse columns (a duplicate id or
+Schemas are exact in both directions. A schema that could make a reader confuse columns (a duplicate id or
 name), or with parts this library does not know, is refused: reading on would give wrong rows.
 """
 

@@ -11,12 +11,9 @@ partition of 0.0, and NaN has its own.
 A partition value is kept *as written*: as its JSON (`format.values`), so that it can be a key and NaN
 equals itself. Its type follows from the transform and source column; `decode_partition` reads it.
 
+The hash of buckets (`murmur3`) is Murmur3's 32-bit variant for x86 with seed 0.
+
 Pure, one value at a time. `inlay.parquet.write.partition` has the same for columns.
-
-Murmur3: the hash of bucket partitions, as defined by Iceberg.
-
-Promise: `murmur3` is the 32-bit variant for x86 with seed 0. `inlay.parquet.write.partition` has the same
-for columns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The predicate tree: the permanent meaning of a stored WHERE.
+"""The predicate tree: the permanent meaning of a stored WHERE, its LIKE patterns, its stored form.
 
 Promise: a predicate is bound to field ids and typed literals, so its meaning cannot change with a column's
 name, a library or a session. Three-valued logic: a row is selected where the predicate is TRUE; NULL is not
@@ -13,17 +13,13 @@ TRUE. docs/FORMAT.md ("Predicates") defines every case below.
 Pure values only. `inlay.parse` parses, `inlay.parquet.arrow.evaluate` evaluates over Arrow, and
 `inlay.plan.pruning.prune` prunes by statistics.
 
-LIKE patterns: one definition of what they mean, for every evaluator.
+LIKE patterns mean the same to every evaluator: `parse_like` is the only reader of the pattern text;
+matching in Arrow, in Python and by statistics starts from its tokens.
 
-Promise: `parse_like` is the only reader of the pattern text; matching in Arrow, in Python and by
-statistics starts from its tokens. `%` is any run of code points, newlines included, `_` any one code
-point, and `\\` makes the next character an ordinary one.
-
-The stored form of a predicate: compact JSON that can be read without a schema.
-
-Promise: `predicate_from_json(predicate_to_json(p)) == p` for every predicate within MAX_DEPTH and
-MAX_NODES, and nothing beyond those bounds is written or read. Each node is an array whose first element
-names it; each literal carries its type.
+The stored form is compact JSON that can be read without a schema. Promise:
+`predicate_from_json(predicate_to_json(p)) == p` for every predicate within MAX_DEPTH and MAX_NODES, and
+nothing beyond those bounds is written or read. Each node is an array whose first element names it; each
+literal carries its type.
 
     ["=", 3, "int64", 42]             field 3 = 42; likewise != < <= > >=
     ["in", 3, "int64", [1, 2]]

@@ -1,4 +1,5 @@
-"""Deletion vectors as Apache Iceberg stores them: `deletion-vector-v1` blobs in a Puffin file.
+"""Deletion vectors as Apache Iceberg stores them: `deletion-vector-v1` blobs in a Puffin file, each with
+the row positions as a 64-bit Roaring bitmap.
 
 Promise: Iceberg reads blobs written here and the other way round. A blob is read by offset and length
 alone, as a `Vector` marker names it; the footer is for other readers and for inspection.
@@ -7,11 +8,10 @@ alone, as a `Vector` marker names it; the footer is for other readers and for in
               | u32 BE CRC-32 of magic + bitmap
     file      PFA1 | blobs | PFA1 | footer JSON | u32 LE its length | 4 flag bytes | PFA1
 
-The 64-bit portable Roaring serialisation, checked byte by byte.
-
-Promise: `decode_bitmap` accepts only bytes that another implementation would read as the same set: keys,
-containers and values strictly ascending, every count correct, nothing left over. The C library under
-`pyroaring` trusts the bytes more, so the layout is checked here first.
+The bitmap is in Roaring's portable serialisation, checked byte by byte: `decode_bitmap` accepts only bytes
+that another implementation would read as the same set: keys, containers and values strictly ascending,
+every count correct, nothing left over. The C library under `pyroaring` trusts the bytes more, so the layout
+is checked here first.
 
     u64 number of bitmaps, then for each: u32 key (upper half of its values), 32-bit bitmap
     32-bit bitmap: u32 cookie 12346, u32 containers  |  u16 cookie 12347, u16 containers - 1, run flags

@@ -1,4 +1,5 @@
-"""A snapshot: the whole state of a table at one version.
+"""A snapshot: the whole state of a table at one version, with what a branch has of its own and the note of
+the commit that made it.
 
 Promise: a snapshot is a frozen value. With the immutable segments it refers to, it states everything about
 one version: which files are live, which deletes apply to them, which requests were already applied, and how
@@ -8,17 +9,15 @@ section 5).
 Entries are in two tiers: the newest *inline*, older ones in *segments*. A segment never changes; a bitmap
 of ordinals in its reference marks the entries that are no longer live.
 
-Content: the part of a snapshot that each branch has of its own.
+Content is the part of a snapshot that each branch has of its own: a snapshot consists of what belongs to
+the table, whatever the branch (version, schemas, ledger, refs, erasures, boundary, …), and of one content.
+The pointer holds main's content; a branch that was written to has its content in an immutable *head*.
+`with_content` combines the two into a snapshot.
 
-Promise: a snapshot consists of what belongs to the table, whatever the branch (version, schemas, ledger,
-refs, erasures, boundary, …), and of one content. The pointer holds main's content; a branch that was
-written to has its content in an immutable *head*. `with_content` combines the two into a snapshot.
-
-Notes: what the author of a commit says of it, a message and metadata, kept in the version that it made.
-
-Promise: a note is part of its version: it is committed by the same swap or not at all, is read with the
-version for nothing, and ends when the version expires. It is a property of the snapshot (docs/FORMAT.md,
-section 5) that names its version, so a library that knows of no notes and carries it on says nothing wrong.
+A note is what the author of a commit says of it, a message and metadata. Promise: a note is part of its
+version: it is committed by the same swap or not at all, is read with the version for nothing, and ends when
+the version expires. It is a property of the snapshot (docs/FORMAT.md, section 5) that names its version, so
+a library that knows of no notes and carries it on says nothing wrong.
 """
 
 from __future__ import annotations

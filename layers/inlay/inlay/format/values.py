@@ -1,4 +1,4 @@
-"""Values in physical form: their JSON, their order, their truncated bounds.
+"""Values in physical form: their JSON, their order, their truncated bounds, and which types hold them all.
 
 Promise: `decode_value(t, encode_value(t, v))` is `v`, bit for bit except for NaN payloads, for every
 primitive type, and `compare` is a total order in which
@@ -10,15 +10,13 @@ primitive type, and `compare` is a total order in which
 JSON has no NaN, no bytes and only doubles, so non-finite floats and decimals are strings and bytes are
 unpadded base64url; everything else is the JSON value itself.
 
-Plain JSON values of entries, type-checked when read.
+Plain JSON values of entries (`as_text`, `as_count`) are checked when read: what passes has the requested
+type; everything else raises `TypeError` or `ValueError`, which the codec turns into `CorruptTable` naming
+the object.
 
-Promise: what passes has the requested type; everything else raises `TypeError` or `ValueError`,
-which the codec turns into `CorruptTable` naming the object.
-
-Type widening: which types hold every value of which others.
-
-Promise: where `widens` is true, a cast loses nothing and preserves the order of values. The rule applies to
-ingested files, widened columns, old files read under a newer schema, and assignments between columns.
+Where `widens` is true, the wider type holds every value of the other: a cast loses nothing and preserves
+the order of values. The rule applies to ingested files, widened columns, old files read under a newer
+schema, and assignments between columns.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """`inlay local …`: the local AWS and the demo, from the command line.
 
-What ends in the dead letters of the local AWS, said as it happens.
-
-Promise: each letter is said once, within a few seconds, without the values in it (`functions.dead_letters`
-decides what is shown, as for `inlay dlq`), and stays where it is: it is hidden from others for no longer
-than reading takes.
+While it runs, what ends in its dead letters is said as it happens. Promise: each letter is said once,
+within a few seconds, without the values in it (`functions.dead_letters` decides what is shown, as for
+`inlay dlq`), and stays where it is: it is hidden from others for no longer than reading takes.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@ S3 and SQS are embedded, in a process beside the functions. With `endpoint_url` 
 S3 server and only the queues are embedded; the landing zone is then watched, because another server's
 notifications cannot reach these queues.
 
-S3's notifications, for an S3 server that sends none.
-
-Promise: every file under the landing prefix is announced to the queue, at least once for the content
-it has when somebody looks. A key overwritten twice between two looks is announced once.
+The watch stands in for S3's notifications, for a server that sends none. Promise: every file under the
+landing prefix is announced to the queue, at least once for the content it has when somebody looks. A key
+overwritten twice between two looks is announced once.
 """
 
 from __future__ import annotations

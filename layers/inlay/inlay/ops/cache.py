@@ -1,18 +1,18 @@
-"""A cache of data from immutable objects: footers and marker objects.
+"""Caches of data from immutable objects, footers and marker objects: in memory and, if asked, on disk.
 
-Promise: holds at most `limit_bytes` (by the given sizes); the least recently used entries are evicted
-first; a value larger than the limit is not kept. Entries never go stale, because objects never change under
-their name. Of threads that ask for the same value at once, one loads it (`once`), and no lock is held
-meanwhile. Thread-safe; a forked process starts with an empty cache, in which nothing is being loaded.
+Promise of `Cache`: it holds at most `limit_bytes` (by the given sizes); the least recently used entries are
+evicted first; a value larger than the limit is not kept. Entries never go stale, because objects never
+change under their name. Of threads that ask for the same value at once, one loads it (`once`), and no lock
+is held meanwhile. Thread-safe; a forked process starts with an empty cache, in which nothing is being
+loaded.
 
-What scans remember of immutable objects between processes, if asked: files of a local folder.
-
-Promise: `INLAY_CACHE_DIR` names the folder; without it nothing is kept. What is kept is the ends of the
-table's own data files (footer and page index; a file of up to 64 KiB whole) and marker objects, as the
-bytes they are in the store. A file of the cache that is not what was written (cut short, changed, of
-another object) is not used, and a folder that cannot be read or written costs requests, never an answer.
-Only the table's own objects, which never change under their name: never adopted files. Only scans: commits,
-erasures and verification see what the store has.
+The cache on disk is what scans remember between processes, as files of a local folder. Promise:
+`INLAY_CACHE_DIR` names the folder; without it nothing is kept. What is kept is the ends of the table's own
+data files (footer and page index; a file of up to 64 KiB whole) and marker objects, as the bytes they are
+in the store. A file of the cache that is not what was written (cut short, changed, of another object) is
+not used, and a folder that cannot be read or written costs requests, never an answer. Only the table's own
+objects, which never change under their name: never adopted files. Only scans: commits, erasures and
+verification see what the store has.
 
 The folder holds at most `INLAY_CACHE_BYTES` (1 GiB if not set), the least recently read going first; each
 of several processes may be above that by a sixteenth until it looks again. Nothing is used, or stays beyond

@@ -1,4 +1,5 @@
-"""The context of an operation: its store, its table, and every source of non-determinism.
+"""The context of an operation: its store, its table, every source of non-determinism, and the queue in
+which threads of one process do the same kind of work together.
 
 Promise: operations take time, randomness, ids and concurrency from here and nowhere else, so that a
 simulator can run the real code with its own. All tables of a process share one thread pool and one set of
@@ -6,13 +7,12 @@ connections, so a thousand open tables need no more than one; a forked process h
 context is its location and its settings: the process that unpickles it uses the credentials of its own
 environment.
 
-Commit queue: of many threads with the same kind of work, one does it for all that wait.
-
-Promise: a thread that finds nobody working starts at once, alone and without delay. Threads that arrive
-while another works wait; when it has finished, the first of them takes the next turn, for itself and for
-those behind it whose items fit. Each thread works in at most one turn, so no thread is delayed by the work
-of later ones, and they are served in order of arrival. A forked process has its own queue: the threads that
-wait or work here do not exist in it.
+In a commit queue, one of many threads with the same kind of work does it for all that wait. Promise: a
+thread that finds nobody working starts at once, alone and without delay. Threads that arrive while another
+works wait; when it has finished, the first of them takes the next turn, for itself and for those behind it
+whose items fit. Each thread works in at most one turn, so no thread is delayed by the work of later ones,
+and they are served in order of arrival. A forked process has its own queue: the threads that wait or work
+here do not exist in it.
 
 ::
 

@@ -1,19 +1,17 @@
-"""The rows of a step of the change feed, as batches.
+"""The change feed: the rows that were added and removed between two versions, as Arrow.
 
-Promise: first the rows that a step removed, then those it added, each with its change type; in an update,
-rows whose primary key is on both sides are reported as pre-image and post-image. Reads only what the step's
-units name, so any process can read a step, or some of its units.
-
-Changes: the rows that were added and removed between two versions, as Arrow.
-
-Promise: the rows of `since` less those reported as removed, plus those reported as added, are exactly the
-rows of `to`, as multisets, for each version in between and for all together; compaction, rewriting and
-expiry are not reported, because they change no row. The same holds for the rows that a filter selects, and
-for the requested columns.
+Promise of `Changes`: the rows of `since` less those reported as removed, plus those reported as added, are
+exactly the rows of `to`, as multisets, for each version in between and for all together; compaction,
+rewriting and expiry are not reported, because they change no row. The same holds for the rows that a filter
+selects, and for the requested columns.
 
 Nothing is read before rows are requested. A file is read as a stream, within `read_ahead_bytes`; besides
 that, memory holds the keys of one update, the rows of replaced files that could not be compared in order,
 and, for net changes, those that have not cancelled yet.
+
+The batches of a step have first the rows that a step removed, then those it added, each with its change
+type; in an update, rows whose primary key is on both sides are reported as pre-image and post-image. Reads
+only what the step's units name, so any process can read a step, or some of its units.
 """
 
 from __future__ import annotations

@@ -3,18 +3,16 @@
 Promise: each is one commit, of metadata only; a ref never refers to a version or content that may be gone,
 and one that another process changed meanwhile is read again before it is changed.
 
-Restore: an earlier content becomes the current one, in a new commit.
+Restore makes an earlier content the current one, in a new commit. Promise: the rows and columns are exactly
+those of a version, tag or branch that is still kept; nothing else goes back: versions, ids, the ledger,
+erasures, the GC boundary and other refs stay as they are. Applied requests stay applied. Rows of an open
+erasure do not come back.
 
-Promise: the rows and columns are exactly those of a version, tag or branch that is still kept; nothing else
-goes back: versions, ids, the ledger, erasures, the GC boundary and other refs stay as they are. Applied
-requests stay applied. Rows of an open erasure do not come back.
-
-Merge: applies what a branch changed to main.
-
-Promise: one commit, after which the branch is level with main: both have the same rows, and the branch can
-be written to and merged again. If nothing of main changed since the branch began, main takes the branch's
-content (a fast-forward, metadata only). Otherwise the branch's deletes are first converted to row positions
-of the files they saw (`plan.refs`), and everything is planned again on every rebase.
+Merge applies what a branch changed to main. Promise: one commit, after which the branch is level with main:
+both have the same rows, and the branch can be written to and merged again. If nothing of main changed since
+the branch began, main takes the branch's content (a fast-forward, metadata only). Otherwise the branch's
+deletes are first converted to row positions of the files they saw (`plan.refs`), and everything is planned
+again on every rebase.
 """
 
 from __future__ import annotations

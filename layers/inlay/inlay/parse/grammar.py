@@ -1,7 +1,7 @@
-"""Text to syntax: the one SQL grammar, for WHERE and for the values of an update.
+"""Text to syntax: the one SQL grammar, for WHERE and for the values of an update, and what its names name.
 
-Promise: `parse_text` either returns a syntax tree no deeper than MAX_DEPTH or raises InvalidPredicate
-with the offset of the place and, in words, what to do. It knows no schema: names and types are bound
+Promise: `parse_text` either returns a syntax tree no deeper than MAX_DEPTH or raises InvalidPredicate with
+the offset of the place and, in words, what to do. The grammar knows no schema: names and types are bound
 afterwards.
 
 One pass by operator precedence. The text is bounded before anything looks at it, and so is the stack.
@@ -9,10 +9,9 @@ Words are reserved only where nothing else could tell them from a column: `end`,
 columns. Errors describe what was found by its kind, never by its value: literals are people's data, and
 messages go to logs.
 
-Names to fields, as users write them.
-
-Promise: an exact match wins; an unquoted name also matches in another case if exactly one column does; a
-quoted name never does. A path goes through structs only. The error for an unknown name lists similar names.
+Names are found among a schema's fields as users write them: an exact match wins; an unquoted name also
+matches in another case if exactly one column does; a quoted name never does. A path goes through structs
+only. The error for an unknown name lists similar names.
 """
 
 from __future__ import annotations

@@ -9,11 +9,10 @@ A plain string compared with a date, time or timestamp is read as one. A timesta
 with a `timestamptz` is UTC. In LIKE a backslash escapes the next character unless ESCAPE names another
 character; ESCAPE '' means none does.
 
-What a text says without any row: calculated before columns are looked at.
-
-Promise: `fold` gives the same tree with literals where the text calculates with literals alone, exactly:
-`now() - INTERVAL '7 days'` is one moment for all rows of a statement, and the condition around it a plain
-one, which prunes files and may be kept. What cannot be exact (a quotient) stays as it is.
+What a text says without any row is calculated before columns are looked at: `fold` gives the same tree with
+literals where the text calculates with literals alone, exactly: `now() - INTERVAL '7 days'` is one moment
+for all rows of a statement, and the condition around it a plain one, which prunes files and may be kept.
+What cannot be exact (a quotient) stays as it is.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""The schemas of a change feed: the one of the reported rows, and the one that files are read under, which
-has the other columns that deletes need.
+"""Feed: the rows that a commit added and removed, computed from the states before and after it.
 
-Promise: the type of a reported column holds all its values over the range, even if a restore went back to a
-narrower type. Every field that a delete of the two states names is included, even if dropped since, and
-requested columns keep their ids, so that the others can be removed again by id.
+Two schemas: the one of the reported rows, and the one that files are read under, which has the other
+columns that deletes need. Promise: the type of a reported column holds all its values over the range, even
+if a restore went back to a narrower type. Every field that a delete of the two states names is included,
+even if dropped since, and requested columns keep their ids, so that the others can be removed again by id.
 
-Feed: the rows that a commit added and removed, computed from the states before and after it.
-
-Promise: for a step from one state to another, the rows of all units' `after` less those of their `before`,
-as multisets, are exactly the rows of the later state less those of the earlier one. This follows from the
+Steps: for a step from one state to another, the rows of all units' `after` less those of their `before`, as
+multisets, are exactly the rows of the later state less those of the earlier one. This follows from the
 states alone; of the commit, only an operation that by definition changes no row is trusted.
 
 What both states share is not read: segments that both refer to with the same dead ordinals cancel out. Of

@@ -1,15 +1,14 @@
-"""Refs: what tags and branches hold, and what a commit changes in them.
+"""Refs: what tags and branches hold, what a commit changes in them, and what a merge brings to main.
 
 Promise: a ref never gets content that may be gone, and a commit on a branch changes the branch's content
 and nothing of main's. The conditions on refs are checked against the base that is swapped out: a ref that
 moved since the change was planned is a conflict, and the change is planned again.
 
-Merge: what a branch changed since it left main, as a change of main.
-
-Promise: main then has every row it had, less those the branch deleted, and the rows the branch added; where
-this cannot be decided by whole files and row positions, it is a conflict that names the file. Rows are
-identified by where they are stored, never by their values, so the branch's deletes cannot hit rows they
-never saw, and main's deletes cannot hit the rows that the branch adds.
+A merge is what a branch changed since it left main, as a change of main. Promise: main then has every row
+it had, less those the branch deleted, and the rows the branch added; where this cannot be decided by whole
+files and row positions, it is a conflict that names the file. Rows are identified by where they are stored,
+never by their values, so the branch's deletes cannot hit rows they never saw, and main's deletes cannot hit
+the rows that the branch adds.
 
 Three states decide: main, the branch, and the version of main that both come from.
 

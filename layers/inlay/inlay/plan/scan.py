@@ -1,17 +1,13 @@
-"""Scans and deletes on files, decided from metadata.
-
-Marker scope: which files a delete marker may hit.
+"""Scans and deletes on files, decided from metadata: which files are read, which a marker may hit.
 
 Promise: `marker_may_hit` is False only when the marker certainly deletes no row of the file, by statistics
 that scans rely on, too (for erasures: by trusted ones). `marker_hits_all` is True only when it deletes
 every row, whatever another writer's statistics say.
 
-Scan planning: which files are read, under which deletes, with which part of the predicate.
-
-Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one task;
-a task may hold other rows too, which its markers and its predicate remove when it is read. Files are left
-out only by proof from their statistics and partition values. Another writer's statistics leave files out;
-they never replace a look at the rows. Tasks are in the order of the given files.
+Planning a scan: every row that is live in the snapshot and for which the predicate is TRUE is in exactly
+one task; a task may hold other rows too, which its markers and its predicate remove when it is read. Files
+are left out only by proof from their statistics and partition values. Another writer's statistics leave
+files out; they never replace a look at the rows. Tasks are in the order of the given files.
 
 Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so another process can read
 it.

@@ -1,12 +1,11 @@
-"""Findings: everything a check of a table can find, as values, with the next step for each.
+"""What a check of a table can find, as values, with the next step for each; what metadata shows by itself.
 
 Promise: a finding names the object (relative to the table root, like the metadata), states what is wrong
 without repeating any row's value, and ends with the next step. `RULES` lists every kind of finding.
 
-Soundness: what must hold of metadata by itself, without reading data files.
-
-Promise: pure; each function reports everything it finds wrong, and never stops at the first. The rules are
-those of docs/FORMAT.md. No message repeats a value of a row.
+What must hold of metadata by itself, without reading data files: each function is pure, reports everything
+it finds wrong, and never stops at the first. The rules are those of docs/FORMAT.md. No message repeats a
+value of a row.
 """
 
 from __future__ import annotations

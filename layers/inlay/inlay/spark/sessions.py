@@ -1,4 +1,5 @@
-"""Spark sessions: the existing one, or one on this machine for tests, the demo and small jobs.
+"""Spark sessions, the existing one or one on this machine for tests, the demo and small jobs, and their
+Java.
 
 Promise of `session`: every caller gets a session in which tables can be read, written and named in SQL; an
 existing session (of spark-submit, a notebook, a service) is used as it is.
@@ -6,10 +7,9 @@ existing session (of spark-submit, a notebook, a service) is used as it is.
 Promise of `local_session`: works where only Python and the packages of `inlay-tables[spark]` are
 installed (Java as below), binds to 127.0.0.1 only, keeps its files in a temporary folder.
 
-Java for Spark: an installed one, else the one from PyPI.
-
-Promise: `java_home()` returns a home whose `bin/java` runs Spark 4, or the error names what to install.
-Nothing is downloaded, and nothing is written outside a temporary folder.
+Java is an installed one, else the one from PyPI. Promise of `java_home`: it returns a home whose `bin/java`
+runs Spark 4, or the error names what to install. Nothing is downloaded, and nothing is written outside a
+temporary folder.
 """
 
 from __future__ import annotations

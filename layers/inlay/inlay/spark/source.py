@@ -8,18 +8,17 @@
 Promise: one DataFrame is one snapshot: the version is fixed when the DataFrame is made, however often it is
 evaluated. Options are in `inlay.spark.options`; docs/SPARK.md documents them.
 
-The metadata tables (docs/INSPECTION.md) as DataFrames.
+The metadata tables (docs/INSPECTION.md) are DataFrames, too.
 
     spark.read.format("inlay").option("table", "history").load("s3://bucket/tables/events")
 
 Promise: the rows and columns of the `Table` method of that name, in Spark's types, of the requested
 version, tag or branch; they are read when the DataFrame is made.
 
-Reading a table from Spark: planned once on the driver, read in tasks on the executors.
-
-Promise: Spark sees exactly the rows that `Table.scan` gives for the same version: `ops.read.scan` plans,
-and `parquet.read.reader` reads each task and removes deleted rows before Spark sees them. Files that cannot
-match are excluded before there are tasks.
+Reading is planned once on the driver, and done in tasks on the executors. Promise: Spark sees exactly the
+rows that `Table.scan` gives for the same version: `ops.read.scan` plans, and `parquet.read.reader` reads
+each task and removes deleted rows before Spark sees them. Files that cannot match are excluded before there
+are tasks.
 
 It accepts no pushed filters (`pushFilters`), whatever the session requests: Spark 4.2 and 4.3 keep the plan
 made for the filters of one query with the DataFrame, and use it in every later query of the same DataFrame,

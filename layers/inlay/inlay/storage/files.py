@@ -1,7 +1,7 @@
-"""Files for a directory store: created hidden, locked, copied, identified.
+"""The file system under a directory store: files, keys as paths, unfinished uploads.
 
-Promise: an ETag changes with the bytes, a lock is never left behind, and an error of the operating system
-becomes an error of the library.
+Files are created hidden, locked, copied, identified. Promise: an ETag changes with the bytes, a lock is
+never left behind, and an error of the operating system becomes an error of the library.
 
 The ETag is inode, modification time and size. The store sets the time itself (`directory.py`), so it is
 finer than the kernel's tick of some 4 ms, within which a reused inode could give two contents one ETag. A
@@ -9,17 +9,15 @@ file edited in place by others gets the kernel's time: such an edit is detected 
 same, the limit that make and git have too. A content hash would detect it, at the price of reading every
 file to list it.
 
-Keys as paths below a root, and folders walked in key order.
+Keys are paths below a root, and folders are walked in key order. Promise: a key never names anything
+outside the root, and a walk gives keys in the order of their UTF-8 bytes, which is not the order of
+directories: "a.b" comes before "a/b", because "." sorts before "/". (Sorting `str` by code point is sorting
+its UTF-8 bytes.)
 
-Promise: a key never names anything outside the root, and a walk gives keys in the order of their
-UTF-8 bytes, which is not the order of directories: "a.b" comes before "a/b", because "." sorts
-before "/". (Sorting `str` by code point is sorting its UTF-8 bytes.)
-
-The folder in which a directory store collects the parts of an unfinished upload.
-
-Promise: an upload exists as a whole or not at all, by its manifest; a part is replaced in one step. What a
-crash leaves behind is hidden from listings of objects but listed among the uploads, so that garbage
-collection finds it and no row survives there unnoticed.
+The parts of an unfinished upload are collected in a folder (`Staging`). Promise: an upload exists as a
+whole or not at all, by its manifest; a part is replaced in one step. What a crash leaves behind is hidden
+from listings of objects but listed among the uploads, so that garbage collection finds it and no row
+survives there unnoticed.
 """
 
 from __future__ import annotations

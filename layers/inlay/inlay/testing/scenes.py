@@ -4,13 +4,12 @@ Promise: each brings its actors, and the fates of their requests, to where one k
 a few short schedules; a crowd would come there once in hundreds. Without a mistake every schedule of a
 scene holds every promise.
 
-Groups: processes whose threads share swaps (`ops.commit.group`), beside those that commit alone.
+Groups are processes whose threads share swaps (`ops.commit.group`), beside those that commit alone.
 
 Threads are none of the simulator's: what a turn of them commits is given to `commit_all` by one actor.
 How threads come together is tested with real ones (`tests/commit/test_group.py`).
 
-Replacers: people who remove the table and create another one at its place while everybody works.
-
+Replacers are people who remove the table and create another one at its place while everybody works.
 Promise: nothing that was meant for one table changes another, each request that was acknowledged is in the
 one table that it was sent to, and each version of either is what the model says. Half of the work has a
 handle: a request is of the table that was there when it was first sent. The rest (rounds of maintenance,

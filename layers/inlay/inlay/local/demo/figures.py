@@ -1,8 +1,7 @@
-"""Figures: what two readers must agree on.
+"""Figures: what two readers must agree on, and what a step cost.
 
-Cost: what the embedded server was asked for while a step ran, by its access log.
-
-Counted outside the program, as S3 would bill it. Another S3 server keeps no log for us.
+The cost is what the embedded server was asked for while the step ran, by its access log: counted outside
+the program, as S3 would bill it. Another S3 server keeps no log for us.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The world the steps act in: the local AWS with the table, and the truth beside it.
 
-The truth: DuckDB on the source files, with the same deletes applied there.
-
-Nothing of Inlay has a part in it but the SQL text of the conditions, which is DuckDB's too.
+The truth is DuckDB on the source files, with the same deletes applied there. Nothing of Inlay has a part in
+it but the SQL text of the conditions, which is DuckDB's too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The driver: the one way a table changes.
+"""The driver: the one way a table changes, from the base to begin on to the result that is reported.
 
 Promise: a change is committed exactly once or not at all, and the caller learns which, or that it is
 unknown (`OutcomeUnknown`). Every operation uses it: those of `ops`, functions and Spark alike.
@@ -24,28 +24,23 @@ Failures, and how they are handled::
     an archive of other bytes   `ForeignArchives`: nothing was swapped
     another table, or none      `TableReplaced`
 
-Backoff: how long a writer waits before its next try.
+How long a writer waits before its next try: full jitter (AWS Architecture Blog, "Exponential Backoff And
+Jitter"), but for its unfairness: a newcomer waits least and overtakes whoever has lost often. So the window
+shrinks again with the time a commit has been waiting, to a tenth after BACKOFF_PATIENCE; and for
+CONTENDED_SECONDS after it has met another, in a race or by what was committed, a writer reads the pointer
+before each commit, or the winner, who knows the pointer, would win again. One who wins from the start meets
+nobody: every MAX_UNREAD commits in a row it reads the pointer all the same, and whoever reads meanwhile has
+a chance. By benchmarks/backoff.py, 4 to 40 writers at 20 ms a request make 0.89 to 1.08 of the commits of a
+bare loop that never waits (2.3 where 40 saturate the server), in about half its tries, and the longest wait
+is at most 1.16 of the loop's. benchmarks/contention.py measures it with processes.
 
-Full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), but for its unfairness: a newcomer
-waits least and overtakes whoever has lost often. So the window shrinks again with the time a commit has
-been waiting, to a tenth after BACKOFF_PATIENCE; and for CONTENDED_SECONDS after it has met another, in a
-race or by what was committed, a writer reads the pointer before each commit, or the
-winner, who knows the pointer, would win again. One who wins from the start meets nobody: every MAX_UNREAD
-commits in a row it reads the pointer all the same, and whoever reads meanwhile has a chance. By
-benchmarks/backoff.py, 4 to 40 writers at 20 ms a request make 0.89 to 1.08 of the commits of a bare loop
-that never waits (2.3 where 40 saturate the server), in about half its tries, and the longest wait is at
-most 1.16 of the loop's. benchmarks/contention.py measures it with processes.
+The base that an operation starts from (`recent_base`, …). Promise: it is never so old that the GC boundary
+may have passed what is uploaded on it, and never another table's; names are never applied to the columns of
+another schema; and work that a duplicate would discard is not started. The last is only an optimisation:
+the ledger is checked again on the base that is swapped out (`plan.metadata.state`).
 
-The base that an operation starts from.
-
-Promise: a base is never so old that the GC boundary may have passed what is uploaded on it, and never
-another table's; names are never applied to the columns of another schema; and work that a duplicate would
-discard is not started. The last is only an optimisation: the ledger is checked again on the base that is
-swapped out (`plan.metadata.state`).
-
-Results: what a write reports to its caller.
-
-Promise: a result states what was committed, and the measured cost: requests that were sent, not planned.
+A result, what a write reports to its caller, states what was committed, and the measured cost: requests
+that were sent, not planned.
 """
 
 from __future__ import annotations

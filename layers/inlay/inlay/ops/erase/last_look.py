@@ -1,4 +1,5 @@
-"""The last check of an erasure: every remaining file is opened before the predicate is forgotten.
+"""The last check of an erasure: every remaining file is opened before the predicate is forgotten, and what
+may still name what was erased is noted for the receipt.
 
 Promise: `search_files` searches every live file of main, branches and tags for values that the predicates
 name, outside its rows (dictionaries, bounds, page indexes, Bloom filters, key-values, gaps; user metadata
@@ -11,15 +12,12 @@ Why here: after the step to `purge` the values to search for are unknown. Why no
 that step is refused on a base with a live file that was not searched (`plan.erasure.validate_erasure`), and
 a file made from an older object has a marker of the erasure until it has been searched.
 
-What may still name what was erased, and stays: how a receipt says so.
+What may still name what was erased, and stays, is a `KeptPlace`. Promise: it has no value, and no name that
+the erasure asks for. `kept_in_metadata` finds every place in the table's own metadata that an erasure does
+not rewrite: names and comments of columns, defaults, properties, branches and tags, partition fields,
+streaming queries, and keys of files that the table uses where they are.
 
-Promise: a `KeptPlace` has no value, and no name that the erasure asks for. `kept_in_metadata` finds every
-place in the table's own metadata that an erasure does not rewrite: names and comments of columns, defaults,
-properties, branches and tags, partition fields, streaming queries, and keys of files that the table uses
-where they are.
-
-Originals: files that the table adopted where they are, and no longer uses. An erasure leaves them.
-
+Originals are files that the table adopted where they are, and no longer uses. An erasure leaves them.
 Promise: `find_originals` finds every such file that a version still there names, on main, branches and
 tags, whatever replaced it: the erasure, a compaction before it, a drop. Which of them hold erased rows is
 not judged: they may no longer be readable from here. Their owner has to delete them, and the rest of the

@@ -1,12 +1,12 @@
-"""Advice: what one query costs and why, what maintenance would gain, and both in words.
+"""Advice: what one query costs and why, what maintenance would gain, both in words, and the place of each
+file in the order of its columns.
 
 Promise: planning is used wherever it gives the answer: a query is planned like a scan, maintenance like a
 compaction. Estimates (files after, seconds) are marked as such.
 
-Layout: the columns that files are ordered by, and the position of each file in them.
-
-Promise: a place is a number from 0 to 1, in the order of the values; what has no bounds has no place.
-Places follow the values if these have distances and are not concentrated in one corner, else their ranks.
+The layout is the columns that files are ordered by, with the place of each file in them. Promise: a place
+is a number from 0 to 1, in the order of the values; what has no bounds has no place. Places follow the
+values if these have distances and are not concentrated in one corner, else their ranks.
 """
 
 from __future__ import annotations

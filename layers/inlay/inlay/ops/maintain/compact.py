@@ -7,15 +7,12 @@ finds what is left. The ledger of requests is not changed.
 `plan.maintain.compaction` decides what is worth doing; this module runs `pack` and `cluster` units, `fold`
 units are file rewrites (`ops.maintain.rewrite`).
 
-Sorting: rows in one order across files, for clustering.
+Clustering writes the same rows, each once, in one order across files. `sort` orders them by the columns in
+turn, `zorder` by the bits of all columns interleaved, so that rows near each other in every column end up
+in few files (Morton, "A computer oriented geodetic data base", 1966). NULL and NaN come last, as in Arrow.
+All rows are in memory at once: the caller bounds them (`compact.unit_bytes`).
 
-Promise: the same rows, each once. `sort` orders them by the columns in turn, `zorder` by the bits of all
-columns interleaved, so that rows near each other in every column end up in few files (Morton, "A
-computer oriented geodetic data base", 1966). NULL and NaN come last, as in Arrow. All rows are in memory at
-once: the caller bounds them (`compact.unit_bytes`).
-
-Cluster metadata: pack the entries of files by key again, so that a query opens few leaves.
-
+Metadata is clustered, too: entries of files are packed by key again, so that a query opens few leaves.
 Promise: no file is changed and no row changes; each step is one commit beside other writers, and the next
 run finds what is left. `plan.metadata.overlap` selects the leaves of a step.
 """

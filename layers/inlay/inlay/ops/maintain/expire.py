@@ -3,10 +3,9 @@
 Promise: nothing is deleted here, and nothing that the retention or a ref keeps is expired
 (`plan.maintain.roots`). One commit.
 
-Roots: what the readable versions need, and the deletion of everything else.
-
-Promise: the needs of every current, retained, recently expired or referenced version are found, or an error
-stops the caller: nothing may be deleted on partial roots.
+The roots that versions need, and the deletion of objects that none needs, are here for expiry and for
+garbage collection alike. Promise: the needs of every current, retained, recently expired or referenced
+version are found, or an error stops the caller: nothing may be deleted on partial roots.
 """
 
 from __future__ import annotations

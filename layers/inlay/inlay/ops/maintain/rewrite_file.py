@@ -5,12 +5,11 @@ their positions; the file itself is not changed. By row-group surgery where few 
 layout allows it, else as a whole; a file that turns out to hold no deleted row is only restamped, one
 without live rows only dropped.
 
-Partial surgery: surgery on one file that continues in another invocation.
-
-Promise: a file of which only some row groups were rewritten in time is complete for every reader. Rows of
-the other groups stay under their deletes: table-wide ones because the output keeps its input's sequence,
-those that name the file because `markers_for_output` moves them to the output. The next invocation sees an
-ordinary file, needs no knowledge of earlier work, and repeats none of it.
+Surgery that takes too long for one invocation is continued in another (partial surgery). Promise: a file of
+which only some row groups were rewritten in time is complete for every reader. Rows of the other groups
+stay under their deletes: table-wide ones because the output keeps its input's sequence, those that name the
+file because `markers_for_output` moves them to the output. The next invocation sees an ordinary file, needs
+no knowledge of earlier work, and repeats none of it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""Loading: the pointer, an archived version, the segments that a plan needs.
+"""Loading: the pointer, an archived version, the segments that a plan needs, the entry of one file, the
+snapshot that a handle shows.
 
 Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded as a
 whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loaded ones are kept.
 
-Finds the entry of one data file by its name, without reading all of the table's metadata.
-
-Promise: finds what `load_entries` would, in about three requests if some column with statistics
+The entry of one data file is found by its name without reading all of the table's metadata. Promise:
+`load_file` finds what `load_entries` would, in about three requests if some column with statistics
 distinguishes files: the file's own footer gives the values to look for. No answer depends on the footer: a
 file that is not where it points is searched for everywhere.
 
-Pinned: the snapshot that an open table, a scan or a feed shows, as values that pickle.
-
-Promise: loaded again, here or in another process, it is the same snapshot of the same table, with one GET
-while that is the newest, two or three otherwise; or a typed error: `TableReplaced` when another table has
-replaced it, `VersionNotFound` when the version has expired. It contains no data and no credentials.
+`Pinned` is the snapshot that an open table, a scan or a feed shows, as values that pickle. Promise: loaded
+again, here or in another process, it is the same snapshot of the same table, with one GET while that is the
+newest, two or three otherwise; or a typed error: `TableReplaced` when another table has replaced it,
+`VersionNotFound` when the version has expired. It contains no data and no credentials.
 """
 
 from __future__ import annotations

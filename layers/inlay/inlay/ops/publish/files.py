@@ -1,4 +1,5 @@
-"""Checks a file for what other engines would see, before it is published.
+"""Files as other engines see them: checked before they are published, deletion vectors as version 2 has
+them.
 
 Promise: a data file passes when each of its columns has the table's field id and is laid out in a way that
 every reader of Iceberg reads as the column's type; a vector passes when its Puffin footer names its data
@@ -6,11 +7,9 @@ file by the URI in the table metadata. Failures are reported by name, with wheth
 the file or the vector, corrects them. One request for each object, once in its life, or once more where a
 column was widened: what was published before is known.
 
-Position deletes of Iceberg version 2: a vector as a Parquet object of its own.
-
-Promise: the object has the positions of the vector, in order, under the columns and field ids of the
-specification ("Position Delete Files"). Its name follows from the vector's location, so it is written once
-however often it is published.
+The position deletes of Iceberg version 2 are a vector as a Parquet object of its own. Promise: it has the
+positions of the vector, in order, under the columns and field ids of the specification ("Position Delete
+Files"). Its name follows from the vector's location, so it is written once however often it is published.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""How far the publication is behind the table, and why.
+"""How far the publication is behind the table, and why; and whether an erasure has to wait for it.
 
 Promise: from the pointer and the published pointer alone, one request each; so files that cannot be
 published are only found by publishing.
 
-What an erasure needs to know about a publication.
-
-Promise: once `publication_waits` returns None, nothing that is published, and nothing that a publication
-can reach, is from before the version `since`; older objects of publications are unreachable, and garbage
-collection deletes them.
+For an erasure: once `publication_waits` returns None, nothing that is published, and nothing that a
+publication can reach, is from before the version `since`; older objects of publications are unreachable,
+and garbage collection deletes them.
 """
 
 from __future__ import annotations

@@ -7,11 +7,9 @@ by column name.
 
 Zones: an Arrow timestamp with any zone is an instant, so it is `timestamptz` and shown in UTC.
 
-Python values as Arrow, laid out by hand for the types a table has.
-
-Promise: `to_array(values, kind)` and `to_scalar(value, kind)` equal `pa.array(values, kind)` and
-`pa.scalar(value, kind)`, for physical values: int (dates, times and timestamps are their counts), float,
-bool, str, bytes, Decimal, None.
+Python's values become Arrow's by hand for the types a table has. Promise: `to_array(values, kind)` and
+`to_scalar(value, kind)` equal `pa.array(values, kind)` and `pa.scalar(value, kind)`, for physical values:
+int (dates, times and timestamps are their counts), float, bool, str, bytes, Decimal, None.
 
 Why not pyarrow's own conversion: its first call imports pandas where pandas is installed, to check whether
 the value is a pandas object. That is one to two seconds of CPU before the first filtered row of a process.

@@ -1,9 +1,7 @@
-"""The names of Parquet's metadata: thrift field keys and enum values.
+"""The names of Parquet's metadata (thrift field keys, enum values), and a table's columns in a file.
 
 Promise: one constant for each field of apache/parquet-format's `parquet.thrift` that Inlay reads or
 writes, grouped by struct, in the order of the ids. No other module contains a field id.
-
-Finds a table's columns in a Parquet file.
 
 Promise: a field of the table is found in the file by *name under the schema the file's entry records*, so a
 name that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field ids inside the

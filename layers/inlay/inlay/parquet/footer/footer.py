@@ -9,12 +9,10 @@ The views (`RowGroup`, `ColumnChunk`, `Statistics`, `Leaf`) are created on acces
 states; `inlay.parquet.footer.pages` checks whether that is *true* of the file's bytes before anything is
 rewritten.
 
-Footers as pyarrow sees them, without what would abort the process or is known to be wrong.
-
-Promise: every statistic of metadata from `parse_metadata` can be accessed, and none is of the deprecated
-kind for decimals stored as bytes: parquet-mr before 1.10 compared those byte by byte, so that 1.00 is above
-2.00 (`fixed_length_decimal.parquet` of apache/parquet-testing). Readers should ignore them; pyarrow does
-not.
+`parse_metadata` gives a footer as pyarrow sees it, without what would abort the process or is known to be
+wrong. Promise: every statistic of it can be accessed, and none is of the deprecated kind for decimals
+stored as bytes: parquet-mr before 1.10 compared those byte by byte, so that 1.00 is above 2.00
+(`fixed_length_decimal.parquet` of apache/parquet-testing). Readers should ignore them; pyarrow does not.
 
 pyarrow 26 decodes a chunk's bounds when it is asked whether there are any, and if they are shorter than a
 value it does not raise but aborts. DataFusion truncates the bounds of fixed-width binary columns (at 64

@@ -1,16 +1,15 @@
-"""The parts of a column chunk besides its values: page headers, page locations, bloom filters.
+"""Where the bytes of a Parquet file are and how they were written: the pages and filters of a column chunk,
+the layout of the whole file.
 
 Promise: `profile_chunk` reads the headers of one chunk and returns how its pages were written, so that an
 edited chunk can be written the same way. It also checks the chunk against its footer entry: the pages must
 fill the chunk exactly and their values must add up, otherwise the file contradicts itself and is refused
 before any decoder runs on it.
 
-The layout of a Parquet file, and which bytes a rewrite keeps.
-
-Promise: `read_layout` finds every region the footer points at, checks that they are within the file, do not
-overlap and agree with the footer's counts, and refuses the file otherwise. `keep_pieces` gives the ranges
-of the old file that the new one keeps, in order, given which row groups are edited or dropped; `OffsetMap`
-translates any kept offset. All pure.
+The layout decides which bytes a rewrite keeps. Promise: `read_layout` finds every region the footer points
+at, checks that they are within the file, do not overlap and agree with the footer's counts, and refuses the
+file otherwise. `keep_pieces` gives the ranges of the old file that the new one keeps, in order, given which
+row groups are edited or dropped; `OffsetMap` translates any kept offset. All pure.
 
 Bytes that nothing points at are *gaps*. Writers leave padding there, but also copies of column metadata
 with minimum and maximum values, and appending writers leave whole old footers. So a gap beside a removed

@@ -1,24 +1,22 @@
-"""An open data file: its footer, the places of its columns, its deleted rows.
+"""An open data file: its footer, the places of its columns, its deleted rows, and which of its row groups
+are read, if they fit into memory.
 
 Promise: one round trip, for the footer and the marker objects together; none for what the cache holds. The
 source is pinned to the content of this footer. A footer that contradicts the entry, or that Arrow cannot
 parse, is an error that names the file.
 
-Decoded sizes: the memory of a row group, from its footer, before any page is decoded.
-
-Promise: a row group that by its own footer is larger than this process may hold is refused by name
-(`UnsupportedFile`), before the kernel kills the process. Compressed bytes say nothing: a page of zeros, or
-a dictionary of one long text, is some KB for a GB.
+The memory of a row group is judged by its footer before any page is decoded. Promise: a row group that by
+its own footer is larger than this process may hold is refused by name (`UnsupportedFile`), before the
+kernel kills the process. Compressed bytes say nothing: a page of zeros, or a dictionary of one long text,
+is some KB for a GB.
 
 A footer has the bytes of encoded pages; the number of values, so their width if that is fixed; and, from
 writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary without these are
 counted as references alone, because the footer has nothing more: `parquet.read.single_column` looks at
 pages.
 
-Row groups: which of a file are read, and which are read together.
-
-Promise: a row group is left out only when statistics and positions prove that no row of it is selected;
-what they decide for all of its rows is not evaluated again.
+Which row groups are read, and which of them together: a row group is left out only when statistics and
+positions prove that no row of it is selected; what they decide for all of its rows is not evaluated again.
 """
 
 from __future__ import annotations

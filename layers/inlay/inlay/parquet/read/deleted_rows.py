@@ -9,8 +9,7 @@ Promise: a row is masked exactly when a marker of the task deletes it, whatever 
 Statistics of a row group decide what they can before a row is read: a marker that cannot hit it is dropped,
 one that hits all of it leaves nothing to read (except in a file of another writer).
 
-Merges many deletes by range or value on one column into few: sorted, disjoint intervals, and one IN.
-
+Many deletes by range or value on one column are merged into few: sorted, disjoint intervals, and one IN.
 Promise: `merge_predicates(predicates, schema)` selects a row exactly where one of `predicates` is TRUE. Ten
 thousand ranges then cost a row one binary search, and a row group two, not ten thousand comparisons.
 

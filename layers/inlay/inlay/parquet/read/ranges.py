@@ -1,4 +1,4 @@
-"""Byte ranges of one object as a file: reads are planned, fetched together and pinned.
+"""Byte ranges of one object as a file, planned, fetched together and pinned; and work done ahead on them.
 
 Promise: all returned bytes come from the same content of the object. The first answer fixes its ETag, every
 later request carries it as `If-Match`, and a different content raises `SourceChanged`. A read outside what
@@ -8,11 +8,10 @@ none.
 Relies on the store's ranged GETs. Holds exactly the bytes that were added; the planner of the ranges bounds
 them.
 
-Reading ahead: work in order, done early and in parallel, within a budget of bytes.
-
-Promise: `run_ahead` yields the results of units in their order, whatever finished first; it holds at most
-`budget_bytes` of units that are started and not yet consumed (or one unit, if that alone is larger); and
-when it ends, in any way, no job it submitted is still running.
+Reading ahead is work in order, done early and in parallel, within a budget of bytes. Promise: `run_ahead`
+yields the results of units in their order, whatever finished first; it holds at most `budget_bytes` of
+units that are started and not yet consumed (or one unit, if that alone is larger); and when it ends, in any
+way, no job it submitted is still running.
 
 A unit is a generator that yields batches of jobs and is resumed with their results. Only jobs go to the
 executor, and no job waits for another: so an executor of one thread, or one that runs everything in the

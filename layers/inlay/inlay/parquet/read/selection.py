@@ -3,11 +3,9 @@
 Promise: values only, which pickle if the filter does. A filter gives two answers: what statistics alone
 decide, and which rows of a batch are selected; any object with both may be one.
 
-Which rows of a row group may be selected: by the page index and by Bloom filters.
-
-Promise: a row left out is surely not selected. What statistics settle for a page is settled by the same
-code as for a row group. Only for files that this library wrote as they are: what other writers put into
-their indexes is not relied on.
+The page index and Bloom filters say which rows of a row group may be selected. Promise: a row left out is
+surely not selected. What statistics settle for a page is settled by the same code as for a row group. Only
+for files that this library wrote as they are: what other writers put into their indexes is not relied on.
 """
 
 from __future__ import annotations

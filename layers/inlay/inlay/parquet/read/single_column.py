@@ -1,15 +1,15 @@
-"""One column as an Arrow array: from a column chunk, or from values in PLAIN encoding.
+"""One column as an Arrow array, from a column chunk or from values in PLAIN encoding; and whether a chunk
+fits into memory.
 
 Promise: values have the types of the column's Parquet annotations, the same for a chunk's rows, its
 dictionary and its bounds, so that they can be compared. pyarrow decodes them, as a file of one column and
-one row group. Nothing here checks how large they are once decoded.
+one row group. The functions that decode do not check how large they are once decoded.
 
-Page sizes: what a column chunk takes in memory, by its own pages, before it is decoded.
-
-Promise: what passes `check_pages_fit` can be decoded in about the memory that the process may have,
-whatever its footer says; finding that out takes a part of it. So a page of zeros that unfolds a
-thousandfold, a dictionary of one long text that a million rows refer to, texts that share a long prefix,
-and a footer that calls all of these small, are refused by name and not met by the kernel.
+That is for `check_pages_fit`, by the chunk's own pages, before it is decoded. Promise: what passes can be
+decoded in about the memory that the process may have, whatever its footer says; finding that out takes a
+part of it. So a page of zeros that unfolds a thousandfold, a dictionary of one long text that a million
+rows refer to, texts that share a long prefix, and a footer that calls all of these small, are refused by
+name and not met by the kernel.
 
 Page headers say how large pages are, and how many values they have. Where the longest text, taken as often
 as there are values, is too much, the texts are counted, a few rows at a time.

@@ -1,4 +1,5 @@
-"""The values of rows in a file's own key-values, and what is left of them when rows are erased.
+"""Values of rows in a footer besides its statistics: in key-values and in fields that the format does not
+define; and what is left of them when rows are erased.
 
 Promise: `erased_pairs` keeps every pair byte for byte, except those known to hold values of rows, and those
 that name what is erased; from these it removes what may come from a removed row, and nothing that a reader
@@ -18,12 +19,11 @@ A pair *names* something when one of the given texts is in its key or its value,
 there (`plan.pruning.mentions`). Names of columns stay, in pairs as in the schema: `naming` distinguishes
 them from what is removed.
 
-Fields of a footer that the format does not define, or did not when this library was written.
-
-Promise: `unknown_of_file` and `unknown_in_group` find each such field, which readers ignore. They may hold
-values of rows: extensions (field 32767) repeat the bounds of every row group. What they say of a file as a
-whole is no longer true of another file, so surgery never keeps it; those of a row group go with its other
-metadata once it is written again.
+Unknown fields are those that the format does not define, or did not when this library was written. Promise:
+`unknown_of_file` and `unknown_in_group` find each of them; readers ignore them. They may hold values of
+rows: extensions (field 32767) repeat the bounds of every row group. What they say of a file as a whole is
+no longer true of another file, so surgery never keeps it; those of a row group go with its other metadata
+once it is written again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Assembles a new object from ranges of an old one and new bytes.
+"""The new object of a rewrite: ranges of the old one and new bytes, the edited row groups among them, then
+the index and the footer.
 
 Promise: an `Assembly` writes the given pieces, in order, to a new key; the store copies what it already
 holds, this process sends the rest, and downloads only what S3's part rules force it to borrow (all of it,
@@ -10,21 +11,17 @@ whose every piece is new passes through without being held.
 
 Not for use inside a task of `executor` itself: parts wait for free threads there.
 
-Which rows of a row group stay, and the rewritten group if some do not.
+Which rows of a row group stay, and the rewritten group if some do not: a `GroupEditor` reads a row group
+when its fate is first requested, checks its pages against the footer, asks the caller which rows stay, and
+keeps the edited group until it is placed. A group of `recode` is rewritten even if all of its rows stay:
+its other parts are then made from the rows. One group is in memory at a time, besides the new bytes that
+wait to be placed.
 
-Promise: a `GroupEditor` reads a row group when its fate is first requested, checks its pages against
-the footer, asks the caller which rows stay, and keeps the edited group until it is placed. A group of
-`recode` is rewritten even if all of its rows stay: its other parts are then made from the rows. One
-group is in memory at a time, besides the new bytes that wait to be placed.
-
-The index and the footer of a rewritten file, with every offset in its new place.
-
-Promise: `write_index` appends the bloom filters of edited groups and the column and offset indexes of all
-that are left, and returns their footer entries; `new_tree` makes the footer from them, all else that is
-known verbatim.
-An offset of an unchanged group moves with the bytes it points at (`OffsetMap`), one of an edited group with
-the place of the group; nothing else decides an offset. When erasing, the file's key-values lose what a
-removed row may have set.
+Index and footer have every offset in its new place: `write_index` appends the bloom filters of edited
+groups and the column and offset indexes of all that are left, and returns their footer entries; `new_tree`
+makes the footer from them, all else that is known verbatim. An offset of an unchanged group moves with the
+bytes it points at (`OffsetMap`), one of an edited group with the place of the group; nothing else decides
+an offset. When erasing, the file's key-values lose what a removed row may have set.
 """
 
 from __future__ import annotations

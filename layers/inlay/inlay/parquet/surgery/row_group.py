@@ -7,12 +7,10 @@ pyarrow can. Nothing in them is derived from a removed row: statistics, indexes,
 are made from the kept rows, and where pyarrow would order a column's bounds differently from the file, its
 bounds are left out.
 
-One row group of a file, read by pyarrow under another schema.
-
-Promise: `read_view` decodes column chunks that are already in memory as if they were a file of one row
-group. The *logical* view has the meaning of the values, for evaluating a predicate. The *physical* view is
-for writing the same values back: it has only their storage, so no value changes by passing through Arrow,
-whatever the file's annotations claim:
+A view is one row group of a file, read by pyarrow under another schema: `read_view` decodes column chunks
+that are already in memory as if they were a file of one row group. The *logical* view has the meaning of
+the values, for evaluating a predicate. The *physical* view is for writing the same values back: it has only
+their storage, so no value changes by passing through Arrow, whatever the file's annotations claim:
 
 - annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated fields
   are just structs and lists; every optional or repeated node keeps its level;

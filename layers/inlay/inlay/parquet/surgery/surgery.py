@@ -12,8 +12,8 @@ object is never changed.
 The steps:
 
 1. footer    one GET of the end of the object, unless the caller has the footer
-2. layout    every region the footer points at, proven sound (`layout`)
-3. groups    for each group named: GET it, ask the caller which rows stay, write it again (`edit`)
+2. layout    every region the footer points at, proven sound (`footer.pages`)
+3. groups    for each group named: GET it, ask the caller which rows stay, write it again (`row_group`)
 4. body      kept ranges and new groups, in file order (`new_object`)
 5. index     column and offset indexes and new bloom filters, offsets shifted, in one run
 6. footer    rebuilt on the old tree, checked against the layout rules like any other file's

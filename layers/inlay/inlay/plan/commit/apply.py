@@ -1,14 +1,13 @@
-"""Apply: a change on a base, as a pure function.
+"""Apply: a change on a base, as a pure function; what no longer fits into the pointer moves into segments.
 
 Promise: `apply` neither waits nor reads; for the same state and change it returns the same. It is called
 again on every rebase, so everything that must hold (the request is new, what was read has not changed,
 inputs still exist, no object is older than the boundary) is checked against the base that is then swapped
 out.
 
-Pointer budget: keep the pointer small, whatever the table's size.
-
-Promise: a snapshot over the pointer's target has its largest parts moved into segments, until it fits or
-until what is left (schemas, a few references) is neither inline nor worth gathering.
+The pointer stays small, whatever the table's size (`fit_pointer`): a snapshot over the pointer's target has
+its largest parts moved into segments, until it fits or until what is left (schemas, a few references) is
+neither inline nor worth gathering.
 """
 
 from __future__ import annotations

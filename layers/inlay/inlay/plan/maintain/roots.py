@@ -1,4 +1,4 @@
-"""Roots: which objects of a table are needed and which are garbage.
+"""Roots: which objects of a table are needed and which are garbage; which versions expire.
 
 Promise: an object is garbage only if it is of a kind that this library writes once and never changes, no
 root needs it, and it is older than the boundary, so that no commit can ever add it again
@@ -9,9 +9,7 @@ Roots are the current snapshot; every version that is retained, expired less tha
 a ref; and versions that a ref named less than the grace ago, because a reader may still be using their
 files. The heads of branches and tags are roots as well, except in versions that only a ref keeps.
 
-Retention: which versions expire, and from when their objects are garbage.
-
-Promise: a version expires only if neither its age *nor* the minimum count keeps it; the current version
+Retention: a version expires only if neither its age *nor* the minimum count keeps it; the current version
 never expires. The table stays readable as of any time within the kept age, so the newest version older than
 that age is kept too: it was current when that age began.
 

@@ -1,33 +1,29 @@
-"""State: a snapshot together with the content of the segments loaded so far.
+"""State: a snapshot together with the content of the segments loaded so far, its ledger, its tree.
 
 Promise: entries read through here are *resolved* (sequence and time filled in from the segment's reference)
 and live (dead ordinals left out), in commit order: segments oldest first, then inline.
 
-Which columns have statistics in the entries of files: the same for the same schema, key, order and
-properties, at creation and at every change of the property.
+Which columns have statistics in the entries of files is decided here: the same for the same schema, key,
+order and properties, at creation and at every change of the property.
 
-Exactly once: which parts of a change the ledger says were applied before.
-
-Promise: no event and no request id is applied twice within the ledger's horizon, and none from before the
-horizon is applied at all. This is checked again on every rebase: otherwise two functions with the same
-event would both append.
+The ledger says which parts of a change were applied before. Promise: no event and no request id is applied
+twice within the ledger's horizon, and none from before the horizon is applied at all. This is checked again
+on every rebase: otherwise two functions with the same event would both append.
 
 The content of a request may be personal data, and a plain digest of it can be found by trial: a telephone
 number in seconds. So its digest is salted, and an erasure replaces the salt when it forgets its predicate.
 The old salt goes with the versions that had it; digests made with it are then as good as random, whichever
 segment they are in, and no ledger needs to be rewritten.
 
-The tree of a tier: references to leaves and to nodes, which hold references to leaves.
-
-Promise: `open_tree` gives leaves only, each with all its dead entries, whichever reference records them;
-entries marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So no node is
+The tree of a tier is references to leaves and to nodes, which hold references to leaves. Promise:
+`open_tree` gives leaves only, each with all its dead entries, whichever reference records them; entries
+marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So no node is
 rewritten because an entry died.
 
-References: whether an object is the one that its reference describes.
-
-Promise: a segment, head or archive that was replaced by another, or written by hand, is detected as far as
-its reference describes it: its size and sums, and the schemas and specs that its entries name. A digest
-inside the object does not help: it is correct for whatever object this is.
+Whether an object is the one that its reference describes: a segment, head or archive that was replaced by
+another, or written by hand, is detected as far as its reference describes it: its size and sums, and the
+schemas and specs that its entries name. A digest inside the object does not help: it is correct for
+whatever object this is.
 """
 
 from __future__ import annotations

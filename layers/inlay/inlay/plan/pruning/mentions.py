@@ -1,9 +1,9 @@
-"""Free text under a condition that names no value: what in it may be one that the condition selects?
+"""Free text that may hold values of rows: those that a condition selects, however they are written down.
 
-Promise: `Mentions.may_select` is True if a number, date, time or word of the text satisfies the condition
-on one of `columns`. These are the columns whose values `literals.texts_of` does not list completely: under
-a range, NOT, a short LIKE, or with values too short to be searched for. It only tells where to look: in
-what program text means, `7` may be an age or a count.
+Under a condition that names no value: `Mentions.may_select` is True if a number, date, time or word of the
+text satisfies the condition on one of `columns`. These are the columns whose values `literals.texts_of`
+does not list completely: under a range, NOT, a short LIKE, or with values too short to be searched for. It
+only tells where to look: in what program text means, `7` may be an age or a count.
 
 Read are, in the text as it is, with the escapes of JSON or URLs resolved, and as what the whole of it
 stands for in Base64 or hexadecimal digits: numbers that are no part of a word or of a version (`2.2.3`),
@@ -11,12 +11,10 @@ dates and times in ISO 8601, UUIDs and hexadecimal digits for bytes, words (what
 quotes, brackets and `,;:=/&?|<>\\`), texts in JSON, and the text as a whole. Truth values are not read:
 `true` says nothing about a row. A text too long to be read counts as one that has a value.
 
-What free text says once a program has read it: is a value named in it, however it was written down?
-
-Promise: `names_any` is True if a text is in the bytes as they are, or in what they stand for: with the
-escapes of JSON (also escaped again) or of URLs resolved, as UTF-16, as hexadecimal digits, as Base64 of
-either alphabet, and in any of these within Base64. Not found: compressed or encrypted text, and another
-case or form of Unicode, which is another value.
+Under a condition that names values: `names_any` is True if a text is in the bytes as they are, or in what
+they stand for: with the escapes of JSON (also escaped again) or of URLs resolved, as UTF-16, as hexadecimal
+digits, as Base64 of either alphabet, and in any of these within Base64. Not found: compressed or encrypted
+text, and another case or form of Unicode, which is another value.
 
 The bytes are decoded, not the texts encoded: a thousand texts are searched at the price of one decoding.
 """

@@ -1,4 +1,5 @@
-"""What statistics alone prove about a predicate: whether it can be TRUE for a row, whether it must be.
+"""What metadata alone proves about a predicate on the rows of a file: whether it can be TRUE for one,
+whether it must be.
 
 Promise: `may_match` is False only when certainly no row is TRUE, and `all_match` True only when certainly
 every row is. Whatever is unknown (a missing bound, null count or NaN flag, a column without statistics)
@@ -14,23 +15,20 @@ A truncated bound (`exact` False) still bounds; no bound is used as a value.
 A column may have been widened since the file or the predicate was written. Numbers, texts and bytes of both
 types compare directly; dates and timestamps are compared in nanoseconds (`_alike`).
 
-Absent columns: the values of a field in a file that was written without it.
+Absent columns, in a file that was written without them: the statistics given here are those of the rows as
+read (by `parquet.arrow.conform`): the field's default in each row, NULL where it has none or where its
+struct is NULL.
 
-Promise: the statistics given here are those of the rows as read (by `parquet.arrow.conform`): the field's
-default in each row, NULL where it has none or where its struct is NULL.
+`Evidence` is what metadata proves about the rows of a file, for pruning and for deletes by metadata: code
+that needs to know what a predicate or delete can do to a file uses this, never `entry.stats`: those are of
+the schema that the entry records, and do not cover the file's partition. A field's statistics are computed
+on demand; most files are ruled out by one or two fields. Another writer's statistics may leave a file out
+of a scan. Code that concludes from statistics that rows match, or that must miss no row, such as an
+erasure, uses `trusted`.
 
-Evidence: what metadata proves about the rows of a file, for pruning and for deletes by metadata.
-
-Promise: code that needs to know what a predicate or delete can do to a file uses this, never `entry.stats`:
-those are of the schema that the entry records, and do not cover the file's partition. A field's statistics
-are computed on demand; most files are ruled out by one or two fields. Another writer's statistics may leave
-a file out of a scan. Code that concludes from statistics that rows match, or that must miss no row, such as
-an erasure, uses `trusted`.
-
-Added columns: a condition applied to rows written before its columns were added.
-
-Promise: where a column was added later, its part of the condition has the value of the rows: the column's
-default, or NULL. A column that was dropped stays in the condition: files may hold its values.
+Added columns, under a condition on rows written before: where a column was added later, its part of the
+condition has the value of the rows: the column's default, or NULL. A column that was dropped stays in the
+condition: files may hold its values.
 """
 
 from __future__ import annotations
