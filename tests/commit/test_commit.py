@@ -26,7 +26,7 @@ from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.schema import create
 from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent, once
 from inlay.storage.memory import MemoryStore
@@ -397,5 +397,5 @@ def test_a_lost_race_costs_one_get_and_two_puts(world):
 def test_a_pointer_stays_small_however_much_one_commit_adds(world):
     base = world.append(*MANY[:1])
     done = commit(world.ctx, append_of(*MANY[1:]), base=base)
-    assert len(done.loaded.raw) <= fit.POINTER_TARGET_BYTES
+    assert len(done.loaded.raw) <= apply_module.POINTER_TARGET_BYTES
     assert encode_snapshot(done.loaded.snapshot) == done.loaded.raw

@@ -14,7 +14,7 @@ from inlay.functions.requests import DeleteRequest
 from inlay.ops.commit.driver import Skipped
 from inlay.ops.write.append import append
 from inlay.plan.change import Request
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 
 ROWS = pa.table({"id": pa.array([1], pa.int64()), "name": ["once"]})
 
@@ -27,8 +27,8 @@ def let_pass(bench: Bench, days: int) -> None:
     """Days on which requests are committed, next to nothing staying inline: whole segments of the
     ledger are forgotten, and the horizon follows."""
     with (
-        patch.object(fit, "POINTER_TARGET_BYTES", 1_000),
-        patch.object(fit, "INLINE_MIN_BYTES", 0),
+        patch.object(apply_module, "POINTER_TARGET_BYTES", 1_000),
+        patch.object(apply_module, "INLINE_MIN_BYTES", 0),
     ):
         for day in range(days):
             bench.time.sleep(DAY)

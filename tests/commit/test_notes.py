@@ -15,7 +15,7 @@ import pytest
 import inlay
 from inlay.errors import InvalidRequest
 from inlay.format.properties import COMMIT_NOTE
-from inlay.format.snapshot import MAX_BYTES, Note, make_note, note_of, with_note
+from inlay.format.snapshot import MAX_NOTE_BYTES, Note, make_note, note_of, with_note
 from inlay.ops.commit.driver import commit
 from inlay.ops.commit.group import may_join
 from inlay.ops.context import Context, InlineExecutor, Workers
@@ -100,7 +100,7 @@ def metered(name: str) -> Context:
 def test_a_note_costs_no_request_and_moves_nothing_out_of_the_pointer() -> None:
     """Ninety appends roll entries several times: with notes of the greatest size at the same commits."""
     costs = []
-    for note in (None, Note("m" * 1_000, {"k": "v" * (MAX_BYTES - 1_100)})):
+    for note in (None, Note("m" * 1_000, {"k": "v" * (MAX_NOTE_BYTES - 1_100)})):
         ctx = metered("b")
         loaded = create(ctx, ROWS.schema, primary_key=["id"])
         for _ in range(90):
@@ -115,11 +115,12 @@ def test_a_note_costs_no_request_and_moves_nothing_out_of_the_pointer() -> None:
     ]
     assert {before.bytes_down == 0 for before in plain} == {True, False}
     assert all(
-        0 <= m <= MAX_BYTES * (before.bytes_down > 0) for m, before in zip(more, plain, strict=True)
+        0 <= m <= MAX_NOTE_BYTES * (before.bytes_down > 0)
+        for m, before in zip(more, plain, strict=True)
     )
     # In the pointer and in the archive of the version before, each compressed or not.
     more = [after.bytes_up - before.bytes_up for before, after in zip(plain, noted, strict=True)]
-    assert 0 < max(more) <= 3 * MAX_BYTES
+    assert 0 < max(more) <= 3 * MAX_NOTE_BYTES
 
 
 def test_a_request_done_before_keeps_what_was_said_of_it_then(tmp_path: Path) -> None:
@@ -201,8 +202,8 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_written(tmp_path: Pat
     t = inlay.create(tmp_path / "t", ROWS.schema)
     for wrong in (
         {"message": 7},
-        {"message": "x" * MAX_BYTES},
-        {"message": "é" * (MAX_BYTES // 2)},
+        {"message": "x" * MAX_NOTE_BYTES},
+        {"message": "é" * (MAX_NOTE_BYTES // 2)},
         {"message": "\ud800"},
         {"metadata": "a=b"},
         {"metadata": {"": "x"}},
@@ -216,7 +217,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_written(tmp_path: Pat
         t.set_properties(**{COMMIT_NOTE: "mine"})
     assert t.refresh().version == 1
     assert make_note("", {}) is None
-    longest = "x" * (MAX_BYTES - len('{"version":0,"message":""}'))
+    longest = "x" * (MAX_NOTE_BYTES - len('{"version":0,"message":""}'))
     assert make_note(longest) == Note(longest)
     with pytest.raises(InvalidRequest):
         make_note(longest + "x")

@@ -34,7 +34,7 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.plan.change import AdvanceStream, Change, ClusterLeaves, SetRefs
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 from inlay.plan.metadata import leaves as tiers
 from inlay.storage.base import Got, Location
 from inlay.storage.memory import MemoryStore
@@ -121,23 +121,23 @@ def build() -> tuple[Time, Context, inlay.Table]:
         context=ctx,
     )
     with (
-        patch.object(fit, "POINTER_TARGET_BYTES", 1_000),
-        patch.object(fit, "INLINE_MIN_BYTES", 0, create=True),
+        patch.object(apply_module, "POINTER_TARGET_BYTES", 1_000),
+        patch.object(apply_module, "INLINE_MIN_BYTES", 0, create=True),
     ):
         for step in chain(early(t, time), expiry(t, time), deletes(t), maintenance(t)):
             step.refresh()
             time.sleep(60)
     with (
-        patch.object(fit, "SCHEMAS_INLINE_BYTES", 400),
-        patch.object(fit, "POINTER_TARGET_BYTES", 2_000),
-        patch.object(fit, "INLINE_MIN_BYTES", 600),
-        patch.object(fit._Files, "most", 2),
+        patch.object(apply_module, "SCHEMAS_INLINE_BYTES", 400),
+        patch.object(apply_module, "POINTER_TARGET_BYTES", 2_000),
+        patch.object(apply_module, "INLINE_MIN_BYTES", 600),
+        patch.object(apply_module._Files, "most", 2),
         patch.object(tiers, "GATHER_LEAVES", 2),
     ):
         for step in chain(partitions(t), clustering(t, ctx), branches(t)):
             step.refresh()
             time.sleep(60)
-    with patch.object(fit, "SCHEMAS_INLINE_BYTES", 400):
+    with patch.object(apply_module, "SCHEMAS_INLINE_BYTES", 400):
         for step in late(t, ctx):
             step.refresh()
             time.sleep(60)

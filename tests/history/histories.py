@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import InvalidRequest, MergeConflict
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 from inlay.plan.metadata import leaves as tiers
 from inlay.table import Table
 
@@ -256,11 +256,11 @@ def tiny_segments() -> Iterator[None]:
     """Leaves of a few entries, nodes of a few leaves: small tables get the trees of large ones."""
     with ExitStack() as stack:
         for target, name, value in (
-            (fit, "POINTER_TARGET_BYTES", 1_500),
-            (fit, "INLINE_MIN_BYTES", 100),
-            (fit._Files, "most", 3),
-            (fit._Markers, "most", 2),
-            (fit._Records, "most", 4),
+            (apply_module, "POINTER_TARGET_BYTES", 1_500),
+            (apply_module, "INLINE_MIN_BYTES", 100),
+            (apply_module._Files, "most", 3),
+            (apply_module._Markers, "most", 2),
+            (apply_module._Records, "most", 4),
             (tiers, "NODE_MAX_LEAVES", 3),
             (tiers, "GATHER_LEAVES", 2),
         ):

@@ -15,7 +15,7 @@ from inlay.format import keys
 from inlay.format.codec import decode_frame, encode_frame
 from inlay.ops.metadata.load import load_entries, load_ledger, load_pointer
 from inlay.ops.read.scan import Scan
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got
 
 KINDS = ("files", "ledger", "references")
@@ -26,10 +26,10 @@ def objects() -> dict[str, bytes]:
     """Of a table with a node, leaves under it, and leaves of the ledger."""
     made = Table()
     with (
-        patch.object(fit._Files, "most", 8),
-        patch.object(fit._Records, "most", 8),
-        patch.object(fit, "POINTER_TARGET_BYTES", 1_500),
-        patch.object(fit, "INLINE_MIN_BYTES", 300),
+        patch.object(apply_module._Files, "most", 8),
+        patch.object(apply_module._Records, "most", 8),
+        patch.object(apply_module, "POINTER_TARGET_BYTES", 1_500),
+        patch.object(apply_module, "INLINE_MIN_BYTES", 300),
     ):
         for _ in range(40):
             made.append(made.files(4))

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.metadata.tables import Table
 
 from inlay.ops.maintain.compact import cluster_metadata
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 from inlay.plan.metadata import leaves as tiers
 from inlay.plan.metadata import overlap
 
@@ -23,14 +23,14 @@ class LiveEntries(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.smaller = [
-            patch.object(fit._Files, "most", 6),
-            patch.object(fit._Markers, "most", 4),
-            patch.object(fit._Records, "most", 8),
+            patch.object(apply_module._Files, "most", 6),
+            patch.object(apply_module._Markers, "most", 4),
+            patch.object(apply_module._Records, "most", 8),
             patch.object(tiers, "NODE_MAX_LEAVES", 5),
             patch.object(tiers, "GATHER_LEAVES", 2),
             patch.object(tiers, "HEAVY_DEAD_BYTES", 24),
-            patch.object(fit, "POINTER_TARGET_BYTES", 1_500),
-            patch.object(fit, "INLINE_MIN_BYTES", 300),
+            patch.object(apply_module, "POINTER_TARGET_BYTES", 1_500),
+            patch.object(apply_module, "INLINE_MIN_BYTES", 300),
             patch.object(overlap, "DEPTH", 1),
             patch.object(overlap, "MAX_LEAVES", 4),
         ]
@@ -106,10 +106,10 @@ TestLiveEntries.settings = settings(
 @pytest.fixture
 def small_leaves() -> Iterator[None]:
     with (
-        patch.object(fit._Files, "most", 8),
+        patch.object(apply_module._Files, "most", 8),
         patch.object(tiers, "NODE_MAX_LEAVES", 16),
-        patch.object(fit, "POINTER_TARGET_BYTES", 1_500),
-        patch.object(fit, "INLINE_MIN_BYTES", 300),
+        patch.object(apply_module, "POINTER_TARGET_BYTES", 1_500),
+        patch.object(apply_module, "INLINE_MIN_BYTES", 300),
     ):
         yield
 

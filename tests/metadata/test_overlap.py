@@ -10,7 +10,7 @@ import pytest
 
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.ops.maintain.compact import cluster_metadata, compact
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 from inlay.plan.metadata.overlap import DEPTH, deepest_overlap
 
 from .tables import Table
@@ -21,9 +21,9 @@ LEAF = 8
 @pytest.fixture(autouse=True)
 def small_leaves() -> Iterator[None]:
     with (
-        patch.object(fit._Files, "most", LEAF),
-        patch.object(fit, "POINTER_TARGET_BYTES", 1_000),
-        patch.object(fit, "INLINE_MIN_BYTES", 300),
+        patch.object(apply_module._Files, "most", LEAF),
+        patch.object(apply_module, "POINTER_TARGET_BYTES", 1_000),
+        patch.object(apply_module, "INLINE_MIN_BYTES", 300),
     ):
         yield
 

@@ -20,7 +20,7 @@ from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete_keys, delete_row_groups
 from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.plan.change import Request
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got, Location
 from inlay.storage.memory import MemoryStore
 
@@ -32,8 +32,8 @@ def rich(*, versioning: bool = False) -> Bench:
         store: MemoryStore = bench.store
         store.enable_versioning()
     with (
-        patch.object(fit, "POINTER_TARGET_BYTES", 1_000),
-        patch.object(fit, "INLINE_MIN_BYTES", 0, create=True),
+        patch.object(apply_module, "POINTER_TARGET_BYTES", 1_000),
+        patch.object(apply_module, "INLINE_MIN_BYTES", 0, create=True),
     ):
         for n in range(12):
             rows = pa.table({"id": pa.array(range(10 * n, 10 * n + 10)), "name": ["n"] * 10})

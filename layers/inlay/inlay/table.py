@@ -628,7 +628,7 @@ class Table:
         that asked for it) are kept in the version that it makes, and shown by `history()`: 2 KB at most.
         """
         with self._writing("append", make_note(message, metadata)) as write:
-            request = Request.named(request_id, append_op.shape("append", data))
+            request = Request.named(request_id, append_op.request_shape("append", data))
             write.outcome = append_op.append(write.ctx, data, base=self._loaded, request=request)
         return write.result
 
@@ -790,7 +790,7 @@ class Table:
         the greatest value of the column `order` counts, of equals or without `order` the last.
         """
         columns = arguments.names(on, "on")
-        request = Request.named(request_id, append_op.shape("upsert", data))
+        request = Request.named(request_id, append_op.request_shape("upsert", data))
         with self._writing("upsert", make_note(message, metadata)) as write:
             write.outcome = upsert_op.upsert(
                 write.ctx,

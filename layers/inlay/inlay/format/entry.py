@@ -1,12 +1,11 @@
-"""Entries: what a snapshot states about data files and delete markers.
+"""Entries: what a snapshot states about data files, delete markers and applied requests, and their JSON.
 
 Promise: frozen values; equal entries mean the same. A file or marker object is named by its key *relative
 to the table root*, so a table can be moved; an adopted data file keeps its absolute URI, because it does
 not belong to the table.
 
-To JSON arrays and back (data files, delete markers, ledger records, column statistics): exact in both
-directions. Entries are arrays, because there are many of them, with the positions
-that docs/FORMAT.md, sections 7 to 9, defines; trailing nulls are cut.
+Their JSON is exact in both directions: arrays, because there are many of them, with the positions that
+docs/FORMAT.md, sections 7 to 9, defines; trailing nulls are cut.
 """
 
 from __future__ import annotations

@@ -365,7 +365,7 @@ def with_content(table: Snapshot, content: Content) -> Snapshot:
 
 
 # Of a note as JSON, in UTF-8. It is written twice, with the pointer and in its archive.
-MAX_BYTES = 2_048
+MAX_NOTE_BYTES = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,9 +386,9 @@ def make_note(message: object = None, metadata: object = None) -> Note | None:
         size = len(_encoded(note, 0).encode("utf-8"))
     except UnicodeEncodeError:
         raise InvalidRequest("a message cannot contain an unpaired surrogate") from None
-    if size > MAX_BYTES:
+    if size > MAX_NOTE_BYTES:
         raise InvalidRequest(
-            f"message and metadata of a commit take {size} bytes, more than {MAX_BYTES}",
+            f"message and metadata of a commit take {size} bytes, more than {MAX_NOTE_BYTES}",
             next_step="Store the text elsewhere, and its location here",
         )
     return note

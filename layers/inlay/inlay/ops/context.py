@@ -54,7 +54,7 @@ K = TypeVar("K")  # what one turn keeps for the next
 
 # Items of one turn: more than a process has writing threads, few enough that a commit of all of them stays
 # small.
-MOST = 64
+MAX_TURN_ITEMS = 64
 
 
 class Abandoned(Exception):
@@ -183,7 +183,7 @@ def _next_turn(
     turn = [queue.waiting.popleft()]
     items = [turn[0].item]
     for waiting in tuple(queue.waiting):
-        if len(turn) < MOST and fits(items, waiting.item):
+        if len(turn) < MAX_TURN_ITEMS and fits(items, waiting.item):
             queue.waiting.remove(waiting)
             turn.append(waiting)
             items.append(waiting.item)

@@ -256,7 +256,7 @@ def puffin_markers(
     mixes up the vectors of files that share an object (duckdb-iceberg, pull request 1182)."""
     if is_published(loaded.snapshot.properties):
         alone = [{file: rows} for file, rows in positions.items()]
-        for written in ctx.map(lambda one: _write(ctx, loaded, one), alone):
+        for written in ctx.map(lambda one: _write_vectors(ctx, loaded, one), alone):
             yield from written
         return
     together: dict[str, BitMap64] = {}
@@ -264,11 +264,11 @@ def puffin_markers(
     for file, rows in positions.items():
         size += _bytes_at_most(rows)
         if together and size > MAX_OBJECT_BYTES:
-            yield from _write(ctx, loaded, together)
+            yield from _write_vectors(ctx, loaded, together)
             together, size = {}, _bytes_at_most(rows)
         together[file] = rows
     if together:
-        yield from _write(ctx, loaded, together)
+        yield from _write_vectors(ctx, loaded, together)
 
 
 def _bytes_at_most(rows: BitMap64) -> int:
@@ -278,7 +278,9 @@ def _bytes_at_most(rows: BitMap64) -> int:
     return FOOTER_BYTES + min(2 * len(rows), 8_192 * containers) + 16 * min(len(rows), containers)
 
 
-def _write(ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]) -> list[Marker]:
+def _write_vectors(
+    ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
+) -> list[Marker]:
     key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
     data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in positions.items()])
     ctx.write_once(key, data)

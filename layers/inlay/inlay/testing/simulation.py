@@ -24,7 +24,7 @@ from unittest.mock import patch
 from inlay.cli.progress import watching
 from inlay.errors import InlayError
 from inlay.format.snapshot import POINTER_TARGET_BYTES
-from inlay.plan.commit import apply as fit
+from inlay.plan.commit import apply as apply_module
 from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast
@@ -66,8 +66,8 @@ def run_schedule(
     target = simulation.rng.choice([POINTER_TARGET_BYTES, 1_000])
     try:
         with (
-            patch.object(fit, "POINTER_TARGET_BYTES", target),
-            patch.object(fit, "INLINE_MIN_BYTES", 200),
+            patch.object(apply_module, "POINTER_TARGET_BYTES", target),
+            patch.object(apply_module, "INLINE_MIN_BYTES", 200),
             memoized(),
         ):
             simulation.start()

@@ -105,7 +105,20 @@ from inlay.storage.wrapped import Usage
 from inlay.storage.write_once import Stored
 
 _LOG = logging.getLogger("inlay.commit")
-# Seconds.
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Name = Callable[[bytes], str]
+
+# A writer gives up after this many lost races or this long, whichever comes later: with 40 writers at S3's
+# 15 swaps a second a fair share is one win in three seconds.
+MAX_ATTEMPTS = 100
+MAX_SECONDS = 120.0
+# Plans of one operation, each on a newer base, when others keep conflicting.
+MAX_PLANS = 20
+# Uploads of one plan that garbage collection overtakes.
+MAX_UPLOADS = 2
+# Of a writer that waits, in seconds.
 BACKOFF_BASE = 0.02
 BACKOFF_CAP = 0.6
 BACKOFF_PATIENCE = 4.0
@@ -122,20 +135,6 @@ def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
     seconds = ctx.random.uniform(0, window)
     _LOG.info("another writer of %s came first: try %d in %.2f s", ctx.uri, attempt + 1, seconds)
     ctx.clock.sleep(seconds)
-
-
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-Name = Callable[[bytes], str]
-
-# A writer gives up after this many lost races or this long, whichever comes later: with 40 writers at S3's
-# 15 swaps a second a fair share is one win in three seconds.
-MAX_ATTEMPTS = 100
-MAX_SECONDS = 120.0
-# Plans of one operation, each on a newer base, when others keep conflicting.
-MAX_PLANS = 20
-# Uploads of one plan that garbage collection overtakes.
-MAX_UPLOADS = 2
 
 
 @dataclass(frozen=True, slots=True)

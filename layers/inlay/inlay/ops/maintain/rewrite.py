@@ -30,7 +30,6 @@ from inlay.ops.maintain.rewrite_file import (
     dropped,
     rewrite_task,
 )
-from inlay.ops.maintain.rewrite_file import rewrite_file as rewrite_file
 from inlay.ops.maintain.units import (
     Budget,
     Done,

@@ -105,7 +105,7 @@ def append(
             base_of_plan.archiving.exception()  # no request outlives the call
 
 
-def shape(operation: str, data: Any) -> str | None:
+def request_shape(operation: str, data: Any) -> str | None:
     """What is known of an append's content before it is read: columns and row count of a table, nothing of
     a stream. This detects a request id reused for something else. It is not a digest of the rows, which
     would differ for equal rows in other chunks and refuse a legitimate repetition."""

@@ -367,7 +367,7 @@ class _RowDelete:
             vectors = tuple(vector_markers(ctx, loaded, marked))
             change = replace(change, updates=(RemoveFiles(emptied), AddMarkers(vectors)))
             return Planned(change, loaded)
-        from inlay.ops.maintain.rewrite import rewrite_file  # most deletes are markers
+        from inlay.ops.maintain.rewrite_file import rewrite_file  # most deletes are markers
 
         boundary_us = snapshot.boundary.time_us or 0
         for key, hit in found.items():

@@ -28,7 +28,7 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.context import Context
 from inlay.ops.data import vector_markers, write_batches
-from inlay.ops.maintain.rewrite import rewrite_file
+from inlay.ops.maintain.rewrite_file import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import filter_of, marker_of
 from inlay.parquet.arrow.assignments import assign

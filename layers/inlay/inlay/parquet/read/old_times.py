@@ -1,7 +1,7 @@
 """Times of old writers: read exactly, or refused by their value.
 
-INT96 is a day and nanoseconds of it, deprecated in Parquet, and what Spark writes unless it is told
-otherwise. pyarrow reads it as local time in nanoseconds, or in another unit if asked, and whatever does not
+INT96 is a day and nanoseconds of it, deprecated in Parquet, and what Spark writes by
+default. pyarrow reads it as local time in nanoseconds, or in another unit if asked, and whatever does not
 fit wraps around, or loses digits, without a word: the year 9999 becomes 1816.
 
 Spark before version 3, and Hive, count days before 15 October 1582 in the Julian calendar, and instants

@@ -32,7 +32,7 @@ from pyroaring import BitMap64
 from inlay.format.entry import Marker, RowGroups, Rows, Vector
 from inlay.format.schema import Schema
 from inlay.parquet.arrow.types import positions_bitmap
-from inlay.parquet.read import data_file as opened
+from inlay.parquet.read import data_file
 from inlay.parquet.read.data_file import UNITS_IN_BUDGET, OpenFile, in_units
 from inlay.parquet.read.decode import BATCH_ROWS, read_groups
 from inlay.parquet.read.ranges import Objects, Unit, run, run_ahead
@@ -190,7 +190,7 @@ def _named(marker: Marker) -> tuple[object, ...]:
 
 def open_file(objects: Objects, task: FileTask, wanted: Wanted, executor: Executor) -> OpenFile:
     """The footer and the deletes of one file: one round trip."""
-    return run(opened.open_file(objects, task, wanted), executor)
+    return run(data_file.open_file(objects, task, wanted), executor)
 
 
 def read_by_task(
@@ -211,8 +211,8 @@ def read_by_task(
 
     def opened_files() -> Iterator[Unit[OpenFile]]:
         for task in tasks:
-            cost = opened.first_bytes(task, wanted, whole)
-            yield Unit(cost, opened.open_file(objects, task, wanted, whole_bytes=whole))
+            cost = data_file.first_bytes(task, wanted, whole)
+            yield Unit(cost, data_file.open_file(objects, task, wanted, whole_bytes=whole))
 
     opening = run_ahead(
         opened_files(),

@@ -4,13 +4,11 @@ Promise: whatever a table's size, the pointer has a few references of each tier,
 ten times in its life and each of its references a few times, and none of this changes a live entry.
 
 * Inline entries *roll* into a new leaf, together with the preceding leaves that are at most `growth` times
-as
-  large as what is rolled: so a tier ends with a leaf of each power of that, up to a full one. A commit
+  as large as what is rolled: so a tier ends with a leaf of each power of that, up to a full one. A commit
   whose new entries fill a leaf packs them separately from those of its base, in key order: they are the
   same bytes on every rebase, and its leaves do not overlap.
 * Full leaves *gather* in the last node, which is rewritten to add them. The dead entries under a node are
-then
-  recorded in its references, and the bitmap in the pointer starts empty.
+  then recorded in its references, and the bitmap in the pointer starts empty.
 * `rebuild` rewrites chosen leaves: without their dead entries, or in another order.
 
 New leaves are written before the commit they belong to, so a new entry takes its version from the reference

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from inlay.format.snapshot import Tier
-from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit import driver as driver_module
 from inlay.ops.commit import group as group_module
 from inlay.ops.commit import register as register_module
 from inlay.ops.commit.register import Lost, Won
@@ -56,18 +56,18 @@ def drop_if_match(stack: ExitStack) -> None:
 def drop_if_none_match(stack: ExitStack) -> None:
     """A table is created over another."""
     swap_in(stack, write_once_module, "IF_ABSENT", None)
-    from inlay.ops import schema as create_module
+    from inlay.ops import schema as schema_module
 
     # For as long as the mistake is in: a patch for each call would be taken out in another order by actors
     # that overlap, or never by one that was killed, and stay.
-    swap_in(stack, create_module, "Head", type("Never", (), {}))
-    swap_in(stack, create_module, "ARCHIVES", "nowhere/")
+    swap_in(stack, schema_module, "Head", type("Never", (), {}))
+    swap_in(stack, schema_module, "ARCHIVES", "nowhere/")
 
 
 @mutation()
 def skip_the_archive(stack: ExitStack) -> None:
     """The base is not archived before the swap."""
-    swap_in(stack, commit_module, "archive", lambda ctx, loaded, wait: loaded.date_us)
+    swap_in(stack, driver_module, "archive", lambda ctx, loaded, wait: loaded.date_us)
     swap_in(stack, group_module, "write_archive", lambda ctx, loaded: Stored("", loaded.date_us))
 
 
@@ -75,7 +75,7 @@ def skip_the_archive(stack: ExitStack) -> None:
 def skip_the_segments(stack: ExitStack) -> None:
     """The pointer refers to segments that were not written."""
 
-    swap_in(stack, commit_module, "write_segment", lambda ctx, segment_id, data: 0)
+    swap_in(stack, driver_module, "write_segment", lambda ctx, segment_id, data: 0)
 
 
 @mutation()

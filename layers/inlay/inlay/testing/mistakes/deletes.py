@@ -8,7 +8,6 @@ from typing import Any
 
 from inlay.format.snapshot import Tier
 from inlay.plan import scan as scan_module
-from inlay.plan import scan as scope_module
 from inlay.plan.change import Change, Reads
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
@@ -17,16 +16,20 @@ from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
 
 
-def _hit_files_of_the_same_commit(marker: Any, entry: Any, schema: Any) -> bool:
-    if marker.file is None and marker.sequence is not None and entry.sequence == marker.sequence:
-        return True
-    return scope_module.marker_may_hit(marker, entry, schema)
-
-
 @mutation()
 def tombstones_hit_their_own_commit(stack: ExitStack) -> None:
     """Sequence < S becomes sequence <= S."""
-    swap_in(stack, scan_module, "marker_may_hit", _hit_files_of_the_same_commit)
+
+    def marker_may_hit(marker: Any, entry: Any, evidence: Any) -> bool:
+        if (
+            marker.file is None
+            and marker.sequence is not None
+            and entry.sequence == marker.sequence
+        ):
+            return True
+        return bool(original(marker, entry, evidence))
+
+    original = swap_in(stack, scan_module, "marker_may_hit", marker_may_hit)
 
 
 @mutation(scenes.ROWS)
@@ -59,7 +62,7 @@ def cover_files_that_have_nulls(stack: ExitStack) -> None:
         bare = {i: dataclasses.replace(s, null_count=0) for i, s in stats.items()}
         return bool(original(predicate, bare, rows))
 
-    original = swap_in(stack, scope_module, "all_match", all_match)
+    original = swap_in(stack, scan_module, "all_match", all_match)
 
 
 @mutation(scenes.MARKS)

@@ -9,10 +9,10 @@ from typing import Any
 from inlay.format import snapshot as snapshot_module
 from inlay.format.snapshot import Boundary
 from inlay.ops import collect_garbage as gc_module
-from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit import driver as driver_module
 from inlay.ops.commit import group as group_module
-from inlay.ops.erase import finish as sweep_module
-from inlay.ops.maintain import expire as roots_module
+from inlay.ops.erase import finish as finish_module
+from inlay.ops.maintain import expire as expire_module
 from inlay.ops.metadata import load as load_module
 from inlay.ops.write import ingest as ingest_module
 from inlay.plan.change import Change, Proposal
@@ -29,7 +29,7 @@ def ignore_the_boundary(stack: ExitStack) -> None:
         return original(state, dataclasses.replace(change, uploaded_us=None), **how)
 
     swap_in(stack, group_module, "apply", apply)
-    original = swap_in(stack, commit_module, "apply", apply)
+    original = swap_in(stack, driver_module, "apply", apply)
 
 
 @mutation(scenes.STALLED)
@@ -60,7 +60,7 @@ def take_last_modified_for_the_date(stack: ExitStack) -> None:
 @mutation(scenes.SKEWED_ERASING)
 def sweep_up_to_now(stack: ExitStack) -> None:
     """An erasure's sweep deletes by LastModified up to its boundary, which is the Date of just now."""
-    swap_in(stack, sweep_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
+    swap_in(stack, finish_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
 
 
 @mutation(scenes.STALLED)
@@ -86,7 +86,7 @@ def expire_at_the_time_of_planning(stack: ExitStack) -> None:
         )
         return dataclasses.replace(snapshot, expired=stamped)
 
-    original = swap_in(stack, commit_module, "seal", seal)
+    original = swap_in(stack, driver_module, "seal", seal)
 
 
 @mutation(scenes.STALLED_EXPIRY)
@@ -96,7 +96,7 @@ def give_readers_of_expired_versions_no_grace(stack: ExitStack) -> None:
     def gone(snapshot: Any, *, before_us: int) -> int:
         return int(snapshot.oldest_version) - 1
 
-    swap_in(stack, roots_module, "expired_before", gone)
+    swap_in(stack, expire_module, "expired_before", gone)
 
 
 @mutation(scenes.UNSEEN_EXPIRY)
@@ -107,7 +107,7 @@ def keep_the_time_of_an_unseen_commit(stack: ExitStack) -> None:
         return original(snapshot, snapshot.commit.time_us)
 
     original = snapshot_module.with_open_times
-    for module in (commit_module, load_module):
+    for module in (driver_module, load_module):
         swap_in(stack, module, "with_open_times", observed)
 
 
@@ -120,14 +120,14 @@ def ingest_rows_from_before_an_erasure(stack: ExitStack) -> None:
 @mutation(scenes.ERASING)
 def end_an_erasure_at_once(stack: ExitStack) -> None:
     """Nobody waits for readers and writers that were under way when the rows went."""
-    swap_in(stack, sweep_module._Sweeper, "_wait", lambda self, *_: None)
+    swap_in(stack, finish_module._Sweeper, "_wait", lambda self, *_: None)
 
 
 @mutation(scenes.STALLED_DELETES, within=RARE_SEEDS)
 def commit_segments_of_an_earlier_attempt(stack: ExitStack) -> None:
     """Segments that this commit wrote days ago are taken to be there still."""
     swap_in(
-        stack, commit_module.WrittenSegments, "forget_stale", lambda self, ctx, boundary_us: None
+        stack, driver_module.WrittenSegments, "forget_stale", lambda self, ctx, boundary_us: None
     )
 
 

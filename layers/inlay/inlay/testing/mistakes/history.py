@@ -8,16 +8,15 @@ from contextlib import ExitStack
 from typing import Any
 
 from inlay.format.snapshot import with_content
-from inlay.ops import refs as merge_module
 from inlay.ops import refs as refs_module
-from inlay.ops.erase import finish as sweep_module
+from inlay.ops.erase import finish as finish_module
 from inlay.ops.erase import request as erase_module
-from inlay.ops.maintain import expire as roots_module
+from inlay.ops.maintain import expire as expire_module
 from inlay.plan.change import Change, OnlyRefs, Retained, SameMain
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
 from inlay.plan.commit import draft as draft_module
-from inlay.plan.maintain import roots as plan_roots_module
+from inlay.plan.maintain import roots as roots_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import RARE_SEEDS, mutation, swap_in
 
@@ -43,7 +42,7 @@ def commit_over_a_restore(stack: ExitStack) -> None:
 @mutation(scenes.TAGGING)
 def collect_what_a_tag_holds(stack: ExitStack) -> None:
     """A version that only a ref keeps is garbage like any other."""
-    swap_in(stack, plan_roots_module, "held_versions", lambda snapshot: frozenset())
+    swap_in(stack, roots_module, "held_versions", lambda snapshot: frozenset())
 
 
 @mutation(scenes.FORWARDING)
@@ -79,13 +78,13 @@ def name_versions_that_have_expired(stack: ExitStack) -> None:
 @mutation(scenes.BRANCHING)
 def bring_a_branch_without_its_deletes(stack: ExitStack) -> None:
     """Its tombstones are not turned into marks of the rows that they hit."""
-    swap_in(stack, merge_module._Positions, "of", lambda self, tasks, schema: {})
+    swap_in(stack, refs_module._Positions, "of", lambda self, tasks, schema: {})
 
 
 @mutation(scenes.COLLECTED_BRANCHES)
 def collect_heads_of_branches(stack: ExitStack) -> None:
     """What a branch has for itself is garbage."""
-    swap_in(stack, roots_module, "heads", lambda snapshot: frozenset())
+    swap_in(stack, expire_module, "heads", lambda snapshot: frozenset())
 
 
 @mutation(scenes.ERASING_REFS)
@@ -96,7 +95,7 @@ def erase_main_alone(stack: ExitStack) -> None:
         return itertools.islice(original(ctx, loaded), 1)
 
     original = refs_module.each_content
-    for module in (erase_module, sweep_module):
+    for module in (erase_module, finish_module):
         swap_in(stack, module, "each_content", main)
 
 

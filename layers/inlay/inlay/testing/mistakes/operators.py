@@ -10,7 +10,7 @@ from typing import Any
 from inlay.errors import KeyTaken
 from inlay.format import keys
 from inlay.format.keys import archive_version
-from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit import driver as driver_module
 from inlay.ops.metadata import load as load_module
 from inlay.ops.verify import repair as repair_module
 from inlay.storage.base import Got, IfMatch, Refused, Written
@@ -28,7 +28,7 @@ def believe_any_archive(stack: ExitStack) -> None:
             ctx.write_once(keys.archive_key(loaded.snapshot.version), loaded.raw)
         return int(loaded.date_us)
 
-    swap_in(stack, commit_module, "archive", archive)
+    swap_in(stack, driver_module, "archive", archive)
 
 
 @mutation(scenes.OPERATED)
@@ -41,7 +41,7 @@ def look_for_no_successor(stack: ExitStack) -> None:
         except KeyTaken:
             return original(ctx, loaded, wait)
 
-    original = swap_in(stack, commit_module, "archive", archive)
+    original = swap_in(stack, driver_module, "archive", archive)
 
 
 @mutation(scenes.RESENT)

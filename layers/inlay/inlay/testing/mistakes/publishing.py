@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from inlay.format import keys
-from inlay.ops.maintain import expire as roots_module
+from inlay.ops.maintain import expire as expire_module
 from inlay.ops.metadata.publication import Reached
 from inlay.ops.publish import publish as publish_module
 from inlay.testing import scenes
@@ -37,7 +37,7 @@ def publish_whatever_is_there_already(stack: ExitStack) -> None:
 @mutation(scenes.PUBLISHED)
 def collect_what_is_published(stack: ExitStack) -> None:
     """Published snapshots are no roots: a reader's manifests and files go while he reads."""
-    swap_in(stack, roots_module, "find_reachable", lambda ctx: Reached())
+    swap_in(stack, expire_module, "find_reachable", lambda ctx: Reached())
 
 
 @mutation(scenes.PUBLISHED)
