@@ -20,9 +20,11 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema import create
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.delete import delete
-from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, ingest
-from inlay.parquet.read.reader import Wanted, open_file
+from inlay.ops.write.ingest import Ingested, Rejected, ingest
+from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import search_open
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Location

@@ -24,7 +24,8 @@ import pytest
 
 import inlay
 from inlay.errors import InlayError
-from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, Superseded, ingest
+from inlay.ops.write.append import IngestSource
+from inlay.ops.write.ingest import Ingested, Rejected, Superseded, ingest
 from inlay.parquet.footer.fields import ARROW_SCHEMA, Chunk, File, Group, KeyValue, Meta, Stats
 from inlay.parquet.footer.footer import trailer
 from inlay.parquet.footer.thrift import STRUCT, Items, Pairs, decode_struct, encode_struct, unpack

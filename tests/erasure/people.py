@@ -19,10 +19,11 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.request import advance_erasures, open_erasure
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.schema import create
-from inlay.ops.write.append import append
+from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete
-from inlay.ops.write.ingest import IngestSource, ingest
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.ops.write.ingest import ingest
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan

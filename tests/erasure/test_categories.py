@@ -24,7 +24,8 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.plan.scan import FileTask
 from inlay.plan.surgery import choose

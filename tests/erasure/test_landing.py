@@ -13,7 +13,8 @@ from inlay.ops.context import Context
 from inlay.ops.erase import finish, landing
 from inlay.ops.erase.request import erase_status
 from inlay.ops.maintain.compact import compact
-from inlay.ops.write.ingest import Duplicate, IngestSource, ingest
+from inlay.ops.write.append import IngestSource
+from inlay.ops.write.ingest import Duplicate, ingest
 from inlay.plan.erasure import landing_prefix
 from inlay.storage.base import Location
 

@@ -32,7 +32,8 @@ import inlay
 from inlay.format.snapshot import FORMAT_VERSION, Ref
 from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.write.ingest import IngestSource, ingest
+from inlay.ops.write.append import IngestSource
+from inlay.ops.write.ingest import ingest
 from inlay.plan.change import AdvanceStream, Change, ClusterLeaves, SetRefs
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.metadata import leaves as tiers

@@ -16,7 +16,8 @@ from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, loa
 from inlay.ops.schema import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
-from inlay.parquet.read.reader import Wanted, read_positions, read_tasks
+from inlay.parquet.read.reader import read_positions, read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.ops.write.ingest import Duplicate, Ingested, IngestSource, Rejected, Superseded, ingest
+from inlay.ops.write.append import IngestSource
+from inlay.ops.write.ingest import Duplicate, Ingested, Rejected, Superseded, ingest
 from inlay.storage.base import Written
 from inlay.storage.open import parse_location
 

@@ -21,7 +21,8 @@ from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.pruning.prune import Evidence

@@ -19,14 +19,8 @@ from inlay.format.predicate import IsNull, Operator
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema import create
 from inlay.ops.verify.table import verify
-from inlay.ops.write.ingest import (
-    Ingested,
-    IngestSource,
-    Rejected,
-    SourceOutcome,
-    ingest,
-    take_over,
-)
+from inlay.ops.write.append import IngestSource
+from inlay.ops.write.ingest import Ingested, Rejected, SourceOutcome, ingest, take_over
 from inlay.ops.write.upsert import upsert
 from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer

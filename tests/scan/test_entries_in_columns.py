@@ -20,7 +20,8 @@ from inlay.format.snapshot import Segment
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, count_rows
+from inlay.parquet.read.reader import count_rows
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.metadata.state import live_files
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import leaf_candidates, plan_scan

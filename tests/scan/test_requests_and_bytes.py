@@ -23,7 +23,8 @@ from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import decode_struct
 from inlay.parquet.read.data_file import chunk_range, tail_bytes
 from inlay.parquet.read.ranges import GAP_BYTES, SMALL_OBJECT_BYTES, Objects
-from inlay.parquet.read.reader import Ahead, Wanted, read_tasks
+from inlay.parquet.read.reader import Ahead, read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
 

@@ -47,7 +47,8 @@ from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import order_key
 from inlay.ops.read.top_n import OrderKey, first_rows
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.parquet.read.reader import AHEAD, Wanted
+from inlay.parquet.read.reader import AHEAD
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
 
@@ -425,7 +426,8 @@ def _at(entry: Any, sequence: int) -> Any:
 
 
 def _count(lake: Any, task: Any) -> int:
-    from inlay.parquet.read.reader import Wanted, read_file
+    from inlay.parquet.read.reader import read_file
+    from inlay.parquet.read.selection import Wanted
 
     wanted = Wanted(schema=NEW, columns=())
     return sum(b.num_rows for b in read_file(lake.objects, task, wanted, lake.executor))

@@ -18,8 +18,8 @@ from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.data_file import chunk_range
-from inlay.parquet.read.reader import Wanted, count_rows, read_tasks
-from inlay.parquet.read.selection import PredicateFilter
+from inlay.parquet.read.reader import count_rows, read_tasks
+from inlay.parquet.read.selection import PredicateFilter, Wanted
 from inlay.plan.scan import FileTask
 
 ROWS = 20_000

@@ -18,7 +18,8 @@ from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.read.reader import AHEAD, Wanted
+from inlay.parquet.read.reader import AHEAD
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.pruning.prune import Evidence
 
 ROWS, FILES = 40_000, 4

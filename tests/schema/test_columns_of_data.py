@@ -12,7 +12,8 @@ from tests.schema.conftest import again, rows_of, table_of
 
 import inlay
 from inlay.errors import SchemaMismatch
-from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, ingest
+from inlay.ops.write.append import IngestSource
+from inlay.ops.write.ingest import Ingested, Rejected, ingest
 from inlay.storage.base import Location
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])

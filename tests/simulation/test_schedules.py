@@ -8,7 +8,8 @@ import time
 import pytest
 
 from inlay.testing import scenes
-from inlay.testing.mutations import MUTATIONS, SEEDS, caught
+from inlay.testing.mistakes import MUTATIONS, SEEDS
+from inlay.testing.mutations import caught
 from inlay.testing.simulation import run_schedule
 
 # Seconds of random schedules in `make test`; INLAY_SIMULATE_SECONDS sets another share.

@@ -15,8 +15,9 @@ from inlay.errors import UnreadableFile
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.schema import create
 from inlay.ops.verify.table import verify
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.delete import delete
-from inlay.ops.write.ingest import IngestSource, ingest
+from inlay.ops.write.ingest import ingest
 from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct

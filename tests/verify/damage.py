@@ -16,9 +16,9 @@ from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector
 from inlay.format.snapshot import Snapshot, Tier
-from inlay.ops.write.append import append
+from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete_keys, delete_row_groups
-from inlay.ops.write.ingest import IngestSource, ingest
+from inlay.ops.write.ingest import ingest
 from inlay.plan.change import Request
 from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got, Location

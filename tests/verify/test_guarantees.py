@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.store.wired import OPERATIONS
 
-from inlay.testing.mutations import SEEDS
+from inlay.testing.mistakes import SEEDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "GUARANTEES.md").read_text(encoding="utf-8")

@@ -25,8 +25,9 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.verify.table import DEPTHS, verify
+from inlay.ops.write.append import IngestSource
 from inlay.ops.write.delete import delete
-from inlay.ops.write.ingest import IngestSource, ingest
+from inlay.ops.write.ingest import ingest
 from inlay.plan.verify import MAX_PER_KIND, RULES
 from inlay.storage.base import Location
 from inlay.storage.wrapped import WrappedStore

@@ -35,9 +35,10 @@ from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.multiset import Multiset, difference_in_order
 from inlay.parquet.arrow.types import schema_to_arrow, to_scalar
+from inlay.parquet.read.decode import BATCH_ROWS
 from inlay.parquet.read.deleted_rows import KeySet, key_set
-from inlay.parquet.read.reader import BATCH_ROWS, READ_AHEAD_BYTES, Ahead, Wanted, read_tasks
-from inlay.parquet.read.selection import RowFilter, subschema
+from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, read_tasks
+from inlay.parquet.read.selection import RowFilter, Wanted, subschema
 from inlay.plan.feed import FeedUnit, NeedMore, Step, keeps_rows, plan_step, reported_schema
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import held_versions

@@ -58,7 +58,8 @@ from inlay.parquet.arrow.types import (
     schema_from_arrow,
     to_physical,
 )
-from inlay.parquet.read.reader import Wanted, read_file
+from inlay.parquet.read.reader import read_file
+from inlay.parquet.read.selection import Wanted
 from inlay.parse.partitioning import partition_fields, spec_text
 from inlay.plan.change import AlterSchema, Change, Request, SetPartitioning
 from inlay.plan.metadata.state import choose_stats_columns

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 from inlay.errors import InvalidRequest, UnsupportedType
 from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.read.scan import Scan
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.parse import parse_predicate
 from inlay.plan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state

@@ -33,7 +33,8 @@ from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.arrow.conform import conform
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate

@@ -43,7 +43,8 @@ from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.prune import Evidence

@@ -20,7 +20,8 @@ from inlay.format.entry import DataFile
 from inlay.format.schema import Schema
 from inlay.ops.context import Context
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.parquet.read.reader import POSITION_COLUMN, Wanted, read_tasks
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import POSITION_COLUMN, Wanted
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.scan import FileTask
 

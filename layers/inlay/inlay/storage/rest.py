@@ -208,7 +208,7 @@ class Line:
 
 def microseconds(when: datetime) -> int:
     """Whole seconds, as stores of all makers show them in headers: a time in a body is cut to them, so that
-    it never lies behind the `Date` of its answer."""
+    it is never behind the `Date` of its answer."""
     return int(when.timestamp()) * 1_000_000
 
 

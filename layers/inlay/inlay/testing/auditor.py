@@ -30,7 +30,8 @@ from inlay.format.snapshot import Ref, Snapshot
 from inlay.iceberg.avro import decode_avro
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_content, load_entries, load_ledger, schemas_of
-from inlay.parquet.read.reader import Wanted, read_file
+from inlay.parquet.read.reader import read_file
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.change import Request
 from inlay.plan.metadata.state import State, ledger_records, open_tree
 from inlay.plan.pruning.prune import Evidence

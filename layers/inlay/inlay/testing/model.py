@@ -184,7 +184,7 @@ class Model:
         return Expected(delete(intent.matches)(before), before - must_go)
 
     def stable(self, since: int, version: int) -> Rows:
-        """Rows of each version from `since` to before `version` that none of these put there anew."""
+        """Rows of each version from `since` to before `version` that none of these put there again."""
         found = self.rows_at.get(version - 1, Counter())
         for earlier in range(since, version):
             found = found & self.rows_at[earlier]

@@ -67,7 +67,5 @@ def main() -> int:
     return 1 if missed else 0
 
 
-__all__ = ["MUTATIONS", "RARE_SEEDS", "SEEDS", "applied", "caught", "violations"]
-
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -79,7 +79,8 @@ from inlay.parquet.read.describe import (
     read_tail,
 )
 from inlay.parquet.read.old_times import Times, as_table, check_times
-from inlay.parquet.read.reader import Wanted, read_file
+from inlay.parquet.read.reader import read_file
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State, choose_stats_columns

@@ -158,7 +158,7 @@ class Sources:
         return found.uri
 
     def source(self, uri: str, size: int | None = None) -> Source:
-        """Raises `NotGranted` for what lies outside the folders that were allowed."""
+        """Raises `NotGranted` for what is outside the folders that were allowed."""
         try:
             return self.objects.source(uri, size)
         except NotGranted:

@@ -25,7 +25,8 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs import each_content
 from inlay.ops.write.append import IngestSource
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, open_file, read_positions
+from inlay.parquet.read.reader import open_file, read_positions
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import search_open
 from inlay.plan.erasure import Waiting
 from inlay.plan.pruning.literals import any_of, texts_of

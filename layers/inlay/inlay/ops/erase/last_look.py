@@ -44,7 +44,8 @@ from inlay.ops.maintain.expire import History, Roots
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.data_file import plan_groups
 from inlay.parquet.read.ranges import Source
-from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of

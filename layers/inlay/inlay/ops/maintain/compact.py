@@ -37,7 +37,8 @@ from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, d
 from inlay.ops.maintain.units import Budget, Done, Failure, Run, Work, run_units, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer, load_segments
 from inlay.parquet.arrow.types import to_scalar
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.plan.change import Change, ClusterLeaves, NeedSegments, Unit
 from inlay.plan.maintain.clustering import Order, order_of

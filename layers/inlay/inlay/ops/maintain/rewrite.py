@@ -42,8 +42,8 @@ from inlay.ops.maintain.units import (
 )
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.evaluate import columns_of, selected
-from inlay.parquet.read.reader import Wanted, read_tasks
-from inlay.parquet.read.selection import subschema, top_columns
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted, subschema, top_columns
 from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
 from inlay.plan.maintain.compaction import idle_markers, live_tasks

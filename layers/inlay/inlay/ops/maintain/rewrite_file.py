@@ -37,8 +37,8 @@ from inlay.parquet.arrow.types import positions_array, to_scalar
 from inlay.parquet.footer.footer import Footer, parse_metadata, trailer
 from inlay.parquet.read.data_file import OpenFile, plan_groups
 from inlay.parquet.read.deleted_rows import load_vector
-from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positions
-from inlay.parquet.read.selection import top_columns
+from inlay.parquet.read.reader import open_file, read_file, read_positions
+from inlay.parquet.read.selection import Wanted, top_columns
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.surgery.residue import search_open, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object

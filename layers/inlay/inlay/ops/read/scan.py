@@ -39,16 +39,8 @@ from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
 from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import (
-    FILE_COLUMN,
-    POSITION_COLUMN,
-    READ_AHEAD_BYTES,
-    Ahead,
-    Wanted,
-    count_rows,
-    read_by_task,
-)
-from inlay.parquet.read.selection import subschema
+from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_by_task
+from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Wanted, subschema
 from inlay.parse import format_predicate, parse_condition
 from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State

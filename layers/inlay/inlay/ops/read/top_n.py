@@ -29,10 +29,11 @@ from inlay.format.schema import Primitive, Schema
 from inlay.format.values import order_key
 from inlay.parquet.arrow.evaluate import column_at, columns_of, selected
 from inlay.parquet.arrow.types import to_physical, to_scalar
+from inlay.parquet.read.decode import BATCH_ROWS
 from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import BATCH_ROWS, Ahead, Wanted, read_by_task, read_tasks
-from inlay.parquet.read.selection import subschema, top_columns
+from inlay.parquet.read.reader import Ahead, read_by_task, read_tasks
+from inlay.parquet.read.selection import Wanted, subschema, top_columns
 from inlay.parse.grammar import resolve
 from inlay.parse.syntax import Name
 from inlay.plan.pruning.prune import Evidence, may_match

@@ -21,7 +21,8 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, open_file, read_positions
+from inlay.parquet.read.reader import open_file, read_positions
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.statistics import group_stats, leaves_of
 from inlay.plan.pruning.prune import denied_by
 from inlay.plan.scan import FileTask

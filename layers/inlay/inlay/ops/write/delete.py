@@ -46,7 +46,8 @@ from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import schema_to_arrow, to_physical
-from inlay.parquet.read.reader import RowFilter, read_positions
+from inlay.parquet.read.reader import read_positions
+from inlay.parquet.read.selection import RowFilter
 from inlay.plan.change import (
     AddMarkers,
     Change,

@@ -76,7 +76,8 @@ from inlay.parquet.read.describe import entry_of, parse_object_footer, partition
 from inlay.parquet.read.old_times import NEXT_STEP as INT96_NEXT_STEP
 from inlay.parquet.read.old_times import NO_TIMES, Times, as_table, check_times
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, open_file, read_file
+from inlay.parquet.read.reader import open_file, read_file
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request

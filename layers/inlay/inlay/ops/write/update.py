@@ -33,7 +33,8 @@ from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import filter_of, marker_of
 from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.parse import Assignments
 from inlay.plan.change import (
     AddFiles,

@@ -43,7 +43,8 @@ from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import check_names, conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan

@@ -150,7 +150,7 @@ MAX_INDEX_BYTES = 512 * 1024
 @dataclass(frozen=True)
 class FooterOf:
     """A footer, parsed and as bytes, and the size and the ETag of the object it is of. `tail` is the end of
-    the object: the footer, and what lies before it as far as it came along."""
+    the object: the footer, and as much of what is before it as came along."""
 
     metadata: pq.FileMetaData
     tail: bytes

@@ -34,36 +34,14 @@ from inlay.format.schema import Schema
 from inlay.parquet.arrow.types import positions_bitmap
 from inlay.parquet.read import data_file
 from inlay.parquet.read.data_file import UNITS_IN_BUDGET, OpenFile, in_units
-from inlay.parquet.read.decode import BATCH_ROWS, read_groups
+from inlay.parquet.read.decode import read_groups
 from inlay.parquet.read.ranges import Objects, Unit, run, run_ahead
 from inlay.parquet.read.selection import (
-    FILE_COLUMN,
-    POSITION_COLUMN,
-    PredicateFilter,
     RowFilter,
     Wanted,
     narrowed,
 )
 from inlay.plan.scan import FileTask
-
-__all__ = [
-    "AHEAD",
-    "BATCH_ROWS",
-    "FILE_COLUMN",
-    "POSITION_COLUMN",
-    "READ_AHEAD_BYTES",
-    "Ahead",
-    "OpenFile",
-    "PredicateFilter",
-    "RowFilter",
-    "Wanted",
-    "count_rows",
-    "open_file",
-    "read_by_task",
-    "read_file",
-    "read_positions",
-    "read_tasks",
-]
 
 # Bytes that may be in flight or decoded ahead of the consumer. One row group is always allowed.
 READ_AHEAD_BYTES = 128 * 1024 * 1024

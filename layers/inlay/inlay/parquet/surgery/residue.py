@@ -72,7 +72,8 @@ from inlay.parquet.footer.thrift import (
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects, RangeFile
-from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.single_column import (
     Pages,
     check_dictionary,
@@ -425,7 +426,7 @@ class _Column:
                 if place is not None and place.end <= limit:
                     yield place
 
-    # -- what lies beside the rows ------------------------------------------------------------
+    # -- what is beside the rows --------------------------------------------------------------
 
     def look(self, held: _Held) -> None:
         if self.leaf.type is Physical.BOOLEAN:

@@ -87,7 +87,7 @@ def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int,
             ):
                 if key in tree:
                     tree[key] -= sum(stop - start for start, stop in gone if start < tree[key])
-    # What lies between, and before the footer.
+    # What is between them, and before the footer.
     starts = (file_size - len(end), *(stop for _, stop in gone))
     stops = (*(start for start, _ in gone), footer.start)
     kept = (end[a - starts[0] : b - starts[0]] for a, b in zip(starts, stops, strict=True))
