@@ -45,7 +45,7 @@ POSSESSIVE = b"+" if sys.version_info >= (3, 11, 5) else b""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFormat:
     """How text files are written: `null` are texts that stand for NULL besides an empty field, `format` is
-    the kind of file where its name does not tell."""
+    the kind of file where its name does not say."""
 
     null: tuple[str, ...] = ()
     delimiter: str | None = None

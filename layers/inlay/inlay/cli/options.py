@@ -90,7 +90,7 @@ FileFormat = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="csv, tsv, json, jsonl, parquet or arrow, where the file's name does not tell; - is csv.",
+        help="csv, tsv, json, jsonl, parquet or arrow, where the file's name does not say; - is csv.",
     ),
 ]
 

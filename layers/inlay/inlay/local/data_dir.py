@@ -3,7 +3,7 @@
 Promise: after a stop, however it came, a server that starts on the same directory holds every object
 version, bucket and setting whose request was answered. Unfinished multipart uploads are gone, and so are
 messages in queues. Each version is one file, written whole under another name first: a line of JSON, then
-the bytes. One server at a time has the directory.
+the bytes. One server at a time uses the directory.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class DataDir:
                 serial = int(path.name)
                 version = Version(body=file.read(), serial=serial, **about)
             if version.id is None:
-                # There is one of a key. What it replaced is still here after a kill between the two.
+                # A key has one version without an id. A kill between the two leaves the one it replaced.
                 if (older := unnumbered.pop((bucket, key), None)) is not None:
                     older.unlink()
                 unnumbered[bucket, key] = path

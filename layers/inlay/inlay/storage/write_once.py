@@ -59,7 +59,7 @@ from inlay.storage.base import (
 )
 
 # The client retries by itself; these are for what it reports as unknown afterwards, and for 409. Six with
-# the callers' pauses are about a second: longer is an outage, which the caller must be told of.
+# the callers' pauses are about a second: longer is an outage, of which the caller must learn.
 MAX_TRIES = 6
 
 
@@ -139,8 +139,8 @@ def copy_once(
 
 
 def check_source(store: ObjectStore, source: Location, etag: str) -> None:
-    """Looks at the source of a copy that was refused: of one that was overwritten nobody waits for the rows
-    any longer. Raises `ObjectGone`, `SourceChanged`."""
+    """Looks at the source of a copy that was refused: rows of a content that was overwritten are no longer
+    wanted. Raises `ObjectGone`, `SourceChanged`."""
     there = store if source.bucket == store.bucket else store.at(source.bucket)
     found = there.head(source.key, version_id=source.version_id)
     if isinstance(found, Missing):

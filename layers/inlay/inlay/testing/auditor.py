@@ -82,7 +82,7 @@ class Auditor:
         self._rows: dict[tuple[object, ...], Rows] = {}
 
     def go_on_from(self, other: Auditor) -> None:
-        """Know what another auditor knows of the table this one's began as."""
+        """Takes over what another auditor knows of the table that this one's began as."""
         self.snapshots, self.bytes_of = dict(other.snapshots), dict(other.bytes_of)
         self.newest, self.expired_at = other.newest, dict(other.expired_at)
         self.ended_by_erasure = set(other.ended_by_erasure)
@@ -115,7 +115,7 @@ class Auditor:
         self._is_behind = False
 
     def acknowledge(self, request: str, version: int, commit_id: str | None, table_id: str) -> None:
-        """A caller was told that its request is part of this version of this table, by this commit."""
+        """A caller learned that its request is part of this version of this table, by this commit."""
         if table_id in self.former:
             self.former[table_id].acknowledge(request, version)
             return
@@ -134,7 +134,7 @@ class Auditor:
         self.model.acknowledge(request, version)
 
     def rewind(self, commit_id: str) -> None:
-        """The pointer is again, or a repair goes on from, what this commit had made of the table."""
+        """The pointer is again what this commit had made of the table, or a repair goes on from that."""
         landed_us, rows, then = self.landed_us, self._rows, self.states[commit_id]
         self.go_on_from(then)
         self.landed_us, self._rows = landed_us, rows

@@ -51,7 +51,7 @@ _SCHEMA = pa.schema(
 def write_position_deletes(
     ctx: Context, marker: Marker, file: DataFile, entry: Entry, known: Mapping[str, Entry]
 ) -> Entry:
-    """`entry`, which is of the vector, as one of the object with the same positions. `known` are entries of
+    """`entry`, of a vector, as the entry of a Parquet object with the same positions. `known` are entries of
     objects written before, by their path."""
     vector = marker.body
     assert isinstance(vector, Vector) and entry.referenced is not None
@@ -110,7 +110,7 @@ def check_files(
 
 @dataclass(frozen=True, slots=True)
 class _Retired:
-    """Field ids that no column has or gets: those that a table that was adopted had dropped before. They
+    """Field ids that no column has or gets: those that an adopted table had dropped before. They
     may be billions."""
 
     last: int

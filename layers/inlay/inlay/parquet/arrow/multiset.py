@@ -116,7 +116,7 @@ class Multiset:
         self._schema = schema
         self._tables: list[pa.Table] = []
         self._counts: list[pa.Int64Array] = []
-        self._fresh = 0
+        self._not_netted = 0
 
     def add(self, sign: int, rows: pa.Table) -> None:
         """More rows, each `sign` times."""
@@ -124,9 +124,11 @@ class Multiset:
             return
         self._tables.append(rows)
         self._counts.append(pa.repeat(to_scalar(sign, _CODE), rows.num_rows))
-        self._fresh += rows.num_rows
+        self._not_netted += rows.num_rows
         # Netting costs as much as is held: it pays once as much again has been added.
-        if self._fresh >= max(NET_ROWS, sum(t.num_rows for t in self._tables) - self._fresh):
+        if self._not_netted >= max(
+            NET_ROWS, sum(t.num_rows for t in self._tables) - self._not_netted
+        ):
             self._net()
 
     def result(self) -> tuple[pa.Table, pa.Table]:
@@ -154,7 +156,7 @@ class Multiset:
         sums = sums.filter(pc.not_equal(sums["count_sum"], 0))
         self._tables = [rows.take(sums["row_min"])] if sums.num_rows else []
         self._counts = [sums["count_sum"].combine_chunks()] if sums.num_rows else []
-        self._fresh = 0
+        self._not_netted = 0
 
 
 def _repeated(rows: pa.Table, counts: pa.Int64Array) -> pa.Table:

@@ -32,7 +32,7 @@ from inlay.format.values import (
     scaled,
 )
 from inlay.parquet.footer.fields import FileColumns, locate_columns
-from inlay.plan.pruning.prune import Absent, absent, combined_stats, shortened
+from inlay.plan.pruning.prune import Absent, absent_column, combined_stats, shortened
 
 NOTHING_ABSENT: Mapping[int, Absent] = {}
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
@@ -169,7 +169,9 @@ def absent_fields(
     """Those of `field_ids` whose column the file does not have, with the value of each of its rows."""
     tops = {field.id for field in schema.fields}
     found = {
-        field_id: absent(schema, field_id, lambda f: f.id not in tops or f.id in columns.tops)
+        field_id: absent_column(
+            schema, field_id, lambda f: f.id not in tops or f.id in columns.tops
+        )
         for field_id in field_ids
     }
     return {field_id: each for field_id, each in found.items() if each is not None}

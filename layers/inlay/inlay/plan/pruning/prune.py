@@ -403,7 +403,7 @@ class Absent:
         return ColumnStats(self.value, self.value, nulls, has_nan=False, kind=self.kind)
 
 
-def absent(schema: Schema, field_id: int, is_there: IsThere) -> Absent | None:
+def absent_column(schema: Schema, field_id: int, is_there: IsThere) -> Absent | None:
     """What a file has instead of a field of `schema`; None when it has the field, or that is unknown."""
     chain = chain_of(schema, field_id)
     first = next((field for field in chain if not is_there(field)), None)
@@ -501,7 +501,7 @@ class Evidence:
         place = (schema_id, schema.id, field_id)
         if place not in self._absent:
             has = self.schemas[schema_id].fields_by_id
-            self._absent[place] = absent(schema, field_id, lambda field: field.id in has)
+            self._absent[place] = absent_column(schema, field_id, lambda field: field.id in has)
         return self._absent[place]
 
     def of_files(
@@ -642,7 +642,7 @@ def for_content(predicate: Predicate, schema_id: int, schemas: Sequence[Schema])
     stats = {}
     for field_id in later:
         newest = next((s for s in reversed(schemas) if s.by_id(field_id)), None)
-        found = newest and absent(newest, field_id, lambda field: field.id in there)
+        found = newest and absent_column(newest, field_id, lambda field: field.id in there)
         if found:
             stats[field_id] = found.stats(1)
     return _settled(predicate, stats)

@@ -34,7 +34,7 @@ def ignore_the_boundary(stack: ExitStack) -> None:
 
 @mutation(scenes.STALLED)
 def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
-    """GC deletes first and moves the boundary nowhere."""
+    """GC deletes without moving the boundary."""
 
     def build(self: Any) -> Any:
         snapshot = original(self)
@@ -47,7 +47,7 @@ def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
 
 @mutation(scenes.UNDONE, within=RARE_SEEDS)
 def leave_the_boundary_in_the_pointer_alone(stack: ExitStack) -> None:
-    """GC deletes under a version that is not archived: put back by one, the pointer forgets it."""
+    """GC deletes before the boundary is archived: a pointer put back by one version forgets it."""
     swap_in(stack, gc_module, "archive_at_once", lambda ctx, loaded: loaded)
 
 
