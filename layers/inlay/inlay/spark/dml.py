@@ -114,7 +114,7 @@ class _Part:
     twice: bool  # a row of the table was matched more than once
 
 
-class _Source:
+class _MergeSource:
     """The rows that a merge brings."""
 
     def __init__(self, frame: DataFrame | None) -> None:
@@ -196,7 +196,7 @@ class InlayTable:
             version = before.version or loaded.snapshot.version
             return DmlResult(committed=False, version=version, applied_before=True)
         result = DmlResult(committed=False, version=loaded.snapshot.version)
-        rows_of = _Source(source)
+        rows_of = _MergeSource(source)
 
         def plan(loaded: LoadedTable) -> Planned | None:
             nonlocal result
@@ -224,7 +224,7 @@ class InlayTable:
         )
 
     def _reached(
-        self, loaded: LoadedTable, source: _Source, condition: Any, clauses: Sequence[_Clause]
+        self, loaded: LoadedTable, source: _MergeSource, condition: Any, clauses: Sequence[_Clause]
     ) -> Sequence[FileTask]:
         """The files that may have rows which a clause changes, or which a row of the source matches."""
         schema = loaded.snapshot.schema

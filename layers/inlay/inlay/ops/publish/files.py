@@ -51,8 +51,8 @@ _SCHEMA = pa.schema(
 def write_position_deletes(
     ctx: Context, marker: Marker, file: DataFile, entry: Entry, known: Mapping[str, Entry]
 ) -> Entry:
-    """`entry`, of a vector, as the entry of a Parquet object with the same positions. `known` are entries of
-    objects written before, by their path."""
+    """`entry`, of a vector, as the entry of a Parquet object with the same positions. `known` are entries
+    of objects written before, by their path."""
     vector = marker.body
     assert isinstance(vector, Vector) and entry.referenced is not None
     place = f"{vector.key}#{vector.offset}#{entry.referenced}"

@@ -231,7 +231,7 @@ def _bring_back(ctx: Context, kept: ObjectVersion) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _WholeState:
     """A state that the pointer can be rebuilt on, and the bytes it was read from."""
 
     snapshot: Snapshot
@@ -239,7 +239,7 @@ class _Source:
     is_archive: bool
 
 
-def _newest_state(ctx: Context, broken: BrokenPointer) -> _Source | None:
+def _newest_state(ctx: Context, broken: BrokenPointer) -> _WholeState | None:
     """The newest whole state; None when it cannot be determined."""
     newest = broken.newest_archive
     kept = _kept_pointers(ctx)
@@ -261,7 +261,7 @@ def _newest_state(ctx: Context, broken: BrokenPointer) -> _Source | None:
     return next((s for s in kept if _is_beyond(s.snapshot, source.snapshot)), source)
 
 
-def _archive(ctx: Context, version: int) -> _Source | None:
+def _archive(ctx: Context, version: int) -> _WholeState | None:
     """What is whole under the name of the archive of `version`."""
     key = archive_key(version)
     answer = ctx.store.get(ctx.key(key))
@@ -271,7 +271,7 @@ def _archive(ctx: Context, version: int) -> _Source | None:
         found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
     except CorruptTable:
         return None
-    return _Source(found, answer.body, is_archive=True)
+    return _WholeState(found, answer.body, is_archive=True)
 
 
 def _check_one_table(ctx: Context, newest: Snapshot) -> None:
@@ -304,11 +304,11 @@ def _check_one_table(ctx: Context, newest: Snapshot) -> None:
     )
 
 
-def _kept_pointers(ctx: Context) -> Iterator[_Source]:
+def _kept_pointers(ctx: Context) -> Iterator[_WholeState]:
     """Whole versions of the pointer object, the newest first."""
     for body in _object_versions(ctx, keys.POINTER):
         with suppress(CorruptTable):
-            yield _Source(
+            yield _WholeState(
                 decode_snapshot(body, key=keys.POINTER, apart=schemas_of(ctx)),
                 body,
                 is_archive=False,
@@ -331,7 +331,7 @@ def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
             yield answer.body
 
 
-def _pointer_mend(broken: BrokenPointer, source: _Source) -> Mend:
+def _pointer_mend(broken: BrokenPointer, source: _WholeState) -> Mend:
     version = source.snapshot.version
     where = "the newest archive" if source.is_archive else "the newest whole object version of it"
     return Mend(
@@ -342,7 +342,7 @@ def _pointer_mend(broken: BrokenPointer, source: _Source) -> Mend:
     )
 
 
-def _lost(broken: BrokenPointer, source: _Source) -> str | None:
+def _lost(broken: BrokenPointer, source: _WholeState) -> str | None:
     if not source.is_archive:
         return None
     version = source.snapshot.version
@@ -367,7 +367,7 @@ def legible_version(raw: bytes) -> int | None:
 
 
 def _rebuild(
-    ctx: Context, there: BrokenPointer | Pointer, source: _Source, *, beyond: int | None = None
+    ctx: Context, there: BrokenPointer | Pointer, source: _WholeState, *, beyond: int | None = None
 ) -> None:
     """Makes a commit on `source` the pointer, in place of exactly what was read. With `beyond` its number
     is the next after that, and nothing older can be opened."""
@@ -409,7 +409,7 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
     newest = beyond[0]
     if newest > now.version and read_pointer(ctx).etag != pointer.etag:
         return None  # who committed since has archived what was read
-    source: _Source | None = None
+    source: _WholeState | None = None
     for version in beyond:  # the newest first, a GET each
         found = _archive(ctx, version)
         if found is None:
@@ -429,7 +429,7 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
             source = found
             break
     if source is None:
-        source = _Source(now, pointer.raw, is_archive=False)
+        source = _WholeState(now, pointer.raw, is_archive=False)
     elif source.snapshot.version == newest:
         kept = (s for s in _kept_pointers(ctx) if _is_beyond(s.snapshot, source.snapshot))
         return _go_on(ctx, pointer, next(kept, source), dry_run=dry_run)
@@ -444,7 +444,7 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
     )
 
 
-def _go_on(ctx: Context, pointer: Pointer, source: _Source, *, dry_run: bool) -> Mend:
+def _go_on(ctx: Context, pointer: Pointer, source: _WholeState, *, dry_run: bool) -> Mend:
     """Mend a pointer that went back, from a version that it had been."""
     now, version = pointer.snapshot, source.snapshot.version
     lost = f"the changes after version {now.version} are back; restore it if they are not wanted"

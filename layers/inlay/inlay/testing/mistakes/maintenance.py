@@ -61,7 +61,7 @@ def rewrite_inputs_that_are_gone(stack: ExitStack) -> None:
 
 
 @mutation()
-def bury_nothing(stack: ExitStack) -> None:
+def replaced_entries_stay_alive(stack: ExitStack) -> None:
     """Entries in segments that were replaced stay alive."""
     swap_in(stack, draft_module, "mark_dead", lambda segments, nodes, dead: tuple(segments))
 
