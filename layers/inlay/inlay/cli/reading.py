@@ -94,7 +94,7 @@ def scan(
     # Rows that run over the terminal leave no place for a bar.
     quiet = to_stdout and not on_screen and sys.stdout.isatty()
     with opened(table, version=version, as_of=as_of, ref=ref, quiet=quiet) as found:
-        # One more than is shown tells whether there are more.
+        # One more than is shown: are there more?
         asked = shown + 1 if limit is None and shown is not None else shown
         reader = found.scan(
             columns=split_names(columns) or None, where=where, order_by=order_by, limit=asked

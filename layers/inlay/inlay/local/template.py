@@ -72,8 +72,8 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """The bucket tells `queue` (a logical id) of objects that appear under `prefix`, with keys that end in
-    `suffix`."""
+    """The bucket notifies `queue` (a logical id) of objects that appear under `prefix`, with keys that
+    end in `suffix`."""
 
     queue: str
     events: tuple[str, ...]

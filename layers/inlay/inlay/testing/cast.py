@@ -111,7 +111,7 @@ def deliver(
 ) -> None:
     """A request, delivered as queues do: at least once, sometimes again later, sometimes to two at a
     time."""
-    # When it was sent is what tells a request that is too old for the ledger from a new one.
+    # By when it was sent, a request that is too old for the ledger is known from a new one.
     identity = Request.of(request, body=request, time_us=sim.scheduler.now_us)
 
     def once(who: str) -> None:
@@ -165,7 +165,7 @@ def deliver_events(sim: Simulation, name: str, batch: list[IngestSource]) -> Non
 
 def unnamed_appender(sim: Simulation, name: str) -> None:
     """Appends without a request id: nothing but the commit protocol keeps them from landing twice. Sent
-    once; whoever is told that it failed does not know whether it did, and leaves it."""
+    once; whoever gets the answer that it failed does not know whether it did, and leaves it."""
     for n in range(ROUNDS):
         request = f"{name}:{n}"
         rows = [*some_rows(sim, 3), (sim.rng.randrange(60), request, 1)]

@@ -108,7 +108,7 @@ def brancher(sim: Simulation, name: str) -> None:
 
 def work_on_branch(sim: Simulation, name: str, request: str, choice: Sequence[str] = WORK) -> None:
     kind = sim.rng.choice(choice)
-    # Rows that are on this branch alone: so a merge can be told by rows.
+    # Rows that are on this branch alone: so a merge can be recognised by rows.
     rows: list[Row] = [(sim.rng.randrange(60), request, n) for n in range(2)]
     text, matches = some_predicate(sim)
     if kind in ("compact", "rewrite"):

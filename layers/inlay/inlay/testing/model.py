@@ -108,7 +108,7 @@ class Model:
         self.intents.setdefault(request, intent)
 
     def acknowledge(self, request: str, version: int) -> None:
-        """The caller was told that its request is part of `version`."""
+        """The caller learned that its request is part of `version`."""
         known = self.acknowledged.setdefault(request, version)
         if known != version:
             raise Violation(f"{request} was acknowledged in version {known} and in {version}")

@@ -25,7 +25,7 @@ from inlay.testing.fates import DAY_SECONDS
 from inlay.testing.model import Violation
 from inlay.testing.stage import BUCKET, ROOT, Simulation
 
-# Those whose rows are told by their request alone: what a reader saw, or a delete has read, may have been
+# Those whose rows follow from their request alone: what a reader saw, or a delete has read, may have been
 # taken back meanwhile.
 BESIDE = (
     "append",

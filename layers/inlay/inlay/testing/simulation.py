@@ -139,7 +139,7 @@ def main() -> int:
     started = time.monotonic()
     done = Counter[str]()
     seeds = range(options.first, options.first + options.seeds)
-    # Stopped by hand, it tells what was run.
+    # Stopped by hand, it says what was run.
     with watching() as progress, suppress(KeyboardInterrupt):
         for report in run_all(seeds, jobs=options.jobs, seconds=options.seconds):
             done["schedules"] += 1

@@ -203,7 +203,7 @@ class Simulation:
                 return
 
     def acknowledge(self, request: str, outcome: object) -> None:
-        """A caller was told this."""
+        """A caller got this answer."""
         if isinstance(outcome, Committed):
             made = outcome.loaded.snapshot
             self.auditor.acknowledge(request, made.version, made.commit.id, made.table_id)

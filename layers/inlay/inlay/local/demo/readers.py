@@ -171,7 +171,7 @@ class EngineReader:
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
     """Processes started meanwhile write their complaints to a file: the JVM greets with several lines
-    before Spark can be told to be quiet."""
+    before Spark's log level can be set."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ours = os.dup(2)
     try:

@@ -22,7 +22,7 @@ totals     counted again, and markers of files that are not live dropped, by an 
 
 What an archive cannot restore: the archive of N is written before the swap to N+1. When the pointer is lost
 and the newest archive is N, the table was at N or at N+1, and the changes of N+1 existed only in the
-pointer. Its writer was told that it is committed; the rebuilt table does not have it.
+pointer. Its writer had the answer that it is committed; the rebuilt table does not have it.
 
 Where the pointer is lost, and the newest archive does not go on from those below it (a late writer of a
 table that was removed has left it), nothing says which table was lost: `ForeignArchives`.

@@ -168,7 +168,7 @@ class _Seen:
     group_bytes: int = 0  # its largest row group, decoded
     tail: FooterOf | None = None  # its footer as it was read; of a small object all of it
     # The names its content is remembered by. An event without a version id names the current version by
-    # its ETag only: whoever tells of that version itself tells of the same content.
+    # its ETag only: an event of that version itself has the same content.
     names: tuple[Request, ...] = ()
 
 

@@ -69,7 +69,7 @@ _FALSE, _TRUE = to_scalar(False, pa.bool_()), to_scalar(True, pa.bool_())
 @dataclass(frozen=True, slots=True)
 class Survivors:
     """The rows of a group that are wanted: `keep` over its rows, None is all of them. `looked_at` are
-    the columns that were needed to tell, by field id, already cut down to those rows."""
+    the columns that were needed for that, by field id, already cut down to those rows."""
 
     group: Group
     rows: int

@@ -140,7 +140,7 @@ def rewrite_object(
     its top-level `columns` (None: all; none: an empty table; types by the Parquet annotations) and
     answers which rows stay: a boolean array without nulls, or None for no row at all. Groups in
     `drop_groups` go without being read. Everything is pinned to `etag`. `goes_on` is asked before each
-    of `groups` but the first: once it says no, the others stay as they are (`positions` tells which).
+    of `groups` but the first: once it says no, the others stay as they are (`positions` has which).
 
     Groups of `recode`, which are among `groups`, are rewritten even if all of their rows stay: without
     what is in their dictionaries, bounds and filters and in no row. With `erase`, key-values that name

@@ -3,7 +3,7 @@
 Under a condition that names no value: `Mentions.may_select` is True if a number, date, time or word of the
 text satisfies the condition on one of `columns`. These are the columns whose values `literals.texts_of`
 does not list completely: under a range, NOT, a short LIKE, or with values too short to be searched for. It
-only tells where to look: in what program text means, `7` may be an age or a count.
+only says where to look: in what program text means, `7` may be an age or a count.
 
 Read are, in the text as it is, with the escapes of JSON or URLs resolved, and as what the whole of it
 stands for in Base64 or hexadecimal digits: numbers that are no part of a word or of a version (`2.2.3`),
