@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+from inlay.testing import mistakes
 from inlay.testing.mistakes import MUTATIONS, applied
+
+FILES = sorted(Path(mistakes.__file__).parent.glob("*.py"))
 
 
 @pytest.mark.parametrize("name", sorted(MUTATIONS))
 def test_what_a_mistake_replaces_is_there(name: str) -> None:
     with applied(name):
         pass
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_replacement_asks_for_the_original_not_for_itself(path: Path) -> None:
+    """What stands in the place of `module.name` and calls `module.name` calls itself: `swap_in` returns the
+    original."""
+    tree = ast.parse(path.read_text())
+    modules = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    replaced = {
+        (modules.get(place.id), name.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "swap_in"
+        for place, name in [node.args[1:3]]
+        if isinstance(place, ast.Name) and isinstance(name, ast.Constant)
+    }
+    called = {
+        (modules.get(node.func.value.id), node.func.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+    }
+    assert not {each for each in replaced & called if each[0]}
