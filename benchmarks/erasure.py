@@ -26,7 +26,7 @@ from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.context import Context
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.erase.request import advance_erasures, open_erasure
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.plan.change import Request, SetProperties
 from inlay.storage.memory import MemoryStore

@@ -33,7 +33,7 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.compact import cluster_metadata
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_matching, load_pointer
 from inlay.ops.read.scan import Scan
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, Request
 from inlay.storage.memory import MemoryStore

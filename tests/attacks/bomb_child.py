@@ -19,7 +19,7 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.read.scan import Scan
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import Ingested, Rejected, ingest

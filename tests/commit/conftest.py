@@ -15,7 +15,7 @@ from inlay.format.entry import ColumnStats, DataFile
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.plan.change import AddFiles, Change
 from inlay.storage.faults import FaultyStore, Plan, Sent, all_goes_well
 from inlay.storage.memory import MemoryStore

@@ -24,7 +24,7 @@ from inlay.ops.commit import driver as commit_module
 from inlay.ops.commit import register
 from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
 from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got

@@ -31,7 +31,7 @@ from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.metadata.load import load_entries, load_version
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.verify.repair import repair
 from inlay.ops.verify.table import verify
 from inlay.plan.change import Request

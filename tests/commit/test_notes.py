@@ -20,7 +20,7 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.commit.group import may_join
 from inlay.ops.context import Context, InlineExecutor, Workers
 from inlay.ops.metadata.load import load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.plan.change import AddFiles, Change, SetProperties
 from inlay.storage.faults import FaultyStore

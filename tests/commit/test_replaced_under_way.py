@@ -28,7 +28,7 @@ from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish.publish import publish
 from inlay.ops.read.scan import Scan
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.verify.repair import repair
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append

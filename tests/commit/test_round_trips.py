@@ -14,7 +14,7 @@ from inlay.ops.commit.driver import Committed
 from inlay.ops.commit.group import with_archive_begun
 from inlay.ops.context import Context, SystemClock, Workers
 from inlay.ops.metadata.load import load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.storage.faults import Fate, FaultyStore, Sent
 from inlay.storage.memory import MemoryStore

@@ -18,7 +18,7 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.request import advance_erasures, open_erasure
 from inlay.ops.metadata.load import load_entries, load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import ingest

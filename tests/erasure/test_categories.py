@@ -18,7 +18,7 @@ from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import load_entries, load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.ingest import Rejected
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.footer import decode_footer

@@ -19,7 +19,7 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_version
-from inlay.ops.schema import set_partitioning
+from inlay.ops.schema.create import set_partitioning
 from inlay.ops.write.append import append
 from inlay.plan.change import Change, Request, SetRefs
 from inlay.storage.base import DeleteFailure, Location

@@ -16,7 +16,7 @@ from inlay.format.schema import Primitive
 from inlay.format.snapshot import Ref
 from inlay.ops.metadata.load import load_pointer, load_seen
 from inlay.ops.refs import branch, restore, tag
-from inlay.ops.schema import alter, evolution_of
+from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
 from inlay.parse import parse_predicate

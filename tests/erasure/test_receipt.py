@@ -20,7 +20,8 @@ from inlay.ops.erase.receipt import OUT_OF_REACH, verify_receipt
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.refs import branch
-from inlay.ops.schema import alter, create, evolution_of
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.plan.change import Request
 from inlay.storage.base import Location

@@ -11,7 +11,7 @@ from inlay.errors import InvalidRequest, MergeConflict, RetryError
 from inlay.format.snapshot import Ref
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.refs import branch, drop, merge, restore, set_hold, tag
-from inlay.ops.schema import alter, evolution_of
+from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inlay.ops.context import SystemClock
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.storage.directory import DirectoryStore
 from inlay.storage.open import open_store
 from inlay.storage.s3 import S3Store

@@ -11,7 +11,7 @@ from .conftest import ROOT
 
 # What each function needs for its everyday message, or never, is loaded later or not at all.
 LATER = {
-    "ingest": ("inlay.parse", "inlay.ops.schema", "inlay.ops.maintain"),
+    "ingest": ("inlay.parse", "inlay.ops.schema.create", "inlay.ops.maintain"),
     "delete": ("inlay.ops.write.ingest", "inlay.ops.maintain", "inlay.ops.erase"),
     "rewrite": ("inlay.ops.write.ingest", "inlay.ops.maintain.compact", "inlay.ops.publish"),
     "compact": ("inlay.ops.write", "inlay.ops.publish", "inlay.ops.erase", "inlay.parse"),

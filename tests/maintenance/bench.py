@@ -13,7 +13,7 @@ from inlay.format.predicate import Comparison, In, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_version
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.parquet.read.reader import read_positions, read_tasks

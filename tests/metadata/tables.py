@@ -13,7 +13,7 @@ from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Rows
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_ledger, load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.plan.change import AddFiles, AddMarkers, Change, PackMetadata, RemoveFiles, Request
 from inlay.plan.metadata.state import State, ledger_records, open_tree
 from inlay.plan.pruning.prune import Evidence

@@ -21,7 +21,7 @@ from inlay.format.snapshot import PartitionField
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,

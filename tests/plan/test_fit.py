@@ -12,7 +12,7 @@ from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import load_entries, load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.plan.change import AddFiles, AddMarkers, Change, PackMetadata, RemoveFiles, Request
 from inlay.plan.commit import apply as fit_module
 from inlay.storage.memory import MemoryStore

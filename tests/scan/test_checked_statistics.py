@@ -17,7 +17,7 @@ from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile
 from inlay.format.predicate import IsNull, Operator
 from inlay.ops.metadata.load import load_pointer
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import Ingested, Rejected, SourceOutcome, ingest, take_over

@@ -20,7 +20,7 @@ from inlay.format.schema import Primitive
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.read.scan import Scan
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.update import update
 from inlay.parquet.arrow.types import schema_from_arrow

@@ -13,7 +13,7 @@ import pytest
 import inlay
 from inlay.errors import UnreadableFile
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.delete import delete

@@ -103,7 +103,6 @@ if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops import inspect as inspect_op
     from inlay.ops import refs as refs_op
-    from inlay.ops import schema as schema_op
     from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
     from inlay.ops.feed import Changes
@@ -116,6 +115,8 @@ if TYPE_CHECKING:
     from inlay.ops.publish.settle import Settled
     from inlay.ops.publish.status import PublicationStatus
     from inlay.ops.read.dataset import TableDataset
+    from inlay.ops.schema import alter as alter_op
+    from inlay.ops.schema import create as create_op
     from inlay.ops.verify import repair as repair_op
     from inlay.ops.verify import table as verify_op
     from inlay.ops.write import append as append_op
@@ -134,7 +135,8 @@ else:
     expire_op = LazyModule("inlay.ops.maintain.expire")
     rewrite_op = LazyModule("inlay.ops.maintain.rewrite")
     refs_op = LazyModule("inlay.ops.refs")
-    schema_op = LazyModule("inlay.ops.schema")
+    alter_op = LazyModule("inlay.ops.schema.alter")
+    create_op = LazyModule("inlay.ops.schema.create")
     repair_op = LazyModule("inlay.ops.verify.repair")
     verify_op = LazyModule("inlay.ops.verify.table")
     append_op = LazyModule("inlay.ops.write.append")
@@ -178,7 +180,7 @@ def create(
             stacklevel=2,
         )
     try:
-        loaded = schema_op.create(
+        loaded = create_op.create(
             ctx,
             schema,
             primary_key=arguments.names(primary_key, "primary_key"),
@@ -583,7 +585,7 @@ class Table:
     @property
     def partitioning(self) -> tuple[str, ...]:
         """How new rows are partitioned, as `create` takes it."""
-        return schema_op.partitioning(self.snapshot)
+        return create_op.partitioning(self.snapshot)
 
     def tombstones(self) -> pa.Table:
         """The delete markers of this snapshot, and what each still hits."""
@@ -836,7 +838,7 @@ class Table:
         the schema is another one than this table object has, unless it is the one asked for: then nothing
         is committed.
         """
-        evolution = schema_op.evolution_of(
+        evolution = alter_op.evolution_of(
             self.snapshot.schema,
             add=add,
             drop=drop,
@@ -852,9 +854,7 @@ class Table:
         )
         request = Request.named(request_id, str(evolution))
         with self._writing("alter", make_note(message, metadata)) as write:
-            write.outcome = schema_op.alter(
-                write.ctx, evolution, base=self._loaded, request=request
-            )
+            write.outcome = alter_op.alter(write.ctx, evolution, base=self._loaded, request=request)
         return write.result
 
     def set_partitioning(
@@ -869,7 +869,7 @@ class Table:
         texts = arguments.names(partition_by, "partition_by")
         request = Request.named(request_id, f"partition:{texts}")
         with self._writing("set_partitioning", make_note(message, metadata)) as write:
-            write.outcome = schema_op.set_partitioning(
+            write.outcome = create_op.set_partitioning(
                 write.ctx, texts, base=self._loaded, request=request
             )
         return write.result

@@ -134,7 +134,7 @@ def _ingest(
     except TableNotFound:
         if not settings.auto_create():
             raise
-    from inlay.ops.schema import create  # once in a table's life
+    from inlay.ops.schema.create import create  # once in a table's life
 
     schema = _schema_of_first(ctx, sources)
     with suppress(TableExists):  # another function had a file for it, too

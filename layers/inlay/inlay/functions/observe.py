@@ -25,13 +25,13 @@ from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingErro
 from inlay.errors import InlayError, InvalidRequest, TableNotFound
 from inlay.functions import settings
 from inlay.functions.validation import without_values
-from inlay.ops.commit.driver import WriteResult
 from inlay.storage.wrapped import Usage
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from inlay.format.snapshot import Erasure
+    from inlay.ops.commit.driver import WriteResult
     from inlay.ops.maintain.units import Failure
     from inlay.plan.erasure import Waiting
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from inlay.errors import InvalidRequest, TableExists
 from inlay.format.schema import Schema
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.spark.api import read
 from inlay.spark.conditions import quoted

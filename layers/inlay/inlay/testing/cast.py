@@ -22,7 +22,7 @@ from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.read.scan import Scan
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, ingest

@@ -17,7 +17,8 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.refs import branch, drop, fast_forward, merge, restore, tag
-from inlay.ops.schema import alter, evolution_of, set_partitioning
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.schema.create import set_partitioning
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.parse import parse_predicate

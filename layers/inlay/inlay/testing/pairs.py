@@ -25,7 +25,8 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish.publish import publish
 from inlay.ops.refs import branch, merge, restore, tag
-from inlay.ops.schema import alter, evolution_of, set_partitioning
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.schema.create import set_partitioning
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, ingest

@@ -39,7 +39,7 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish.publish import publish
 from inlay.ops.refs import branch, fast_forward, merge, tag
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.ops.write.update import update

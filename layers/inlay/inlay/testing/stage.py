@@ -29,7 +29,7 @@ from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish.publish import publish
-from inlay.ops.schema import create
+from inlay.ops.schema.create import create
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import ingest

@@ -61,7 +61,7 @@ from inlay.ops.commit.driver import WrittenSegments, write_segment
 from inlay.ops.context import Context
 from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema import check_free
+from inlay.ops.schema.create import check_free
 from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (

@@ -28,7 +28,7 @@ from inlay.ops.commit.group import commit_together, with_archive_begun
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema import admit_columns
+from inlay.ops.schema.alter import admit_columns
 from inlay.parquet.write.writer import PUT_BYTES
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.storage.base import Location

@@ -64,7 +64,7 @@ from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.schema import admit_columns, brings_columns
+from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.ops.write.folders import check_folders

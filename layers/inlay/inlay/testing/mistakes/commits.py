@@ -56,12 +56,12 @@ def drop_if_match(stack: ExitStack) -> None:
 def drop_if_none_match(stack: ExitStack) -> None:
     """A table is created over another."""
     swap_in(stack, write_once_module, "IF_ABSENT", None)
-    from inlay.ops import schema as schema_module
+    from inlay.ops.schema import create as create_module
 
     # For as long as the mistake is in: a patch for each call would be taken out in another order by actors
     # that overlap, or never by one that was killed, and stay.
-    swap_in(stack, schema_module, "Head", type("Never", (), {}))
-    swap_in(stack, schema_module, "ARCHIVES", "nowhere/")
+    swap_in(stack, create_module, "Head", type("Never", (), {}))
+    swap_in(stack, create_module, "ARCHIVES", "nowhere/")
 
 
 @mutation()

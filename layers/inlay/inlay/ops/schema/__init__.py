@@ -1,0 +1,1 @@
+"""Creating a table, and changing its schema and partitioning."""
