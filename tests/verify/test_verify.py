@@ -91,6 +91,22 @@ def test_every_kind_of_finding_is_planted_by_some_test() -> None:
     assert {name.partition("__")[0] for name in PLANTS} | here == set(RULES)
 
 
+def test_keys_of_a_column_dropped_since_are_no_damage() -> None:
+    """An older version holds them, and reads them by its own schema."""
+    table = inlay.create(
+        "memory://verify/dropped", pa.schema([("id", pa.int32()), ("a", pa.int8())])
+    )
+    table.append(pa.table({"id": pa.array([1, 2], pa.int32()), "a": pa.array([0, 1], pa.int8())}))
+    keys_given = pa.table(
+        {"id": pa.array(range(300), pa.int32()), "a": pa.array([0] * 300, pa.int8())}
+    )
+    table.delete(keys=keys_given)
+    assert any(m.object_key for m in table.entries()[1])
+    table.rewrite()
+    table.alter(widen={"id": pa.int64()}, drop=["a"])
+    assert table.verify(depth="pages").findings == ()
+
+
 def test_damage_of_one_object_is_one_error() -> None:
     """A report in which every damage shows up five times is not read."""
     for name in ("file_missing", "file_unreadable", "marker_missing", "statistics_wrong__by_nulls"):

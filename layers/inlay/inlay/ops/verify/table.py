@@ -21,7 +21,7 @@ leaves open what the table needs, nothing is reported as an orphan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -398,7 +398,7 @@ class TableCheck:
         def check(marker: Marker) -> list[Problem]:
             match marker.body:
                 case Keys() as body:
-                    return check_keys(objects, body, self.current.schema)
+                    return check_keys(objects, body, self._schema_with(body.field_ids))
                 case Vector() as body:
                     entry = self.data.get(marker.file or "")
                     return check_vector(objects, body, None if entry is None else entry.rows)
@@ -408,6 +408,13 @@ class TableCheck:
         for done, problems in enumerate(self.ctx.map(check, wanted)):
             self.ctx.progress("markers", done + 1, len(wanted))
             self._report(wanted[done].object_key or "", problems)
+
+    def _schema_with(self, field_ids: Iterable[int]) -> Schema:
+        """The newest schema with these columns: a marker of an older version may be of a column that was
+        dropped later, once no file was left that the marker could match."""
+        known = sorted(self.current.schemas, key=lambda schema: schema.id, reverse=True)
+        holding = (s for s in known if s.fields_by_id.keys() >= set(field_ids))
+        return next(holding, self.current.schema)
 
     def _report(self, key: str, problems: list[Problem]) -> None:
         if problems:
