@@ -13,6 +13,7 @@ CODE = [
     *ROOT.glob("benchmarks/**/*.py"),
     *ROOT.glob("tests/**/*.py"),
 ]
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 
 # docs/FORMAT.md, section 5 | docs/FORMAT.md, "Ledger" | docs/FORMAT.md
@@ -70,6 +71,26 @@ def test_code_cites_no_document_that_the_repository_does_not_have():
         if unknown.search(line)
     ]
     assert found == []
+
+
+def test_the_modules_and_functions_of_the_architecture_exist():
+    """Its trips name `room/module.function`, relative to the package or to the repository."""
+    named = set(re.findall(r"\b[a-z_]+(?:/[a-z_0-9]+)+/?(?:\.\w+)*", ARCHITECTURE.read_text()))
+    assert len(named) > 60
+    assert sorted(name for name in named if not exists_in_code(name)) == []
+
+
+def exists_in_code(name: str) -> bool:
+    """Whether `name` is a folder, a file, a module, or a module and what it defines."""
+    path, *attributes = name.split(".")
+    for root in (ROOT, ROOT / "layers/inlay", ROOT / "layers/inlay/inlay"):
+        if (root / name).exists():
+            return True
+        module = root / f"{path}.py"
+        if module.is_file():
+            text = module.read_text(encoding="utf-8")
+            return all(re.search(rf"^ *(def|class) {each}\b", text, re.M) for each in attributes)
+    return False
 
 
 def test_every_page_is_on_the_site():
