@@ -419,9 +419,9 @@ def page() -> str:
     lines = [
         "# Arrow types and the types of a table",
         "",
-        "Made by `tests/schema/test_declared_types.py`, which writes each type, changes the table and reads it back.",
-        "The format's own types are few ([FORMAT.md](FORMAT.md)); what Arrow says besides is kept beside the schema in",
-        "the property `arrow.types` and given back by `t.schema`, scans and change feeds. Libraries that do not know the",
+        "`tests/schema/test_declared_types.py` makes this page: it writes each type, changes the table and reads it back.",
+        "The format's own types are few ([FORMAT.md](FORMAT.md)); the rest of an Arrow type is kept beside the schema in",
+        "the property `arrow.types`, and `t.schema`, scans and change feeds restore it. Libraries that do not know the",
         "property, and Spark, read the stored type.",
         "",
         "| Arrow type | stored as |",
@@ -433,7 +433,7 @@ def page() -> str:
     for name, (kind, _, _) in MARKED.items():
         [field] = create(pa.schema([("x", kind)])).snapshot.schema.fields
         lines.append(
-            f"| `{name}`, where it is not registered: its storage and its mark | `{stored(field)}` |"
+            f"| `{name}`, where it is not registered: its storage and its metadata | `{stored(field)}` |"
         )
     lines += [
         "",
@@ -451,12 +451,12 @@ def page() -> str:
     lines += [
         f"| `INTERVAL` of a Parquet file, as DuckDB writes it | {caught.value.next_step} |",
         "",
-        "- Values that a declared type does not take (a list of another length in a vector, digits beyond a half float or",
+        "- Values that a declared type cannot hold (a list of another length in a vector, digits beyond a half float or",
         "  a second) are refused by `append`, `update` and `upsert`. A Parquet file whose own types do not prove its",
         "  values is refused by `ingest`: append its rows.",
         "- Data of another extension type than its column's, or of the same with other parameters (a period of days for",
-        "  months, another projection), is refused by every writer; data of the storage type is taken as the column's.",
-        "- A dictionary's values are those of the rows that were read, in their order; a scan gives a dictionary for each",
+        "  months, another projection), is refused by every writer; data of the storage type is taken for the column's.",
+        "- A dictionary's values are those of the rows that were read, in their order; a scan makes a dictionary for each",
         "  batch. An index type too narrow for a batch's distinct values makes smaller batches.",
         "- The comment of a column (`comment` in the metadata of an Arrow field) is kept. Other metadata of fields and",
         "  schemas is not, pandas' index among it.",
@@ -471,4 +471,4 @@ def test_the_page_says_what_is_so() -> None:
     made = page()
     if not PAGE.exists() or PAGE.read_text() != made:
         PAGE.write_text(made)
-        raise AssertionError("docs/TYPES.md was out of date and has been written anew: look at it")
+        raise AssertionError("docs/TYPES.md was out of date and has been written again: look at it")
