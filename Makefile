@@ -1,12 +1,12 @@
 # Everything here works on a machine that has only make and Python 3.11 to 3.14: tools go into
-# .tools/, the project's environment into .venv/. A second run of a target sets nothing up again.
+# .tools/, the project's environment into .venv/. A second run of a target installs nothing again.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/sh
 
-# Pythons are found, never downloaded. An environment activated in the caller's shell is not ours.
+# Pythons are found, never downloaded. An environment activated in the caller's shell is not used.
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
@@ -33,8 +33,8 @@ FILES ?= 1000 10000 100000 1000000
 # Of the functions and their layer: x86_64 or arm64.
 ARCHITECTURE ?= x86_64
 BUILT := .aws-sam/build/template.yaml
-# What `make sam-local` runs: a function and, unless EVENT says otherwise, that event of it. HOST_ADDRESS is where
-# a container finds this machine: `host-gateway` is Docker's word for it on Linux.
+# What `make sam-local` runs: a function and, unless EVENT says otherwise, that event of it. HOST_ADDRESS is the
+# address of this machine for a container: `host-gateway` is Docker's name for it on Linux.
 FUNCTION ?= ingest
 LOCAL_ingest := IngestFunction normal
 LOCAL_delete := DeleteFunction where
@@ -114,16 +114,16 @@ spin: $(READY) ## visit every state of commits with all actors at once; needs a 
 	.ci/get-spin
 	$(BIN)/python docs/design/spin_model.py
 
-soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
+soak-commits: $(READY) ## commit from many processes with kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
 
-soak: $(READY) $(TOOLS) ## the functions killed at random, messages doubled and lost, for MINUTES=10
+soak: $(READY) $(TOOLS) ## kill the functions at random, double and lose messages, for MINUTES=10
 	$(BIN)/python benchmarks/soak_functions.py --minutes $(MINUTES) --seed $(SEED)
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
 
-bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" files, held to its budgets
+bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" files, against its budgets
 	$(BIN)/python benchmarks/metadata.py --files $(FILES)
 
 bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries: PEERS=1 (docs/benchmarks)
@@ -133,7 +133,7 @@ bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries:
 	$(BIN)/python benchmarks/surgery.py
 	$(BIN)/python benchmarks/day.py --write $(if $(PEERS),--peers)
 
-bench-counts: $(READY) ## write the counts and ratios that tests compare with again
+bench-counts: $(READY) ## write again the counts and ratios that tests compare with
 	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --planning-files 2000 --counts \
 		> docs/benchmarks/counts.json
 	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --ratios > docs/benchmarks/cpu.json
@@ -152,7 +152,7 @@ docs: | $(UV) ## build the documentation site into site/, strictly: no dead link
 build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
 	UV="$(CURDIR)/$(UV)" ARCHITECTURE=$(ARCHITECTURE) $(SAM) build \
 		--parameter-overrides Architecture=$(ARCHITECTURE)
-	@# What `sam deploy` offers is what was built: functions of the other architecture could not load the layer.
+	@# The default that `sam deploy` offers is what was built: functions of the other architecture could not load the layer.
 	@sed '/^  Architecture:$$/,/Default:/s/Default: .*/Default: $(ARCHITECTURE)/' $(BUILT) > $(BUILT).new && mv $(BUILT).new $(BUILT)
 	@find .aws-sam/build/InlayLayer -type f -exec cat {} + | wc -c | \
 		awk '{ printf "the layer is %.1f MB unzipped\n", $$1 / 1e6 }'
@@ -208,19 +208,19 @@ LAYER_EXPORT = $(UV) export --quiet --frozen --no-default-groups --extra functio
 	$(foreach package,boto3 botocore s3transfer jmespath python-dateutil six urllib3,\
 		--no-emit-package $(package))
 
-sbom: $(READY) ## write what the layer and the wheel consist of, as CycloneDX, into artifacts/
+sbom: $(READY) ## write the components of the layer and the wheel, as CycloneDX, into artifacts/
 	@mkdir -p artifacts
 	$(UV) export --quiet --frozen --no-default-groups --extra functions --format cyclonedx1.5 \
 		--output-file artifacts/sbom-layer.json
 	$(UV) export --quiet --frozen --no-default-groups --format cyclonedx1.5 \
 		--output-file artifacts/sbom-wheel.json
 
-security: $(SECURITY) $(TOOLS) ## look for weaknesses of the template: cfn-lint and checkov, no finding left
+security: $(SECURITY) $(TOOLS) ## check the template for weaknesses: cfn-lint and checkov, no finding allowed
 	.tools/sam/bin/cfn-lint template.yaml
 	.tools/security/bin/checkov --file template.yaml --framework cloudformation --compact --quiet \
 		--skip-download
 
-audit: $(SECURITY) ## look every pinned package up among known vulnerabilities (needs a network)
+audit: $(SECURITY) ## check every pinned package for known vulnerabilities (needs a network)
 	@# --strict: a package that cannot be looked up is a failure, not a line in a passing job.
 	for pinned in layers/inlay/requirements.hashes .ci/*-requirements.txt; do \
 		.tools/security/bin/pip-audit --strict --progress-spinner off --requirement $$pinned \
@@ -239,7 +239,7 @@ help: ## list the targets
 		/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 
-# -- the environments: each has a stamp that is newer than what it was made from ------------------
+# -- the environments: each has a stamp that is newer than the files it was made from -------------
 
 $(UV): .ci/install-uv
 	@echo "installing uv into .tools/uv"
@@ -251,14 +251,14 @@ $(READY): pyproject.toml uv.lock | $(UV)
 	@python=$$(.ci/find-python) && $(UV) sync --frozen --quiet --python "$$python"
 	@touch $@
 
-# An environment of its own: the SAM CLI pins many libraries that the project wants newer.
+# An environment of its own: the SAM CLI pins many libraries to versions older than the project needs.
 $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@echo "installing the SAM CLI into .tools/sam"
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/sam
 	@$(UV) pip sync --quiet --require-hashes --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-# An environment of its own again: checkov pins much.
+# An environment of its own: checkov pins many libraries.
 $(SECURITY): .ci/security-requirements.txt | $(UV)
 	@echo "installing checkov and pip-audit into .tools/security"
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/security
@@ -266,15 +266,15 @@ $(SECURITY): .ci/security-requirements.txt | $(UV)
 		.ci/security-requirements.txt
 	@touch $@
 
-# The project's own environment has a DuckDB that no Iceberg extension is built for.
+# The project's own environment has a DuckDB for which no Iceberg extension is built.
 $(ENGINES): .ci/engines-requirements.txt | $(UV)
-	@echo "installing engines of other makers into .tools/engines"
+	@echo "installing other engines into .tools/engines"
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/engines
 	@$(UV) pip sync --quiet --require-hashes --python .tools/engines/bin/python \
 		.ci/engines-requirements.txt
 	@touch $@
 
-# An environment of its own once more: dbt pins much.
+# An environment of its own: dbt pins many libraries.
 $(EXAMPLES): .ci/examples-requirements.txt | $(UV)
 	@echo "installing Ibis and dbt into .tools/examples"
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/examples
@@ -282,7 +282,7 @@ $(EXAMPLES): .ci/examples-requirements.txt | $(UV)
 		.ci/examples-requirements.txt
 	@touch $@
 
-# Optional: without Node.js the tests of az:// are skipped, and say so.
+# Optional: without Node.js the tests of az:// are skipped, with that reason.
 $(EMULATORS): .ci/emulators/package-lock.json
 	@echo "installing Azurite and Parquet writers into .tools/emulators"
 	@mkdir -p .tools/emulators && cp .ci/emulators/package.json .ci/emulators/package-lock.json .tools/emulators
