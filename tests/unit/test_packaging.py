@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from inlay import __version__
+
 ROOT = Path(__file__).parents[2]
 # `pip install inlay` would install somebody else's package.
 STRANGER = re.compile(
@@ -104,7 +106,7 @@ def test_the_metadata_says_what_an_index_shows(wheel: Path) -> None:
     [info] = wheel.glob("*.dist-info")
     metadata = Parser().parsestr((info / "METADATA").read_text())
     assert metadata["Name"] == "inlay-tables"
-    assert metadata["Version"] == "0.9.0"
+    assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"
     assert (info / "licenses" / "LICENSE").is_file()
     assert set(metadata["Requires-Python"].split(",")) == {">=3.11", "<3.15"}
@@ -119,8 +121,8 @@ def test_the_wheel_has_what_the_extras_need(wheel: Path, tmp_path: Path) -> None
     assert (wheel / "inlay" / "py.typed").is_file()
     assert (wheel / "inlay" / "cli" / "assets" / "inspect.js").is_file()
     where = "import inlay; print(inlay.__file__, inlay.__version__)"
-    assert run(wheel, "-c", where, folder=tmp_path) == f"{wheel}/inlay/__init__.py 0.9.0"
-    assert run(wheel, "-m", "inlay", "--version", folder=tmp_path) == "0.9.0"
+    assert run(wheel, "-c", where, folder=tmp_path) == f"{wheel}/inlay/__init__.py {__version__}"
+    assert run(wheel, "-m", "inlay", "--version", folder=tmp_path) == __version__
     found = "import pipelines.bulk_load, inlay.spark; print(pipelines.__file__)"
     assert run(wheel, "-c", found, folder=tmp_path).startswith(str(wheel))
     template = (
