@@ -85,14 +85,15 @@ class _Noting:
         return self._inner.put(key, body, **how)
 
 
-def context(store: Any) -> Context:
+def context(store: Any, seed: int | None = None) -> Context:
+    """A process on the table, with randomness of its own."""
     return Context(
         store=store,
         root=ROOT,
         uri=f"memory://b/{ROOT}",
         executor=InlineExecutor(),
         clock=FakeClock(),
-        random=random.Random(random.randrange(10**9)),
+        random=random.Random(random.randrange(10**9) if seed is None else seed),
     )
 
 

@@ -7,7 +7,6 @@ What remains is a request on its way: a delete that the store carries out after 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from inlay.errors import InlayError
 from inlay.format import keys
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.commit.driver import commit
-from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.context import Context
 from inlay.ops.drop import drop
 from inlay.ops.erase.request import advance_erasures, open_erasure
 from inlay.ops.maintain.compact import compact
@@ -40,7 +39,7 @@ from inlay.storage.base import Got
 from inlay.storage.faults import FaultyStore, Sent
 from inlay.storage.memory import MemoryStore
 
-from .conftest import POINTER, ROOT, FakeClock
+from .conftest import POINTER, ROOT, context
 
 SCHEMA = pa.schema([("id", pa.int64())])
 HINT = f"{ROOT}/{keys.VERSION_HINT}"
@@ -60,14 +59,7 @@ class Place:
 
     def context(self, store: Any = None) -> Context:
         self.contexts += 1
-        return Context(
-            store=store or self.store,
-            root=ROOT,
-            uri=f"memory://b/{ROOT}",
-            executor=InlineExecutor(),
-            clock=FakeClock(),
-            random=random.Random(self.contexts),
-        )
+        return context(store or self.store, seed=self.contexts)
 
     def append(self, row: int) -> None:
         append(self.context(), pa.table({"id": pa.array([row], pa.int64())}))

@@ -9,7 +9,6 @@ operator overwrote (docs/GUARANTEES.md, 1).
 from __future__ import annotations
 
 import copy
-import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +23,7 @@ from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.ops import refs
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.context import Context
 from inlay.ops.erase.request import advance_erasures, open_erasure
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
@@ -43,7 +42,7 @@ from inlay.storage.base import Got
 from inlay.storage.faults import FaultyStore, Killed, Sent
 from inlay.storage.memory import MemoryStore
 
-from .conftest import POINTER, ROOT, FakeClock
+from .conftest import POINTER, ROOT, context
 
 SCHEMA = pa.schema([("id", pa.int64())])
 # Requests of the longest repair here, and more.
@@ -88,14 +87,7 @@ class Place:
     def context(self, store=None) -> Context:
         """A process of its own."""
         self.processes += 1
-        return Context(
-            store=store or self.store,
-            root=ROOT,
-            uri=f"memory://b/{ROOT}",
-            executor=InlineExecutor(),
-            clock=FakeClock(),
-            random=random.Random(self.processes),
-        )
+        return context(store or self.store, seed=self.processes)
 
     # -- what is there --------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from inlay.plan.scan import plan_scan
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 
-from ..maintenance.bench import Time
+from ..clock import Clock
 from .oracle import Secret, find
 
 # The person to be forgotten: a key beyond and below all others, so that it is every file's bound.
@@ -81,7 +81,7 @@ def is_named(name: str = NAME) -> Predicate:
 
 @dataclass
 class People:
-    time: Time
+    time: Clock
     store: Any
     ctx: Context
 
@@ -164,15 +164,9 @@ def touch(ctx: Context) -> None:
     commit(ctx, Change(operation="touch", updates=(SetProperties({"my.owner": ctx.new_id()}),)))
 
 
-def new_people(
-    schema: pa.Schema = SCHEMA,
-    *,
-    primary_key: Sequence[str] = ("id",),
-    row_group_rows: int | None = 4,
-    versioned: bool = False,
-) -> People:
-    """An empty table in memory; row groups of a few rows, or of the default size (None)."""
-    time = Time()
+def in_memory(seed: int, *, versioned: bool = False) -> People:
+    """A bucket in memory and a process on it, without a table."""
+    time = Clock()
     store = MemoryStore("b", now_us=time.now_us)
     if versioned:
         store.enable_versioning()
@@ -182,11 +176,23 @@ def new_people(
         uri="memory://b/tables/people",
         executor=InlineExecutor(),
         clock=time,
-        random=random.Random(11),
+        random=random.Random(seed),
     )
-    properties = {} if row_group_rows is None else {"write.row_group_rows": row_group_rows}
-    create(ctx, schema, primary_key=primary_key, properties=properties)
     return People(time, store, ctx)
+
+
+def new_people(
+    schema: pa.Schema = SCHEMA,
+    *,
+    primary_key: Sequence[str] = ("id",),
+    row_group_rows: int | None = 4,
+    versioned: bool = False,
+) -> People:
+    """An empty table in memory; row groups of a few rows, or of the default size (None)."""
+    people = in_memory(11, versioned=versioned)
+    properties = {} if row_group_rows is None else {"write.row_group_rows": row_group_rows}
+    create(people.ctx, schema, primary_key=primary_key, properties=properties)
+    return people
 
 
 def ids_with(*more: int, start: int = 0, count: int = 10) -> Iterator[int]:

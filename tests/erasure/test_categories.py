@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import random
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import inlay.ops.maintain.rewrite_file as rewriting
 from inlay.errors import UnsupportedFile
 from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.context import InlineExecutor
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.schema.create import create
 from inlay.ops.write.ingest import Rejected
@@ -32,11 +31,10 @@ from inlay.plan.surgery import choose
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 
-from ..maintenance.bench import Time
 from ..surgery import checker, engines, surgeon
 from . import categories
 from .oracle import Secret, find
-from .people import People
+from .people import People, in_memory
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("email", pa.string())])
 PERSON = categories.PERSON
@@ -45,21 +43,11 @@ SECRETS = (Secret(PERSON), Secret(PERSON[:16]))
 
 
 def table_of(*bodies: bytes, properties: dict[str, str] | None = None) -> People:
-    time = Time()
-    store = MemoryStore("b", now_us=time.now_us)
-    ctx = Context(
-        store=store,
-        root="tables/people",
-        uri="memory://b/tables/people",
-        executor=InlineExecutor(),
-        clock=time,
-        random=random.Random(5),
-    )
-    people = People(time, store, ctx)
+    people = in_memory(5)
     create(people.ctx, SCHEMA, properties=properties or {})
     for n, body in enumerate(bodies):
         people.time.sleep(1)
-        store.put(f"ingest/people/{n}.parquet", body)
+        people.store.put(f"ingest/people/{n}.parquet", body)
         people.ingest(Location("memory", "b", f"ingest/people/{n}.parquet"))
     return people
 

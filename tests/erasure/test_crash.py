@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-
 import pytest
 
 import inlay.plan.surgery as strategy
-from inlay.errors import RetryError
 from inlay.format.predicate import Or
 from inlay.format.snapshot import Ref
 from inlay.ops.erase.receipt import verify_receipt
@@ -17,8 +12,9 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.refs import branch
 from inlay.plan.change import Request
 from inlay.storage.base import Location
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
+from inlay.storage.faults import Fate, FaultyStore, Killed
 
+from .crashes import Scene, process_on, run_functions, strikes
 from .oracle import guess
 from .people import NAME, WHO, People, ids_with, is_named, is_who, new_people
 from .test_gaps import file_with, with_gap
@@ -42,64 +38,6 @@ def _prepared(versioned: bool) -> People:
     return people
 
 
-def _process(people: People, store: object, seed: int) -> People:
-    """Another process at work on the same table: its own store, randomness and memory."""
-    ctx = replace(
-        people.ctx,
-        store=store,  # type: ignore[arg-type]
-        random=random.Random(seed),
-        cache=type(people.ctx.cache)(),
-    )
-    return replace(people, ctx=ctx)
-
-
-def _script(process: People) -> None:
-    """What the functions do, one after another; the delete message is delivered again each time."""
-    process.erase()
-    process.advance()
-    for _ in range(4):
-        process.collect()
-        process.time.sleep(1000)
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """A table, what its functions do, which may be done again, and what must be true at the end."""
-
-    prepared: Callable[[bool], People]  # the bucket's versioning
-    script: Callable[[People], None]
-    holds: Callable[[People], None]
-
-    def requests(self, versioned: bool) -> int:
-        numbers: list[int] = []
-
-        def count(sent: Sent) -> Fate:
-            numbers.append(sent.number)
-            return Fate.DONE
-
-        people = self.prepared(versioned)
-        self.script(_process(people, FaultyStore(people.store, count), 1))
-        self.holds(people)
-        return numbers[-1]
-
-    def strike(self, versioned: bool, fates: tuple[Fate, ...], stride: int) -> None:
-        """Each fate at every `stride`-th request, each in a table of its own."""
-        for number in range(1, self.requests(versioned) + 1, stride):
-            for fate in fates:
-                people = self.prepared(versioned)
-                struck = _process(people, FaultyStore(people.store, _strikes(number, fate)), 1)
-                try:
-                    self.script(struck)
-                except (Killed, RetryError):
-                    # The platform starts another process; the queue delivers its messages again.
-                    self.script(_process(people, people.store, 2))
-                self.holds(people)
-
-
-def _strikes(number: int, fate: Fate) -> Callable[[Sent], Fate]:
-    return lambda sent: fate if sent.number == number and fate in sent.possible else Fate.DONE
-
-
 def _holds(people: People) -> None:
     assert people.found() == []
     assert people.ids() == KEPT
@@ -112,7 +50,7 @@ def _holds(people: People) -> None:
     assert list(people.store.list("ingest/")) == []
 
 
-PLAIN = Scene(_prepared, _script, _holds)
+PLAIN = Scene(_prepared, run_functions, _holds)
 
 
 def test_it_ends_after_a_crash_at_some_requests() -> None:
@@ -141,7 +79,9 @@ def test_it_ends_whatever_answer_is_lost(fate: Fate, versioned: bool) -> None:
 def test_it_ends_beside_compaction_and_ingestion_after_a_crash() -> None:
     for number in range(2, PLAIN.requests(False), 17):
         people = _prepared(False)
-        struck = _process(people, FaultyStore(people.store, _strikes(number, Fate.KILLED_AFTER)), 1)
+        struck = process_on(
+            people, FaultyStore(people.store, strikes(number, Fate.KILLED_AFTER)), 1
+        )
         try:
             struck.erase()
             compact(struck.ctx)
@@ -150,9 +90,9 @@ def test_it_ends_beside_compaction_and_ingestion_after_a_crash() -> None:
             struck.collect()
         except Killed:
             pass
-        survivor = _process(people, people.store, 2)
+        survivor = process_on(people, people.store, 2)
         compact(survivor.ctx)
-        _script(survivor)
+        run_functions(survivor)
         assert people.found() == []
         assert [i for i in people.ids() if i < 60] == KEPT
 

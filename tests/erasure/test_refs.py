@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
 
-from inlay.errors import InvalidRequest, MergeConflict, RetryError
+from inlay.errors import InvalidRequest, MergeConflict
 from inlay.format.snapshot import Ref
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.refs import branch, drop, merge, restore, set_hold, tag
@@ -16,8 +15,9 @@ from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.plan.change import ExpireAll
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
+from inlay.storage.faults import Fate
 
+from .crashes import Scene, run_functions
 from .people import WHO, People, ids_with, is_named, is_who, new_people, rows
 
 
@@ -199,60 +199,18 @@ def test_a_branch_that_dropped_the_column_asked_for_refuses_the_erasure() -> Non
 # -- crashes --------------------------------------------------------------------------------------
 
 
-def _script(process: People) -> None:
-    process.erase()
-    process.advance()
-    for _ in range(4):
-        process.collect()
-        process.time.sleep(1000)
-
-
-def _process(people: People, store: object, seed: int) -> People:
-    ctx = replace(
-        people.ctx,
-        store=store,  # type: ignore[arg-type]
-        random=random.Random(seed),
-        cache=type(people.ctx.cache)(),
-    )
-    return replace(people, ctx=ctx)
-
-
-def _requests(versioned: bool) -> int:
-    numbers: list[int] = []
-
-    def note(sent: Sent) -> Fate:
-        numbers.append(sent.number)
-        return Fate.DONE
-
-    people = _branched(versioned=versioned)
-    _script(_process(people, FaultyStore(people.store, note), 1))
-    _are_clean(people)
-    return numbers[-1]
-
-
-def _strike_all(versioned: bool, fate: Fate, stride: int, first: int = 1) -> None:
-    for number in range(first, _requests(versioned) + 1, stride):
-        people = _branched(versioned=versioned)
-
-        def strike(sent: Sent, number: int = number) -> Fate:
-            return fate if sent.number == number and fate in sent.possible else Fate.DONE
-
-        try:
-            _script(_process(people, FaultyStore(people.store, strike), 1))
-        except (Killed, RetryError):
-            _script(_process(people, people.store, 2))
-        _are_clean(people)
+BRANCHED = Scene(lambda versioned: _branched(versioned=versioned), run_functions, _are_clean)
 
 
 def test_it_ends_on_every_branch_after_a_crash_at_some_requests() -> None:
-    _strike_all(False, Fate.KILLED_AFTER, stride=151, first=40)
+    BRANCHED.strike(False, (Fate.KILLED_AFTER,), stride=151, first=40)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.LOST])
 def test_it_ends_on_every_branch_after_a_crash_at_any_request(fate: Fate) -> None:
-    _strike_all(True, fate, stride=1)
+    BRANCHED.strike(True, (fate,), stride=1)
 
 
 def test_dropped_branches_leave_no_byte_either() -> None:

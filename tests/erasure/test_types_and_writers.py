@@ -22,19 +22,16 @@ import pytest
 
 import inlay
 import inlay.plan.surgery as strategy
-from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, File, Group, Physical
 from inlay.parquet.footer.footer import decode_footer
 from inlay.storage.base import Location
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
-from inlay.storage.memory import MemoryStore
 
-from ..maintenance.bench import Time
 from . import oracle
 from .bloom import filters, may_hold
-from .people import People
+from .people import People, in_memory
 from .test_named_in_footers import with_footer
 
 URI = "memory://b/tables/people"
@@ -218,21 +215,10 @@ def new_case(seed: int) -> tuple[Case, People]:
     rng = random.Random(seed)
     names = rng.sample(list(KINDS), rng.randrange(1, 4))
     case = Case(rng, names, {n: KINDS[n].hers(rng) for n in names})
-    time = Time()
-    store = MemoryStore("b", now_us=time.now_us)
-    if rng.random() < 0.5:
-        store.enable_versioning()
-    ctx = Context(
-        store=store,
-        root="tables/people",
-        uri=URI,
-        executor=InlineExecutor(),
-        clock=time,
-        random=random.Random(seed),
-    )
+    people = in_memory(seed, versioned=rng.random() < 0.5)
     properties = {"write.row_group_rows": rng.choice((5, 100))}
-    inlay.create(URI, case.schema, properties=properties, context=ctx)
-    return case, People(time, store, ctx)
+    inlay.create(URI, case.schema, properties=properties, context=people.ctx)
+    return case, people
 
 
 def change(case: Case, people: People, *, with_her: bool) -> None:

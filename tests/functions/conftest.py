@@ -1,4 +1,4 @@
-"""The six functions in this process, on a memory bucket, with queues that only record."""
+"""The functions in this process, on a memory bucket, with queues that only record."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "events"
 BUCKET = "inlay-123456789012-us-east-1"
 ORDERS = (EVENTS / "orders.parquet").read_bytes()
+KEY = "ingest/orders/orders.parquet"
 
 
 @dataclass
@@ -130,7 +132,7 @@ class Functions:
             found |= self.invoke(function, body)
         return found
 
-    def land(self, key: str = "ingest/orders/orders.parquet", body: bytes = ORDERS) -> None:
+    def land(self, key: str = KEY, body: bytes = ORDERS) -> None:
         self.store.put(key, body)
 
     def create_orders(self, **properties: object) -> inlay.Table:
@@ -198,6 +200,33 @@ def fresh() -> Iterator[Functions]:
         _STORE.cache_clear()
         yield Functions(queues, memory.MemoryStore(BUCKET, region=region), clock, patch.setenv)
     _STORE.cache_clear()
+
+
+def few(count: int, start: int = 1_000) -> bytes:
+    """A Parquet file of the first orders of the sample, under other ids."""
+    orders = pq.read_table(pa.BufferReader(ORDERS)).slice(0, count)
+    ids = pa.array(range(start, start + count), orders.schema.field("order_id").type)
+    orders = orders.set_column(orders.schema.get_field_index("order_id"), "order_id", ids)
+    sink = io.BytesIO()
+    pq.write_table(orders, sink)
+    return sink.getvalue()
+
+
+def landing_message(functions: Functions, body: bytes, key: str = KEY) -> dict[str, Any]:
+    """Puts `body` into the landing zone, and returns the queue's message about it as S3 writes it."""
+    written = functions.store.put(key, body)
+    assert isinstance(written, memory.Written)
+    batch = event("ingest.normal")
+    notification = json.loads(batch["Records"][0]["body"])
+    notification["Records"][0]["s3"]["object"] = {
+        "key": quote_plus(key),
+        "size": len(body),
+        "eTag": written.etag,
+        **({"versionId": written.version_id} if written.version_id else {}),
+    }
+    batch["Records"][0]["body"] = json.dumps(notification)
+    batch["Records"][0]["messageId"] = f"message-of-{written.version_id or written.etag}"
+    return batch
 
 
 @pytest.fixture

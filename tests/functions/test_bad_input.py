@@ -11,9 +11,8 @@ from pipelines.compact import handed_over
 from inlay.functions import messages
 from inlay.storage.memory import NULL_VERSION
 
-from .conftest import BUCKET, ORDERS, Functions, event
+from .conftest import BUCKET, ORDERS, Functions, event, few, landing_message
 from .test_handover import Queue
-from .test_landing import few, told
 
 DONE: dict[str, Any] = {"batchItemFailures": []}
 MAINTENANCE = ["rewrite", "compact", "publish", "collect_garbage"]
@@ -68,17 +67,19 @@ def test_an_event_without_a_version_id_is_of_the_version_that_is_there(
     and stays counted when the object is overwritten."""
     functions.create_orders()
     functions.store.enable_versioning()
-    named = told(functions, ORDERS)
+    named = landing_message(functions, ORDERS)
     unnamed = event("ingest.no_version")
     for sent in (named, unnamed) if first == "with" else (unnamed, named):
         assert functions.invoke("ingest", sent) == DONE
     assert functions.rows() == 100
-    second = told(functions, few(10))
+    second = landing_message(functions, few(10))
     for sent in (unnamed, second, named, unnamed):
         functions.invoke("ingest", sent)
     assert functions.rows() == 110
     assert functions.queues.sent == []
-    third = told(functions, ORDERS)  # the same bytes in a version of their own are another content
+    third = landing_message(
+        functions, ORDERS
+    )  # the same bytes in a version of their own are another content
     functions.invoke("ingest", third)
     assert functions.rows() == 210
 
@@ -112,7 +113,7 @@ def test_a_schedules_clock_is_not_believed(functions: Functions, function: str, 
         functions.land()
         functions.replay("ingest.normal")
         functions.land(body=few(10))
-        functions.invoke("ingest", told(functions, few(10)))
+        functions.invoke("ingest", landing_message(functions, few(10)))
     functions.orders().delete("customer_id = 7")
     functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)
     rows = functions.rows()
@@ -139,7 +140,7 @@ def test_records_of_another_kind_are_buried_and_the_messages_dealt_with(
     version = functions.orders().version
     if name == "ingest":
         functions.land(body=few(10))
-        body = json.dumps(told(functions, few(10))["Records"][0]["body"])
+        body = json.dumps(landing_message(functions, few(10))["Records"][0]["body"])
         sent = json.dumps(event("ingest.mixed"))
         told_of = json.dumps(event("ingest.normal")["Records"][0]["body"])
         sent = sent.replace(told_of, body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 from typing import Any
@@ -19,7 +18,7 @@ from inlay.functions.messages import TimeLeft
 from inlay.functions.requests import MAX_HOPS
 
 from . import conftest
-from .conftest import BUCKET, ORDERS, Functions, LambdaContext, event, fresh
+from .conftest import BUCKET, ORDERS, Functions, LambdaContext, event, few, fresh
 
 
 class Running(LambdaContext):
@@ -158,16 +157,6 @@ def test_what_was_handed_back_most_often_has_the_first_turn(functions: Functions
     assert answer == {"batchItemFailures": [{"itemIdentifier": "message-0"}]}
 
 
-def spanning(count: int, start: int) -> bytes:
-    """Orders of several partitions, under ids of their own."""
-    orders = pq.read_table(pa.BufferReader(ORDERS)).slice(0, count)
-    ids = pa.array(range(start, start + count), orders.schema.field("order_id").type)
-    orders = orders.set_column(orders.schema.get_field_index("order_id"), "order_id", ids)
-    sink = io.BytesIO()
-    pq.write_table(orders, sink)
-    return sink.getvalue()
-
-
 def landed(functions: Functions, count: int) -> dict[str, Any]:
     """`count` files of a partitioned table that span partitions, in one batch."""
     inlay.create(
@@ -183,7 +172,7 @@ def landed_files(functions: Functions, count: int) -> dict[str, Any]:
     records = []
     for at in range(count):
         key = f"ingest/orders/{at}.parquet"
-        etag = functions.store.put(key, spanning(10, 1_000 * at)).etag  # type: ignore[union-attr]
+        etag = functions.store.put(key, few(10, 1_000 * at)).etag  # type: ignore[union-attr]
         news = json.loads(record["body"])
         news["Records"][0]["s3"]["object"] = {"key": key, "eTag": etag, "size": 1}
         records.append({**record, "messageId": str(at), "body": json.dumps(news)})
@@ -199,7 +188,7 @@ def test_files_that_are_cut_come_in_as_far_as_the_bytes_of_a_batch_go(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = landed(functions, 5)
-    monkeypatch.setattr(ingest_arrivals, "CUT_BYTES", 2 * len(spanning(10, 0)) + 500)
+    monkeypatch.setattr(ingest_arrivals, "CUT_BYTES", 2 * len(few(10, 0)) + 500)
     left, invocations = sent, 0
     while left["Records"]:
         left = only(left, functions.invoke("ingest", left))

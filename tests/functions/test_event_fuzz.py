@@ -19,7 +19,7 @@ from inlay.errors import InlayError
 from inlay.functions.observe import InternalFailure
 
 from .conftest import EVENTS, Functions, LambdaContext, event, fresh
-from .test_values import told
+from .test_values import everything_said
 
 SEEDS = sorted(
     path.stem
@@ -168,7 +168,7 @@ def test_no_event_ends_in_anything_but_a_typed_outcome(seed: int, log: io.String
             except InternalFailure as error:
                 pytest.fail(f"{error}: {shown}\n{log.getvalue()[-3_000:]}")
             assert "InternalFailure" not in log.getvalue(), shown
-            assert TOKEN not in told(functions, log), shown
+            assert TOKEN not in everything_said(functions, log), shown
             if batch is not None and isinstance(answer, dict):
                 again = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
                 assert "sound" not in again, shown

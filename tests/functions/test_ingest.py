@@ -16,8 +16,7 @@ import inlay
 from inlay.errors import AccessDenied, StoreUnavailable
 from inlay.storage.memory import MemoryStore
 
-from .conftest import BUCKET, ORDERS, Functions, event
-from .test_landing import few, told
+from .conftest import BUCKET, ORDERS, Functions, event, few, landing_message
 
 
 def test_the_events_name_the_sample_file_by_its_etag() -> None:
@@ -150,8 +149,8 @@ def test_a_file_that_may_not_be_read_keeps_no_other_from_creating_the_table(
         return get_suffix(store, key, *rest, **pins)
 
     monkeypatch.setattr(MemoryStore, "get_suffix", denied)
-    sent = told(functions, ORDERS, "ingest/orders/denied.parquet")
-    sent["Records"] += told(functions, few(10))["Records"]
+    sent = landing_message(functions, ORDERS, "ingest/orders/denied.parquet")
+    sent["Records"] += landing_message(functions, few(10))["Records"]
     assert functions.invoke("ingest", sent) == {"batchItemFailures": []}
     assert functions.queues.errors == ["AccessDenied"]
     assert functions.rows() == 10
@@ -168,7 +167,7 @@ def test_a_file_with_an_interval_creates_no_table(functions: Functions, tmp_path
     functions.set_variable("INLAY_AUTO_CREATE", "true")
     path = tmp_path / "x.parquet"
     duckdb.sql(f"COPY (SELECT 1 AS id, INTERVAL '1 month' AS x) TO '{path}' (FORMAT parquet)")
-    functions.invoke("ingest", told(functions, path.read_bytes()))
+    functions.invoke("ingest", landing_message(functions, path.read_bytes()))
     assert functions.queues.errors == ["UnsupportedType"]
     assert not inlay.exists(f"memory://{BUCKET}/tables/orders")
 
@@ -281,9 +280,13 @@ def test_the_folder_of_a_landed_file_gives_no_column_and_takes_none_away(
     functions: Functions,
 ) -> None:
     functions.set_variable("INLAY_AUTO_CREATE", "true")
-    functions.invoke("ingest", told(functions, few(3), "ingest/orders/month=2/part-0.parquet"))
+    functions.invoke(
+        "ingest", landing_message(functions, few(3), "ingest/orders/month=2/part-0.parquet")
+    )
     assert functions.rows() == 3
     functions.orders().alter(add={"month": pa.int64()})
-    functions.invoke("ingest", told(functions, few(3, 9), "ingest/orders/month=2/part-1.parquet"))
+    functions.invoke(
+        "ingest", landing_message(functions, few(3, 9), "ingest/orders/month=2/part-1.parquet")
+    )
     assert functions.queues.errors == ["SchemaMismatch"]
     assert functions.rows() == 3

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 from typing import Any
-from urllib.parse import quote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,38 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlay
-from inlay.storage import memory
 
-from .conftest import BUCKET, ORDERS, Functions, event, fresh
-
-KEY = "ingest/orders/orders.parquet"
-
-
-def few(count: int, start: int = 1_000) -> bytes:
-    """The first orders of the sample file, under other ids."""
-    orders = pq.read_table(pa.BufferReader(ORDERS)).slice(0, count)
-    ids = pa.array(range(start, start + count), orders.schema.field("order_id").type)
-    orders = orders.set_column(orders.schema.get_field_index("order_id"), "order_id", ids)
-    sink = io.BytesIO()
-    pq.write_table(orders, sink)
-    return sink.getvalue()
-
-
-def told(functions: Functions, body: bytes, key: str = KEY) -> dict[str, Any]:
-    """Land `body` and return the queue's message of it, as S3 words it."""
-    written = functions.store.put(key, body)
-    assert isinstance(written, memory.Written)
-    batch = event("ingest.normal")
-    news = json.loads(batch["Records"][0]["body"])
-    news["Records"][0]["s3"]["object"] = {
-        "key": quote_plus(key),
-        "size": len(body),
-        "eTag": written.etag,
-        **({"versionId": written.version_id} if written.version_id else {}),
-    }
-    batch["Records"][0]["body"] = json.dumps(news)
-    batch["Records"][0]["messageId"] = f"message-of-{written.version_id or written.etag}"
-    return batch
+from .conftest import BUCKET, KEY, ORDERS, Functions, event, few, fresh, landing_message
 
 
 def test_an_overwritten_file_keeps_its_rows_where_the_bucket_keeps_versions(
@@ -54,7 +23,7 @@ def test_an_overwritten_file_keeps_its_rows_where_the_bucket_keeps_versions(
 ) -> None:
     functions.create_orders()
     functions.store.enable_versioning()
-    first, second = told(functions, ORDERS), told(functions, few(10))
+    first, second = landing_message(functions, ORDERS), landing_message(functions, few(10))
     functions.invoke("ingest", first)
     functions.invoke("ingest", second)
     functions.invoke("ingest", first)
@@ -71,7 +40,7 @@ def test_an_overwritten_file_of_a_partitioned_table_is_cut_at_its_version(
         partition_by=["bucket(4, customer_id)"],
     )
     functions.store.enable_versioning()
-    first, second = told(functions, ORDERS), told(functions, few(10))
+    first, second = landing_message(functions, ORDERS), landing_message(functions, few(10))
     functions.invoke("ingest", first)
     functions.invoke("ingest", second)
     assert functions.rows() == 110
@@ -81,7 +50,7 @@ def test_without_versions_what_was_overwritten_is_said_to_be_superseded(
     functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     functions.create_orders()
-    first, second = told(functions, ORDERS), told(functions, few(10))
+    first, second = landing_message(functions, ORDERS), landing_message(functions, few(10))
     functions.invoke("ingest", first)
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     [line] = [each for each in lines if each.get("message") == "Superseded"]
@@ -95,7 +64,7 @@ def test_without_versions_what_was_overwritten_is_said_to_be_superseded(
 def test_a_version_that_is_gone_is_a_dead_letter(functions: Functions) -> None:
     functions.create_orders()
     functions.store.enable_versioning()
-    first, _ = told(functions, ORDERS), told(functions, few(10))
+    first, _ = landing_message(functions, ORDERS), landing_message(functions, few(10))
     oldest = list(functions.store.list_versions(KEY))[-1]
     functions.store.delete_versions([(KEY, oldest.version_id)])
     functions.invoke("ingest", first)
@@ -126,7 +95,7 @@ def test_every_content_that_landed_counts_once_in_any_order_of_events(
         functions.create_orders()
         functions.store.enable_versioning()
         batches = [
-            told(functions, few(count, 1_000 * at), f"ingest/orders/{name}.parquet")
+            landing_message(functions, few(count, 1_000 * at), f"ingest/orders/{name}.parquet")
             for at, (name, count) in enumerate(lands)
         ]
         functions.store.delete([f"ingest/orders/{name}.parquet" for name in deletes])
@@ -169,11 +138,11 @@ def test_a_file_whose_event_was_lost_is_ingested_by_the_sweep(
     functions.create_orders()
     if versioned:
         functions.store.enable_versioning()
-    heard = told(functions, ORDERS, "ingest/orders/heard é+.parquet")
+    heard = landing_message(functions, ORDERS, "ingest/orders/heard é+.parquet")
     functions.invoke("ingest", heard)
-    told(functions, few(10), "ingest/orders/lost é+1%.parquet")
-    told(functions, few(5, 7_000), "ingest/orders/_temporary/x.parquet")
-    told(functions, b"no Parquet", "ingest/orders/bad.parquet")
+    landing_message(functions, few(10), "ingest/orders/lost é+1%.parquet")
+    landing_message(functions, few(5, 7_000), "ingest/orders/_temporary/x.parquet")
+    landing_message(functions, b"no Parquet", "ingest/orders/bad.parquet")
     assert sweep(functions) == {"orders": {"ingested": 1, "pending": 1, "rejected": 1, "sent": 0}}
     functions.clock.pass_days(0.1)
     assert sweep(functions)["orders"]["sent"] == 1
@@ -187,8 +156,8 @@ def test_a_file_whose_event_was_lost_is_ingested_by_the_sweep(
 def test_an_overwritten_version_whose_event_was_lost_is_found(functions: Functions) -> None:
     functions.create_orders()
     functions.store.enable_versioning()
-    told(functions, ORDERS)
-    second = told(functions, few(10))
+    landing_message(functions, ORDERS)
+    second = landing_message(functions, few(10))
     functions.invoke("ingest", second)
     functions.clock.pass_days(0.1)
     assert sweep(functions)["orders"] == {"ingested": 1, "pending": 1, "sent": 1}
@@ -200,7 +169,7 @@ def test_the_age_of_what_is_pending_is_a_metric(
     functions: Functions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     functions.create_orders()
-    told(functions, ORDERS)
+    landing_message(functions, ORDERS)
     functions.clock.pass_days(0.5)
     sweep(functions)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -224,7 +193,7 @@ def test_whatever_events_are_lost_the_sweep_brings_in_each_content_once(
         else:
             lands = [(at, count) for at, (_, count) in enumerate(lands)]  # nothing is overwritten
         batches = [
-            told(functions, few(count, 1_000 * at), f"ingest/orders/{name}.parquet")
+            landing_message(functions, few(count, 1_000 * at), f"ingest/orders/{name}.parquet")
             for at, (name, count) in enumerate(lands)
         ]
         for at in heard & set(range(len(batches))):

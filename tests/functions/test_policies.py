@@ -22,10 +22,19 @@ from inlay.plan.maintain import compaction
 from inlay.storage.base import MIN_PART_BYTES
 from inlay.storage.memory import MemoryStore
 
-from .conftest import BUCKET, EVENTS, ORDERS, Functions, event, fresh
+from .conftest import (
+    BUCKET,
+    EVENTS,
+    ORDERS,
+    Functions,
+    LambdaContext,
+    event,
+    few,
+    fresh,
+    landing_message,
+)
 from .policies import KEY_ARN, Guard, guarded, load, policies
 from .test_budgets import batch
-from .test_landing import few, told
 
 ADOPTED = "lake"
 ADOPTED_KEY_ARN = "arn:aws:kms:us-east-1:210987654321:key/lake"
@@ -203,13 +212,8 @@ def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch, *, bare: bool 
     return Actor(functions, Guard(policies(template), keys=keys), monkeypatch)
 
 
-class Late:
+class Late(LambdaContext):
     """An invocation that has no time but for its first message."""
-
-    function_name = "test"
-    memory_limit_in_mb = 128
-    invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:test"
-    aws_request_id = "00000000-0000-4000-8000-000000000000"
 
     @staticmethod
     def get_remaining_time_in_millis() -> int:
@@ -264,8 +268,8 @@ def tour(actor: Actor, *, versioned: bool) -> None:
         functions.queues.sent = [m for m in functions.queues.sent if "Round" not in m["QueueUrl"]]
         functions.clock.pass_days(0.01)
     # Versions, tags, retries, the erase queue, what is handed back or forwarded.
-    first = from_queue(told(functions, few(7, 3_000)), "IngestQueue")
-    told(functions, few(8, 4_000))
+    first = from_queue(landing_message(functions, few(7, 3_000)), "IngestQueue")
+    landing_message(functions, few(8, 4_000))
     actor("ingest", first)
     functions.store.put("ingest/orders/t.parquet", few(3, 9_000), headers={"Tagging": "a=b"})
     version = next(iter(functions.store.list_versions("ingest/orders/t.parquet"))).version_id
@@ -316,7 +320,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
         partition_by=["bucket(2, customer_id)"],
         properties={"compact.small_file_bytes": str(2**30)},
     )
-    sent = told(functions, body, "ingest/parts/big.parquet")
+    sent = landing_message(functions, body, "ingest/parts/big.parquet")
     actor.failing("ingest", from_queue(sent, "IngestQueue"))
     actor("ingest", from_queue(sent, "IngestQueue"))
     functions.store.at(ADOPTED).put("raw/small.parquet", ORDERS)
@@ -564,10 +568,10 @@ def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
 def test_a_prefix_is_where_tables_and_landing_zone_are(functions: Functions) -> None:
     functions.set_variable("INLAY_PREFIX", "lake/")
     inlay.create(f"memory://{BUCKET}/lake/tables/orders", pq.read_schema(pa.BufferReader(ORDERS)))
-    functions.invoke("ingest", told(functions, ORDERS, "lake/ingest/orders/a.parquet"))
+    functions.invoke("ingest", landing_message(functions, ORDERS, "lake/ingest/orders/a.parquet"))
     table = inlay.open(f"memory://{BUCKET}/lake/tables/orders")
     assert table.count() == 100
-    functions.invoke("ingest", told(functions, ORDERS))
+    functions.invoke("ingest", landing_message(functions, ORDERS))
     assert functions.queues.errors == ["InvalidRequest"]
     table.append(pq.read_table(pa.BufferReader(ORDERS)))
     assert set(functions.round("compact.schedule")) == {"orders"}

@@ -25,7 +25,7 @@ from .test_budgets import batch
 TOKEN = "Zq7Mustermann"
 
 
-def told(functions: Functions, log: io.StringIO) -> str:
+def everything_said(functions: Functions, log: io.StringIO) -> str:
     """Everything that left the functions but the messages' own bodies."""
     attributes = [each.get("MessageAttributes", {}) for each in functions.queues.sent]
     return log.getvalue() + json.dumps(attributes)
@@ -54,7 +54,7 @@ def test_no_word_of_a_condition_is_told(
     functions.fill_orders()
     functions.invoke("delete", batch({"table": "orders", "where": where, "mode": mode}))
     assert functions.queues.errors in (["InvalidPredicate"], ["InvalidRequest"])
-    assert TOKEN not in told(functions, log)
+    assert TOKEN not in everything_said(functions, log)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_no_word_of_a_request_is_told(functions: Functions, log: io.StringIO, bo
     functions.fill_orders()
     functions.invoke("delete", batch(body))
     assert len(functions.queues.dead) == 1
-    assert TOKEN not in told(functions, log)
+    assert TOKEN not in everything_said(functions, log)
 
 
 def test_a_reused_id_is_not_told(functions: Functions, log: io.StringIO) -> None:
@@ -88,7 +88,7 @@ def test_a_reused_id_is_not_told(functions: Functions, log: io.StringIO) -> None
             "delete", batch({"id": TOKEN, "table": "orders", "where": f"order_id = {order}"})
         )
     assert functions.queues.errors == ["RequestReused"]
-    assert TOKEN not in told(functions, log)
+    assert TOKEN not in everything_said(functions, log)
 
 
 def test_no_word_of_a_direct_invocation_is_told(functions: Functions, log: io.StringIO) -> None:
@@ -98,7 +98,7 @@ def test_no_word_of_a_direct_invocation_is_told(functions: Functions, log: io.St
             with pytest.raises(InvalidRequest) as failed:
                 functions.invoke(function, asked)
             assert TOKEN not in "".join(traceback.format_exception(failed.value))
-    assert TOKEN not in told(functions, log)
+    assert TOKEN not in everything_said(functions, log)
 
 
 def test_the_rewrite_queues_condition_is_not_told(functions: Functions, log: io.StringIO) -> None:
@@ -106,7 +106,7 @@ def test_the_rewrite_queues_condition_is_not_told(functions: Functions, log: io.
     functions.invoke("rewrite", batch({"table": "orders", "where": f"{TOKEN} = 1"}))
     functions.invoke("rewrite", batch({"table": "orders", "delete": {TOKEN: 1}}))
     assert functions.queues.errors == ["InvalidPredicate", "InvalidRequest"]
-    assert TOKEN not in told(functions, log)
+    assert TOKEN not in everything_said(functions, log)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_no_value_of_a_landed_file_is_told(
     sent = json.dumps(event("ingest.normal")).replace("a481becd5170bb71a007d15066ae30c0", "")
     functions.invoke("ingest", json.loads(sent.replace(r"\\\"eTag\\\": \\\"\\\", ", "")))
     assert functions.queues.dead
-    said = told(functions, log)
+    said = everything_said(functions, log)
     assert "at" in said and not any(word in said for word in ("1512", "151234512", "Zq7"))
 
 
@@ -160,7 +160,7 @@ def test_no_token_of_any_text_is_told(words: list[str], mode: str | None) -> Non
         functions.fill_orders()
         asked = {"table": "orders", "where": " ".join(words) or " ", "mode": mode}
         functions.invoke("delete", batch(asked))
-        assert TOKEN not in told(functions, log)
+        assert TOKEN not in everything_said(functions, log)
 
 
 def test_a_name_that_cannot_be_a_tables_is_not_repeated() -> None:

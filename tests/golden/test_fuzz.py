@@ -26,6 +26,8 @@ from inlay.format.snapshot import FORMAT_VERSION
 from inlay.ops.context import Context, InlineExecutor
 from inlay.storage.memory import MemoryStore
 
+from ..clock import Clock
+
 HERE = Path(__file__).parent
 TABLE = HERE / f"v{FORMAT_VERSION}" / "table"
 # Damages of each kind in `make test`; the slow test has more.
@@ -57,21 +59,6 @@ def rows_of(table: inlay.Table) -> list[dict[str, Any]]:
     return rows
 
 
-class Still:
-    """A clock that never waits."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_us(self) -> int:
-        return int(self.now * 1_000_000)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def opened(objects: dict[str, bytes]) -> Callable[..., inlay.Table]:
     store = MemoryStore("m")
     for key, body in objects.items():
@@ -81,7 +68,7 @@ def opened(objects: dict[str, bytes]) -> Callable[..., inlay.Table]:
         root="t",
         uri="memory://m/t",
         executor=InlineExecutor(),
-        clock=Still(),
+        clock=Clock(0.0),
         random=random.Random(1),
     )
     return lambda **options: inlay.open(ctx.uri, context=ctx, **options)

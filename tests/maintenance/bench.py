@@ -23,31 +23,17 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
 from inlay.storage.memory import MemoryStore
 
+from ..clock import Clock
+
 DAY = 86_400
 INT64 = Primitive("int64")
-
-
-@dataclass
-class Time:
-    """The store's clock and the callers' durations, in one."""
-
-    seconds: float = 1_800_000_000.0
-
-    def now_us(self) -> int:
-        return int(self.seconds * 1_000_000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 @dataclass
 class Bench:
     """One table and what tests do with it. Each step takes a second of the store's time."""
 
-    time: Time
+    time: Clock
     store: Any
     ctx: Context
     next_id: int = 0
@@ -130,7 +116,7 @@ def new_bench(
     properties: Iterable[tuple[str, object]] = (),
     sort_by: tuple[str, ...] = (),
 ) -> Bench:
-    time = Time()
+    time = Clock()
     store = MemoryStore("b", now_us=time.now_us) if store is None else store
     ctx = Context(
         store=store,

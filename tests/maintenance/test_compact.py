@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.maintain.compact import compact
 from inlay.ops.metadata.load import load_entries
 from inlay.plan.change import AddMarkers, Change, RemoveFiles
-from inlay.plan.maintain.compaction import plan_compaction, worth_merging
+from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
 from inlay.plan.metadata.state import State
 
 from .bench import Bench, id_below, id_is, new_bench
@@ -193,11 +194,10 @@ def test_a_dry_run_returns_the_plan(bench: Bench) -> None:
     assert bench.load().snapshot.version == version
 
 
-def test_a_unit_whose_input_was_marked_meanwhile_is_planned_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+def _after_the_first_unit(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[CompactionUnit], object]
 ) -> None:
-    bench.append(10)
-    bench.append(10)
+    """Somebody else changes the table after the first unit is written, before it is committed."""
     real = module.carry_out
     fired: list[int] = []
 
@@ -205,11 +205,23 @@ def test_a_unit_whose_input_was_marked_meanwhile_is_planned_again(
         done = real(ctx, loaded, unit, layout)
         if not fired:
             fired.append(1)
-            bench.append(5)
-            _mark(bench, unit.inputs[0], (4,))
+            change(unit)
         return done
 
     monkeypatch.setattr(module, "carry_out", interrupted)
+
+
+def test_a_unit_whose_input_was_marked_meanwhile_is_planned_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.append(10)
+    bench.append(10)
+
+    def change(unit: CompactionUnit) -> None:
+        bench.append(5)
+        _mark(bench, unit.inputs[0], (4,))
+
+    _after_the_first_unit(monkeypatch, change)
     result = compact(bench.ctx)
     assert (result.skipped, result.units) == (1, 1)
     assert sorted(bench.ids()) == [i for i in range(25) if i != 4]
@@ -220,17 +232,7 @@ def test_a_table_wide_delete_during_compaction_hits_its_output(
 ) -> None:
     bench.append(10)
     bench.append(10)
-    real = module.carry_out
-    fired: list[int] = []
-
-    def interrupted(ctx, loaded, unit, layout):  # type: ignore[no-untyped-def]
-        done = real(ctx, loaded, unit, layout)
-        if not fired:
-            fired.append(1)
-            bench.delete(id_is(4, 14))
-        return done
-
-    monkeypatch.setattr(module, "carry_out", interrupted)
+    _after_the_first_unit(monkeypatch, lambda unit: bench.delete(id_is(4, 14)))
     compact(bench.ctx)
     assert bench.ids() == [i for i in range(20) if i not in (4, 14)]
 

@@ -42,19 +42,24 @@ def truth(predicate: Predicate, row: Row) -> bool | None:
             return None
         case Comparison(field_id, op, literal):
             order = three_way(row[field_id], literal.value)
-            return {
-                "=": order == 0,
-                "!=": order != 0,
-                "<": order < 0,
-                "<=": order <= 0,
-                ">": order > 0,
-                ">=": order >= 0,
-            }[op]
+            return holds(op, order)
         case In(field_id, _, values):
             return any(three_way(row[field_id], value) == 0 for value in values)
         case Like(field_id, pattern):
             return like(row[field_id], pattern)
     raise AssertionError(predicate)
+
+
+def holds(op: str, order: int) -> bool:
+    """Whether a comparison is TRUE where its sides are in this order (negative: left is less)."""
+    return {
+        "=": order == 0,
+        "!=": order != 0,
+        "<": order < 0,
+        "<=": order <= 0,
+        ">": order > 0,
+        ">=": order >= 0,
+    }[op]
 
 
 def three_way(left, right) -> int:

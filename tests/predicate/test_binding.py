@@ -41,17 +41,6 @@ numbers = (
 )
 
 
-def holds(op, order):
-    return {
-        "=": order == 0,
-        "!=": order != 0,
-        "<": order < 0,
-        "<=": order <= 0,
-        ">": order > 0,
-        ">=": order >= 0,
-    }[op]
-
-
 def sign(left, right):
     return (left > right) - (left < right)
 
@@ -67,7 +56,9 @@ def sign(left, right):
 def test_numbers_compare_as_mathematics_says(typed, op, number):
     kind, value = typed
     found = compare_with(1, kind, op, Number(number))
-    assert oracle.truth(found, {1: value}) is holds(op, sign(Fraction(value), Fraction(number)))
+    assert oracle.truth(found, {1: value}) is oracle.holds(
+        op, sign(Fraction(value), Fraction(number))
+    )
     assert oracle.truth(found, {1: None}) is None
 
 
@@ -82,7 +73,7 @@ def test_numbers_at_the_ends_of_a_type_compare_as_mathematics_says(kind):
         for node in walk(found):
             if isinstance(node, Comparison):
                 assert physical(kind, node.literal.value) == node.literal.value
-        expected = holds(op, sign(Fraction(value), Fraction(number)))
+        expected = oracle.holds(op, sign(Fraction(value), Fraction(number)))
         assert oracle.truth(found, {1: value}) is expected
 
 
@@ -98,7 +89,7 @@ def test_integers_are_never_rounded_to_a_floating_column(name, value, op, number
     value = to_float32(value) if name == "float" else value
     found = compare_with(1, Primitive(name), op, Number(Decimal(number)))
     order = 1 if math.isnan(value) else sign(value, number)  # Python compares these exactly
-    assert oracle.truth(found, {1: value}) is holds(op, order)
+    assert oracle.truth(found, {1: value}) is oracle.holds(op, order)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -171,7 +162,7 @@ def test_the_decided_forms_are_those_the_docs_name():
 @settings(deadline=None, max_examples=300)
 def test_bytes_of_another_length_order_among_fixed_ones(literal, value, op):
     found = compare_with(1, Primitive("fixed", precision=2), op, Octets(literal))
-    assert oracle.truth(found, {1: value}) is holds(op, sign(value, literal))
+    assert oracle.truth(found, {1: value}) is oracle.holds(op, sign(value, literal))
 
 
 @given(
@@ -185,7 +176,7 @@ def test_moments_compare_to_the_nanosecond(kind, data, nanos, op):
     value = data.draw(some.values(kind))
     per_unit = NANOS_PER_DAY if kind.name == "date" else NANOS_PER_UNIT[kind.unit]
     found = compare_with(1, kind, op, Moment(nanos, zoned=kind.name == "timestamptz"))
-    assert oracle.truth(found, {1: value}) is holds(op, sign(value * per_unit, nanos))
+    assert oracle.truth(found, {1: value}) is oracle.holds(op, sign(value * per_unit, nanos))
 
 
 def test_in_keeps_what_can_be_equal_and_what_null_means():

@@ -13,7 +13,7 @@ from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 from inlay.table import Table
 
-from ..maintenance.bench import Time
+from ..clock import Clock
 
 SCHEMA = pa.schema([("id", pa.int64()), ("mark", pa.int64())])
 
@@ -25,7 +25,7 @@ def rows(ids: Iterable[int], mark: int = 0) -> pa.Table:
 
 class Place:
     def __init__(self, **properties: object) -> None:
-        self.time = Time()
+        self.time = Clock()
         self.store = MemoryStore("b", now_us=self.time.now_us)
         self.table = inlay.create(
             "memory://b/tables/t",

@@ -15,22 +15,9 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 
+from ..clock import Clock
+
 _names = itertools.count()
-
-
-class Quick:
-    """A clock that never waits."""
-
-    seconds = 1_790_000_000.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def now_us(self) -> int:
-        return int(self.seconds * 1_000_000)
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 def memory_context(seed: int = 0) -> Context:
@@ -40,7 +27,7 @@ def memory_context(seed: int = 0) -> Context:
         root="t",
         uri=f"memory://{name}/t",
         executor=InlineExecutor(),
-        clock=Quick(),
+        clock=Clock(1_790_000_000.0),
         random=random.Random(seed),
     )
 

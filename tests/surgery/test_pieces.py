@@ -26,7 +26,8 @@ from inlay.plan.surgery import Cost, Touched, choose
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 from inlay.storage.wrapped import MeteredStore
 
-from ..maintenance.bench import Bench, Time, id_is, new_bench
+from ..clock import Clock
+from ..maintenance.bench import Bench, id_is, new_bench
 
 GROUPS, GROUP_ROWS = 12, 6
 GROUP_SECONDS = 10.0
@@ -38,7 +39,7 @@ GONE = sorted({*range(0, GROUPS * GROUP_ROWS, GROUP_ROWS), *range(12, 18), 71})
 class Surgeon:
     """Makes rewriting a row group take `GROUP_SECONDS`, and counts the groups of each invocation."""
 
-    time: Time
+    time: Clock
     groups: int = 0
 
     def __call__(self, *args: Any, **options: Any) -> Any:
