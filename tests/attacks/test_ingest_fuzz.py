@@ -318,7 +318,7 @@ LAKES: dict[str, Callable[[], Lake]] = {
 
 @pytest.mark.parametrize("kind", LAKES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_sound_files_come_in_and_broken_ones_are_told_one_by_one(kind, seed):
+def test_sound_files_are_ingested_and_broken_ones_reported_one_by_one(kind, seed):
     rng = random.Random(f"{kind} {seed}")
     lake = LAKES[kind]()
     bodies, sound = [], []

@@ -152,7 +152,7 @@ def test_two_rows_of_one_key_are_refused_by_name_and_count() -> None:
         (pa.decimal128(9, 2), [None, None, None, None, None], 4),
     ],
 )
-def test_order_tells_which_row_is_the_last(
+def test_order_decides_which_row_is_the_last(
     kind: pa.DataType, values: list[object], last: int
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("at", kind), ("n", pa.int64())])

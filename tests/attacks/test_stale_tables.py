@@ -92,7 +92,7 @@ def _overtaken() -> tuple[Table, Table]:
     return stale, other
 
 
-def test_what_garbage_collection_overtook_is_uploaded_anew() -> None:
+def test_what_garbage_collection_overtook_is_uploaded_again() -> None:
     stale, _ = _overtaken()
     stale.upsert(pa.table({"id": [1], "name": ["z"]}, schema=SCHEMA))
     assert stale.scan(where="id = 1").to_arrow()["name"].to_pylist() == ["z"]

@@ -68,7 +68,7 @@ def refused(work: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_no_write_tells_a_value(name: str) -> None:
+def test_no_write_repeats_a_value(name: str) -> None:
     values = VALUES[name]
     rows = pa.table({"id": [1], "v": values})
     met = 0

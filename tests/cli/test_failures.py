@@ -22,7 +22,7 @@ from inlay.errors import ErrorKind, InlayError
     ("kind", "code"),
     [(ErrorKind.INPUT, 2), (ErrorKind.RETRY, 75), (ErrorKind.REBASE, 75), (ErrorKind.PAGE, 70)],
 )
-def test_the_exit_code_tells_who_has_to_act(kind: ErrorKind, code: int) -> None:
+def test_the_exit_code_says_who_has_to_act(kind: ErrorKind, code: int) -> None:
     assert EXIT_CODES[kind] == code
 
 

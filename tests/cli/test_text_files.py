@@ -175,7 +175,7 @@ def test_names_of_columns_lose_blanks_and_are_made_where_they_lack() -> None:
     assert read_file(path, kept).schema.names == ["column0", " name ", "column2"]
 
 
-def test_utf_16_is_told_by_its_mark() -> None:
+def test_utf_16_is_recognised_by_its_mark() -> None:
     path = written("a.csv", "id,name,note\n1,Zoë,x\n".encode("utf-16"))
     assert rows(path, TEXT)[0]["name"] == "Zoë"
     path = written("a.jsonl", '{"id": 1, "name": "Zoë"}\n'.encode("utf-16"))
@@ -317,7 +317,7 @@ def test_dates_that_python_has_not_are_shown(inlay: Run) -> None:
 # -- what arrives how -----------------------------------------------------------------------------
 
 
-def test_compressed_files_are_told_by_their_content() -> None:
+def test_compressed_files_are_recognised_by_their_content() -> None:
     content = b"id,name,note\n1,a,b\n"
     written("a.csv.gz", gzip.compress(content))
     written("b.csv", gzip.compress(content))
@@ -368,7 +368,7 @@ def test_whole_numbers_are_inferred_only_where_they_are_written_the_same(texts: 
         assert [None if x is None else str(x) for x in found] == [text or None for text in texts]
 
 
-def test_another_delimiter_is_told() -> None:
+def test_another_delimiter_is_recognised() -> None:
     path = written("a.csv", "id;name\n1;a\n")
     with pytest.raises(UnreadableFile, match="--delimiter"):
         rows(path, TEXT)
@@ -482,7 +482,7 @@ def test_a_nested_field_that_the_table_lacks_is_not_dropped() -> None:
 # -- inferred types -------------------------------------------------------------------------------
 
 
-def test_types_are_told_from_text(inlay: Run) -> None:
+def test_types_are_inferred_from_text(inlay: Run) -> None:
     content = (
         "i,f,b,d,t,ts,tz,zip,big,none,s,mixed\n"
         "1,1.5,true,2013-01-01,10:00:00,2013-01-01T10:00:00,2013-01-01T10:00:00Z,01234,99999999999999999999,,a,1\n"
@@ -508,7 +508,7 @@ def test_types_are_told_from_text(inlay: Run) -> None:
     assert inlay("scan", "u", "--json").lines[0]["zip"] == "01234"
 
 
-def test_types_are_told_from_json() -> None:
+def test_types_are_inferred_from_json() -> None:
     written(
         "a.jsonl",
         '{"i": 1, "f": 1, "b": true, "d": "2013-01-01", "l": [1, null], "s": {"x": 1}, "n": null}\n'

@@ -159,7 +159,7 @@ def test_a_pointer_that_was_rolled_back_stops_the_commit(world):
     assert world.pointer().snapshot.version == 1
 
 
-def test_a_commit_that_loses_for_ever_is_told_so(world):
+def test_a_commit_that_always_loses_ends_with_an_error(world):
     others = iter(range(10_000))
 
     def always(sent):

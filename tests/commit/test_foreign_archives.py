@@ -60,7 +60,7 @@ def broken(world):
     return [f for f in found if f.kind != "file_missing"]
 
 
-def mended(world):
+def repaired(world):
     """What was repaired, when nothing but the missing files is left."""
     done = repair(world.ctx, dry_run=False)
     left = [f for f in done.refused if f.kind != "file_missing"]
@@ -122,7 +122,7 @@ def test_repair_takes_the_table_past_another_tables_archives(world):
     others = {v: world.store.get(archive(v)).body for v in (1, 2, 3)}
     dry = repair(world.ctx)
     assert [m.kind for m in dry.mends] == ["pointer_behind"]
-    mended(world)
+    repaired(world)
     assert world.pointer().snapshot.version == 4
     assert world.pointer().snapshot.oldest_version == 4
     for name in ("a", "b", "c"):
@@ -162,7 +162,7 @@ def test_a_pointer_that_went_back_is_found_by_the_next_commit(world):
     assert told.value.version == 3 and "inlay repair" in str(told.value)
     assert world.pointer().raw == before
     assert "pointer_behind" in {f.kind for f in verify(world.ctx, depth="metadata").errors}
-    mended(world)
+    repaired(world)
     # The newest archive is that of version 4; what made 5 was in the pointer alone.
     assert world.files() == ["a", "b", "c"]
     assert world.pointer().snapshot.version == 5
@@ -176,7 +176,7 @@ def test_where_the_bucket_keeps_versions_nothing_is_lost_by_going_back(world):
     for name in ("a", "b", "c", "d"):
         world.append(name)
     go_back_to(world, 3)
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "b", "c", "d"]
     assert world.pointer().snapshot.version == 6
 
@@ -191,7 +191,7 @@ def test_where_the_bucket_keeps_versions_a_pointer_that_went_back_and_was_lost_i
         world.append(name)
     go_back_to(world, back_to)
     world.store.delete([POINTER])
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "b", "c", "d"]
     assert world.pointer().snapshot.version == 6
 
@@ -204,7 +204,7 @@ def test_where_the_bucket_keeps_versions_going_back_by_one_is_mended_before_the_
     go_back_to(world, 2)
     [mend] = repair(world.ctx).mends
     assert mend.kind == "pointer_behind" and "send it again" not in mend.lost
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "b"]
     assert files_at(world, 3) == ["a", "b"]
     assert world.append("c").snapshot.version == 5
@@ -223,7 +223,7 @@ def test_a_pointer_that_went_back_and_on_keeps_what_it_holds(world):
     world.append("g")  # another version 4
     with pytest.raises(ForeignArchives):
         world.append("h")
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "f", "g"]
     assert world.append("h").snapshot.version == 7
     assert not broken(world)
@@ -266,7 +266,7 @@ def test_a_boundary_is_not_forgotten_with_a_pointer_that_goes_back_by_one_versio
     for stale in (base, None):
         with pytest.raises(ForeignArchives):
             commit(world.ctx, change, base=stale)
-    mended(world)
+    repaired(world)
     with pytest.raises(StaleUpload):
         commit(world.ctx, change)
     assert world.files() == ["a"]
@@ -293,7 +293,7 @@ def test_nothing_is_collected_when_the_pointer_goes_back_after_the_boundary(worl
         collect_garbage(process)
     assert world.pointer().snapshot.version in (2, 3, 4)
     assert is_there(world, "data/slow")
-    mended(world)
+    repaired(world)
     assert not broken(world)
 
 
@@ -367,7 +367,7 @@ def test_a_swap_fits_a_pointer_whose_bytes_came_back_and_the_next_commit_finds_i
     with pytest.raises(ForeignArchives):
         collect_garbage(world.ctx)
     assert world.pointer().raw == before
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "s"]  # acknowledged, and there
     assert world.append("e").snapshot.version == 6
     assert not broken(world)
@@ -386,7 +386,7 @@ def test_a_repair_writes_no_version_over_another_of_its_number(world):
     stalled_at_its_swap(world, others_and_an_operator, "s")
     other = world.store.get(archive(3)).body
     assert [m.kind for m in repair(world.ctx).mends] == ["pointer_behind"]
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "s"]
     assert world.store.get(archive(3)).body == other
     with pytest.raises(VersionNotFound):
@@ -411,7 +411,7 @@ def test_a_repair_goes_on_from_what_follows_though_another_tables_archive_is_bey
     leave_an_archive(world, 9)
     go_back_to(world, 2)
     assert repair(world.ctx).mends[0].kind == "pointer_behind"
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "b", "c"]  # version 5 was in the pointer alone
     assert world.append("e").snapshot.version == 11
     assert not broken(world)
@@ -432,7 +432,7 @@ def test_a_removed_table_does_not_come_back_when_the_pointer_of_its_successor_is
         assert POINTER in told.value.next_step
     world.store.delete([archive(9)])
     if kept == 1:
-        mended(world)
+        repaired(world)
         assert world.files() == ["a", "b", "c"]
 
 
@@ -471,7 +471,7 @@ def test_a_swap_that_arrives_twice_makes_its_own_version_again(world):
     assert world.store.get(POINTER).body == third
     with pytest.raises(ForeignArchives):
         world.append("e")
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "b", "c"]
     assert not broken(world)
 
@@ -488,7 +488,7 @@ def test_a_pointer_put_back_by_one_version_costs_that_one_and_no_other(world):
     # That writer has archived what it had read, and so the next one knows as well.
     with pytest.raises(ForeignArchives):
         world.append("c")
-    mended(world)
+    repaired(world)
     assert world.files() == ["a", "b"]
     assert files_at(world, 2) == ["a"]
 
@@ -504,7 +504,7 @@ def test_a_pointer_put_back_by_one_version_is_written_to_where_nobody_has_read_i
     with pytest.raises(ForeignArchives) if when == "before the others" else nullcontext():
         commit(world.ctx, append_of("e"), base=lost)
     if when == "before the others":
-        mended(world)
+        repaired(world)
     expected = ["a", "b"] if when == "before the others" else ["a", "c", "d", "e"]
     assert world.files() == expected
     assert files_at(world, 2) == ["a"]
@@ -512,7 +512,7 @@ def test_a_pointer_put_back_by_one_version_is_written_to_where_nobody_has_read_i
 
 
 def test_a_swap_that_landed_and_was_undone_by_an_operator_is_done_again(world):
-    """The writer's answer was lost, and the pointer is the base again when it looks: once, and told so."""
+    """The writer lost its answer, and reads the base as the pointer again: applied and reported once."""
     world.append("a")
     base = world.store.get(POINTER).body
     ctx = world.faulty(
@@ -747,7 +747,7 @@ class Story:
         # Others work on, whatever has become of the table; then somebody calls for a repair.
         for _ in range(self.rng.randrange(3)):
             self.commit()
-        mended(world)
+        repaired(world)
         self.bases.append(world.pointer())
 
     def check(self):
@@ -755,7 +755,7 @@ class Story:
         if broken(world):
             # A writer from before the operator's change has archived a version that no longer exists.
             assert {f.kind for f in broken(world)} <= {"archive_differs", "pointer_behind"}
-            mended(world)
+            repaired(world)
         assert not broken(world)
         current, files = world.pointer().snapshot, world.files()
         assert len(files) == len(set(files)), "a file is there twice"

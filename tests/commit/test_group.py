@@ -56,7 +56,7 @@ def test_each_is_remembered_under_its_own_request_and_content(world):
     assert world.files() == ["a", "b", "c"]
 
 
-def test_each_is_told_its_own_share(world):
+def test_each_gets_its_own_share(world):
     changes = [append_of("a", request=request("a")), append_of("b", "c")]
     one, two = commit_all(world.ctx, changes, base=world.pointer())
     assert (one.share.added_files, one.share.added_rows, one.share.request) == (1, 10, "a")
@@ -107,7 +107,7 @@ def test_a_swap_whose_answer_was_lost_is_found_for_all(world):
     assert world.files() == ["a", "b", "c"]
 
 
-def test_events_of_a_batch_are_told_apart(world):
+def test_events_of_a_batch_are_distinguished(world):
     world.append("earlier", events=(request("e1"),))
     changes = [
         Change(operation="ingest", events=(request("e1"), request("e2"))),
@@ -207,7 +207,7 @@ def test_appends_that_come_while_another_commits_share_the_next_swap(world):
     assert world.files() == ["f0", "f1", "f2", "f3", "f4", "first"]
 
 
-def test_of_twins_in_one_process_one_is_applied_and_the_other_told_so(world):
+def test_of_twins_in_one_process_one_is_applied_and_the_other_is_skipped(world):
     threads = Threads(world, waiting=2)
     ctx = world.faulty(before=threads.held)
     threads.led_by("first", append_of("first"), ctx)
@@ -219,7 +219,7 @@ def test_of_twins_in_one_process_one_is_applied_and_the_other_told_so(world):
     assert len(world.files()) == 2
 
 
-def test_when_the_committing_thread_dies_the_others_are_told_that_nothing_is_known(world):
+def test_when_the_committing_thread_dies_the_others_get_an_unknown_outcome(world):
     threads = Threads(world, waiting=3)
     plain = world.faulty(before=threads.held)
     dying = world.faulty(once(Fate.KILLED_AFTER, verb="put", key=POINTER))
@@ -284,7 +284,7 @@ def test_tables_opened_apart_share_their_turns():
 
 
 def take(turns, item, *, work, fits):
-    """The answer to `item`; `work` gets the items of a turn and what was kept, and gives both anew."""
+    """The answer to `item`; `work` gets the items of a turn and what was kept, and returns both."""
     with turns.turn(item, fits=fits) as turn:
         if turn.items:
             turn.answers, turn.kept = work(turn.items, turn.kept)

@@ -163,7 +163,7 @@ def test_at_whatever_request_the_table_is_replaced_the_second_stays_as_it_is(
     name: str, handle: bool
 ) -> None:
     if name in BY_A_HANDLE and not handle:
-        pytest.skip("it begins anew on what is there")
+        pytest.skip("it begins again on the existing table")
     replaced = 0
     for at in range(2, MOST_REQUESTS):
         place = Place()

@@ -114,7 +114,7 @@ class Place:
         # Where the bucket keeps versions a repair would have found them, before this commit.
         self.excused |= self.at_risk
 
-    # -- deeds, each to its end -----------------------------------------------------------------
+    # -- actions, each run to its end ------------------------------------------------------------
 
     def append(self, base=None) -> None:
         self.number += 1

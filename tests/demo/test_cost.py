@@ -56,7 +56,7 @@ def section_of(page: str, heading: str) -> str:
     return page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
 
 
-def test_an_operation_over_its_budget_is_told(cost: Any) -> None:
+def test_an_operation_over_its_budget_is_reported(cost: Any) -> None:
     from collections import Counter
 
     server = cost.Server(None)

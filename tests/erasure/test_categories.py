@@ -136,7 +136,7 @@ ENTRIES = "ingest.unused_dictionary_entries"
 
 
 @pytest.mark.parametrize("name", categories.WRITERS)
-def test_a_table_may_write_such_files_anew_when_they_come(name: str) -> None:
+def test_a_table_may_write_such_files_again_when_they_come(name: str) -> None:
     body = categories.WRITERS[name](True)
     [left] = objects(table_of(body, properties={ENTRIES: "reencode"}))
     [same] = objects(table_of(body, properties={"erasure.promised": "yes"}))

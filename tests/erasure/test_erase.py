@@ -77,7 +77,7 @@ def receipt_of(people: People) -> dict[str, Any]:
     return body
 
 
-def test_the_receipt_tells_what_was_done_and_nothing_that_was_erased(people: People) -> None:
+def test_the_receipt_states_what_was_done_and_nothing_that_was_erased(people: People) -> None:
     people.append(*ids_with(WHO))
     people.append(*ids_with(WHO, start=20))
     opened = people.erase().loaded.snapshot
@@ -433,7 +433,7 @@ class _Locked(FaultyStore):
         return [DeleteFailure(key, version, "ObjectLocked") for key, version in kept]
 
 
-def test_expiring_versions_meanwhile_does_not_begin_the_wait_anew(people: People) -> None:
+def test_expiring_versions_meanwhile_does_not_restart_the_wait(people: People) -> None:
     people.append(*ids_with(WHO))
     people.erase()
     people.advance()

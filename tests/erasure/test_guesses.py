@@ -111,7 +111,7 @@ def test_the_oracle_sees_a_plain_digest() -> None:
     assert len(guess(people.store, guesses())) > 0
 
 
-def test_a_salt_that_was_lost_tells_nothing_and_refuses_nothing() -> None:
+def test_a_salt_that_was_lost_proves_nothing_and_refuses_nothing() -> None:
     people = new_people()
     people.append(*ids_with(WHO))
     first = Request.of("delete-1", body="one")

@@ -62,7 +62,7 @@ def test_what_a_newer_file_names_beside_its_rows_is_named(people: People) -> Non
 
 
 @pytest.mark.parametrize("of_branch", [False, True])
-def test_what_an_older_file_still_names_is_written_anew(
+def test_what_an_older_file_still_names_is_written_again(
     people: People, of_branch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Say an older library judged the file's rows and nothing beside them: the look finds it."""

@@ -109,7 +109,7 @@ def test_a_dictionary_keeps_no_value_that_no_row_has(
 
 
 @pytest.mark.parametrize("way", ["surgery", "rewrite"])
-def test_no_bloom_filter_tells_of_the_erased(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bloom_filter_holds_an_erased_value(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty people in two row groups: more than chance could explain, were one filter kept."""
     people = new_people()
     gone = _force(way, monkeypatch)

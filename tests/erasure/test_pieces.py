@@ -14,8 +14,8 @@ from inlay.ops.verify.table import verify
 from inlay.parquet.surgery import new_object as judge
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
+from .crashes import process_on
 from .people import WHO, People, is_named, new_people
-from .test_crash import _process
 
 GROUP_SECONDS = 10.0
 EDIT = judge.edit_group
@@ -119,11 +119,11 @@ def test_it_ends_though_a_process_died_at_any_request_of_a_piece(
             return Fate.KILLED_AFTER if sent.number == at else Fate.DONE
 
         try:
-            advance(_process(people, FaultyStore(people.store, plan), 1))
+            advance(process_on(people, FaultyStore(people.store, plan), 1))
             struck = False
         except Killed:
             pass
-        finish(_process(people, people.store, 2))
+        finish(process_on(people, people.store, 2))
         is_clean(people)
         number += 7
     assert number > 12

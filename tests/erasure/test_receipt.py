@@ -226,7 +226,7 @@ def test_a_receipt_holds_whatever_the_table_does_afterwards(seed: int) -> None:
         assert found.still_gone > 10
 
 
-def test_what_contradicts_a_receipt_is_told(any_people: People) -> None:
+def test_what_contradicts_a_receipt_is_reported(any_people: People) -> None:
     people = any_people
     people.append(*ids_with(WHO))
     people.append(*ids_with(start=20))

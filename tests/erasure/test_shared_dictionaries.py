@@ -84,7 +84,7 @@ def by_pyarrow(has_her: bool) -> bytes:
 
 
 def by_polars(has_her: bool) -> bytes:
-    """Without maps, which Polars has not."""
+    """Without maps, which Polars does not have."""
     kind = pl.Enum(VALUES)
     frame = pl.DataFrame(pl.from_arrow(plain(has_her=has_her).drop(["said"])))
     who = pl.Struct({"name": kind, "of": pl.Struct({"team": kind})})

@@ -75,7 +75,7 @@ def test_the_time_of_the_event_is_in_microseconds() -> None:
     assert one(bridged()).source.event_time_us == NOON_US
 
 
-def test_one_message_may_tell_of_several_objects() -> None:
+def test_one_message_may_name_several_objects() -> None:
     body = notified()
     body["Records"] += notified(key="ingest/people/p.parquet")["Records"]
     assert [arrival.table for arrival in read_arrivals(body)] == ["orders", "people"]

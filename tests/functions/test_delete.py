@@ -163,7 +163,7 @@ def test_a_misspelt_mode_does_not_become_the_tables_own(functions: Functions) ->
     assert functions.rows() == 100
 
 
-def test_an_unknown_table_is_told_apart(functions: Functions) -> None:
+def test_an_unknown_table_has_an_error_of_its_own(functions: Functions) -> None:
     functions.replay("delete.unknown_table")
     assert functions.queues.errors == ["TableNotFound"]
 
@@ -197,7 +197,7 @@ def test_refusals_do_not_repeat_values(functions: Functions, keys: object) -> No
     assert "a secret" not in json.dumps(letter["MessageAttributes"])
 
 
-def test_an_erasure_is_opened_and_the_rewrite_function_told(functions: Functions) -> None:
+def test_an_erasure_is_opened_and_the_rewrite_function_notified(functions: Functions) -> None:
     functions.fill_orders()
     functions.replay("delete.erase")
     assert functions.rows() == 90
@@ -206,7 +206,7 @@ def test_an_erasure_is_opened_and_the_rewrite_function_told(functions: Functions
     assert functions.queues.bodies("rewrite") == ['{"table": "orders"}']
 
 
-def test_a_redelivered_erasure_tells_the_rewrite_function_again(functions: Functions) -> None:
+def test_a_redelivered_erasure_notifies_the_rewrite_function_again(functions: Functions) -> None:
     functions.fill_orders()
     functions.replay("delete.erase")
     functions.replay("delete.erase")

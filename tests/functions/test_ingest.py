@@ -29,7 +29,9 @@ def test_the_events_name_the_sample_file_by_its_etag() -> None:
     "name",
     ["ingest.normal", "ingest.direct_s3", "ingest.eventbridge", "ingest.eventbridge_queue"],
 )
-def test_a_landed_file_becomes_rows_however_it_is_told(functions: Functions, name: str) -> None:
+def test_a_landed_file_becomes_rows_in_every_form_of_its_event(
+    functions: Functions, name: str
+) -> None:
     functions.create_orders()
     functions.land()
     functions.replay(name)

@@ -52,7 +52,7 @@ def test_a_table_that_is_not_to_be_published_is_left_alone(functions: Functions)
     assert published(functions) is None
 
 
-def test_the_schedule_finds_what_no_event_told(functions: Functions) -> None:
+def test_the_schedule_finds_what_no_event_named(functions: Functions) -> None:
     table = orders(functions, **{"publish.format": "v3"})
     functions.round("publish.schedule")
     assert published(functions) == table.version

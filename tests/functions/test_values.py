@@ -48,7 +48,7 @@ def everything_said(functions: Functions, log: io.StringIO) -> str:
     ],
 )
 @pytest.mark.parametrize("mode", [None, "erase", "vector"])
-def test_no_word_of_a_condition_is_told(
+def test_no_word_of_a_condition_is_logged(
     functions: Functions, log: io.StringIO, where: str, mode: str | None
 ) -> None:
     functions.fill_orders()
@@ -74,14 +74,14 @@ def test_no_word_of_a_condition_is_told(
         TOKEN,
     ],
 )
-def test_no_word_of_a_request_is_told(functions: Functions, log: io.StringIO, body: Any) -> None:
+def test_no_word_of_a_request_is_logged(functions: Functions, log: io.StringIO, body: Any) -> None:
     functions.fill_orders()
     functions.invoke("delete", batch(body))
     assert len(functions.queues.dead) == 1
     assert TOKEN not in everything_said(functions, log)
 
 
-def test_a_reused_id_is_not_told(functions: Functions, log: io.StringIO) -> None:
+def test_a_reused_id_is_not_logged(functions: Functions, log: io.StringIO) -> None:
     functions.fill_orders()
     for order in (1, 2):
         functions.invoke(
@@ -91,7 +91,7 @@ def test_a_reused_id_is_not_told(functions: Functions, log: io.StringIO) -> None
     assert TOKEN not in everything_said(functions, log)
 
 
-def test_no_word_of_a_direct_invocation_is_told(functions: Functions, log: io.StringIO) -> None:
+def test_no_word_of_a_direct_invocation_is_logged(functions: Functions, log: io.StringIO) -> None:
     functions.fill_orders()
     for function in ("compact", "collect_garbage", "rewrite"):
         for asked in ({"table": f"{TOKEN} x"}, {"table": {TOKEN: 1}}, {"dry_run": TOKEN}):
@@ -101,7 +101,7 @@ def test_no_word_of_a_direct_invocation_is_told(functions: Functions, log: io.St
     assert TOKEN not in everything_said(functions, log)
 
 
-def test_the_rewrite_queues_condition_is_not_told(functions: Functions, log: io.StringIO) -> None:
+def test_the_rewrite_queues_condition_is_not_logged(functions: Functions, log: io.StringIO) -> None:
     functions.fill_orders()
     functions.invoke("rewrite", batch({"table": "orders", "where": f"{TOKEN} = 1"}))
     functions.invoke("rewrite", batch({"table": "orders", "delete": {TOKEN: 1}}))
@@ -119,7 +119,7 @@ def test_the_rewrite_queues_condition_is_not_told(functions: Functions, log: io.
         (["Zq7Mustermann"], {}),
     ],
 )
-def test_no_value_of_a_landed_file_is_told(
+def test_no_value_of_a_landed_file_is_logged(
     functions: Functions, log: io.StringIO, values: list[Any], written: dict[str, str]
 ) -> None:
     kind = {dt.date: pa.date32()}.get(type(values[0]), pa.timestamp("us", "UTC"))
@@ -136,7 +136,7 @@ def test_no_value_of_a_landed_file_is_told(
     assert "at" in said and not any(word in said for word in ("1512", "151234512", "Zq7"))
 
 
-def test_the_place_is_told(functions: Functions) -> None:
+def test_the_place_is_named(functions: Functions) -> None:
     functions.fill_orders()
     functions.invoke("delete", batch({"table": "orders", "where": f"order_id = {TOKEN}"}))
     [letter] = functions.queues.sent
@@ -153,7 +153,7 @@ WORDS = st.sampled_from(
 
 @settings(deadline=None, max_examples=60)
 @given(words=st.lists(WORDS, max_size=8), mode=st.sampled_from([None, "erase", "surgery"]))
-def test_no_token_of_any_text_is_told(words: list[str], mode: str | None) -> None:
+def test_no_token_of_any_text_is_logged(words: list[str], mode: str | None) -> None:
     with fresh() as functions, pytest.MonkeyPatch.context() as patch:
         log = io.StringIO()
         patch.setattr(observe.logger.registered_handler, "stream", log)

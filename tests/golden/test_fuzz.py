@@ -243,7 +243,7 @@ def edited(seeds: range) -> None:
         ask(seed, key, edit(rng, OBJECTS[key], key), believed=True)
 
 
-def test_damage_is_told_or_does_no_harm() -> None:
+def test_damage_is_reported_or_does_no_harm() -> None:
     damage(range(FEW))
 
 
@@ -253,7 +253,7 @@ def test_edits_that_were_sealed_again_are_answered_or_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_much_damage_is_told_or_does_no_harm() -> None:
+def test_much_damage_is_reported_or_does_no_harm() -> None:
     damage(range(FEW, MANY))
 
 

@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 )
 MODES = ["tombstone", "vector", "surgery", "rewrite"]
 Op = Callable[[Table], Any]
-Heap = Counter[tuple[Any, ...]]
+RowCounts = Counter[tuple[Any, ...]]
 
 
 def new_table(**options: Any) -> Table:
@@ -176,18 +176,18 @@ def frozen(value: Any) -> Any:
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
-def heap_of(table: pa.Table) -> Heap:
+def multiset_of(table: pa.Table) -> RowCounts:
     return Counter(tuple(frozen(v) for v in row.values()) for row in table.to_pylist())
 
 
-def state(t: Table, version: int, **options: Any) -> Heap:
+def state(t: Table, version: int, **options: Any) -> RowCounts:
     """The rows of a version, read under the schema of `t` (no column is dropped or added here)."""
     if version == 0:
         return Counter()
-    return heap_of(inlay.open(t.uri, version=version).scan(**options).to_arrow())
+    return multiset_of(inlay.open(t.uri, version=version).scan(**options).to_arrow())
 
 
-def split(changes: pa.Table) -> tuple[Heap, Heap]:
+def split(changes: pa.Table) -> tuple[RowCounts, RowCounts]:
     """(what was removed, what was added), without the columns that say so."""
     kinds = changes["_change_type"].to_pylist()
     found = (
@@ -196,11 +196,11 @@ def split(changes: pa.Table) -> tuple[Heap, Heap]:
     )
     assert len(found[0]) + len(found[1]) == len(kinds)
     plain = changes.select(changes.schema.names[:-3])
-    removed, added = (heap_of(plain.take(pa.array(at, pa.int64()))) for at in found)
+    removed, added = (multiset_of(plain.take(pa.array(at, pa.int64()))) for at in found)
     return removed, added
 
 
-def applied(before: Heap, changes: pa.Table) -> Heap:
+def applied(before: RowCounts, changes: pa.Table) -> RowCounts:
     """`before` with the changes applied; fails where a row is removed that is not there."""
     removed, added = split(changes)
     after = Counter(before)

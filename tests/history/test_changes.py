@@ -19,8 +19,8 @@ from inlay.plan.feed import MAINTENANCE
 from .histories import (
     Op,
     applied,
-    heap_of,
     histories,
+    multiset_of,
     new_table,
     play,
     rows,
@@ -70,7 +70,7 @@ def test_net_changes_between_any_two_versions_have_no_row_on_both_sides(
 
 @settings(deadline=None, max_examples=4)
 @given(histories())
-def test_changes_are_told_over_trees_of_metadata(ops: list[Op]) -> None:
+def test_changes_are_reported_over_trees_of_metadata(ops: list[Op]) -> None:
     with tiny_segments():
         t = new_table()
         for n in range(24):
@@ -88,7 +88,7 @@ def test_changes_are_told_over_trees_of_metadata(ops: list[Op]) -> None:
 
 @settings(deadline=None, max_examples=12)
 @given(histories(), st.sampled_from(["v < 3", "id > 4 AND v <> 2", "at.x >= 1.0"]), st.booleans())
-def test_a_filter_tells_what_enters_and_leaves_its_rows(
+def test_a_filter_reports_what_enters_and_leaves_its_rows(
     ops: list[Op], where: str, as_arrow: bool
 ) -> None:
     t = new_table()
@@ -137,7 +137,7 @@ def test_steps_pickle() -> None:
 
 
 @pytest.mark.parametrize("mode", ["tombstone", "vector", "surgery", "rewrite"])
-def test_updates_are_told_as_before_and_after(mode: str) -> None:
+def test_updates_are_reported_as_before_and_after(mode: str) -> None:
     t = new_table()
     t.append(rows([(1, 1), (2, 2), (None, 2)]))
     t.update({"v": "7"}, where="v = 2", mode=mode)
@@ -151,7 +151,7 @@ def test_updates_are_told_as_before_and_after(mode: str) -> None:
     ]
 
 
-def test_an_upsert_tells_new_keys_from_old_ones() -> None:
+def test_an_upsert_distinguishes_new_keys_from_old_ones() -> None:
     t = new_table()
     t.append(rows([(1, 1), (2, 2)]))
     t.upsert(rows([(2, 5), (3, 5)]))
@@ -171,7 +171,7 @@ def test_without_a_primary_key_an_update_is_a_delete_and_an_insert() -> None:
     assert told["_change_type"].to_pylist() == ["delete", "insert"]
 
 
-def test_a_copy_on_write_delete_tells_the_rows_that_went() -> None:
+def test_a_copy_on_write_delete_reports_the_removed_rows() -> None:
     t = new_table()
     t.append(rows([(i % 7, i % 5) for i in range(40)]))
     for mode in ("surgery", "rewrite"):
@@ -193,13 +193,13 @@ def test_the_feed_is_an_arrow_stream() -> None:
     assert t.changes(t.version).to_arrow().num_rows == 0
 
 
-def test_rows_are_told_in_the_columns_of_the_last_version() -> None:
+def test_rows_are_reported_in_the_columns_of_the_last_version() -> None:
     t = new_table()
     t.append(rows([(1, 1)]))
     old = t.version
     t.append(rows([(2, 2)]))
     feed = t.changes(0, old)
-    assert heap_of(feed.to_arrow().select(["id", "v"])) == {(1, 1): 1}
+    assert multiset_of(feed.to_arrow().select(["id", "v"])) == {(1, 1): 1}
     assert inlay.open(t.uri, version=old).changes(0).to_arrow().equals(feed.to_arrow())
 
 

@@ -29,7 +29,7 @@ from .histories import (
 
 @settings(deadline=None, max_examples=10)
 @given(histories_with_refs())
-def test_changes_tell_restores_and_merges_exactly(ops: list[Op]) -> None:
+def test_changes_report_restores_and_merges_exactly(ops: list[Op]) -> None:
     t = new_table()
     play(t, ops)
     _check(t)
@@ -37,7 +37,7 @@ def test_changes_tell_restores_and_merges_exactly(ops: list[Op]) -> None:
 
 @settings(deadline=None, max_examples=10)
 @given(histories_with_refs(operations_on_rows_once_written))
-def test_restores_and_merges_tell_no_row_that_was_there_and_is_there(ops: list[Op]) -> None:
+def test_restores_and_merges_report_no_row_that_was_there_and_is_there(ops: list[Op]) -> None:
     """Where a row was deleted and an equal one written, both are told; no row here equals another."""
     t = new_table()
     play(t, ops)
@@ -62,7 +62,7 @@ def _check(t: Table) -> pa.Table:
     return told
 
 
-def test_an_equal_row_that_was_written_anew_is_told_both_ways() -> None:
+def test_an_equal_row_that_was_written_again_is_reported_both_ways() -> None:
     """Whichever of the two a reader had is gone: they are two rows, one of which a delete was told of."""
     for back in ("merge", "fast_forward", "restore"):
         t = new_table()
@@ -80,7 +80,7 @@ def test_an_equal_row_that_was_written_anew_is_told_both_ways() -> None:
         assert len(told) == 2
 
 
-def test_going_back_over_a_compaction_tells_only_rows_that_differ() -> None:
+def test_going_back_over_a_compaction_reports_only_rows_that_differ() -> None:
     t = new_table(properties={"compact.small_file_bytes": 1 << 30})
     for n in range(10):
         t.append(rows([(i, i) for i in range(n * 10, n * 10 + 10)]))
@@ -122,7 +122,7 @@ def test_going_back_over_surgery_compares_the_two_files_in_order() -> None:
     assert set(told["_change_type"].to_pylist()) == {"insert"}
 
 
-def test_a_merged_branch_that_was_compacted_tells_only_rows_that_differ() -> None:
+def test_a_merged_branch_that_was_compacted_reports_only_rows_that_differ() -> None:
     t = new_table(properties={"compact.small_file_bytes": 1 << 30})
     t.append(rows([(1, 1), (2, 2)]))
     t.append(rows([(3, 3), (4, 4)]))
@@ -142,7 +142,7 @@ def test_a_merged_branch_that_was_compacted_tells_only_rows_that_differ() -> Non
     ]
 
 
-def test_a_branch_tells_its_own_changes() -> None:
+def test_a_branch_reports_its_own_changes() -> None:
     t = new_table()
     t.append(rows([(1, 1), (2, 2)]))
     branch = t.branch("dev")
@@ -159,7 +159,7 @@ def test_a_branch_tells_its_own_changes() -> None:
         branch.changes(0).to_arrow()
 
 
-def test_a_merge_tells_what_the_branch_did_once() -> None:
+def test_a_merge_reports_what_the_branch_did_once() -> None:
     t = new_table()
     t.append(rows([(1, 1), (2, 2)]))
     branch = t.branch("dev")
@@ -172,7 +172,7 @@ def test_a_merge_tells_what_the_branch_did_once() -> None:
     assert kinds == {1: "delete", 3: "insert"}
 
 
-def test_rows_under_erasure_are_told_by_no_version() -> None:
+def test_rows_under_erasure_are_reported_by_no_version() -> None:
     t = new_table()
     t.append(rows([(1, 1), (2, 2)]))
     t.append(rows([(42, 1), (3, 3)]))

@@ -12,7 +12,7 @@ import pytest
 import inlay
 from inlay.table import Table
 
-from .histories import Heap, applied, heap_of, new_table
+from .histories import RowCounts, applied, multiset_of, new_table
 
 SCHEMA = pa.schema(
     [
@@ -31,7 +31,7 @@ def rows(*ids: int) -> pa.Table:
     )
 
 
-def heap(table: pa.Table, columns: dict[str, str]) -> Heap:
+def multiset(table: pa.Table, columns: dict[str, str]) -> RowCounts:
     """Rows by the names that columns have at last; `columns` says what they were called then."""
     found = [
         tuple(row.get(columns.get(name, name)) for name in ("id", "w")) for row in table.to_pylist()
@@ -42,11 +42,13 @@ def heap(table: pa.Table, columns: dict[str, str]) -> Heap:
 def check(t: Table, renamed_at: int) -> None:
     """Each version follows from the one before, in the columns that were always there."""
     told = t.changes(0, columns=["id", "w"]).to_arrow()
-    seen: Heap = Counter()
+    seen: RowCounts = Counter()
     for version in range(1, t.version + 1):
         seen = applied(seen, told.filter(pc.equal(told["_commit_version"], version)))
         names = {"w": "v"} if version < renamed_at else {}
-        assert seen == heap(inlay.open(t.uri, version=version).scan().to_arrow(), names), version
+        assert seen == multiset(inlay.open(t.uri, version=version).scan().to_arrow(), names), (
+            version
+        )
 
 
 @pytest.mark.parametrize("mode", ["tombstone", "vector", "surgery", "rewrite"])
@@ -68,7 +70,7 @@ def test_columns_that_were_renamed_widened_and_dropped(mode: str) -> None:
     check(t, renamed_at)
 
 
-def test_deletes_on_a_column_that_was_dropped_since_are_told() -> None:
+def test_deletes_on_a_column_that_was_dropped_since_are_reported() -> None:
     t = new_table(schema=SCHEMA)
     t.append(rows(*range(6)))
     t.delete("note = 'n1'")
@@ -82,7 +84,7 @@ def test_deletes_on_a_column_that_was_dropped_since_are_told() -> None:
     assert told["at"].to_pylist()[0].keys() == {"x"}
 
 
-def test_a_name_that_is_used_again_tells_no_old_value() -> None:
+def test_a_name_that_is_used_again_reports_no_old_value() -> None:
     t = new_table(schema=SCHEMA)
     t.append(rows(1, 2))
     t.alter(drop=["note"])
@@ -105,14 +107,14 @@ def test_going_back_past_a_drop_after_files_were_rewritten_without_the_column(
     t.alter(drop=[path])
     getattr(t, done)()
     t.restore(version=before)
-    there = heap_of(t.scan().to_arrow())
+    there = multiset_of(t.scan().to_arrow())
     assert applied(Counter(), t.changes(0).to_arrow()) == there
     assert applied(Counter(), t.changes(0, net=True).to_arrow()) == there
     assert t.changes(before, net=True).to_arrow().num_rows == 0
 
 
 @pytest.mark.parametrize("mode", ["tombstone", "vector", "rewrite"])
-def test_going_back_past_a_widening_tells_what_narrow_columns_cannot_hold(mode: str) -> None:
+def test_going_back_past_a_widening_reports_what_narrow_columns_cannot_hold(mode: str) -> None:
     narrow = pa.schema(
         [
             pa.field("id", pa.int32(), nullable=False),

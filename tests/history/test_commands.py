@@ -21,7 +21,7 @@ def lived(inlay: Run, people: str) -> str:
     return people
 
 
-def test_history_tells_when_what_and_who(inlay: Run, lived: str) -> None:
+def test_history_shows_when_what_and_who(inlay: Run, lived: str) -> None:
     open_table(lived).tag("early", 2)
     out = inlay("history", lived).out
     assert "request, branch, refs" in out
@@ -77,7 +77,7 @@ def test_diff_sums_up_by_operation(inlay: Run, lived: str) -> None:
     assert "nothing happened" in inlay("diff", lived, "5", "5").err
 
 
-def test_diff_tells_the_rows(inlay: Run, lived: str, tmp_path: Path) -> None:
+def test_diff_shows_the_rows(inlay: Run, lived: str, tmp_path: Path) -> None:
     lines = inlay("diff", lived, "2", "--rows", "--columns", "id", "--json").lines
     told = [(line["_commit_version"], line["_change_type"], line["id"]) for line in lines]
     assert sorted(told[:3]) == [(3, "insert", 1), (3, "insert", 2), (3, "insert", 3)]
@@ -94,14 +94,14 @@ def test_diff_tells_the_rows(inlay: Run, lived: str, tmp_path: Path) -> None:
     assert header.split(",")[-3:] == ["_change_type", "_commit_version", "_commit_timestamp"]
 
 
-def test_diff_refuses_what_cannot_be_told(inlay: Run, lived: str) -> None:
+def test_diff_refuses_versions_that_cannot_be_compared(inlay: Run, lived: str) -> None:
     assert "is not before version 2" in inlay("diff", lived, "4", "2", code=2).err
     assert "no version 9" in inlay("diff", lived, "2", "9", code=2).err
     inlay("expire", lived, "--older-than", "0s", "--min-versions", "1")
     assert "have expired" in inlay("diff", lived, "1", "--rows", code=2).err
 
 
-def test_inspect_prints_a_tree_and_tells_a_program_all_of_it(inlay: Run, lived: str) -> None:
+def test_inspect_prints_a_tree_and_gives_a_program_all_of_it(inlay: Run, lived: str) -> None:
     out = inlay("inspect", lived, "--where", "id = 1").out
     assert "data files  1" in out and "reads 1 of 1 files" in out
     facts = inlay("inspect", lived, "--where", "id = 1", "--json").json

@@ -67,13 +67,13 @@ def key(value: Any) -> str:
     return repr(value)
 
 
-def heap(rows: list[dict[str, Any]]) -> Counter[str]:
+def counted(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(map(key, rows))
 
 
 def read_heap(rows: pa.Table) -> Counter[str]:
     plain = rows.set_column(5, "t", rows["t"].cast(pa.int64()))
-    return heap(plain.to_pylist())
+    return counted(plain.to_pylist())
 
 
 @settings(deadline=None, max_examples=60)
@@ -98,7 +98,10 @@ def test_equal_rows_that_came_and_went_cancel(
         for sign, row in changes:
             found.add(sign, table([row]))
     went, came = found.result()
-    minus, plus = heap([r for s, r in changes if s < 0]), heap([r for s, r in changes if s > 0])
+    minus, plus = (
+        counted([r for s, r in changes if s < 0]),
+        counted([r for s, r in changes if s > 0]),
+    )
     assert read_heap(went) == minus - plus
     assert read_heap(came) == plus - minus
 
@@ -125,15 +128,15 @@ def test_rows_left_out_of_a_file_are_found_in_a_stream(
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
 def test_streams_in_any_order_still_add_up(rows: list[int], kept: list[int]) -> None:
-    heap_of = Counter(rows)
+    counts = Counter(rows)
     for sign, rows_of in difference_in_order(_stream(rows, 3), _stream(kept, 4), _ONE):
         for value in rows_of.column(0).to_pylist():
-            heap_of[value] += sign
-    assert +heap_of == Counter(kept)
-    assert min(heap_of.values(), default=0) >= 0
+            counts[value] += sign
+    assert +counts == Counter(kept)
+    assert min(counts.values(), default=0) >= 0
 
 
-def test_zeros_of_both_signs_are_told_apart() -> None:
+def test_zeros_of_both_signs_are_distinguished() -> None:
     schema = pa.schema([("f", pa.float64())])
     rows, kept = (pa.record_batch({"f": values}, schema) for values in ([0.0, -0.0], [-0.0]))
     [(sign, gone)] = difference_in_order([rows], [kept], schema)

@@ -42,7 +42,7 @@ def test_every_column_is_documented_with_its_type(name: str, lived: Table) -> No
     assert documented == len(getattr(lived, name)().schema)
 
 
-def test_files_tell_what_is_deleted_of_them(lived: Table) -> None:
+def test_files_show_how_much_of_them_is_deleted(lived: Table) -> None:
     first, second, third = lived.files().to_pylist()
     assert (first["rows"], first["row_groups"], first["deleted_rows"]) == (20, 5, 0)
     assert second["deleted_rows"] == 1
@@ -51,7 +51,7 @@ def test_files_tell_what_is_deleted_of_them(lived: Table) -> None:
     assert {b["column"]: (b["lower"], b["upper"]) for b in second["bounds"]}["id"] == ("100", "119")
 
 
-def test_tombstones_tell_what_they_still_hit(lived: Table) -> None:
+def test_tombstones_show_what_they_still_hit(lived: Table) -> None:
     by_kind = {m["kind"]: m for m in lived.tombstones().to_pylist()}
     assert set(by_kind) == {"range", "predicate", "rows", "row_group", "keys"}
     assert by_kind["keys"]["where"] == "id in 190 keys"
@@ -87,7 +87,7 @@ def test_the_ledger_lists_requests_and_streams() -> None:
     assert all(r["time"] == times[r["version"]] for r in found)
 
 
-def test_snapshots_tell_who_did_what(lived: Table) -> None:
+def test_snapshots_show_who_did_what(lived: Table) -> None:
     found = lived.snapshots().to_pylist()
     assert [v["version"] for v in found] == list(range(lived.version, 0, -1))
     assert [v["operation"] for v in found][::-1][:3] == ["create", "append", "append"]

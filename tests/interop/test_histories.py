@@ -172,7 +172,7 @@ def test_pyiceberg_gives_empty_lists_for_null_lists_of_structs(
     tmp_path: Path, read_by: Callable[[str, Path], pa.Table]
 ) -> None:
     """A fault that it has with every Iceberg table (apache/iceberg-python, issue 3833), stated in
-    docs/INTEROP.md. Once it has not, this test and that line go."""
+    docs/INTEROP.md. Once it no longer does, remove this test and that line."""
     kind = pa.list_(pa.struct([("v", pa.int64())]))
     t = inlay.create(f"file://{tmp_path}/t", pa.schema([("id", pa.int64()), ("l", kind)]))
     t.append(pa.table({"id": [1, 2], "l": [None, [{"v": 1}]]}, schema=t.schema))

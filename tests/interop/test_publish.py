@@ -409,7 +409,7 @@ def test_metadata_of_another_table_goes_before_the_first_publication(tmp_path: P
     other.agree()
 
 
-def test_lost_metadata_is_written_anew(tmp_path: Path) -> None:
+def test_lost_metadata_is_written_again(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     t = shop.table
     t.append(rows(0, 10))

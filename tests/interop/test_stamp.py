@@ -99,7 +99,7 @@ def test_a_file_of_other_ids_gets_the_tables_at_every_level() -> None:
     assert lake.table.verify(depth="pages").findings == ()
 
 
-def test_two_columns_with_each_others_ids_are_told_apart_by_name() -> None:
+def test_two_columns_with_each_others_ids_are_distinguished_by_name() -> None:
     flat = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     lake = Lake(flat, publish__format="v3")
     swapped = with_ids(flat, {"a": 2, "b": 1})
@@ -206,7 +206,7 @@ def two_levels() -> bytes:
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
-def test_a_file_in_an_old_layout_is_written_anew_or_kept_by_size(limit: int) -> None:
+def test_a_file_in_an_old_layout_is_written_again_or_kept_by_size(limit: int) -> None:
     body = two_levels()
     lake = Lake(
         pa.schema([("a", pa.list_(pa.int64()))]),

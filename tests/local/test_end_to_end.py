@@ -228,7 +228,7 @@ def test_a_message_that_fails_every_time_ends_in_the_dead_letters(
     assert len(tries) == 5
 
 
-def test_logs_tell_the_commit_but_no_value_and_no_literal(stack: LocalStack) -> None:
+def test_logs_name_the_commit_but_no_value_and_no_literal(stack: LocalStack) -> None:
     land(stack, "private/orders.parquet")
     stack.drain()
     for where in ("status = 'a secret'", "status = 'a secret' AND", "nothing = 'a secret'"):

@@ -138,7 +138,7 @@ def test_time_that_is_too_short_leaves_the_unit_and_hands_it_over() -> None:
 @pytest.mark.parametrize(
     ("strategy", "columns"), [("sort", "nosuch"), ("zorder", "id"), ("sort", "")]
 )
-def test_an_order_that_cannot_be_is_told(strategy: str, columns: str) -> None:
+def test_an_impossible_order_is_reported(strategy: str, columns: str) -> None:
     bench = new_bench()
     update = SetProperties({"compact.strategy": strategy, "compact.columns": columns})
     snapshot = commit(

@@ -251,7 +251,7 @@ def test_appends_alone_never_leave_metadata_worth_merging() -> None:
         assert not worth_merging(bench.append(1).snapshot)
 
 
-def test_leaves_that_are_mostly_dead_are_written_anew() -> None:
+def test_leaves_that_are_mostly_dead_are_written_again() -> None:
     bench = new_bench()
     while sum(s.count for s in bench.load().snapshot.files.segments) < 30:
         bench.append(1)

@@ -38,7 +38,7 @@ def write_object(table: Table, entry: DataFile, lowest: int) -> None:
     table.store.put(table.ctx.key(entry.key), sink.getvalue())
 
 
-def test_a_file_is_found_by_the_values_its_footer_tells_of(grown) -> None:
+def test_a_file_is_found_by_the_values_in_its_footer(grown) -> None:
     table, files = grown
     for entry in files[:: SIZE // 7]:
         write_object(table, entry, entry.stats[1].lower)

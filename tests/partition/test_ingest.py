@@ -155,7 +155,7 @@ def test_an_adopted_file_stays_where_it_is_whatever_it_spans() -> None:
         ("day(at)", rows([None, None]), (None,)),
     ],
 )
-def test_the_footer_tells_the_partition(spec: str, table: pa.Table, partition: Any) -> None:
+def test_the_footer_proves_the_partition(spec: str, table: pa.Table, partition: Any) -> None:
     from inlay.format.partition import parse_transform, partition_of
     from inlay.format.schema import Primitive
 
@@ -173,7 +173,7 @@ def test_the_footer_tells_the_partition(spec: str, table: pa.Table, partition: A
     assert lake.ids() == list(range(table.num_rows))
 
 
-def test_what_the_footer_does_not_tell_is_read() -> None:
+def test_what_the_footer_does_not_prove_is_read() -> None:
     # Whether a float column has NaN is in no footer, and here there are no statistics at all.
     for spec, options in (("x", {}), ("day(at)", {"write_statistics": False})):
         lake = Lake(spec)

@@ -93,7 +93,7 @@ def test_pruning_never_contradicts_the_rows(data: st.DataObject) -> None:
 
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
-def test_a_partition_told_by_statistics_is_that_of_every_row(data: st.DataObject) -> None:
+def test_a_partition_derived_from_statistics_is_that_of_every_row(data: st.DataObject) -> None:
     fields, rows, _ = data.draw(some.tables(max_rows=3))
     schema = Schema(0, tuple(fields))
     spec = data.draw(specs(fields))
@@ -115,7 +115,7 @@ def test_a_partition_told_by_statistics_is_that_of_every_row(data: st.DataObject
         (ColumnStats(null_count=8, has_nan=True), None),
     ],
 )
-def test_statistics_tell_a_partition_only_where_they_are_sure(
+def test_statistics_give_a_partition_only_where_they_are_certain(
     stats: ColumnStats, partition: Partition | None
 ) -> None:
     schema = Schema(0, (Field(1, "x", Primitive("double")),))
@@ -123,7 +123,7 @@ def test_statistics_tell_a_partition_only_where_they_are_sure(
     assert partition_from_stats(spec, schema, {1: stats}, 9) == partition
 
 
-def test_bounds_in_one_bucket_say_nothing_of_what_lies_between() -> None:
+def test_bounds_in_one_bucket_say_nothing_of_values_between() -> None:
     twin = next(n for n in range(35, 1000) if _bucket(n) == _bucket(34))
     spec = spec_of("bucket(100, id)")
     for upper, partition in ((34, (_bucket(34),)), (twin, None)):

@@ -287,7 +287,7 @@ def test_pandas_and_polars(scan: NewScan) -> None:
     assert found.to_pandas().values.tolist() == [[1, "w1"], [2, "w2"]]
 
 
-def test_explain_tells_what_metadata_settles(scan: NewScan, lake: Any) -> None:
+def test_explain_shows_what_metadata_settles(scan: NewScan, lake: Any) -> None:
     old = Marker(id="m", body=Where(Comparison(1, "<", Literal(LONG, 2000))), sequence=4)
     explained = scan([old], where="id < 4000", columns=["word"], limit=9).explain()
     assert (explained.files, explained.pruned, explained.deleted) == (10, 6, 2)

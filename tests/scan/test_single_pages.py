@@ -88,7 +88,7 @@ def test_only_the_pages_of_wanted_rows_are_read(
 
 
 @pytest.mark.parametrize("edit", [later, shifted, shorter, unordered])
-def test_an_index_that_lies_changes_no_row(lake: Any, edit: Any) -> None:
+def test_a_false_index_changes_no_row(lake: Any, edit: Any) -> None:
     assert read(lake, with_index(written(), edit)) == EXPECTED
 
 

@@ -464,7 +464,7 @@ def test_a_change_that_looks_at_entries_finds_those_below_nodes(change: Any) -> 
 # -- telling of it --------------------------------------------------------------------------------
 
 
-def test_differences_tell_what_was_changed() -> None:
+def test_differences_name_what_was_changed() -> None:
     table = people()
     before = table.snapshot.schema
     table.alter(

@@ -121,7 +121,7 @@ def test_slices_commit_one_by_one_and_a_touched_one_costs_only_itself(
     assert table.count() == ROWS - deleted[0]
 
 
-def test_a_dry_run_tells_and_writes_nothing(
+def test_a_dry_run_reports_and_writes_nothing(
     spark: Any, new_table: Callable[..., inlay.Table]
 ) -> None:
     table = _shuffled(new_table, **SORT)
@@ -149,7 +149,7 @@ def test_a_changed_order_is_made_so_once(spark: Any, new_table: Callable[..., in
     assert cluster(spark, table.uri, older_than=changed).slices == 0
 
 
-def test_files_of_another_partitioning_are_cut_anew_and_few(
+def test_files_of_another_partitioning_are_split_again_and_few(
     spark: Any, new_table: Callable[..., inlay.Table]
 ) -> None:
     table = _shuffled(new_table, **SORT | {"write.target_file_bytes": 1 << 20})

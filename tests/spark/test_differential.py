@@ -67,7 +67,7 @@ WIDER = {"i": pa.int64(), "g": pa.float64(), "m": pa.decimal128(15, 2)}
 
 
 class Story:
-    """A table that is written, deleted from, altered, partitioned anew, branched and restored at random."""
+    """A table that is written, deleted from, altered, repartitioned, branched and restored at random."""
 
     def __init__(self, spark: Any, new_table: NewTable, seed: int) -> None:
         self.spark = spark

@@ -47,7 +47,7 @@ def changes(found: list[dict[str, Any]]) -> list[Change]:
     )
 
 
-def test_a_batch_is_what_the_table_tells(spark: Any, lived: inlay.Table) -> None:
+def test_a_batch_is_what_the_table_reports(spark: Any, lived: inlay.Table) -> None:
     reader = spark.read.format("inlay").option("changeFeed", "true")
     frame = reader.option("startVersion", 3).load(lived.uri)
     # Spark hands times out without a zone.
@@ -70,7 +70,7 @@ def test_a_batch_ends_with_the_version_that_is_asked_for(spark: Any, lived: inla
     assert {version for version, *_ in found} == {3, 4, 5}
 
 
-def test_a_stream_tells_what_there_is_and_then_each_change_once(
+def test_a_stream_reports_existing_rows_and_then_each_change_once(
     spark: Any, lived: inlay.Table, tmp_path: Path
 ) -> None:
     def follow(**options: Any) -> list[Change]:

@@ -120,7 +120,9 @@ def test_views_over_views_move_with_the_table(spark: Any, new_table: NewTable) -
     assert counted() == 16
     table.delete("id = 10")
     assert counted() == 15
-    spark.sql("CACHE TABLE habit")  # a view that resolves anew is never the plan that Spark cached
+    spark.sql(
+        "CACHE TABLE habit"
+    )  # a view that is resolved again never uses the plan that Spark cached
     table.delete("id = 11")
     assert counted() == 14
     spark.sql("UNCACHE TABLE habit")

@@ -212,7 +212,7 @@ def test_conditions_mean_to_spark_what_they_mean_here(
     assert of_all_types.count(where=where) == len(ids)
 
 
-def test_conditions_are_told_to_spark(spark: Any, of_all_types: inlay.Table) -> None:
+def test_conditions_are_passed_to_spark(spark: Any, of_all_types: inlay.Table) -> None:
     told = ["f64 > 5", "NOT (d9 = 1)", "day < DATE '1900-01-01'", "point.t = 'é'", "id IN (1, 2)"]
     for where in told:
         assert is_native(spark, of_all_types, where=where), where

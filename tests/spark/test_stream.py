@@ -103,7 +103,7 @@ def test_a_fixed_version_is_no_stream(
 
 
 @pytest.mark.parametrize("option", [{}, {"changeFeed": "true"}])
-def test_what_is_published_from_a_branch_is_told_once(
+def test_what_is_published_from_a_branch_is_reported_once(
     follow: Callable[..., list[list[int]]], new_table: NewTable, option: dict[str, str]
 ) -> None:
     table = new_table(rows(1, 2), primary_key="id")
@@ -121,7 +121,7 @@ def test_what_is_published_from_a_branch_is_told_once(
     assert follow(table, **option) == [[6]]
 
 
-def test_rows_that_a_merge_of_a_branch_brings_are_told_without_the_deleted(
+def test_rows_that_a_merge_of_a_branch_brings_are_reported_without_the_deleted(
     follow: Callable[..., list[list[int]]], new_table: NewTable
 ) -> None:
     table = new_table(rows(1, 2), primary_key="id")
@@ -134,7 +134,7 @@ def test_rows_that_a_merge_of_a_branch_brings_are_told_without_the_deleted(
     assert follow(table) == [[4]]
 
 
-def test_a_restore_tells_the_rows_that_are_back(
+def test_a_restore_reports_the_rows_that_are_back(
     follow: Callable[..., list[list[int]]], new_table: NewTable
 ) -> None:
     table = new_table(rows(1, 2), primary_key="id")

@@ -147,9 +147,7 @@ def test_what_spark_cannot_hold_is_refused_by_name_and_can_be_left_out(
     assert load(spark, table, columns="id").collect() == [(1,)]
 
 
-def test_a_session_without_times_of_day_is_told_what_to_set(
-    spark: Any, new_table: NewTable
-) -> None:
+def test_a_session_without_times_of_day_learns_what_to_set(spark: Any, new_table: NewTable) -> None:
     table = new_table(pa.table({"id": [1], "at": pa.array([time(1)], pa.time64("us"))}))
     spark.conf.set(TIME_SETTING, "false")
     try:

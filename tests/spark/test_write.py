@@ -327,7 +327,7 @@ def test_a_partitioned_table_gets_sorted_files_of_one_partition_each(
     assert all(halved == sorted(halved) for halved in found.values())
 
 
-def test_a_write_creates_the_table_and_adds_columns_when_told_to(
+def test_a_write_creates_the_table_and_adds_columns_when_asked_to(
     spark: Any, tmp_path: Path
 ) -> None:
     uri = f"file://{tmp_path}/made"

@@ -267,7 +267,7 @@ class TestReading:
         assert refused.reason == "exists"
         assert isinstance(store.get("gone", if_match=first.etag), Missing)
 
-    def test_head_tells_size_etag_metadata_and_headers(self, store: ObjectStore) -> None:
+    def test_head_returns_size_etag_metadata_and_headers(self, store: ObjectStore) -> None:
         written = store.put(
             "k",
             b"12345",
@@ -425,7 +425,7 @@ class TestListing:
         assert keys(store, "x") == ["x/a", "x/ab/1", "x/abc", "x/b", "xx"]
         assert keys(store, "nothing/here") == []
 
-    def test_a_listing_tells_size_etag_and_time(self, store: ObjectStore) -> None:
+    def test_a_listing_returns_size_etag_and_time(self, store: ObjectStore) -> None:
         written = put(store, "a/k", b"12345")
         (info,) = store.list("a/")
         assert (info.key, info.size, info.etag) == ("a/k", 5, written.etag)

@@ -23,7 +23,7 @@ def test_requests_and_bytes_of_reads_and_writes() -> None:
     assert (usage.bytes_up, usage.bytes_down, usage.total) == (12, 9, 7)
 
 
-def test_a_difference_tells_what_one_operation_cost() -> None:
+def test_a_difference_is_what_one_operation_cost() -> None:
     store = MeteredStore(MemoryStore())
     store.put("a", b"1")
     before = store.usage()

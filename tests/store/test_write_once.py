@@ -162,7 +162,7 @@ def test_a_look_that_fails_is_taken_again():
     write_once(FaultyStore(store, once(Fate.LOST, verb="get")), "k", b"mine")
 
 
-def test_what_is_denied_is_told_at_once():
+def test_what_is_denied_is_reported_at_once():
     class Denying(MemoryStore):
         def put(self, key, body, **how):
             raise AccessDenied("no", key=key)
@@ -217,7 +217,7 @@ def test_both_give_up_by_type(make, fate):
     assert isinstance(inner.get("k"), Missing)
 
 
-def test_a_copy_of_what_changed_or_is_gone_is_told_from_one_that_landed():
+def test_a_copy_of_what_changed_or_is_gone_is_distinguished_from_one_that_landed():
     inner = MemoryStore("b")
     copy = of_copy(inner, inner)
     inner.put("source", b"else")

@@ -338,7 +338,7 @@ def test_a_footer_without_a_required_field_is_refused(key: int) -> None:
         b"\x0f",  # no such wire type
     ],
 )
-def test_lies_about_sizes_are_refused_at_once(thrift_bytes: bytes) -> None:
+def test_false_sizes_are_refused_at_once(thrift_bytes: bytes) -> None:
     started = time.process_time()
     with pytest.raises(UnreadableFile):
         decode(as_file(thrift_bytes))

@@ -145,14 +145,14 @@ MUTATIONS: dict[str, Patch] = {
     "uncompressed size of edited chunks off by one": of_placed(Meta.UNCOMPRESSED, 1),
     "values of edited chunks off by one": of_placed(Meta.VALUES, 1),
     "ordinals not renumbered": wrap(rebuild, "_renumber", with_old_ordinal),
-    "rows of the file not counted anew": wrap(surgery, "new_tree", stale_rows),
-    "rows of an edited group not counted anew": in_group(
+    "rows of the file not counted again": wrap(surgery, "new_tree", stale_rows),
+    "rows of an edited group not counted again": in_group(
         "_edited_group", Group.ROWS, lambda tree, old: old.num_rows
     ),
-    "size of an edited group not counted anew": in_group(
+    "size of an edited group not counted again": in_group(
         "_edited_group", Group.BYTES, lambda tree, old: old.total_byte_size
     ),
-    "compressed size of an edited group not counted anew": in_group(
+    "compressed size of an edited group not counted again": in_group(
         "_edited_group", Group.COMPRESSED, lambda tree, old: old.tree[Group.COMPRESSED]
     ),
     "file offset of an untouched group not shifted": in_group(

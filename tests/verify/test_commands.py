@@ -16,7 +16,7 @@ def test_verify_says_what_it_looked_at(inlay: Run, people: str) -> None:
     assert "no errors" in out
 
 
-def test_verify_tells_a_program_everything(inlay: Run, people: str) -> None:
+def test_verify_gives_a_program_everything(inlay: Run, people: str) -> None:
     found = inlay("verify", people, "--depth", "pages", "--json").json
     assert found["ok"] is True
     assert (found["version"], found["files"], found["findings"]) == (2, 1, [])

@@ -173,7 +173,7 @@ def test_objects_of_versions_expired_within_the_grace_are_no_orphans() -> None:
     assert verify(bench.ctx).orphans == {}
 
 
-def test_orphans_are_told_by_kind_with_their_bytes() -> None:
+def test_orphans_are_reported_by_kind_with_their_bytes() -> None:
     bench = rich()
     for n in range(3):
         overwrite(bench, f"data/1970/01/01/00/{n}.parquet", b"12345")
