@@ -35,7 +35,6 @@ from inlay.ops.maintain.units import (
     Done,
     Failure,
     Run,
-    Work,
     run_units,
     runs_alone,
     with_entries,
@@ -132,8 +131,7 @@ def rewrite(
     choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
 
-    def perform(now: LoadedTable, work: Work) -> Done:
-        assert isinstance(work, FileWork)
+    def perform(now: LoadedTable, work: FileWork) -> Done:
         limits = ResourceLimits(budget.deadline, memory_bytes)
         own = work.context(ctx)
         choice, done = carry_out_file(own, now, work, strategy=strategy, limits=limits)
@@ -144,9 +142,8 @@ def rewrite(
     if dry_run:
         for work in plan(loaded.state, frozenset(f.key for f in loaded.state.files())):
             if work.task is not None:
-                choices.append(
-                    (work.entry.key, decide_rows(ctx, loaded, work.task, strategy).choice)
-                )
+                decided = decide_rows(ctx, loaded, work.task, strategy)
+                choices.append((work.entry.key, decided.choice))
         return RewriteResult(version=loaded.snapshot.version, choices=tuple(choices))
     budget = Budget(
         max_bytes=max_bytes,
@@ -231,14 +228,13 @@ def carry_out_file(
     limits: ResourceLimits = NO_LIMITS,
 ) -> tuple[Choice | None, Done]:
     """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
-    if work.task is not None and any(m.erasure is not None for m in work.task.markers):
-        ctx = replace(ctx, store=_RememberedRanges(ctx.store))
-    if work.task is None:
-        choice, done = None, dropped(loaded, work.entry)
-    else:
+    choice, done = None, dropped(loaded, work.entry)
+    if work.task is not None:
+        if any(m.erasure is not None for m in work.task.markers):
+            ctx = replace(ctx, store=_RememberedRanges(ctx.store))
         choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, limits=limits)
-    if work.task is not None and not done.removed_rows:
-        return choice, done  # no erasure lost a row by it: nothing to read again
+        if not done.removed_rows:
+            return choice, done  # no erasure lost a row by it: nothing to read again
     went = None if done.whole else done.unit.positions
     erased = tuple(count_erased(ctx, loaded, work.entry, work.task, went))
     return choice, replace(done, unit=replace(done.unit, erased=erased))

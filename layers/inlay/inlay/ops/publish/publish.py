@@ -68,8 +68,9 @@ from inlay.ops.metadata.load import (
     load_again,
     load_entries,
     load_file,
+    load_leaves,
+    load_nodes,
     load_pointer,
-    load_segments,
     read_main,
 )
 from inlay.ops.metadata.publication import (
@@ -83,7 +84,6 @@ from inlay.ops.metadata.publication import (
 )
 from inlay.ops.publish.files import check_files, puffin_sizes, write_position_deletes
 from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
-from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State, live_files, live_markers
 from inlay.plan.pruning.prune import Evidence
@@ -360,7 +360,7 @@ class _Attempt:
         markers = list(self.state.markers())
         if not is_settled(markers):
             return _Unfit()
-        self._load_nodes()
+        self.state = load_nodes(self.ctx, self.state)
         snapshot = self.snapshot
         leaves = self.state.open_files().leaves
         before = self.previous.leaves_of_a_group if self.previous is not None else None
@@ -377,24 +377,12 @@ class _Attempt:
         self._groups = (data, deletes)
         self._take_over({g.digest for g in (*data, *deletes)})
         new = [g for g in data if g.digest not in self._manifests]
-        self._load_leaves(new)
-        for group in new:
-            self._data.append((group, list(self._entries(group))))
+        self.state = load_leaves(self.ctx, self.state, (s for g in new for s in g.leaves))
+        self._data += [(group, list(self._entries(group))) for group in new]
         unfit = self._judge_files()
         if unfit is not None:
             return unfit
         return self._prepare_deletes([g for g in deletes if g.digest not in self._manifests])
-
-    def _load_nodes(self) -> None:
-        closed = self.state.open_files().closed
-        if closed:
-            self.state = load_segments(self.ctx, self.state, NeedSegments(files=closed))
-
-    def _load_leaves(self, groups: Sequence[Group]) -> None:
-        known = self.state.contents.files
-        missing = tuple(s for g in groups for s in g.leaves if s.id not in known)
-        if missing:
-            self.state = load_segments(self.ctx, self.state, NeedSegments(files=missing))
 
     def _entries(self, group: Group) -> Iterator[DataFile]:
         if not group.leaves:
@@ -618,15 +606,13 @@ class _Attempt:
                     sequence=known.sequence,
                 )
             writes.append((spec.id, marker, file, entry))
+        entries: Iterable[Entry] = (entry for *_, entry in writes)
         if self.format_version < 3:
-            written = self.ctx.map(
+            entries = self.ctx.map(
                 lambda w: write_position_deletes(self.ctx, w[1], w[2], w[3], self._known), writes
             )
-            for (spec_id, *_), entry in zip(writes, written, strict=True):
-                by_spec.setdefault(spec_id, []).append(entry)
-        else:
-            for spec_id, _, _, entry in writes:
-                by_spec.setdefault(spec_id, []).append(entry)
+        for (spec_id, *_), entry in zip(writes, entries, strict=True):
+            by_spec.setdefault(spec_id, []).append(entry)
         for spec_id, entries in by_spec.items():
             yield self.specs.by_id[spec_id], entries
 
