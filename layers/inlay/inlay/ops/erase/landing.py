@@ -12,7 +12,7 @@ event.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.predicate import Predicate
@@ -54,15 +54,11 @@ class Landing:
     waiting: tuple[Waiting, ...] = ()
     perhaps: tuple[ObjectVersion, ...] = ()
 
-    @property
-    def clear(self) -> bool:
-        return not (self.dead or self.uploads or self.ingested or self.waiting)
-
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
     deleted: int = 0
-    failures: tuple[DeleteFailure, ...] = field(default=())
+    failures: tuple[DeleteFailure, ...] = ()
 
 
 def check_landing(
@@ -211,18 +207,15 @@ def _judge(
         schema = loaded.snapshot.schema
         if entry.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
             return _HOLDS_ROWS
-        searched = search_open(
-            open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
-        )
+        opened = open_file(objects, task, Wanted(schema=schema, columns=()), inline)
+        searched = search_open(opened, predicate, inline)
         texts, mentions = texts_of(predicate), Mentions.of(predicate)
         outside, unread = said_of_object(objects.source(location.uri))
         said = [text for *_, text in outside]
         if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
             return _NAMES
-        unsure = (
-            searched.residues or searched.perhaps or unread or any(map(mentions.may_select, said))
-        )
-        return _PERHAPS if unsure else None
+        unsure = searched.residues or searched.perhaps or unread
+        return _PERHAPS if unsure or any(map(mentions.may_select, said)) else None
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise

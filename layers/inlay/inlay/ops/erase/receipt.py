@@ -105,9 +105,8 @@ def _write_list(
     entries: int,
 ) -> List:
     key = f"{EVIDENCE}{version:08d}-{step}-{ctx.new_id()}.json"
-    data = encode_frame(
-        LIST_KIND, {"step": step, "version": version, "erasures": sorted(erasures), **body}
-    )
+    about = {"step": step, "version": version, "erasures": sorted(erasures)}
+    data = encode_frame(LIST_KIND, {**about, **body})
     ctx.write_once(key, data)
     return List(key, sha256(data).hexdigest(), entries)
 
@@ -211,9 +210,10 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
     snapshot: Snapshot = loaded.snapshot
     mine = [(made, body) for made, body in facts.lists if erasure.id in body["erasures"]]
     looks = [(made, body) for made, body in mine if body["step"] == "look"]
-    gone = [(made, body) for made, body in mine if body["step"] == "gone"]
     salt = LedgerSalt.of(snapshot.properties)
-    unknown = [v for v in facts.versions if _kind(ctx, v) is ObjectKind.UNKNOWN]
+    there = [(v.key.removeprefix(ctx.key("")), v) for v in facts.versions]
+    unknown = [[k, v.etag, v.version_id] for k, v in there if classify(k) is ObjectKind.UNKNOWN]
+    receipts = {k for k, v in there if classify(k) is ObjectKind.RECEIPT and not v.marker}
     body: dict[str, Any] = {
         "table": snapshot.table_id,
         "id": erasure.id,
@@ -227,22 +227,16 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
         "removed_rows": erasure.rows,
         "deleted_objects": erasure.deleted + facts.deleted,
         "oldest_version": snapshot.oldest_version,
-        "gone": [made.as_json for made, _ in gone],
+        "gone": [made.as_json for made, body in mine if body["step"] == "gone"],
         "left": facts.left.as_json,
-        "unknown_objects": {
-            "count": len(unknown),
-            "objects": [_named(ctx, v) for v in unknown[:MAX_NAMED]],
-        },
+        "unknown_objects": {"count": len(unknown), "objects": unknown[:MAX_NAMED]},
         "landing_older_objects": facts.landing,
         "later_deletes": {
             "count": len(facts.later),
             "versions": [list(each) for each in facts.later[:MAX_NAMED]],
             "pending": list(facts.pending[:MAX_NAMED]),
         },
-        "older_receipts": len(
-            {v.key.removeprefix(ctx.key("")) for v in facts.versions if _is_receipt(ctx, v)}
-            - {made.key for made, _ in mine}
-        ),
+        "older_receipts": len(receipts - {made.key for made, _ in mine}),
         "other_erasures": sorted(e.id for e in snapshot.erasures if e.id != erasure.id)[:MAX_NAMED],
         "ledger": {
             "salted_since": None if salt is None else salt.since,
@@ -298,18 +292,6 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
         "requests": found["requests"],
         "bytes": found["bytes"],
     }
-
-
-def _kind(ctx: Context, version: ObjectVersion) -> ObjectKind:
-    return classify(version.key.removeprefix(ctx.key("")))
-
-
-def _is_receipt(ctx: Context, version: ObjectVersion) -> bool:
-    return _kind(ctx, version) is ObjectKind.RECEIPT and not version.marker
-
-
-def _named(ctx: Context, version: ObjectVersion) -> list[str]:
-    return [version.key.removeprefix(ctx.key("")), version.etag, version.version_id]
 
 
 def _reach(name: str, ended_us: int, days: Mapping[str, float]) -> dict[str, object]:

@@ -32,7 +32,7 @@ from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.maintain.rewrite_file import ResourceLimits
-from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
+from inlay.ops.maintain.units import Budget, Done, Failure, run_units, with_entries
 from inlay.ops.metadata.load import (
     LoadedTable,
     load_again,
@@ -195,7 +195,6 @@ def advance_erasures(
     ctx: Context,
     *,
     base: LoadedTable | None = None,
-    max_bytes: int | None = None,
     deadline_seconds: float | None = None,
     memory_bytes: int | None = None,
 ) -> AdvanceResult:
@@ -208,11 +207,9 @@ def advance_erasures(
         return AdvanceResult(version=main.snapshot.version)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     total = AdvanceResult(version=main.snapshot.version)
+    budget = Budget(deadline=deadline, held_bytes=lambda work: work.held_bytes)
     for own, loaded in contents_to_clean(ctx, main):
-        left = None if max_bytes is None else max_bytes - total.input_bytes
-        budget = Budget(max_bytes=left, deadline=deadline, held_bytes=lambda work: work.held_bytes)
-        spent = budget.is_over(ctx) or (left is not None and left <= 0)
-        if total.commits and spent:
+        if total.commits and budget.is_over(ctx):
             rest = with_entries(own, loaded).state
             works = plan_advance(rest, frozenset(f.key for f in rest.files()))
             total = replace(total, left=total.left + len(works))
@@ -252,8 +249,7 @@ def _advance(
 ) -> AdvanceResult:
     """The files of one content."""
 
-    def perform(now: LoadedTable, work: Work) -> Done:
-        assert isinstance(work, FileWork)
+    def perform(now: LoadedTable, work: FileWork) -> Done:
         return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
 
     before = with_entries(ctx, loaded)
@@ -306,16 +302,12 @@ def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
 
 
 def erase_status(
-    ctx: Context,
-    base: LoadedTable | None = None,
-    *,
-    failures: Mapping[str, str] | None = None,
-    landing: str | None = None,
+    ctx: Context, *, failures: Mapping[str, str] | None = None, landing: str | None = None
 ) -> tuple[ErasureStatus, ...]:
     """Every open erasure, with what it waits for. `landing` is the landing prefix: by default from the
     table's location, "" not to check it."""
     ctx = replace(ctx, branch=None)
-    loaded = base if base is not None and base.own is None else load_pointer(ctx)
+    loaded = load_pointer(ctx)
     if not loaded.snapshot.erasures:
         return ()
     loaded = with_entries(ctx, loaded)
@@ -346,9 +338,9 @@ def _waiting(
         case phase if phase == REWRITE:
             held = legal_holds(loaded.snapshot)
             for name, each in each_content(ctx, loaded):
-                for key in (
-                    unclean_files(each.state, [erasure])[erasure.id] if name not in held else ()
-                ):
+                if name in held:
+                    continue
+                for key in unclean_files(each.state, [erasure])[erasure.id]:
                     reason = failures.get(key, "it has to be rewritten" + ref_suffix(name))
                     yield Waiting("file", key, reason)
             for name in held:

@@ -308,11 +308,8 @@ def _kept_pointers(ctx: Context) -> Iterator[_WholeState]:
     """Whole versions of the pointer object, the newest first."""
     for body in _object_versions(ctx, keys.POINTER):
         with suppress(CorruptTable):
-            yield _WholeState(
-                decode_snapshot(body, key=keys.POINTER, apart=schemas_of(ctx)),
-                body,
-                is_archive=False,
-            )
+            found = decode_snapshot(body, key=keys.POINTER, apart=schemas_of(ctx))
+            yield _WholeState(found, body, is_archive=False)
 
 
 def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
@@ -513,10 +510,10 @@ def _mend_archives(
             body: bytes | None = pointer.raw
         else:
             bodies = _object_versions(ctx, found.key)
-            whole = (
-                b for b in bodies if isinstance(read_archive(ctx, b, version, table_id), Snapshot)
+            read = (
+                b for b in bodies if not isinstance(read_archive(ctx, b, version, table_id), str)
             )
-            body = next(whole, None)
+            body = next(read, None)
         if body is None:
             if kept is None:
                 kept = {s.snapshot.version: s.raw for s in reversed(list(_kept_pointers(ctx)))}
@@ -547,22 +544,15 @@ def _mend_counts(ctx: Context, seen: Verified, *, dry_run: bool) -> list[Mend]:
 
 def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
     loaded = load_pointer(ctx)
-    loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-    kinds = {f.kind for f in check_state(loaded.state)}
-    live = {f.key for f in loaded.state.files()}
-    dangling = tuple(
-        m.id for m in loaded.state.markers() if m.file is not None and m.file not in live
-    )
+    state = load_entries(ctx, loaded.state)
+    loaded = replace(loaded, state=state)
+    kinds = {f.kind for f in check_state(state)}
     if not kinds.intersection(_COUNTS):
         return
+    live = {f.key for f in state.files()}
+    dangling = tuple(m.id for m in state.markers() if m.file is not None and m.file not in live)
     if not dry_run:
-        change = Change(
-            operation=REPAIR,
-            updates=(
-                DropMarkers(dangling),
-                RecountTotals(),
-            ),
-        )
+        change = Change(operation=REPAIR, updates=(DropMarkers(dangling), RecountTotals()))
         expect_committed(ctx, commit(ctx, change, base=loaded))
     of = "" if ctx.branch is None else f" of {ctx.branch}"
     if "totals_wrong" in kinds:
@@ -584,7 +574,9 @@ def _put(ctx: Context, relative: str, body: bytes, etag: str | None) -> None:
     except KeyTaken as error:
         raise _changed(ctx, key) from error
     except StoreUnavailable as error:
-        raise _unknown(ctx, key) from error
+        raise OutcomeUnknown(
+            f"{key} could not be written: no try was answered", table=ctx.uri, key=key
+        ) from error
 
 
 def _changed(ctx: Context, key: str) -> ConcurrentChange:
@@ -593,10 +585,4 @@ def _changed(ctx: Context, key: str) -> ConcurrentChange:
         next_step="Run `inlay verify` again and check what changed",
         table=ctx.uri,
         key=key,
-    )
-
-
-def _unknown(ctx: Context, key: str) -> OutcomeUnknown:
-    return OutcomeUnknown(
-        f"{key} could not be written: no try was answered", table=ctx.uri, key=key
     )

@@ -89,9 +89,8 @@ class TableCheck:
     date_us: int
     found: Findings
     reachable: Reachable = field(default_factory=Reachable)
-    ending: Reachable = field(
-        default_factory=Reachable
-    )  # of versions in their grace: nothing is promised for them
+    # Of versions in their grace: nothing is promised for them.
+    ending: Reachable = field(default_factory=Reachable)
     segments_read: int = 0
     ending_heads: set[HeadObject] = field(default_factory=set)
     data: dict[str, DataFile] = field(default_factory=dict)
@@ -140,7 +139,7 @@ class TableCheck:
 
     def _read_heads(self) -> None:
         """The contents of branches and tags, as of every version that was read."""
-        wanted = sorted(self.heads.keys(), key=lambda head: head.id)
+        wanted = sorted(self.heads, key=lambda head: head.id)
         for head, read in zip(wanted, self.ctx.map(self._head, wanted), strict=True):
             if isinstance(read, Content):
                 self.heads[head] = read
@@ -200,16 +199,6 @@ class TableCheck:
                 self.ending.add(with_content(self.current, content))
 
     # -- 3 segments ---------------------------------------------------------------------------
-
-    @property
-    def segment_count(self) -> int:
-        reachable = self.reachable
-        return (
-            len(reachable.nodes)
-            + len(reachable.files)
-            + len(reachable.markers)
-            + len(reachable.ledger)
-        )
 
     def segments(self) -> None:
         nodes = self._read("nodes", self.reachable.nodes)
@@ -272,9 +261,7 @@ class TableCheck:
 
     def entries(self) -> None:
         """Of main, and of each ref with content of its own."""
-        contents = [
-            self.heads.get(head) for head in sorted(heads(self.current), key=lambda h: h.id)
-        ]
+        contents = [self.heads.get(h) for h in sorted(heads(self.current), key=lambda h: h.id)]
         views = [self.current, *(with_content(self.current, c) for c in contents if c is not None)]
         live: set[str] = set()
         for snapshot in views:
@@ -308,10 +295,8 @@ class TableCheck:
         item = self.listed.get(key)
         if item is None:
             older = what == "file" and self.live is not None and key not in self.live
-            detail = "the object does not exist" + (
-                "; only older versions need it" if older else ""
-            )
-            self._report(key, [(f"{what}_missing", detail)])
+            who = "; only older versions need it" if older else ""
+            self._report(key, [(f"{what}_missing", f"the object does not exist{who}")])
         elif size is not None and item.size != size:
             detail = f"has {item.size} bytes, its entry says {size}"
             self._report(key, [(f"{what}_changed", detail)])
@@ -427,10 +412,8 @@ class TableCheck:
     def rest(self) -> tuple[dict[str, Tally], tuple[str, ...], int]:
         unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]
         if unknown:
-            detail = f"not of this format: {unknown[0]}" + (
-                f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            )
-            self.found.add("unknown_objects", None, detail)
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            self.found.add("unknown_objects", None, f"not of this format: {unknown[0]}{more}")
         before_us = self.date_us - self.grace_us
         uploads = [
             u for u in self.ctx.store.list_uploads(self.ctx.key("")) if u.started_us < before_us
@@ -438,12 +421,10 @@ class TableCheck:
         if uploads:
             detail = f"older than the grace: {len(uploads)}, the first of {uploads[0].key}"
             self.found.add("stale_uploads", None, detail)
-        orphans: dict[str, Tally] = {}
+        orphans = {} if self.blind else self._orphans()
         if self.blind:
             detail = "orphans cannot be determined while metadata cannot be read"
             self.found.add("orphans_unknown", None, detail)
-        else:
-            orphans = self._orphans()
         for kind, tally in orphans.items():
             detail = f"of kind {kind}, needed by no version: {tally.objects}, {tally.bytes:,} bytes"
             self.found.add("orphans", None, detail)
@@ -555,10 +536,8 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
             raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
         kind = "pointer_missing" if read.etag is None else "pointer_corrupt"
         newest = read.newest_archive
-        newest_archive = (
-            "there are no archives" if newest is None else f"the newest archive is v{newest}"
-        )
-        found.add(kind, keys.POINTER, f"{read.reason}; {newest_archive}")
+        archives = "there are no archives" if newest is None else f"the newest archive is v{newest}"
+        found.add(kind, keys.POINTER, f"{read.reason}; {archives}")
         return _report(found, version=0, depth=depth), None
     walk = TableCheck(ctx, read.snapshot, read.raw, read.date_us, found)
     walk.versions(max_versions)
@@ -569,12 +548,13 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
         walk.files(pages=depth == "pages")
         walk.marker_objects()
     orphans, unknown, unknown_count = walk.rest()
+    needed = walk.reachable
     report = _report(
         found,
         version=read.snapshot.version,
         depth=depth,
         versions=len(walk.times),
-        segments=walk.segment_count,
+        segments=sum(map(len, (needed.nodes, needed.files, needed.markers, needed.ledger))),
         files=len(walk.data),
         markers=len(walk.marks),
         bytes=sum(f.size for f in walk.data.values()),
