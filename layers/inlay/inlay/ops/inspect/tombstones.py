@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -20,72 +19,28 @@ from inlay.format.entry import (
     Where,
 )
 from inlay.format.schema import Schema
-from inlay.ops.inspect.columns import COUNT, TIME, Column, table_of
+from inlay.ops.inspect.columns import COUNT, TIME, Row, columns, table_of
 from inlay.parse import format_predicate
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State, ledger_records, open_tree
 from inlay.plan.scan import FileTask, marker_predicate
 
-
-@dataclass(frozen=True, slots=True)
-class _Marker:
-    marker: Marker
-    hits: Sequence[DataFile]
-    schema: Schema
-
-
-TOMBSTONES: tuple[Column[_Marker], ...] = (
-    Column("id", pa.string(), "marker id", lambda m: m.marker.id),
-    Column(
-        "kind",
-        pa.string(),
-        "row_group, range, predicate, keys or rows",
-        lambda m: kind_of(m.marker),
-    ),
-    Column(
+TOMBSTONES = columns(
+    ("id", pa.string(), "marker id"),
+    ("kind", pa.string(), "row_group, range, predicate, keys or rows"),
+    (
         "sequence",
         COUNT,
         "version that committed it; without a file it hits files of a smaller sequence",
-        lambda m: m.marker.sequence,
     ),
-    Column(
-        "file",
-        pa.string(),
-        "key of the one data file it is for; null: the whole table",
-        lambda m: m.marker.file,
-    ),
-    Column(
-        "rows",
-        COUNT,
-        "rows it marks by position; null: it must be evaluated",
-        lambda m: _row_count(m.marker),
-    ),
-    Column(
-        "where",
-        pa.string(),
-        "what it deletes, as SQL or in words",
-        lambda m: _text(m.marker, m.schema),
-    ),
-    Column("files_hit", COUNT, "live data files that it may hit", lambda m: len(m.hits)),
-    Column(
-        "bytes_hit",
-        COUNT,
-        "bytes of those files: what turning it into absent rows looks at",
-        lambda m: sum(f.size for f in m.hits),
-    ),
-    Column(
-        "object",
-        pa.string(),
-        "key of the object that holds its rows or keys, if any",
-        lambda m: m.marker.object_key,
-    ),
-    Column(
-        "object_bytes",
-        COUNT,
-        "bytes of it that are this marker's",
-        lambda m: _object_bytes(m.marker),
-    ),
-    Column("erasure", pa.string(), "id of the erasure it belongs to", lambda m: m.marker.erasure),
+    ("file", pa.string(), "key of the one data file it is for; null: the whole table"),
+    ("rows", COUNT, "rows it marks by position; null: it must be evaluated"),
+    ("where", pa.string(), "what it deletes, as SQL or in words"),
+    ("files_hit", COUNT, "live data files that it may hit"),
+    ("bytes_hit", COUNT, "bytes of those files: what turning it into absent rows looks at"),
+    ("object", pa.string(), "key of the object that holds its rows or keys, if any"),
+    ("object_bytes", COUNT, "bytes of it that are this marker's"),
+    ("erasure", pa.string(), "id of the erasure it belongs to"),
 )
 
 
@@ -99,7 +54,32 @@ def tombstones_table(state: State, tasks: Iterable[FileTask] | None = None) -> p
         for marker in task.markers:
             hits[marker.id].append(task.file)
     schema = state.snapshot.schema
-    return table_of(TOMBSTONES, (_Marker(m, hits[m.id], schema) for m in markers))
+    return table_of(TOMBSTONES, (_marker_row(m, hits[m.id], schema) for m in markers))
+
+
+def _marker_row(marker: Marker, hits: Sequence[DataFile], schema: Schema) -> Row:
+    body = marker.body
+    rows, object_bytes = None, None
+    match body:
+        case Rows(positions):
+            rows = len(positions)
+        case Vector():
+            rows, object_bytes = body.rows, body.length
+        case Keys():
+            object_bytes = body.size
+    return {
+        "id": marker.id,
+        "kind": kind_of(marker),
+        "sequence": marker.sequence,
+        "file": marker.file,
+        "rows": rows,
+        "where": _text(marker, schema),
+        "files_hit": len(hits),
+        "bytes_hit": sum(f.size for f in hits),
+        "object": marker.object_key,
+        "object_bytes": object_bytes,
+        "erasure": marker.erasure,
+    }
 
 
 def kind_of(marker: Marker) -> str:
@@ -117,26 +97,6 @@ def kind_of(marker: Marker) -> str:
             return "rows"
 
 
-def _row_count(marker: Marker) -> int | None:
-    match marker.body:
-        case Vector(rows=rows):
-            return rows
-        case Rows(positions):
-            return len(positions)
-        case _:
-            return None
-
-
-def _object_bytes(marker: Marker) -> int | None:
-    match marker.body:
-        case Vector(length=length):
-            return length
-        case Keys(size=size):
-            return size
-        case _:
-            return None
-
-
 def _text(marker: Marker, schema: Schema) -> str | None:
     predicate = marker_predicate(marker, schema)
     if predicate is not None:
@@ -151,33 +111,13 @@ def _text(marker: Marker, schema: Schema) -> str | None:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Applied:
-    kind: str
-    id: str
-    body: str | None = None
-    version: int | None = None
-    time_us: int | None = None
-    batch: int | None = None
-
-
-LEDGER: tuple[Column[_Applied], ...] = (
-    Column(
-        "kind",
-        pa.string(),
-        "event, request, or stream (the last batch of a streaming query)",
-        lambda a: a.kind,
-    ),
-    Column(
-        "id",
-        pa.string(),
-        "digest of its identity, hexadecimal; of a stream its query id",
-        lambda a: a.id,
-    ),
-    Column("body", pa.string(), "digest of a request's content, hexadecimal", lambda a: a.body),
-    Column("version", COUNT, "version that applied it", lambda a: a.version),
-    Column("time", TIME, "commit time of that version", lambda a: a.time_us),
-    Column("batch", COUNT, "last batch of a stream that was committed", lambda a: a.batch),
+LEDGER = columns(
+    ("kind", pa.string(), "event, request, or stream (the last batch of a streaming query)"),
+    ("id", pa.string(), "digest of its identity, hexadecimal; of a stream its query id"),
+    ("body", pa.string(), "digest of a request's content, hexadecimal"),
+    ("version", COUNT, "version that applied it"),
+    ("time", TIME, "commit time of that version"),
+    ("batch", COUNT, "last batch of a stream that was committed"),
 )
 
 
@@ -189,15 +129,18 @@ def ledger_table(state: State) -> pa.Table:
     for leaf in open_tree(ledger.records.segments, state.contents.nodes).leaves:
         records += ledger_records(leaf, state.contents.ledger[leaf.id])
     records += ledger.records.inline
-    rows = [
-        _Applied(
-            "event" if r.body is None else "request",
-            r.id.hex(),
-            None if r.body is None else r.body.hex(),
-            r.version,
-            r.time_us,
-        )
+    empty = dict.fromkeys(LEDGER.names)
+    rows: list[Row] = [
+        {
+            **empty,
+            "kind": "event" if r.body is None else "request",
+            "id": r.id.hex(),
+            "body": None if r.body is None else r.body.hex(),
+            "version": r.version,
+            "time": r.time_us,
+        }
         for r in records
     ]
-    rows += [_Applied("stream", query, batch=batch) for query, batch in ledger.streams.items()]
+    for query, batch in ledger.streams.items():
+        rows.append({**empty, "kind": "stream", "id": query, "batch": batch})
     return table_of(LEDGER, rows)
