@@ -165,13 +165,6 @@ def recorded_as(arrow: pa.Schema, schema: Schema) -> Schema:
     return schema
 
 
-_FROM: tuple[tuple[type, Callable[[Any], pa.RecordBatchReader]], ...] = (
-    (pa.RecordBatchReader, lambda d: d),
-    (pa.RecordBatch, lambda d: pa.RecordBatchReader.from_batches(d.schema, [d])),
-    (pa.Table, lambda d: d.to_reader()),
-)
-
-
 # How pyarrow names the column of a pandas frame that it cannot convert.
 _CONVERTED = re.compile(r"Conversion failed for column (.+) with type ")
 _OF_A_FILE = "Read it first, for example by pyarrow.parquet.read_table; `inlay append` takes files"
@@ -211,9 +204,13 @@ def _no_columns(data: Any, error: Exception) -> InvalidRequest:
 def reader_of(data: Any) -> pa.RecordBatchReader:
     """A reader over a pyarrow Table, RecordBatch or RecordBatchReader, or anything with
     `__arrow_c_stream__` (Polars, DuckDB, pandas, ADBC …)."""
-    for kind, convert in _FROM:
-        if isinstance(data, kind):
-            return convert(data)
+    match data:
+        case pa.RecordBatchReader():
+            return data
+        case pa.RecordBatch():
+            return pa.RecordBatchReader.from_batches(data.schema, [data])
+        case pa.Table():
+            return data.to_reader()
     if hasattr(data, "__arrow_c_stream__"):
         try:
             return pa.RecordBatchReader.from_stream(data)

@@ -54,7 +54,14 @@ from inlay.format.snapshot import (
     Snapshot,
 )
 from inlay.ops.adopt.delta import has_log, read_delta
-from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources
+from inlay.ops.adopt.foreign import (
+    Foreign,
+    ForeignFile,
+    KeyDelete,
+    Naming,
+    Sources,
+    field_id_of,
+)
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.commit import register
 from inlay.ops.commit.driver import WrittenSegments, write_segment
@@ -65,7 +72,6 @@ from inlay.ops.schema.create import check_free
 from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (
-    FIELD_ID,
     is_list,
     plain_type,
     schema_to_arrow,
@@ -292,43 +298,39 @@ def _look_at_all(
     specs = {s.id: s for s in foreign.specs}
 
     def look(file: ForeignFile) -> _Seen:
-        try:
+        with _of_the_file(sources, file.uri):
             seen = _look(sources, foreign, snapshot, file, specs[file.spec_id])
             if seen.absent and not copy:
                 raise _stands_elsewhere(snapshot.schema, seen)
             if seen.times.rewrite and not copy:
                 raise _is_int96(seen)
-            return seen
-        except InlayError as error:
-            raise error.about(table=sources.root.uri, key=file.uri) from None
+        return seen
 
     compared = compared_columns(snapshot)
     found: list[_Seen] = []
     for seen in sources.ctx.map(look, foreign.files):
         # One after the other: a row group of a column is decoded at a time.
-        if seen.times:
-            _check_times(sources, seen)
-        if seen.stated:
-            _check_stated(sources, seen, snapshot.schema)
-        columns = (*compared, *seen.unproven.difference(compared))
-        done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
+        with _of_the_file(sources, seen.uri):
+            if seen.times:
+                assert seen.footer is not None
+                executor = sources.ctx.executor
+                check_times(sources.objects, seen.entry, seen.times, seen.footer, executor)
+            if seen.stated:
+                _check_stated(sources, seen, snapshot.schema)
+            columns = (*compared, *seen.unproven.difference(compared))
+            done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
         found.append(replace(done, footer=None))
         sources.ctx.progress("files", len(found), len(foreign.files))
     return found
 
 
-def _check_times(sources: Sources, seen: _Seen) -> None:
-    assert seen.footer is not None
+@contextmanager
+def _of_the_file(sources: Sources, uri: str) -> Iterator[None]:
+    """Errors are about this file of the source."""
     try:
-        check_times(
-            sources.objects,
-            seen.entry,
-            seen.times,
-            seen.footer,
-            sources.ctx.executor,
-        )
+        yield
     except InlayError as error:
-        raise error.about(table=sources.root.uri, key=seen.uri) from None
+        raise error.about(table=sources.root.uri, key=uri) from None
 
 
 def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
@@ -348,8 +350,6 @@ def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
         raise CorruptTable(
             f"a data file has rows of another partition than its table says (columns checked: {names})",
             next_step="Rewrite the source's data files",
-            table=sources.root.uri,
-            key=seen.uri,
         )
 
 
@@ -359,26 +359,21 @@ def _compared(
     """Marked, if its statistics leave out rows that it has."""
     if seen.again or not seen.entry.rows:
         return seen
-    executor = sources.ctx.executor
-    recorded = Schema(0, seen.fields)
-    try:
-        names = denied_rows(
-            sources.objects,
-            seen.entry,
-            recorded,
-            snapshot.schema,
-            compared,
-            executor,
-            footer=seen.footer,
-        )
-    except InlayError as error:
-        raise error.about(table=sources.root.uri, key=seen.uri) from None
+    names = denied_rows(
+        sources.objects,
+        seen.entry,
+        Schema(0, seen.fields),
+        snapshot.schema,
+        compared,
+        sources.ctx.executor,
+        footer=seen.footer,
+    )
     if names is not None and not copy:
         raise UnsupportedFile(
             f"its statistics leave out rows that it has (columns checked: {names})",
             next_step="Adopt with copy, which writes such files again; or with the property "
             "ingest.check_statistics=none: then upserts and deletes miss those rows",
-        ).about(table=sources.root.uri, key=seen.uri)
+        )
     return replace(seen, denies=names is not None)
 
 
@@ -515,7 +510,7 @@ class _Columns:
 
     def _is(self, arrow: pa.Field, field: Field) -> bool:
         if self.by_id:
-            return _id_of(arrow) == field.id
+            return field_id_of(arrow) == field.id
         return arrow.name in self.names.get(field.id, ())
 
     def _is_nearly(self, taken: set[str], field: Field) -> bool:
@@ -539,7 +534,7 @@ class _Columns:
                 return kind  # whether the file's type fits is checked with its statistics
 
     def _inner(self, arrow: pa.Field, field: Field, path: tuple[str, ...]) -> Field:
-        if self.by_id and self.inner_ids and _id_of(arrow) != field.id:
+        if self.by_id and self.inner_ids and field_id_of(arrow) != field.id:
             raise UnsupportedTable(
                 f"a data file has other field ids within {'.'.join(path[:-1])!r} than the table",
                 next_step="Rewrite the source's data files",
@@ -547,14 +542,9 @@ class _Columns:
         return replace(field, type=self._type(arrow.type, field.type, path))
 
 
-def _id_of(arrow: pa.Field) -> int | None:
-    text = (arrow.metadata or {}).get(FIELD_ID)
-    return None if text is None else int(text)
-
-
 def _has_ids(arrow: pa.Schema) -> bool:
     """Whether the columns of a file have field ids: all, or none."""
-    known = [_id_of(field) is not None for field in _columns_of(arrow)]
+    known = [field_id_of(field) is not None for field in _columns_of(arrow)]
     if any(known) and not all(known):
         raise UnsupportedTable(
             "some columns of a data file have field ids and some have none: engines differ in that",
@@ -604,7 +594,7 @@ def _check_positions(foreign: Foreign, looked: Iterable[_Seen]) -> None:
     for seen in looked:
         found = foreign.positions.get(seen.uri)
         if found and found.max() >= seen.entry.rows:
-            raise CorruptTable("a delete lies beyond the end of its data file", key=seen.uri)
+            raise CorruptTable("a delete is beyond the end of its data file", key=seen.uri)
 
 
 def _copied(ctx: Context, entries: Sequence[DataFile], date_us: int) -> tuple[DataFile, ...]:

@@ -30,9 +30,9 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
-from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
+from inlay.ops.maintain.rewrite import FileWork, carry_out_file
 from inlay.ops.maintain.rewrite_file import ResourceLimits
-from inlay.ops.maintain.units import Budget, Done, Failure, run_units, with_entries
+from inlay.ops.maintain.units import Budget, Done, Failure, run_units, table_wide, with_entries
 from inlay.ops.metadata.load import (
     LoadedTable,
     load_again,

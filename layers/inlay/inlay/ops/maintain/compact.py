@@ -32,8 +32,8 @@ from inlay.format.schema import Schema
 from inlay.ops.commit.driver import Committed, commit, recent_base
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of
-from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle, table_wide
-from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, with_entries
+from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle
+from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_leaves, load_nodes, load_pointer
 from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.reader import read_tasks

@@ -35,8 +35,10 @@ from inlay.ops.maintain.units import (
     Done,
     Failure,
     Run,
+    idle_in,
     run_units,
     runs_alone,
+    table_wide,
     with_entries,
 )
 from inlay.ops.metadata.load import LoadedTable
@@ -45,7 +47,7 @@ from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
 from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
-from inlay.plan.maintain.compaction import idle_markers, live_tasks
+from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
@@ -180,9 +182,7 @@ def plan_rewrite(
 
 def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False) -> None:
     """Commits without the markers that can hit no file any more; with `metadata`, merges segments."""
-    state = run.loaded.state
-    markers = tuple(state.markers())
-    idle = idle_markers(live_tasks(state, state.files(), markers).values(), markers, ())
+    idle = idle_in(run.loaded.state)
     if not idle and not metadata:
         return
     packed = (PackMetadata(),) if metadata else ()
@@ -190,11 +190,6 @@ def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False)
     outcome = commit(ctx, change, base=run.loaded)
     if isinstance(outcome, Committed):
         run.committed(outcome)
-
-
-def table_wide(state: State) -> tuple[str, ...]:
-    """Candidates for dropping: the commit drops those that can hit nothing once its units are in."""
-    return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
 
 
 def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:

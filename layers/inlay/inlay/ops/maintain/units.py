@@ -22,6 +22,7 @@ from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
+from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
 
 # Input of the units of one commit: what a crash may cost.
@@ -265,6 +266,17 @@ def _commit(
     else:
         run.skipped += len(carried_out)
     run.loaded = with_entries(ctx, outcome.loaded)
+
+
+def table_wide(state: State) -> tuple[str, ...]:
+    """Candidates for dropping: the commit drops those that can hit nothing once its units are in."""
+    return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
+
+
+def idle_in(state: State) -> tuple[str, ...]:
+    """The markers that can hit no file any more."""
+    markers = tuple(state.markers())
+    return tuple(idle_markers(live_tasks(state, state.files(), markers).values(), markers, ()))
 
 
 def with_entries(ctx: Context, loaded: LoadedTable) -> LoadedTable:

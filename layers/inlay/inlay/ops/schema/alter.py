@@ -232,8 +232,8 @@ def parse_path(name: str, schema: Schema) -> Path:
 def _comment(name: str, text: object) -> str:
     if not isinstance(text, str) or len(text) > MAX_COMMENT:
         raise InvalidRequest(
-            f"the comment on {name!r} is no text of at most {MAX_COMMENT:,} characters",
-            next_step="It stands in every version's metadata: keep it short, or link to a page",
+            f"the comment on {name!r} is not a text of at most {MAX_COMMENT:,} characters",
+            next_step="It is stored in every version's metadata: keep it short, or link to a page",
         )
     return text
 

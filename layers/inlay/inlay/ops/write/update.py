@@ -27,10 +27,10 @@ from inlay.ops.commit.driver import (
     current_base,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import vector_markers, write_batches
+from inlay.ops.data import write_batches
 from inlay.ops.maintain.rewrite_file import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
-from inlay.ops.write.delete import filter_of, marker_of
+from inlay.ops.write.delete import by_vectors, filter_of, marker_of
 from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import read_tasks
@@ -41,7 +41,6 @@ from inlay.plan.change import (
     AddMarkers,
     Change,
     Reads,
-    RemoveFiles,
     ReplaceFiles,
     Request,
 )
@@ -155,12 +154,9 @@ def _plan_update(
     if mode == "tombstone":
         marker = marker_of(ctx, loaded, predicate)
         return replace(change, updates=(*change.updates, AddMarkers((marker,))))
-    live = {f.key: f for f in loaded.state.loaded_files()}
     if mode == "vector":
-        emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
-        marked = {k: p for k, p in found.items() if k not in emptied}
-        vectors = AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
-        return replace(change, updates=(*change.updates, RemoveFiles(emptied), vectors))
+        return replace(change, updates=(*change.updates, *by_vectors(ctx, loaded, found)))
+    live = {f.key: f for f in loaded.state.loaded_files()}
     markers = list(loaded.state.markers())
     units = tuple(
         rewrite_file(
