@@ -47,21 +47,9 @@ from inlay.format.schema import (
     Type,
     Value,
 )
-from inlay.format.snapshot import (
-    Commit,
-    PartitionField,
-    PartitionSpec,
-    Snapshot,
-)
+from inlay.format.snapshot import Commit, PartitionField, PartitionSpec, Snapshot
 from inlay.ops.adopt.delta import has_log, read_delta
-from inlay.ops.adopt.foreign import (
-    Foreign,
-    ForeignFile,
-    KeyDelete,
-    Naming,
-    Sources,
-    field_id_of,
-)
+from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources, field_id_of
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.commit import register
 from inlay.ops.commit.driver import WrittenSegments, write_segment
@@ -71,19 +59,9 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free
 from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
-from inlay.parquet.arrow.types import (
-    is_list,
-    plain_type,
-    schema_to_arrow,
-    to_arrow_scalar,
-)
+from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_arrow_scalar
 from inlay.parquet.read.data_file import FooterOf
-from inlay.parquet.read.describe import (
-    entry_of,
-    parse_object_footer,
-    partition_in,
-    read_tail,
-)
+from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
 from inlay.parquet.read.old_times import Times, as_table, check_times
 from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Wanted

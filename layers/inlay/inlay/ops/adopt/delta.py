@@ -31,14 +31,7 @@ from inlay.delta.log import (
 from inlay.errors import CorruptTable, UnreadableFile, UnsupportedTable
 from inlay.format.puffin import decode_vector
 from inlay.format.snapshot import UNPARTITIONED
-from inlay.ops.adopt.foreign import (
-    MAX_FILES,
-    Foreign,
-    ForeignFile,
-    Naming,
-    PositionCount,
-    Sources,
-)
+from inlay.ops.adopt.foreign import MAX_FILES, Foreign, ForeignFile, Naming, PositionCount, Sources
 
 _LAST = "_last_checkpoint"
 MAX_COMMIT_BYTES = 256 * 1024 * 1024

@@ -20,12 +20,7 @@ from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.erase.landing import (
-    Landing,
-    check_landing,
-    clear_landing,
-    what_ended_meanwhile,
-)
+from inlay.ops.erase.landing import Landing, check_landing, clear_landing, what_ended_meanwhile
 from inlay.ops.erase.last_look import LastCheck, begin_check, find_originals, search_files
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,

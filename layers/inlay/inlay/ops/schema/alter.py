@@ -17,22 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import (
-    ConcurrentChange,
-    InvalidRequest,
-    SchemaMismatch,
-    a_type,
-)
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, a_type
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
-from inlay.ops.commit.driver import (
-    Committed,
-    Skipped,
-    already_applied,
-    commit_planned,
-    recent_base,
-)
+from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_planned, recent_base
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.declared import declarations

@@ -36,14 +36,7 @@ from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
 from inlay.parse import Assignments
-from inlay.plan.change import (
-    AddFiles,
-    AddMarkers,
-    Change,
-    Reads,
-    ReplaceFiles,
-    Request,
-)
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import marker_may_hit, plan_scan
 
