@@ -489,9 +489,9 @@ class Table:
     def to_lazy(self) -> Any:
         """This snapshot as a Polars LazyFrame, which reads what its query needs."""
         from inlay.ops.read.polars_source import lazy_frame
-        from inlay.ops.read.scan import needed
+        from inlay.ops.read.scan import installed
 
-        needed("polars")
+        installed("polars")
         return lazy_frame(self._scan_of, self.snapshot.schema)
 
     def _scan_of(self, **options: Any) -> Scan:

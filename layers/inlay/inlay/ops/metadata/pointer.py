@@ -69,7 +69,7 @@ def archived_versions(ctx: Context) -> list[int]:
     return sorted(v for v in versions if v is not None)
 
 
-def read_archive(ctx: Context, data: bytes, version: int, table_id: str) -> Snapshot | str:
+def check_archive(ctx: Context, data: bytes, version: int, table_id: str) -> Snapshot | str:
     """The snapshot in the archive of `version`, or why these bytes are not it."""
     try:
         snapshot = decode_snapshot(data, key=keys.archive_key(version), apart=schemas_of(ctx))

@@ -340,8 +340,7 @@ class _Attempt:
         self.specs = specs_to_iceberg(snapshot.specs, snapshot.schema)
         self.fingerprint = _fingerprint(self.ctx, snapshot, self.specs)
         self.types = _digest(_retyped(snapshot))
-        same_table = self.previous is not None and self.previous.table_id == snapshot.table_id
-        if not same_table:
+        if self.previous is not None and self.previous.table_id != snapshot.table_id:
             self.previous = None
 
     @property
@@ -370,7 +369,7 @@ class _Attempt:
         )
         deletes = groups_of(
             self.state.open_markers().leaves,
-            [_text(m) for m in snapshot.markers.inline],
+            [f"{m.id}:{m.file}" for m in snapshot.markers.inline],
             self.fingerprint + "d",
             self.of_a_group,
         )
@@ -425,7 +424,9 @@ class _Attempt:
         verdicts = check_files(self.ctx, self.snapshot, new)
         reasons = {k: v.reason for k, v in verdicts.items() if v.reason}
         if reasons:
-            raise Unpublishable(_listed(reasons), table=self.ctx.uri, version=self.snapshot.version)
+            shown = "; ".join(f"{key}: {why}" for key, why in sorted(reasons.items())[:5])
+            more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
+            raise Unpublishable(shown + more, table=self.ctx.uri, version=self.snapshot.version)
         repack = frozenset(k for k, v in verdicts.items() if v.repack)
         if repack:
             return _Unfit(repack=repack)
@@ -762,10 +763,6 @@ def _group_of(manifest: Manifest) -> str:
     return parts[2] if len(parts) > 3 else ""
 
 
-def _text(marker: Marker) -> str:
-    return f"{marker.id}:{marker.file}"
-
-
 def _vector_text(ctx: Context, marker: Marker) -> str:
     assert isinstance(marker.body, Vector) and marker.file is not None
     return f"{ctx.location(marker.body.key)}#{marker.body.offset}#{ctx.location(marker.file)}"
@@ -778,12 +775,6 @@ def _known_as(read: Read) -> str:
 
 def _sync(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=16).digest()
-
-
-def _listed(reasons: Mapping[str, str]) -> str:
-    shown = [f"{key}: {why}" for key, why in sorted(reasons.items())[:5]]
-    more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
-    return "; ".join(shown) + more
 
 
 # -- the pointer and the hint ---------------------------------------------------------------------

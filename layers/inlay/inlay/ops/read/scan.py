@@ -69,12 +69,12 @@ class ArrowStream(ABC):
 
     def to_pandas(self, **options: Any) -> Any:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
-        needed("pandas")
+        installed("pandas")
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
         """All rows as a Polars DataFrame."""
-        return needed("polars").from_arrow(self.to_arrow())
+        return installed("polars").from_arrow(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -83,7 +83,7 @@ class ArrowStream(ABC):
         return self.schema.__arrow_c_schema__()
 
 
-def needed(module: str) -> Any:
+def installed(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -60,7 +60,7 @@ from inlay.ops.metadata.pointer import (
     BrokenPointer,
     Pointer,
     archived_versions,
-    read_archive,
+    check_archive,
     read_pointer,
 )
 from inlay.ops.verify.table import Verified, verify
@@ -511,14 +511,14 @@ def _mend_archives(
         else:
             bodies = _object_versions(ctx, found.key)
             read = (
-                b for b in bodies if not isinstance(read_archive(ctx, b, version, table_id), str)
+                b for b in bodies if not isinstance(check_archive(ctx, b, version, table_id), str)
             )
             body = next(read, None)
         if body is None:
             if kept is None:
                 kept = {s.snapshot.version: s.raw for s in reversed(list(_kept_pointers(ctx)))}
             body = kept.get(version)
-            if body is None or isinstance(read_archive(ctx, body, version, table_id), str):
+            if body is None or isinstance(check_archive(ctx, body, version, table_id), str):
                 continue
         if not dry_run:
             answer = ctx.store.get(ctx.key(found.key))

@@ -44,7 +44,7 @@ from inlay.format.snapshot import Content, HeadObject, Segment, Snapshot, with_c
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
 from inlay.ops.metadata.load import count_of, decode_segment
-from inlay.ops.metadata.pointer import BrokenPointer, read_archive, read_pointer
+from inlay.ops.metadata.pointer import BrokenPointer, check_archive, read_pointer
 from inlay.ops.write.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
@@ -164,7 +164,7 @@ class TableCheck:
         answer = self.ctx.store.get(self.ctx.key(key))
         if isinstance(answer, Missing | Refused):
             return finding("archive_missing", key, f"version {version} cannot be read")
-        read = read_archive(self.ctx, answer.body, version, self.current.table_id)
+        read = check_archive(self.ctx, answer.body, version, self.current.table_id)
         return finding("archive_corrupt", key, read) if isinstance(read, str) else read
 
     def _take(self, snapshot: Snapshot, older: Snapshot | None) -> None:
