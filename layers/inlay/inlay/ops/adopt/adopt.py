@@ -119,7 +119,10 @@ def adopt(
         sources, foreign = _read(ctx, source, tuple(adopt_from))
         base = _empty(ctx, foreign, checked, date_us)
         looked = _look_at_all(sources, foreign, base.snapshot, copy=copy)
-        _check_positions(foreign, looked)
+        for seen in looked:
+            found = foreign.positions.get(seen.uri)
+            if found and found.max() >= seen.entry.rows:
+                raise CorruptTable("a delete is beyond the end of its data file", key=seen.uri)
     whole = [seen for seen in looked if not seen.again]
     base, entries = _recorded(base, whole)
     if copy:
@@ -281,7 +284,11 @@ def _look_at_all(
             if seen.absent and not copy:
                 raise _stands_elsewhere(snapshot.schema, seen)
             if seen.times.rewrite and not copy:
-                raise _is_int96(seen)
+                raise UnsupportedTable(
+                    f"column {seen.times.names} is stored as INT96, which a file of the table cannot have "
+                    "for it",
+                    next_step="Adopt with copy, which writes such files again with the same times",
+                )
         return seen
 
     compared = compared_columns(snapshot)
@@ -430,13 +437,6 @@ def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
     )
 
 
-def _is_int96(seen: _Seen) -> UnsupportedTable:
-    return UnsupportedTable(
-        f"column {seen.times.names} is stored as INT96, which a file of the table cannot have for it",
-        next_step="Adopt with copy, which writes such files again with the same times",
-    )
-
-
 class _Columns:
     """The columns of a table in one of its files, which may have other names there."""
 
@@ -566,13 +566,6 @@ def _recorded(
     made = replace(snapshot, schemas=schemas, schema_id=len(ways))
     entries = tuple(replace(s.entry, schema_id=ids[s.fields]) for s in looked)
     return replace(base, state=State(made)), entries
-
-
-def _check_positions(foreign: Foreign, looked: Iterable[_Seen]) -> None:
-    for seen in looked:
-        found = foreign.positions.get(seen.uri)
-        if found and found.max() >= seen.entry.rows:
-            raise CorruptTable("a delete is beyond the end of its data file", key=seen.uri)
 
 
 def _copied(ctx: Context, entries: Sequence[DataFile], date_us: int) -> tuple[DataFile, ...]:

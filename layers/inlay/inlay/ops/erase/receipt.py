@@ -246,7 +246,8 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
             else loaded.date_us + Properties(snapshot.properties).number("ledger.days") * DAY_US,
         },
         "out_of_reach": [
-            _reach(name, loaded.date_us, facts.retention_days) for name in OUT_OF_REACH
+            {"what": name, "until_us": _held_until(name, loaded.date_us, facts.retention_days)}
+            for name in OUT_OF_REACH
         ],
     }
     body["look"] = None if not looks else _look_of(*looks[-1])
@@ -294,11 +295,10 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _reach(name: str, ended_us: int, days: Mapping[str, float]) -> dict[str, object]:
+def _held_until(name: str, ended_us: int, days: Mapping[str, float]) -> int | None:
     """Until when it may hold what existed before the end; None: unknown."""
     known = days.get(name, MOST_DAYS.get(name))
-    until = None if known is None else ended_us + int(known * DAY_US)
-    return {"what": name, "until_us": until}
+    return None if known is None else ended_us + int(known * DAY_US)
 
 
 def check_retention(days: Mapping[str, float]) -> Mapping[str, float]:

@@ -32,7 +32,7 @@ from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file
 from inlay.ops.maintain.rewrite_file import ResourceLimits
-from inlay.ops.maintain.units import Budget, Done, Failure, run_units, table_wide, with_entries
+from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
 from inlay.ops.metadata.load import (
     LoadedTable,
     load_again,
@@ -206,23 +206,44 @@ def advance_erasures(
     if not main.snapshot.erasures:
         return AdvanceResult(version=main.snapshot.version)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
-    total = AdvanceResult(version=main.snapshot.version)
     budget = Budget(deadline=deadline, held_bytes=lambda work: work.held_bytes)
+    limits = ResourceLimits(deadline, memory_bytes)
+    runs: list[Run] = []
+    foreign: list[str] = []
+    left = 0
     for own, loaded in contents_to_clean(ctx, main):
-        if total.commits and budget.is_over(ctx):
+        if any(run.commits for run in runs) and budget.is_over(ctx):
             rest = with_entries(own, loaded).state
-            works = plan_advance(rest, frozenset(f.key for f in rest.files()))
-            total = replace(total, left=total.left + len(works))
+            left += len(plan_advance(rest, frozenset(f.key for f in rest.files())))
             continue
-        limits = ResourceLimits(deadline, memory_bytes)
         try:
-            total = _together(total, _advance(own, loaded, budget, limits))
+            before = with_entries(own, loaded)
+            run = _advance(own, before, budget, limits)
         except RefNotFound:
             if not is_dropped(own):
                 raise
-    failures = {f.key: str(f.error) for f in total.failures}
-    # The process that rewrites need not have access to the landing zone.
-    return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
+            continue
+        runs.append(run)
+        adopted = {f.key for f in before.state.files() if f.adopted}
+        foreign += [k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted]
+    done = [d for run in runs for d in run.done]
+    failures = tuple(f for run in runs for f in run.failures)
+    reasons = {f.key: str(f.error) for f in failures}
+    return AdvanceResult(
+        version=max([main.snapshot.version, *(r.loaded.snapshot.version for r in runs)]),
+        commit_id=next((r.loaded.snapshot.commit.id for r in reversed(runs) if r.commits), None),
+        commits=sum(r.commits for r in runs),
+        files=len(done),
+        removed_rows=sum(d.removed_rows for d in done),
+        input_bytes=sum(d.read_bytes for d in done),
+        written_bytes=sum(d.written_bytes for d in done),
+        left=left + sum(r.left for r in runs),
+        skipped=sum(r.skipped for r in runs),
+        failures=failures,
+        foreign=tuple(foreign),
+        # The process that rewrites need not have access to the landing zone.
+        erasures=erase_status(ctx, failures=reasons, landing=""),
+    )
 
 
 def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context, LoadedTable]]:
@@ -244,48 +265,20 @@ def is_dropped(ctx: Context) -> bool:
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
-def _advance(
-    ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits
-) -> AdvanceResult:
-    """The files of one content."""
+def _advance(ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits) -> Run:
+    """The files of one content, all of whose entries are loaded."""
 
     def perform(now: LoadedTable, work: FileWork) -> Done:
         return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
 
-    before = with_entries(ctx, loaded)
-    run = run_units(
+    return run_units(
         ctx,
-        before,
+        loaded,
         operation="erase",
         plan=plan_advance,
         perform=perform,
         idle=table_wide,
         budget=budget,
-    )
-    adopted = {f.key for f in before.state.files() if f.adopted}
-    return AdvanceResult(
-        version=run.loaded.snapshot.version,
-        commit_id=run.loaded.snapshot.commit.id if run.commits else None,
-        commits=run.commits,
-        files=len(run.done),
-        removed_rows=sum(d.removed_rows for d in run.done),
-        input_bytes=sum(d.read_bytes for d in run.done),
-        written_bytes=sum(d.written_bytes for d in run.done),
-        left=run.left,
-        skipped=run.skipped,
-        failures=tuple(run.failures),
-        foreign=tuple(k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted),
-    )
-
-
-def _together(one: AdvanceResult, other: AdvanceResult) -> AdvanceResult:
-    sums = ("commits", "files", "removed_rows", "input_bytes", "written_bytes", "left", "skipped")
-    return AdvanceResult(
-        version=max(one.version, other.version),
-        commit_id=other.commit_id or one.commit_id,
-        **{name: getattr(one, name) + getattr(other, name) for name in sums},
-        failures=(*one.failures, *other.failures),
-        foreign=(*one.foreign, *other.foreign),
     )
 
 

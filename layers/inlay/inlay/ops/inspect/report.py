@@ -148,7 +148,6 @@ def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
     snapshot = state.snapshot
     schema = snapshot.schema
     names = {field.id: field.name for field in schema.fields}
-    spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
     properties = Properties(snapshot.properties)
     return {
         "uri": ctx.uri,
@@ -165,7 +164,9 @@ def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
         "columns": [{"name": f.name, "type": _type_text(f.type)} for f in schema.fields],
         "primary_key": [names.get(i, str(i)) for i in snapshot.primary_key],
         "sort_by": [names.get(i, str(i)) for i in snapshot.sort_by],
-        "partition_by": [f"{f.transform}({names.get(f.source, f.source)})" for f in spec.fields],
+        "partition_by": [
+            f"{f.transform}({names.get(f.source, f.source)})" for f in snapshot.spec.fields
+        ],
         "properties": settings(snapshot.properties),
         "refs": [
             {"name": name, "kind": ref.kind, "version": ref.version}

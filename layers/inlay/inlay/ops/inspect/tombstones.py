@@ -69,7 +69,7 @@ def _marker_row(marker: Marker, hits: Sequence[DataFile], schema: Schema) -> Row
             object_bytes = body.size
     return {
         "id": marker.id,
-        "kind": kind_of(marker),
+        "kind": _KINDS[type(marker.body)],
         "sequence": marker.sequence,
         "file": marker.file,
         "rows": rows,
@@ -82,19 +82,14 @@ def _marker_row(marker: Marker, hits: Sequence[DataFile], schema: Schema) -> Row
     }
 
 
-def kind_of(marker: Marker) -> str:
-    """The kind of a delete, in one word."""
-    match marker.body:
-        case RowGroups():
-            return "row_group"
-        case KeyRange():
-            return "range"
-        case Where():
-            return "predicate"
-        case Keys():
-            return "keys"
-        case Vector() | Rows():
-            return "rows"
+_KINDS = {
+    RowGroups: "row_group",
+    KeyRange: "range",
+    Where: "predicate",
+    Keys: "keys",
+    Vector: "rows",
+    Rows: "rows",
+}
 
 
 def _text(marker: Marker, schema: Schema) -> str | None:

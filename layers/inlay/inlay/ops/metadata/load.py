@@ -266,18 +266,12 @@ def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
     if found is None or found.table_id != current.table_id:
         # The reason may be that the whole table was removed, and another one created.
         read_main(replace(ctx, table_id=current.table_id))
-    if found is None:
+        what = "is missing" if found is None else "belongs to another table"
         raise CorruptTable(
-            f"the archive of version {version} is missing",
+            f"the archive of version {version} {what}",
             table=ctx.uri,
             key=ctx.key(keys.archive_key(version)),
             version=version,
-        )
-    if found.table_id != current.table_id:
-        raise CorruptTable(
-            f"the archive of version {version} belongs to another table",
-            table=ctx.uri,
-            key=ctx.key(keys.archive_key(version)),
         )
     return found
 

@@ -134,7 +134,8 @@ def _plan(state: State, stamp: Collection[str], again: Collection[str]) -> Itera
                 yield _Work(entry, None)
             continue
         wanted = entry.key in stamp or entry.key in again
-        if wanted or (task.markers and not _is_one_vector(task.markers)):
+        vectors = [m for m in task.markers if isinstance(m.body, Vector)]
+        if wanted or (task.markers and not len(vectors) == len(task.markers) == 1):
             yield _Work(entry, task)
 
 
@@ -146,10 +147,6 @@ def _batch(works: Sequence[_Work]) -> Sequence[_Work]:
         if n and size > COMMIT_BYTES:
             return works[:n]
     return works[:COMMIT_FILES]
-
-
-def _is_one_vector(markers: Sequence[Marker]) -> bool:
-    return len(markers) == 1 and isinstance(markers[0].body, Vector)
 
 
 def _units(

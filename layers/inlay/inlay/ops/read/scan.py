@@ -32,7 +32,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.ops.cache import FOLDER_VARIABLE, disk_cache
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Pinned, load_segments
+from inlay.ops.metadata.load import Pinned, needed, resolve
 from inlay.ops.read.top_n import first_rows, parse_order
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
@@ -42,7 +42,6 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_by_task
 from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Wanted, subschema
 from inlay.parse import format_predicate, parse_condition
-from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
@@ -206,7 +205,11 @@ class Scan(ArrowStream):
         # one makes requests.
         if self._plan is not None:
             return self._plan
-        state = self._loaded()
+        state, _ = resolve(
+            self._ctx,
+            self._state,
+            lambda s: needed(s.missing_files(self._may_match), s.missing_markers()),
+        )
         with without_gc():
             files, skipped, markers = self._entries(state)
             found = plan_scan(files, markers, self._predicate, evidence=self._evidence)
@@ -218,15 +221,6 @@ class Scan(ArrowStream):
             found = replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
         self._plan = found
         return found
-
-    def _loaded(self) -> State:
-        """With all segments that can match, and those of deletes."""
-        state = self._state
-        while True:  # twice at most: nodes, then leaves
-            need = NeedSegments(state.missing_files(self._may_match), state.missing_markers())
-            if not need.files and not need.markers:
-                return state
-            state = load_segments(self._ctx, state, need)
 
     def _entries(self, state: State) -> tuple[list[DataFile], int, list[Marker]]:
         """The live files of all segments that can match, the number of the others, the deletes."""

@@ -329,27 +329,20 @@ def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
 
 
 def _pointer_mend(broken: BrokenPointer, source: _WholeState) -> Mend:
-    version = source.snapshot.version
+    version, lost = source.snapshot.version, None
     where = "the newest archive" if source.is_archive else "the newest whole object version of it"
+    shown = legible_version(broken.raw)
+    if source.is_archive and shown != version:
+        sure = f"the damaged pointer shows version {shown}" if shown else "if there was one"
+        lost = (
+            f"version {version + 1}, {sure}: its changes were in the pointer alone. Have its writer send "
+            "them again; files it uploaded are orphans until garbage collection deletes them"
+        )
     return Mend(
         kind="pointer_missing" if broken.etag is None else "pointer_corrupt",
         key=keys.POINTER,
         what=f"rebuild the pointer on version {version}, from {where}, as version {version + 1}",
-        lost=_lost(broken, source),
-    )
-
-
-def _lost(broken: BrokenPointer, source: _WholeState) -> str | None:
-    if not source.is_archive:
-        return None
-    version = source.snapshot.version
-    shown = legible_version(broken.raw)
-    if shown == version:
-        return None
-    sure = f"the damaged pointer shows version {shown}" if shown else "if there was one"
-    return (
-        f"version {version + 1}, {sure}: its changes were in the pointer alone. Have its writer send them "
-        "again; files it uploaded are orphans until garbage collection deletes them"
+        lost=lost,
     )
 
 

@@ -430,16 +430,6 @@ class TableCheck:
             self.found.add("orphans", None, detail)
         return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
 
-    def _needed_by_ending(self) -> frozenset[str]:
-        nodes = self._left(self.ending.nodes, "nodes", self.contents.nodes)
-        self.ending.open(nodes)
-        return self.ending.resolve(
-            Contents(
-                files=self._left(self.ending.files, "files", self.contents.files),
-                markers=self._left(self.ending.markers, "markers", self.contents.markers),
-            )
-        )
-
     def _left(
         self, segments: dict[str, Segment], kind: SegmentKind, known: Mapping[str, Sequence[Any]]
     ) -> dict[str, tuple[Any, ...]]:
@@ -456,7 +446,12 @@ class TableCheck:
     def _orphans(self) -> dict[str, Tally]:
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
         needed = {name.removeprefix(inside) for name in self.reachable.resolve(self.contents)}
-        needed |= {name.removeprefix(inside) for name in self._needed_by_ending()}
+        self.ending.open(self._left(self.ending.nodes, "nodes", self.contents.nodes))
+        ending = Contents(
+            files=self._left(self.ending.files, "files", self.contents.files),
+            markers=self._left(self.ending.markers, "markers", self.contents.markers),
+        )
+        needed |= {name.removeprefix(inside) for name in self.ending.resolve(ending)}
         found: dict[str, Tally] = {}
         for item in self.listed.values():
             kind = classify(item.key)

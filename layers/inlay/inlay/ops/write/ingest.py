@@ -657,17 +657,20 @@ def take_over(
     another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table, also
     because its statistics leave out rows."""
 
+    def overwritten(source: IngestSource) -> SourceChanged:
+        location = source.location
+        return SourceChanged(f"{location.uri} was overwritten", key=location.key)
+
     def look(source: IngestSource) -> _Seen:
         found = _look(ctx, source, loaded.snapshot, own=True)
         if not isinstance(found, _Seen):
-            raise SourceChanged(f"{source.location.uri} was overwritten", key=source.location.key)
+            raise overwritten(source)
         return found
 
     def take(seen: _Seen) -> tuple[DataFile, ...]:
         taken = _take(ctx, seen, False, loaded)
         if not isinstance(taken, tuple):
-            location = seen.source.location
-            raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
+            raise overwritten(seen.source)
         return taken
 
     compared = compared_columns(loaded.snapshot)
