@@ -306,7 +306,11 @@ class CommitQueue(Generic[I, A, K]):
         try:
             mine.woken.wait()
         except BaseException:  # this thread is interrupted: the others must not wait for it
-            _leave(queue, mine)
+            with queue.lock:
+                if mine in queue.waiting:
+                    queue.waiting.remove(mine)
+                    if mine.woken.is_set():  # it was its turn
+                        _pass_on(queue)
             raise
         if mine.stopped_by is not None:
             raise Abandoned from mine.stopped_by
@@ -391,11 +395,3 @@ def _pass_on(queue: _Queue[I, A, K]) -> None:
         queue.waiting[0].woken.set()
     else:
         queue.taken = False
-
-
-def _leave(queue: _Queue[I, A, K], mine: _Waiting[I, A]) -> None:
-    with queue.lock:
-        if mine in queue.waiting:
-            queue.waiting.remove(mine)
-            if mine.woken.is_set():  # it was its turn
-                _pass_on(queue)

@@ -21,7 +21,7 @@ from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import Landing, check_landing, clear_landing, what_ended_meanwhile
-from inlay.ops.erase.last_look import LastCheck, begin_check, find_originals, search_files
+from inlay.ops.erase.last_look import LastCheck, find_originals, search_files
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
@@ -69,6 +69,7 @@ from inlay.plan.erasure import (
 )
 from inlay.plan.maintain.roots import Listed, cutoff_with_margin
 from inlay.plan.metadata.state import Contents
+from inlay.plan.pruning.literals import any_of
 from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
@@ -210,7 +211,9 @@ class _Sweeper:
         """Searches every remaining file for what the erasures name."""
         names = tuple(e.id for e in ready)
         if self.look is None or self.looked_for != names:
-            self.look, self.looked_for = begin_check(ready), names
+            asked = any_of([e.predicate for e in ready if e.predicate is not None])
+            self.look = LastCheck(asked, min(e.opened_version for e in ready))
+            self.looked_for = names
         search_files(self.ctx, self.look, contents, loaded)
         return self.look
 
@@ -223,7 +226,11 @@ class _Sweeper:
     ) -> bool:
         """Marks files that still name erased values, beside rows that are all older: the next rewrite then
         writes them again. The marker hits none of their rows."""
-        doomed = {f.key for f in look.to_rewrite()}
+        doomed = {
+            key
+            for key, f in look.files.items()
+            if f.how != "newer" and any(r.certain for r in f.residues)
+        }
         marked = False
         for name, each in contents if doomed else ():
             there = [f for f in each.state.files() if f.key in doomed]

@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import typing
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote_plus
 
@@ -38,7 +38,7 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import Comparison, Literal, Predicate, field_ids
 from inlay.format.properties import COMMIT_NOTE, LEDGER_SALT, PROPERTIES
 from inlay.format.schema import Primitive, Schema
-from inlay.format.snapshot import Erasure, Snapshot
+from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.expire import History, Roots
 from inlay.ops.metadata.load import LoadedTable
@@ -48,7 +48,7 @@ from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
 from inlay.plan.erasure import named_defaults
-from inlay.plan.pruning.literals import any_of, texts_of
+from inlay.plan.pruning.literals import texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Head
@@ -313,20 +313,6 @@ class LastCheck:
     def key_values(self) -> Mapping[str, int]:
         """Names of key-value pairs that other writers left, and the number of files with each."""
         return Counter(name for f in self.files.values() for name in f.key_values)
-
-    def to_rewrite(self) -> list[DataFile]:
-        """Files whose rows are all older than the erasures, with erased values outside their rows."""
-        return [
-            f.entry
-            for f in self.files.values()
-            if f.how != "newer" and any(r.certain for r in f.residues)
-        ]
-
-
-def begin_check(erasures: Sequence[Erasure]) -> LastCheck:
-    """A check for these erasures, which have their predicates."""
-    asked = tuple(e.predicate for e in erasures if e.predicate is not None)
-    return LastCheck(any_of(asked), min(e.opened_version for e in erasures))
 
 
 def search_files(

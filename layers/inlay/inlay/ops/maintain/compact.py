@@ -206,7 +206,9 @@ def compact(
     """
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     loaded = recent_base(ctx, base)
-    if not dry_run and _is_too_large(loaded, memory_bytes):
+    # Units are planned from the entries of all files.
+    entry_bytes = loaded.snapshot.totals.files * MEMORY_PER_FILE
+    if not dry_run and memory_bytes is not None and entry_bytes > memory_bytes // 2:
         return _hand_over(ctx, loaded, deadline)
     loaded = with_entries(ctx, loaded)
     plan = partial(
@@ -278,12 +280,6 @@ def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_byte
         idle=lambda state: (),
         budget=Budget(max_bytes=max_bytes),
     )
-
-
-def _is_too_large(loaded: LoadedTable, memory_bytes: int | None) -> bool:
-    """Whether the entries of all files, from which units are planned, would take too much memory."""
-    needed = loaded.snapshot.totals.files * MEMORY_PER_FILE
-    return memory_bytes is not None and needed > memory_bytes // 2
 
 
 def _hand_over(ctx: Context, loaded: LoadedTable, deadline: float | None) -> CompactResult:

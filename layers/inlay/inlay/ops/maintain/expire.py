@@ -11,6 +11,7 @@ version are found, or an error stops the caller: nothing may be deleted on parti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from inlay.errors import (
@@ -378,9 +379,10 @@ def expire(
         )
     # Commits within one second of the store's clock have times a little ahead of it.
     now_us = max(loaded.date_us, snapshot.commit.time_us)
-    plan = plan_expiry(
-        snapshot, newest_old=_newest_before(ctx, loaded, now_us - age_us), min_versions=count
-    )
+    newest_old = None
+    with suppress(VersionNotFound):  # where every version that can be opened is younger
+        newest_old = load_as_of(ctx, snapshot, now_us - age_us).version
+    plan = plan_expiry(snapshot, newest_old=newest_old, min_versions=count)
     if plan is None:
         return ExpireResult(version=snapshot.version, oldest=snapshot.oldest_version)
     if dry_run:
@@ -403,10 +405,3 @@ def _result(loaded: LoadedTable, plan: ExpiryPlan, *, commit_id: str | None) -> 
         expired=plan.count,
         oldest=plan.through + 1,
     )
-
-
-def _newest_before(ctx: Context, loaded: LoadedTable, time_us: int) -> int | None:
-    try:
-        return load_as_of(ctx, loaded.snapshot, time_us).version
-    except VersionNotFound:
-        return None  # every version that can be opened is younger

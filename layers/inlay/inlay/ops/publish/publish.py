@@ -40,7 +40,6 @@ from inlay.iceberg.manifest import (
     POSITION_DELETES,
     Entry,
     Manifest,
-    Read,
     encode_list,
     encode_manifest,
 )
@@ -407,7 +406,7 @@ class _Attempt:
             listed = read_list(self.ctx, previous, previous.current)
             old = [m for m in listed if _group_of(m) not in digests]
             reads = self.ctx.map(lambda m: read_manifest(self.ctx, previous, m), old)
-            known = {_known_as(r): r.entry for found in reads for r in found}
+            known = {_known_as(r.entry): r.entry for found in reads for r in found}
         except (SnapshotGone, CorruptTable):
             self.previous = None
             return
@@ -768,8 +767,7 @@ def _vector_text(ctx: Context, marker: Marker) -> str:
     return f"{ctx.location(marker.body.key)}#{marker.body.offset}#{ctx.location(marker.file)}"
 
 
-def _known_as(read: Read) -> str:
-    entry = read.entry
+def _known_as(entry: Entry) -> str:
     return entry.path if entry.offset is None else f"{entry.path}#{entry.offset}#{entry.referenced}"
 
 

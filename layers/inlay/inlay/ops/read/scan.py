@@ -325,12 +325,22 @@ class Scan(ArrowStream):
         left = self._limit
         if left == 0:
             return
-        if self._order and left is not None:
-            yield from map(self._picked, self._first_rows(left))
-            return
         ctx, wanted = self._ctx, self._wanted
         tasks: Sequence[FileTask] = self.plan.tasks
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=ctx.parallel)
+        if self._order and left is not None:
+            first = first_rows(
+                self._objects(),
+                tasks,
+                replace(wanted, fields=None),
+                self._order,
+                left,
+                evidence=self._evidence,
+                executor=ctx.executor,
+                ahead=ahead,
+            )
+            yield from map(self._picked, first)
+            return
         if left is not None:
             # A reader of few rows must not pay for many: start with one row group, and double.
             ahead = replace(ahead, first=1, unit_bytes=0)
@@ -357,18 +367,6 @@ class Scan(ArrowStream):
             if done > 1:
                 ctx.progress("files read", len(tasks), len(tasks))
             reading.close()  # type: ignore[attr-defined]
-
-    def _first_rows(self, limit: int) -> Iterator[pa.RecordBatch]:
-        return first_rows(
-            self._objects(),
-            self.plan.tasks,
-            replace(self._wanted, fields=None),
-            self._order,
-            limit,
-            evidence=self._evidence,
-            executor=self._ctx.executor,
-            ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
-        )
 
     def _objects(self) -> Objects:
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:

@@ -252,15 +252,10 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
             return
     keys = keys.sort_by([(n, "ascending") for n in keys.column_names])
     ids = tuple(found.id for found, _ in fields)
-    for chunk in _in_objects(keys):
-        yield _write_keys(ctx, loaded, ids, chunk)
-
-
-def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
-    """Parts that stay within the bound even if nothing compresses."""
+    # Parts that stay within the bound even if nothing compresses.
     rows = max(1, int(keys.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * keys.nbytes)))
     for start in range(0, keys.num_rows, rows):
-        yield keys.slice(start, rows)
+        yield _write_keys(ctx, loaded, ids, keys.slice(start, rows))
 
 
 def _write_keys(

@@ -450,7 +450,8 @@ def _look(
     partition = partition_in(described, snapshot.schema, spec)
     entry = replace(entry, spec_id=spec.id, partition=partition or ())
     stamp, recode = None, times.rewrite
-    if stamps_ids(snapshot):
+    wanted = Properties(snapshot.properties).text("ingest.field_ids")
+    if wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties)):
         try:
             new = stamped(described.footer, snapshot.schema, foreign=True)
             stamp = None if new is described.footer else (described.footer, new)
@@ -599,12 +600,6 @@ def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
     # A few KB may decode to a GB, and row groups are decoded as a whole.
     fits = seen.entry.size <= limit and seen.group_bytes <= DECODED_SHARE * limit
     return (seen.spans or seen.recode) and not adopt and fits
-
-
-def stamps_ids(snapshot: Snapshot) -> bool:
-    """Whether landed files get the table's field ids."""
-    wanted = Properties(snapshot.properties).text("ingest.field_ids")
-    return wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties))
 
 
 def _stamp(
