@@ -148,14 +148,14 @@ class _Sweeper:
             uploads = {u for each in landed.values() for u in each.uploads}
             if gone or uploads:
                 write_gone(self.ctx, loaded.snapshot.version, tuple(landed), gone, len(uploads))
-            cleared = clear_landing(self.ctx, landed.values())
-            self.deleted += cleared.deleted
-            self.failures += cleared.failures
+            deleted, failures = clear_landing(self.ctx, landed.values())
+            self.deleted += deleted
+            self.failures += failures
             if uploads:
                 landed = check_landing(self.ctx, loaded, erasures, self.landing)
             for erasure_id, landing in landed.items():
                 waits[erasure_id] += what_ended_meanwhile(landing) if uploads else landing.waiting
-                waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in cleared.failures]
+                waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in failures]
         waits = {name: found for name, found in waits.items() if found}
         ready = [e for e in erasures if e.id not in waits]
         if not ready:

@@ -55,12 +55,6 @@ class Landing:
     perhaps: tuple[ObjectVersion, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    deleted: int = 0
-    failures: tuple[DeleteFailure, ...] = ()
-
-
 def check_landing(
     ctx: Context, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str
 ) -> dict[str, Landing]:
@@ -117,9 +111,10 @@ def check_landing(
     return {erasure.id: of(erasure) for erasure in erasures}
 
 
-def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
-    """Deletes what can be deleted, versions for good. Where a name keeps no versions it is looked at again
-    first: minutes may have passed since the listing, and what was put there meanwhile is not known."""
+def clear_landing(ctx: Context, found: Iterable[Landing]) -> tuple[int, tuple[DeleteFailure, ...]]:
+    """Deletes what can be deleted, versions for good: how many, and what failed. Where a name keeps no
+    versions it is looked at again first: minutes may have passed since the listing, and what was put there
+    meanwhile is not known."""
     each = tuple(found)
     listed = list({(v.key, v.version_id): v for f in each for v in (*f.dead, *f.ingested)}.values())
     same = ctx.map(lambda version: _is_still_there(ctx, version), listed)
@@ -127,7 +122,7 @@ def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
     for upload in {u: None for f in each for u in f.uploads}:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
-    return Cleared(len(gone) - len(failures), failures)
+    return len(gone) - len(failures), failures
 
 
 def what_ended_meanwhile(found: Landing) -> Iterator[Waiting]:

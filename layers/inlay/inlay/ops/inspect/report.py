@@ -18,7 +18,6 @@ from inlay.format.properties import Properties, settings
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.inspect import load_tree, partition_values, segments_table, tombstones_table
 from inlay.ops.inspect.advice import (
     Axis,
     Finding,
@@ -30,8 +29,15 @@ from inlay.ops.inspect.advice import (
     plan_care,
     plan_or_nothing,
 )
-from inlay.ops.inspect.files import deleted_rows, has_deletes
 from inlay.ops.inspect.history import as_records, history
+from inlay.ops.inspect.tables import (
+    deleted_rows,
+    has_deletes,
+    load_tree,
+    partition_values,
+    segments_table,
+    tombstones_table,
+)
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence

@@ -1,13 +1,28 @@
-"""Data files, partitions, and the segments of the metadata tree, as Arrow tables."""
+"""The contents of a snapshot, as Arrow tables: data files, partitions, segments of the metadata tree,
+delete markers, and the ledger of applied events, requests and streams.
+
+Promise: complete, and of the requested version; every column states its content and unit in the metadata of
+its Arrow field (`doc`), and `docs/INSPECTION.md` lists them all.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from inlay.format.entry import DataFile
+from inlay.format.entry import (
+    DataFile,
+    KeyRange,
+    Keys,
+    LedgerRecord,
+    Marker,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
 from inlay.format.partition import decode_partition, parse_transform, result_type
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
@@ -24,9 +39,10 @@ from inlay.ops.inspect.columns import (
     value_text,
 )
 from inlay.ops.metadata.load import load_segments, needed
+from inlay.parse import format_predicate
 from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
-from inlay.plan.metadata.state import State, open_tree, under
-from inlay.plan.scan import FileTask
+from inlay.plan.metadata.state import State, ledger_records, open_tree, under
+from inlay.plan.scan import FileTask, marker_predicate
 
 FILES = columns(
     ("key", pa.string(), "key below the table root; the URI of an adopted file"),
@@ -248,3 +264,123 @@ def _segment_row(segment: Segment, schema: Schema, *, of_files: bool) -> Row:
         "last": segment.last_us,
         "bounds": bounds_by_name(segment.stats, schema),
     }
+
+
+# -- deletes --------------------------------------------------------------------------------------
+
+TOMBSTONES = columns(
+    ("id", pa.string(), "marker id"),
+    ("kind", pa.string(), "row_group, range, predicate, keys or rows"),
+    (
+        "sequence",
+        COUNT,
+        "version that committed it; without a file it hits files of a smaller sequence",
+    ),
+    ("file", pa.string(), "key of the one data file it is for; null: the whole table"),
+    ("rows", COUNT, "rows it marks by position; null: it must be evaluated"),
+    ("where", pa.string(), "what it deletes, as SQL or in words"),
+    ("files_hit", COUNT, "live data files that it may hit"),
+    ("bytes_hit", COUNT, "bytes of those files: what turning it into absent rows looks at"),
+    ("object", pa.string(), "key of the object that holds its rows or keys, if any"),
+    ("object_bytes", COUNT, "bytes of it that are this marker's"),
+    ("erasure", pa.string(), "id of the erasure it belongs to"),
+)
+
+
+def tombstones_table(state: State, tasks: Iterable[FileTask] | None = None) -> pa.Table:
+    """One row for each live delete marker, in tier order. `tasks` are those of all files, if known."""
+    hits: dict[str, list[DataFile]] = defaultdict(list)
+    markers = list(state.markers())
+    if tasks is None:
+        tasks = live_tasks(state, state.files(), markers).values()
+    for task in tasks:
+        for marker in task.markers:
+            hits[marker.id].append(task.file)
+    schema = state.snapshot.schema
+    return table_of(TOMBSTONES, (_marker_row(m, hits[m.id], schema) for m in markers))
+
+
+def _marker_row(marker: Marker, hits: Sequence[DataFile], schema: Schema) -> Row:
+    body = marker.body
+    rows, object_bytes = None, None
+    match body:
+        case Rows(positions):
+            rows = len(positions)
+        case Vector():
+            rows, object_bytes = body.rows, body.length
+        case Keys():
+            object_bytes = body.size
+    return {
+        "id": marker.id,
+        "kind": _KINDS[type(marker.body)],
+        "sequence": marker.sequence,
+        "file": marker.file,
+        "rows": rows,
+        "where": _text(marker, schema),
+        "files_hit": len(hits),
+        "bytes_hit": sum(f.size for f in hits),
+        "object": marker.object_key,
+        "object_bytes": object_bytes,
+        "erasure": marker.erasure,
+    }
+
+
+_KINDS = {
+    RowGroups: "row_group",
+    KeyRange: "range",
+    Where: "predicate",
+    Keys: "keys",
+    Vector: "rows",
+    Rows: "rows",
+}
+
+
+def _text(marker: Marker, schema: Schema) -> str | None:
+    predicate = marker_predicate(marker, schema)
+    if predicate is not None:
+        return format_predicate(predicate, schema)
+    match marker.body:
+        case Keys(field_ids=ids, rows=rows):
+            names = [".".join(schema.path_of(i) or (f"field {i}",)) for i in ids]
+            return f"{', '.join(names)} in {rows} keys"
+        case RowGroups(ordinals):
+            return f"row groups {', '.join(map(str, ordinals))}"
+        case _:
+            return None
+
+
+# -- the ledger -----------------------------------------------------------------------------------
+
+LEDGER = columns(
+    ("kind", pa.string(), "event, request, or stream (the last batch of a streaming query)"),
+    ("id", pa.string(), "digest of its identity, hexadecimal; of a stream its query id"),
+    ("body", pa.string(), "digest of a request's content, hexadecimal"),
+    ("version", COUNT, "version that applied it"),
+    ("time", TIME, "commit time of that version"),
+    ("batch", COUNT, "last batch of a stream that was committed"),
+)
+
+
+def ledger_table(state: State) -> pa.Table:
+    """One row for each event and request that is remembered, oldest first, then the streams. All segments
+    of the ledger must be loaded."""
+    ledger = state.snapshot.ledger
+    records: list[LedgerRecord] = []
+    for leaf in open_tree(ledger.records.segments, state.contents.nodes).leaves:
+        records += ledger_records(leaf, state.contents.ledger[leaf.id])
+    records += ledger.records.inline
+    empty = dict.fromkeys(LEDGER.names)
+    rows: list[Row] = [
+        {
+            **empty,
+            "kind": "event" if r.body is None else "request",
+            "id": r.id.hex(),
+            "body": None if r.body is None else r.body.hex(),
+            "version": r.version,
+            "time": r.time_us,
+        }
+        for r in records
+    ]
+    for query, batch in ledger.streams.items():
+        rows.append({**empty, "kind": "stream", "id": query, "batch": batch})
+    return table_of(LEDGER, rows)
