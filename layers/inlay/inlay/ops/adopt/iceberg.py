@@ -62,21 +62,19 @@ def find_metadata(sources: Sources) -> str | None:
     text = hint.decode("ascii", "replace").strip()
     if not text.isdecimal() or len(text) > MAX_HINT_DIGITS:
         raise CorruptTable("the version hint is not a number", key=f"{sources.root.uri}/{HINT}")
-    version = int(text)
-    newest = _numbered(sources, version)
-    if newest is None:
-        raise CorruptTable(
-            f"the version hint names version {version}, which has no metadata file",
-            key=f"{sources.root.uri}/{HINT}",
-            next_step="Name the newest metadata file of the table, *.metadata.json",
-        )
-    for later in range(version + 1, version + 1 + MAX_BEHIND):
+    version, newest = int(text), None
+    for later in range(version, version + 1 + MAX_BEHIND):
         found = _numbered(sources, later)
-        if found is None:
+        if found is None and newest is not None:
             return newest
+        if found is None:
+            fault = f"the version hint names version {version}, which has no metadata file"
+            break
         newest = found
+    else:
+        fault = f"the version hint is more than {MAX_BEHIND} versions behind"
     raise CorruptTable(
-        f"the version hint is more than {MAX_BEHIND} versions behind",
+        fault,
         key=f"{sources.root.uri}/{HINT}",
         next_step="Name the newest metadata file of the table, *.metadata.json",
     )

@@ -160,7 +160,13 @@ class _Sweeper:
         ready = [e for e in erasures if e.id not in waits]
         if not ready:
             return waits
-        searched = self._look_at_files(loaded, contents, ready)
+        names = tuple(e.id for e in ready)
+        if self.look is None or self.looked_for != names:
+            asked = any_of([e.predicate for e in ready if e.predicate is not None])
+            self.look = LastCheck(asked, min(e.opened_version for e in ready))
+            self.looked_for = names
+        searched = self.look
+        search_files(self.ctx, searched, contents, loaded)
         searched.landed_perhaps = len({v for e in ready for v in landed[e.id].perhaps})
         if self._mark_residue(loaded, contents, ready, searched):
             return {}
@@ -201,21 +207,6 @@ class _Sweeper:
         # again.
         commit(self.ctx, change, base=loaded)
         return waits
-
-    def _look_at_files(
-        self,
-        loaded: LoadedTable,
-        contents: Sequence[tuple[str | None, LoadedTable]],
-        ready: Sequence[Erasure],
-    ) -> LastCheck:
-        """Searches every remaining file for what the erasures name."""
-        names = tuple(e.id for e in ready)
-        if self.look is None or self.looked_for != names:
-            asked = any_of([e.predicate for e in ready if e.predicate is not None])
-            self.look = LastCheck(asked, min(e.opened_version for e in ready))
-            self.looked_for = names
-        search_files(self.ctx, self.look, contents, loaded)
-        return self.look
 
     def _mark_residue(
         self,

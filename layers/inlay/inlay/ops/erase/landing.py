@@ -62,7 +62,10 @@ def check_landing(
     that the ledger does not know are decided by what they hold, which needs the predicates: one with rows
     of any of the erasures, or their values beside its rows, keeps each that was opened after its upload."""
     newest_us = max(e.opened_us for e in erasures)
-    ours = _adopted(ctx, loaded)
+    # Live data files where they landed, on any branch.
+    here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
+    files = (f for _, each in each_content(ctx, loaded) for f in each.state.files())
+    ours = {f.key.removeprefix(here) for f in files if f.adopted}
     # Uploads before objects: one that ends meanwhile, whose object is dated by its beginning, is in either.
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     old = [
@@ -143,17 +146,6 @@ def _is_still_there(ctx: Context, version: ObjectVersion) -> bool:
         return True  # deleted, or hidden by a marker
     is_versioned = head.info.version_id not in (None, NULL_VERSION)
     return is_versioned or head.info.etag == version.etag
-
-
-def _adopted(ctx: Context, loaded: LoadedTable) -> set[str]:
-    """Keys of this bucket that are live data files where they landed, on any branch."""
-    here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
-    return {
-        f.key.removeprefix(here)
-        for _, each in each_content(ctx, loaded)
-        for f in each.state.files()
-        if f.adopted
-    }
 
 
 def _known(

@@ -39,6 +39,7 @@ from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.erase.last_look import WITHHELD, LastCheck, look_for
+from inlay.ops.maintain.expire import DAY_US
 from inlay.ops.metadata.load import LoadedTable, read_main
 from inlay.plan.metadata.state import LedgerSalt
 from inlay.storage.base import Got, ObjectVersion
@@ -47,7 +48,6 @@ RECEIPT_KIND = "erasure"
 LIST_KIND = "erasure_list"
 # Entries of each kind in the receipt itself; counts are always complete, and a list has all entries.
 MAX_NAMED = 100
-DAY_US = 86_400_000_000
 
 # Keys that this library generates, at random or by counting: they name nothing. Others (an orphan that
 # somebody put under `data/`) may.

@@ -108,7 +108,6 @@ def make_report(
     predicate: Predicate | None = None,
     *,
     calculated: str = "",
-    max_versions: int = MAX_VERSIONS,
 ) -> Report:
     """The report of `state`, all of whose entries must be loaded. `current` is the newest snapshot."""
     files = list(state.files())
@@ -130,7 +129,7 @@ def make_report(
     maintenance = plan_care(state, plan, files, deleted, read)
     return Report(
         table=_facts(ctx, current, state),
-        versions=as_records(history(ctx, current, limit=max_versions)),
+        versions=as_records(history(ctx, current, limit=MAX_VERSIONS)),
         axes=axes,
         marks=_marks(state, files, tasks, read, places),
         sizes=_sizes(files, tasks, read),

@@ -10,16 +10,14 @@ unit (`ops.maintain.units`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-import pyarrow as pa
 from pyroaring import BitMap64
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate, field_ids
-from inlay.format.schema import Schema
 from inlay.ops.commit.driver import Committed, commit, recent_base
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.rewrite_file import (
@@ -293,11 +291,23 @@ def count_erased(
     asked = [(e, p) for e, p in asked if e.id in marked]
     if not asked:
         return
+    # Hidden by deletes or not: without the markers.
+    rows_of_any = FileTask(
+        file=task.file,
+        schema=task.schema,
+        predicate=any_of([p for _, p in asked]),
+        by_rows=task.file.is_foreign,
+    )
+    schema = loaded.snapshot.schema
+    tops = top_columns(schema, {i for _, predicate in asked for i in field_ids(predicate)})
+    wanted = Wanted(schema=schema, columns=tops, position=True)
+    columns = columns_of(subschema(schema, tops))
     counts = dict.fromkeys((e.id for e, _ in asked), 0)
     stay: set[str] = set()
-    for batch, schema, positions in _rows_of_any(ctx, loaded, task, [p for _, p in asked]):
+    for batch in read_tasks(ctx.objects, [rows_of_any], wanted, ctx.executor):
+        positions = batch.column(len(tops))
         for erasure, predicate in asked:
-            hit = selected(predicate, batch, columns_of(schema))
+            hit = selected(predicate, batch, columns)
             if not hit.true_count:
                 continue
             gone = hit.true_count
@@ -309,21 +319,3 @@ def count_erased(
     for name, rows in counts.items():
         if rows:
             yield name, int(name not in stay), rows
-
-
-def _rows_of_any(
-    ctx: Context, loaded: LoadedTable, task: FileTask, predicates: Sequence[Predicate]
-) -> Iterator[tuple[pa.RecordBatch, Schema, pa.Array]]:
-    """The rows of a file for which one of the predicates is TRUE, hidden by deletes or not: the columns
-    asked for, their schema, and positions."""
-    schema = loaded.snapshot.schema
-    tops = top_columns(schema, {i for predicate in predicates for i in field_ids(predicate)})
-    looked = FileTask(
-        file=task.file,
-        schema=task.schema,
-        predicate=any_of(predicates),
-        by_rows=task.file.is_foreign,
-    )
-    wanted = Wanted(schema=schema, columns=tops, position=True)
-    for batch in read_tasks(ctx.objects, [looked], wanted, ctx.executor):
-        yield batch, subschema(schema, tops), batch.column(len(tops))

@@ -167,12 +167,8 @@ def _check_options(on_duplicate: str, order: str | None) -> None:
 
 def _key_names(ctx: Context, loaded: LoadedTable, on: Sequence[str]) -> tuple[str, ...]:
     snapshot = loaded.snapshot
-    names = tuple(on) or tuple(
-        field.name
-        for key in snapshot.primary_key
-        for field in snapshot.schema.fields
-        if field.id == key
-    )
+    names_by_id = {field.id: field.name for field in snapshot.schema.fields}
+    names = tuple(on) or tuple(names_by_id[i] for i in snapshot.primary_key if i in names_by_id)
     if not names:
         raise InvalidRequest("upsert needs `on=`: the table has no primary key", table=ctx.uri)
     missing = [n for n in names if n not in snapshot.schema.names]
