@@ -4,7 +4,7 @@ Promise: a scan of the new table returns the rows that the source's own readers 
 version, or there is no new table: what cannot be carried is refused by name. Files are not copied (with
 `copy` they are, on the server, and those that lack partition columns are written again with them); columns
 keep their field ids, deletes become markers, the source is not touched and its history is left alone. The
-table comes to be by one PUT, with everything in it: who is killed before leaves objects that nothing names.
+table is created by one PUT, with everything in it: a process killed before leaves unreferenced objects.
 
 Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each), and the columns
 that `ingest.check_statistics` asks for, to compare them with the footer's statistics. Columns are found in
@@ -282,7 +282,7 @@ def _look_at_all(
         with _of_the_file(sources, file.uri):
             seen = _look(sources, foreign, snapshot, file, specs[file.spec_id])
             if seen.absent and not copy:
-                raise _stands_elsewhere(snapshot.schema, seen)
+                raise _not_in_files(snapshot.schema, seen)
             if seen.times.rewrite and not copy:
                 raise UnsupportedTable(
                     f"column {seen.times.names} is stored as INT96, which a file of the table cannot have "
@@ -427,11 +427,11 @@ def _stated(
     return {i: stats for i, stats in found.items() if stats != ColumnStats()}
 
 
-def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
+def _not_in_files(schema: Schema, seen: _Seen) -> UnsupportedTable:
     found = (schema.by_id(field_id) for field_id in sorted(seen.absent))
     names = ", ".join(repr(field.name) for field in found if field is not None)
     return UnsupportedTable(
-        f"column {names} stands only in paths or metadata of the source, not in its files, and a file has "
+        f"column {names} is only in paths or metadata of the source, not in its files, and a file has "
         "no place for that in Inlay",
         next_step="Adopt with copy, which writes such files again with their columns",
     )

@@ -38,7 +38,7 @@ MAX_MARKERS = 100_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFile:
     """A live data file. `uri` is absolute; `rows` None: the source does not say. `constants` are values, by
-    field id, that stand in the source's metadata: files have them as columns too, or are written again."""
+    field id, that are in the source's metadata: files have them as columns too, or are written again."""
 
     uri: str
     size: int

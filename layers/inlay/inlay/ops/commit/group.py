@@ -345,8 +345,8 @@ class CommitQueue(Generic[I, A, K]):
         unless: Callable[[K], bool],
     ) -> Future[A2] | None:
         """What `begin` makes, as a task of `executor`: once for a `key`, whichever thread comes first, and
-        again after a failure. None while somebody works, or where what the turn before kept speaks against
-        it."""
+        again after a failure. None while a thread works, or where `unless` is true of what the turn before
+        kept."""
         queue = self._queue.get()
         mine = Future[A2]()
         with queue.lock:
