@@ -56,14 +56,15 @@ from inlay.format.snapshot import Snapshot, thin_time_index, with_open_times
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
-from inlay.ops.metadata.pointer import (
+from inlay.ops.verify.table import (
     BrokenPointer,
     Pointer,
+    Verified,
     archived_versions,
     check_archive,
     read_pointer,
+    verify,
 )
-from inlay.ops.verify.table import Verified, verify
 from inlay.plan.change import (
     Change,
     DropMarkers,
