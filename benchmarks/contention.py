@@ -42,7 +42,7 @@ import pyarrow as pa
 import inlay
 from inlay.errors import InlayError
 from inlay.format import keys
-from inlay.ops.context import CommitQueue
+from inlay.ops.context import Shared
 from inlay.storage.base import IF_ABSENT, Got, IfMatch, Written
 from inlay.storage.s3 import S3Store
 
@@ -171,7 +171,7 @@ def in_processes(kind: str, name: str, writers: int, seconds: float) -> Measured
 def in_threads(name: str, writers: int, seconds: float, *, together: bool) -> Measured:
     def one() -> None:
         ctx = inlay.connect(f"s3://{BUCKET}/{name}")
-        table = inlay.open(ctx.uri, context=ctx if together else replace(ctx, turns=CommitQueue()))
+        table = inlay.open(ctx.uri, context=ctx if together else replace(ctx, shared=Shared()))
         start.wait()
         done = keep_writing(lambda: table.append(ROW).attempts, seconds)
         with lock:

@@ -14,8 +14,15 @@ import inlay
 from inlay.errors import InlayError, OutcomeUnknown, RequestReused, StaleUpload
 from inlay.format import keys
 from inlay.ops.commit.driver import Committed, Skipped, commit
-from inlay.ops.commit.group import commit_all, commit_together, may_join, merge, only_appends
-from inlay.ops.context import CommitQueue
+from inlay.ops.commit.group import (
+    CommitQueue,
+    commit_all,
+    commit_together,
+    may_join,
+    merge,
+    only_appends,
+)
+from inlay.ops.context import Shared
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import AdvanceStream, Change, MoveBoundary, RemoveFiles, Request
 from inlay.storage.faults import Fate, Killed, once
@@ -153,14 +160,14 @@ class Threads:
         self.held = at("put", POINTER, lambda: self._until(waiting))
         self.world = world
         self.told: dict[str, object] = {}
-        self.turns: CommitQueue = CommitQueue()
+        self.shared = Shared()
         self.base = world.pointer()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
     def _until(self, waiting: int) -> None:
         for _ in range(20_000):
-            if len(self.turns._queue.get().waiting) == waiting:
+            if len(self.shared.one(CommitQueue)._queue.get().waiting) == waiting:
                 return
             threading.Event().wait(0.001)
         raise AssertionError("the others never came")
@@ -169,7 +176,7 @@ class Threads:
         def run() -> None:
             try:
                 told: object = commit_together(
-                    replace(ctx, turns=self.turns), change, base=self.base
+                    replace(ctx, shared=self.shared), change, base=self.base
                 )
             except (InlayError, Killed) as error:
                 told = error
@@ -232,7 +239,9 @@ def test_when_the_committing_thread_dies_the_others_get_an_unknown_outcome(world
         "OutcomeUnknown",
         "OutcomeUnknown",
     ]
-    again = commit_together(replace(world.ctx, turns=threads.turns), three()[0], base=threads.base)
+    again = commit_together(
+        replace(world.ctx, shared=threads.shared), three()[0], base=threads.base
+    )
     assert isinstance(again, Skipped)
     assert world.files() == ["a", "b", "c", "first"]
 
@@ -277,7 +286,7 @@ def test_tables_opened_apart_share_their_turns():
     assert dict(result.usage.requests) == {"put": 3}
     assert inlay.open(uri).count() == 2
     elsewhere = inlay.create("memory://group-of-one-process/other", ROW.schema)
-    assert elsewhere._ctx.turns is not one._ctx.turns
+    assert elsewhere._ctx.shared is not one._ctx.shared
 
 
 # -- turns ----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_an_object_that_was_overwritten_since_the_listing_is_not_deleted(
     real = finish.clear_landing
     landed = []
 
-    def clear(ctx: Context, found: Iterable[landing.Landing]) -> landing.Cleared:
+    def clear(ctx: Context, found: Iterable[landing.Landing]) -> object:
         if not landed:
             people.time.sleep(1)
             landed.append(people.land("daily.parquet", *ids_with(start=20)))

@@ -442,7 +442,7 @@ def test_a_column_that_stands_only_in_metadata_needs_a_copy(tmp_path: Path) -> N
     t.delete("id = 2", mode="vector")
     t.publish()
     table = _without(tmp_path / "a", "s")
-    with pytest.raises(UnsupportedTable, match="'s' stands only in paths"):
+    with pytest.raises(UnsupportedTable, match="'s' is only in paths"):
         adopt(table.metadata, tmp_path / "b")
     made = adopt(table.metadata, tmp_path / "b", copy=True)
     assert sorted(map(str, made.scan().to_arrow().to_pylist())) == [

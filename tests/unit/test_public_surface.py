@@ -12,7 +12,7 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.verify.table import verify
 
 # What the table itself supplies, and the executors that only Spark replaces.
-INTERNAL = {"ctx", "base", "hands"}
+INTERNAL = {"ctx", "base", "worker"}
 RENAMED = {"grace_seconds": "grace"}
 
 

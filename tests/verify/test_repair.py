@@ -29,9 +29,8 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context
-from inlay.ops.metadata.pointer import BrokenPointer, read_pointer
 from inlay.ops.verify.repair import _newest_state, _rebuild, legible_version, repair
-from inlay.ops.verify.table import verify
+from inlay.ops.verify.table import BrokenPointer, read_pointer, verify
 from inlay.ops.write.append import append
 from inlay.plan.change import AddFiles, Change, PackMetadata, Request
 from inlay.storage.wrapped import WrappedStore

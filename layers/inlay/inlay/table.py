@@ -101,12 +101,12 @@ class LazyModule:
 # Operations are imported when one is first called: a process that only reads starts sooner.
 if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
-    from inlay.ops import inspect as inspect_op
     from inlay.ops import refs as refs_op
     from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
     from inlay.ops.feed import Changes
     from inlay.ops.inspect import history as history_op
+    from inlay.ops.inspect import tables as inspect_op
     from inlay.ops.inspect.report import Report
     from inlay.ops.maintain import compact as compact_op
     from inlay.ops.maintain import expire as expire_op
@@ -128,7 +128,7 @@ if TYPE_CHECKING:
 else:
     gc_op = LazyModule("inlay.ops.collect_garbage")
     adopt_op = LazyModule("inlay.ops.adopt.adopt")
-    inspect_op = LazyModule("inlay.ops.inspect")
+    inspect_op = LazyModule("inlay.ops.inspect.tables")
     upsert_op = LazyModule("inlay.ops.write.upsert")
     history_op = LazyModule("inlay.ops.inspect.history")
     compact_op = LazyModule("inlay.ops.maintain.compact")
@@ -489,9 +489,9 @@ class Table:
     def to_lazy(self) -> Any:
         """This snapshot as a Polars LazyFrame, which reads what its query needs."""
         from inlay.ops.read.polars_source import lazy_frame
-        from inlay.ops.read.scan import needed
+        from inlay.ops.read.scan import installed
 
-        needed("polars")
+        installed("polars")
         return lazy_frame(self._scan_of, self.snapshot.schema)
 
     def _scan_of(self, **options: Any) -> Scan:

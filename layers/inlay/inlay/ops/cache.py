@@ -50,7 +50,6 @@ CACHE_BYTES = 64 * 1024 * 1024
 # Names the folder of the disk cache.
 FOLDER_VARIABLE = "INLAY_CACHE_DIR"
 
-
 T = TypeVar("T")
 
 
@@ -179,12 +178,15 @@ class DiskCache:
 
     def put(self, name: str, kept: Kept) -> None:
         """Keep it, if there is room for it and the folder can be written."""
-        content = _encode(name, kept)
+        rest = json.dumps({"name": name, "etag": kept.etag}).encode() + b"\n" + kept.body
+        content = blake2b(rest, digest_size=_DIGEST_BYTES).digest() + rest
         if len(content) > self.limit_bytes // _PART:
             return
         path = self._path(name)
         with contextlib.suppress(OSError), self._lock:
-            self._make_room(len(content))
+            if self._until_look is None or self._until_look < len(content):
+                self._until_look = self._look(len(content))
+            self._until_look -= len(content)
             path.parent.mkdir(mode=0o700, exist_ok=True)
             # Other readers see all of it or nothing.
             handle, at = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
@@ -199,11 +201,6 @@ class DiskCache:
     def _path(self, name: str) -> Path:
         hashed = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         return self.folder / hashed[:2] / (hashed[2:] + _ENDING)
-
-    def _make_room(self, needed: int) -> None:
-        if self._until_look is None or self._until_look < needed:
-            self._until_look = self._look(needed)
-        self._until_look -= needed
 
     def _look(self, needed: int) -> int:
         """Removes what is too old, and the least recently read above the bound; how many bytes may come
@@ -269,11 +266,6 @@ def _check_private(folder: Path) -> None:
             f"others than this user may write to the folder of {FOLDER_VARIABLE}: {folder}",
             next_step="What is in it is believed. Name a folder of your own, with `chmod 700`",
         )
-
-
-def _encode(name: str, kept: Kept) -> bytes:
-    rest = json.dumps({"name": name, "etag": kept.etag}).encode() + b"\n" + kept.body
-    return blake2b(rest, digest_size=_DIGEST_BYTES).digest() + rest
 
 
 def _decode(name: str, content: bytes) -> Kept | None:

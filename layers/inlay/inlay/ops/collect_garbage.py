@@ -53,7 +53,7 @@ from inlay.plan.maintain.roots import (
     Tally,
     cutoff_with_margin,
 )
-from inlay.storage.base import DeleteFailure, Upload
+from inlay.storage.base import DeleteFailure
 
 # Keys that a dry run and a report carry; the counts are always complete.
 MAX_NAMES = 1_000
@@ -148,7 +148,7 @@ def collect_garbage(
     ctx: Context,
     *,
     base: LoadedTable | None = None,
-    hands: GarbageWorker | None = None,
+    worker: GarbageWorker | None = None,
     grace_seconds: float | None = None,
     dry_run: bool = False,
     hmac_key: bytes | None = None,
@@ -162,7 +162,7 @@ def collect_garbage(
     Open erasures are advanced as far as possible (`ops.erase.finish`): `hmac_key` signs their receipts,
     `life_seconds` is the longest time that one read or write may take, `landing` is the landing prefix (by
     default `ingest/<table>/` beside `tables/<table>`; "": none), `retention_days` is how long queues, logs
-    and the like keep data, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete
+    and the like keep data, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `worker` lists and deletes
     (default: this process). `clock_margin_seconds` is how far LastModified may be behind `Date`
     (docs/FORMAT.md, section 2): younger objects are not deleted, whatever the grace, and the last sweep of
     an erasure waits for it. 0 is only correct for a store that takes both from one clock.
@@ -198,8 +198,8 @@ def collect_garbage(
             history=history,
         )
         loaded = load_again(ctx, loaded)
-    hands = hands or LocalWorker(ctx)
-    result = _collect(ctx, loaded, hands, history, grace_seconds, margin_us, dry_run)
+    worker = worker or LocalWorker(ctx)
+    result = _collect(ctx, loaded, worker, history, grace_seconds, margin_us, dry_run)
     return replace(
         result,
         erased_objects=swept.deleted,
@@ -212,7 +212,7 @@ def collect_garbage(
 def _collect(
     ctx: Context,
     loaded: LoadedTable,
-    hands: GarbageWorker,
+    worker: GarbageWorker,
     history: History,
     grace_seconds: float | None,
     margin_us: int,
@@ -229,57 +229,31 @@ def _collect(
     roots = Roots(ctx, since_us, history)
     roots.add(loaded.state)
     before_us = cutoff_with_margin(boundary_us, margin_us)
-    found = hands.look(roots, before_us)
+    found = worker.look(roots, before_us)
     check_deletable(ctx, loaded.snapshot, found.seen, margin_us)
-    uploads = _stale_uploads(ctx, before_us)
+    uploads = [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < before_us]
     # An expiry's grace begins when a commit records that it was seen (`snapshot.with_open_times`).
-    due = found.objects or uploads or loaded.has_open_times
-    if dry_run or not due:
-        return _result(loaded, found, roots, boundary_us, uploads=len(uploads), dry_run=dry_run)
-
-    change = Change(
-        operation="collect_garbage",
-        updates=(
-            MoveBoundary(boundary_us),
-            ForgetExpirations(since_us),
-        ),
-    )
-    base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
-    loaded = archive_at_once(ctx, loaded)
-    check_clocks(ctx, base.snapshot, found.seen, margin_us, now_us=loaded.date_us)
-    roots.add(loaded.state)
-    # Young and unknown objects were counted by the first listing.
-    found = replace(
-        hands.delete(roots, before_us),
-        young=found.young,
-        unknown=found.unknown,
-        unknown_count=found.unknown_count,
-    )
-    aborted = sum(ctx.map(lambda u: _abort(ctx, u), uploads))
-    result = _result(loaded, found, roots, boundary_us, uploads=aborted, dry_run=False)
-    return replace(result, commit_id=loaded.snapshot.commit.id)
-
-
-def _stale_uploads(ctx: Context, before_us: int) -> list[Upload]:
-    return [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < before_us]
-
-
-def _abort(ctx: Context, upload: Upload) -> int:
-    ctx.store.abort_multipart(upload.key, upload.upload_id)
-    return 1
-
-
-def _result(
-    loaded: LoadedTable,
-    found: Garbage,
-    roots: Roots,
-    boundary_us: int,
-    *,
-    uploads: int,
-    dry_run: bool,
-) -> CollectResult:
+    commit_id = None
+    if not dry_run and (found.objects or uploads or loaded.has_open_times):
+        updates = (MoveBoundary(boundary_us), ForgetExpirations(since_us))
+        change = Change(operation="collect_garbage", updates=updates)
+        base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
+        commit_id = loaded.snapshot.commit.id
+        loaded = archive_at_once(ctx, loaded)
+        check_clocks(ctx, base.snapshot, found.seen, margin_us, now_us=loaded.date_us)
+        roots.add(loaded.state)
+        # Young and unknown objects were counted by the first listing.
+        found = replace(
+            worker.delete(roots, before_us),
+            young=found.young,
+            unknown=found.unknown,
+            unknown_count=found.unknown_count,
+        )
+        for _ in ctx.map(lambda u: ctx.store.abort_multipart(u.key, u.upload_id), uploads):
+            pass
     return CollectResult(
         version=loaded.snapshot.version,
+        commit_id=commit_id,
         dry_run=dry_run,
         boundary_us=boundary_us,
         objects=found.objects,
@@ -289,7 +263,7 @@ def _result(
         young=found.young,
         unknown=found.unknown,
         unknown_count=found.unknown_count,
-        uploads=uploads,
+        uploads=len(uploads),
         roots=len(roots),
         failures=found.failures,
     )

@@ -29,7 +29,6 @@ from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Rows, Vector
 from inlay.format.properties import Properties, is_published
 from inlay.format.puffin import encode_puffin
-from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
@@ -144,32 +143,15 @@ def write_data(
 ) -> Iterator[DataFile]:
     """Data files of any Arrow data. Raises `SchemaMismatch` before the first is written when the data's
     schema does not fit."""
-    reader = reader_of(data)
+    reader, schema = reader_of(data), snapshot.schema
     declared = Declared.of(snapshot)
     declared.check_meaning(reader.schema)
-    rows = _reported(ctx, declared.checked(fitted(reader, snapshot.schema)))
+    # Columns and nested fields that the table does not have would otherwise be dropped silently.
+    check_names(reader.schema, schema)
+    # Matched by name; values that the column's type would change are refused.
+    fitted = (conform(batch, schema, schema, by_value=True) for batch in reader)
+    rows = _reported(ctx, declared.checked(fitted))
     return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
-
-
-def fitted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The reader's batches as rows of `schema`, matched by name; values that the column's type would change
-    are refused."""
-    recorded = recorded_as(reader.schema, schema)
-    return (conform(batch, recorded, schema, by_value=True) for batch in reader)
-
-
-def recorded_as(arrow: pa.Schema, schema: Schema) -> Schema:
-    """The schema for data given by name: the table's own. Raises `SchemaMismatch` for columns and nested
-    fields that the table does not have, which would otherwise be dropped silently."""
-    check_names(arrow, schema)
-    return schema
-
-
-_FROM: tuple[tuple[type, Callable[[Any], pa.RecordBatchReader]], ...] = (
-    (pa.RecordBatchReader, lambda d: d),
-    (pa.RecordBatch, lambda d: pa.RecordBatchReader.from_batches(d.schema, [d])),
-    (pa.Table, lambda d: d.to_reader()),
-)
 
 
 # How pyarrow names the column of a pandas frame that it cannot convert.
@@ -211,9 +193,13 @@ def _no_columns(data: Any, error: Exception) -> InvalidRequest:
 def reader_of(data: Any) -> pa.RecordBatchReader:
     """A reader over a pyarrow Table, RecordBatch or RecordBatchReader, or anything with
     `__arrow_c_stream__` (Polars, DuckDB, pandas, ADBC …)."""
-    for kind, convert in _FROM:
-        if isinstance(data, kind):
-            return convert(data)
+    match data:
+        case pa.RecordBatchReader():
+            return data
+        case pa.RecordBatch():
+            return pa.RecordBatchReader.from_batches(data.schema, [data])
+        case pa.Table():
+            return data.to_reader()
     if hasattr(data, "__arrow_c_stream__"):
         try:
             return pa.RecordBatchReader.from_stream(data)

@@ -82,7 +82,51 @@ class FeedRows:
 
     def signed(self, step: Step) -> Iterator[tuple[int, pa.Table]]:
         """(-1, rows removed), then (1, rows added), without the columns of the change."""
-        return _StepReader(self.ctx, step, self.schema, self.ids, self.where, self.ahead).rows()
+        yield from self._tables(step, -1, [t for u in step.units if not u.after for t in u.before])
+        late: list[pa.Table] = []
+        for unit in step.units:
+            if unit.before and unit.after:
+                for sign, rows in self._compared(step, unit):
+                    if sign < 0:
+                        yield sign, rows
+                    else:
+                        late.append(rows)
+        for rows in late:
+            yield 1, rows
+        yield from self._tables(step, 1, [t for u in step.units if not u.before for t in u.after])
+
+    def _compared(self, step: Step, unit: FeedUnit) -> Iterator[tuple[int, pa.Table]]:
+        if unit.in_order:
+            old, new = unit.before, unit.after
+            swapped = old[0].file.origin == new[0].file.key
+            whole, kept = (
+                self._read(step, each) for each in ((new, old) if swapped else (old, new))
+            )
+            for sign, rows in difference_in_order(whole, kept, self.rows_schema):
+                yield -sign if swapped else sign, rows
+            return
+        changed = Multiset(self.rows_schema)
+        for sign, tasks in ((-1, unit.before), (1, unit.after)):
+            for _, rows in self._tables(step, sign, tasks):
+                changed.add(sign, rows)
+        gone, come = changed.result()
+        yield -1, gone
+        yield 1, come
+
+    def _tables(
+        self, step: Step, sign: int, tasks: Sequence[FileTask]
+    ) -> Iterator[tuple[int, pa.Table]]:
+        for batch in self._read(step, tasks):
+            yield sign, pa.Table.from_batches([batch])
+
+    def _read(self, step: Step, tasks: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
+        wanted = Wanted(schema=step.schema, columns=self.ids, where=self.where)
+        shown, read = subschema(self.schema, self.ids), subschema(step.schema, self.ids)
+        reading = read_tasks(self.ctx.objects, tasks, wanted, self.ctx.executor, ahead=self.ahead)
+        for batch in reading:
+            if batch.num_rows:
+                # Nested fields that only deletes need are removed again.
+                yield batch if shown.fields == read.fields else conform(batch, read, shown)
 
     def said(
         self, rows: pa.Table, kinds: pa.Array, version: int, time_us: int
@@ -140,68 +184,6 @@ def _arrow(schema: Schema, ids: Iterable[int]) -> pa.Schema:
     return schema_to_arrow(subschema(schema, ids), with_ids=False)
 
 
-@dataclass(frozen=True)
-class _StepReader:
-    """Reads the rows of a step, as columns `ids` of `schema`."""
-
-    ctx: Context
-    step: Step
-    schema: Schema
-    ids: tuple[int, ...]
-    where: RowFilter | None = None
-    ahead: Ahead = field(default_factory=Ahead)
-
-    def rows(self) -> Iterator[tuple[int, pa.Table]]:
-        """(-1, rows removed), then (1, rows added)."""
-        units = self.step.units
-        yield from self._tables(-1, [t for u in units if not u.after for t in u.before])
-        late: list[pa.Table] = []
-        for unit in units:
-            if unit.before and unit.after:
-                for sign, rows in self._compared(unit):
-                    if sign < 0:
-                        yield sign, rows
-                    else:
-                        late.append(rows)
-        for rows in late:
-            yield 1, rows
-        yield from self._tables(1, [t for u in units if not u.before for t in u.after])
-
-    def _compared(self, unit: FeedUnit) -> Iterator[tuple[int, pa.Table]]:
-        if unit.in_order:
-            old, new = unit.before, unit.after
-            swapped = old[0].file.origin == new[0].file.key
-            whole, kept = (new, old) if swapped else (old, new)
-            found = difference_in_order(self._read(whole), self._read(kept), self._arrow)
-            yield from ((-sign if swapped else sign, rows) for sign, rows in found)
-            return
-        changed = Multiset(self._arrow)
-        for sign, tasks in ((-1, unit.before), (1, unit.after)):
-            for _, rows in self._tables(sign, tasks):
-                changed.add(sign, rows)
-        gone, come = changed.result()
-        yield -1, gone
-        yield 1, come
-
-    def _tables(self, sign: int, tasks: Sequence[FileTask]) -> Iterator[tuple[int, pa.Table]]:
-        for batch in self._read(tasks):
-            yield sign, pa.Table.from_batches([batch])
-
-    def _read(self, tasks: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
-        read_as = self.step.schema
-        wanted = Wanted(schema=read_as, columns=self.ids, where=self.where)
-        shown, read = subschema(self.schema, self.ids), subschema(read_as, self.ids)
-        reading = read_tasks(self.ctx.objects, tasks, wanted, self.ctx.executor, ahead=self.ahead)
-        for batch in reading:
-            if batch.num_rows:
-                # Nested fields that only deletes need are removed again.
-                yield batch if shown.fields == read.fields else conform(batch, read, shown)
-
-    @property
-    def _arrow(self) -> pa.Schema:
-        return _arrow(self.schema, self.ids)
-
-
 class Changes(ArrowStream):
     """Changes of rows after version `since`, up to and including `to`; can be read any number of times.
 
@@ -234,10 +216,10 @@ class Changes(ArrowStream):
         self._to = to
         self._since = since
         self._net = net
-        self._told = reported_schema(to, since)
-        self._declared = Declared.of(current, self._told)
-        self._columns = checked_columns(columns, self._told)
-        self._where = row_filter(where, self._told, ctx.clock.now_us)
+        self._reported = reported_schema(to, since)
+        self._declared = Declared.of(current, self._reported)
+        self._columns = checked_columns(columns, self._reported)
+        self._where = row_filter(where, self._reported, ctx.clock.now_us)
         self._read_ahead_bytes = read_ahead_bytes
         self._check()
 
@@ -291,7 +273,7 @@ class Changes(ArrowStream):
             self._current,
             self._since,
             self._to,
-            schema=self._told,
+            schema=self._reported,
             predicate=self._where.predicate,
             at_once=self._spans,
         )
@@ -303,10 +285,10 @@ class Changes(ArrowStream):
 
     @cached_property
     def _rows(self) -> FeedRows:
-        ids = {f.name: f.id for f in self._told.fields}
+        ids = {f.name: f.id for f in self._reported.fields}
         return FeedRows(
             ctx=self._ctx,
-            schema=self._told,
+            schema=self._reported,
             ids=tuple(ids[name] for name in self._columns),
             key=self._to.primary_key,
             where=self._where.filter,
@@ -320,13 +302,10 @@ class Changes(ArrowStream):
         return self._declared.batches(self._plain_batches(), self.schema)
 
     def _plain_batches(self) -> Iterator[pa.RecordBatch]:
-        if self._net:
-            yield from self._netted()
+        if not self._net:
+            for step in self.steps():
+                yield from self._rows.batches(step)
             return
-        for step in self.steps():
-            yield from self._rows.batches(step)
-
-    def _netted(self) -> Iterator[pa.RecordBatch]:
         changed = Multiset(self._rows.rows_schema)
         for step in self.steps():
             for sign, rows in self._rows.signed(step):

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import Marker
 from inlay.format.snapshot import MAX_REFS, Ref, Snapshot, content_of
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
@@ -258,18 +258,14 @@ FAST_FORWARD = "fast_forward"
 
 def fast_forward(ctx: Context, name: str) -> Committed | Skipped:
     """Makes main what the branch is. Raises `MergeConflict` when main has changed since it began."""
-    return _into_main(ctx, name, forward_only=True)
+    return merge(ctx, name, forward_only=True)
 
 
-def merge(ctx: Context, name: str, request: Request | None = None) -> Committed | Skipped:
-    """Applies the branch's changes to main, once for each `request`. Raises `MergeConflict` when both
-    changed one file in ways that cannot be combined."""
-    return _into_main(ctx, name, forward_only=False, request=request)
-
-
-def _into_main(
-    ctx: Context, name: str, *, forward_only: bool, request: Request | None = None
+def merge(
+    ctx: Context, name: str, request: Request | None = None, *, forward_only: bool = False
 ) -> Committed | Skipped:
+    """Applies the branch's changes to main, once for each `request`. Raises `MergeConflict` when both
+    changed one file in ways that cannot be combined, or, with `forward_only`, when main has changed."""
     main = replace(ctx, branch=None)
     positions = _Positions(main)
 
@@ -280,7 +276,13 @@ def _into_main(
             if forward_only or ref.version == table.version:
                 return None  # the branch has not been written to
         elif table.changed <= ref.base:
-            return replace(_forward(main, table, name, ref), request=request)
+            content = load_content(main, table, ref)
+            return Change(
+                operation=FAST_FORWARD,
+                request=request,
+                updates=(ReplaceContent(content), SetRefs({name: EVEN}, {name: ref})),
+                requires=(Retained(ref), SameMain(table.changed)),
+            )
         if forward_only:
             raise MergeConflict(
                 f"main has changed at version {table.changed}, after {name!r} began at {ref.base}",
@@ -304,14 +306,6 @@ def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
             table=ctx.uri,
         )
     return ref
-
-
-def _forward(ctx: Context, table: Snapshot, name: str, ref: Ref) -> Change:
-    return Change(
-        operation=FAST_FORWARD,
-        updates=(ReplaceContent(load_content(ctx, table, ref)), SetRefs({name: EVEN}, {name: ref})),
-        requires=(Retained(ref), SameMain(table.changed)),
-    )
 
 
 def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _Positions) -> Change:
@@ -345,9 +339,16 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
         if key in keys or (key not in emptied and key in on_main)
     }
     vectors: Sequence[Marker] = tuple(vector_markers(ctx, loaded, marked))
-    # They are new to main, whatever they were on the branch.
+    # They are new to main, whatever they were on the branch. The origin is kept where nothing else says
+    # that bytes of the file are another writer's.
     added = (
-        replace(f, sequence=None, arrived=None, origin=_origin(f), data_change=True)
+        replace(
+            f,
+            sequence=None,
+            arrived=None,
+            origin=f.origin if f.is_foreign and f.event is None else None,
+            data_change=True,
+        )
         for f in brought
     )
     return Change(
@@ -364,11 +365,6 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
         uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
         deleted_rows=None,
     )
-
-
-def _origin(entry: DataFile) -> str | None:
-    """Kept where nothing else says that bytes of the file are another writer's."""
-    return entry.origin if entry.is_foreign and entry.event is None else None
 
 
 def _refused(ctx: Context, name: str, conflict: Conflict) -> MergeConflict:

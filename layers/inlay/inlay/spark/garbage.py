@@ -61,7 +61,7 @@ def collect_garbage(
     ctx = connect(uri)
     return collect(
         ctx,
-        hands=_Executors(spark, ctx, progress),
+        worker=_Executors(spark, ctx, progress),
         grace_seconds=grace_seconds,
         dry_run=dry_run,
         hmac_key=hmac_key,

@@ -25,7 +25,6 @@ from inlay.ops.maintain.rewrite import (
     carry_out_file,
     drop_idle,
     plan_rewrite,
-    table_wide,
 )
 from inlay.ops.maintain.units import (
     COMMIT_UNITS,
@@ -37,6 +36,7 @@ from inlay.ops.maintain.units import (
     Work,
     at_fault,
     run_units,
+    table_wide,
     with_entries,
 )
 from inlay.ops.metadata.load import LoadedTable, load_again

@@ -32,10 +32,10 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import already_applied, commit, commit_planned, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.data import layout_of, recorded_as, target_of
+from inlay.ops.data import layout_of, target_of
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import check_names, conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.write.writer import Layout, write_files
@@ -210,8 +210,8 @@ def check_fits_table(data: StructType, schema: Schema) -> None:
         )
     check_written(data)
     arrow = _renamed(arrow_for(data), named_as_in(schema, data.names))
-    recorded = recorded_as(arrow, schema)
-    conform(pa.RecordBatch.from_pylist([], schema=arrow), recorded, schema, by_value=True)
+    check_names(arrow, schema)
+    conform(pa.RecordBatch.from_pylist([], schema=arrow), schema, schema, by_value=True)
 
 
 def _renamed(arrow: pa.Schema, names: Sequence[str]) -> pa.Schema:

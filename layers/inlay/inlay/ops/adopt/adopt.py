@@ -4,7 +4,7 @@ Promise: a scan of the new table returns the rows that the source's own readers 
 version, or there is no new table: what cannot be carried is refused by name. Files are not copied (with
 `copy` they are, on the server, and those that lack partition columns are written again with them); columns
 keep their field ids, deletes become markers, the source is not touched and its history is left alone. The
-table comes to be by one PUT, with everything in it: who is killed before leaves objects that nothing names.
+table is created by one PUT, with everything in it: a process killed before leaves unreferenced objects.
 
 Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each), and the columns
 that `ingest.check_statistics` asks for, to compare them with the footer's statistics. Columns are found in
@@ -47,14 +47,9 @@ from inlay.format.schema import (
     Type,
     Value,
 )
-from inlay.format.snapshot import (
-    Commit,
-    PartitionField,
-    PartitionSpec,
-    Snapshot,
-)
+from inlay.format.snapshot import Commit, PartitionField, PartitionSpec, Snapshot
 from inlay.ops.adopt.delta import has_log, read_delta
-from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources
+from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources, field_id_of
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.commit import register
 from inlay.ops.commit.driver import WrittenSegments, write_segment
@@ -64,20 +59,9 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free
 from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
-from inlay.parquet.arrow.types import (
-    FIELD_ID,
-    is_list,
-    plain_type,
-    schema_to_arrow,
-    to_arrow_scalar,
-)
+from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_arrow_scalar
 from inlay.parquet.read.data_file import FooterOf
-from inlay.parquet.read.describe import (
-    entry_of,
-    parse_object_footer,
-    partition_in,
-    read_tail,
-)
+from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
 from inlay.parquet.read.old_times import Times, as_table, check_times
 from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Wanted
@@ -135,7 +119,10 @@ def adopt(
         sources, foreign = _read(ctx, source, tuple(adopt_from))
         base = _empty(ctx, foreign, checked, date_us)
         looked = _look_at_all(sources, foreign, base.snapshot, copy=copy)
-        _check_positions(foreign, looked)
+        for seen in looked:
+            found = foreign.positions.get(seen.uri)
+            if found and found.max() >= seen.entry.rows:
+                raise CorruptTable("a delete is beyond the end of its data file", key=seen.uri)
     whole = [seen for seen in looked if not seen.again]
     base, entries = _recorded(base, whole)
     if copy:
@@ -292,43 +279,43 @@ def _look_at_all(
     specs = {s.id: s for s in foreign.specs}
 
     def look(file: ForeignFile) -> _Seen:
-        try:
+        with _of_the_file(sources, file.uri):
             seen = _look(sources, foreign, snapshot, file, specs[file.spec_id])
             if seen.absent and not copy:
-                raise _stands_elsewhere(snapshot.schema, seen)
+                raise _not_in_files(snapshot.schema, seen)
             if seen.times.rewrite and not copy:
-                raise _is_int96(seen)
-            return seen
-        except InlayError as error:
-            raise error.about(table=sources.root.uri, key=file.uri) from None
+                raise UnsupportedTable(
+                    f"column {seen.times.names} is stored as INT96, which a file of the table cannot have "
+                    "for it",
+                    next_step="Adopt with copy, which writes such files again with the same times",
+                )
+        return seen
 
     compared = compared_columns(snapshot)
     found: list[_Seen] = []
     for seen in sources.ctx.map(look, foreign.files):
         # One after the other: a row group of a column is decoded at a time.
-        if seen.times:
-            _check_times(sources, seen)
-        if seen.stated:
-            _check_stated(sources, seen, snapshot.schema)
-        columns = (*compared, *seen.unproven.difference(compared))
-        done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
+        with _of_the_file(sources, seen.uri):
+            if seen.times:
+                assert seen.footer is not None
+                executor = sources.ctx.executor
+                check_times(sources.objects, seen.entry, seen.times, seen.footer, executor)
+            if seen.stated:
+                _check_stated(sources, seen, snapshot.schema)
+            columns = (*compared, *seen.unproven.difference(compared))
+            done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
         found.append(replace(done, footer=None))
         sources.ctx.progress("files", len(found), len(foreign.files))
     return found
 
 
-def _check_times(sources: Sources, seen: _Seen) -> None:
-    assert seen.footer is not None
+@contextmanager
+def _of_the_file(sources: Sources, uri: str) -> Iterator[None]:
+    """Errors are about this file of the source."""
     try:
-        check_times(
-            sources.objects,
-            seen.entry,
-            seen.times,
-            seen.footer,
-            sources.ctx.executor,
-        )
+        yield
     except InlayError as error:
-        raise error.about(table=sources.root.uri, key=seen.uri) from None
+        raise error.about(table=sources.root.uri, key=uri) from None
 
 
 def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
@@ -348,8 +335,6 @@ def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
         raise CorruptTable(
             f"a data file has rows of another partition than its table says (columns checked: {names})",
             next_step="Rewrite the source's data files",
-            table=sources.root.uri,
-            key=seen.uri,
         )
 
 
@@ -359,26 +344,21 @@ def _compared(
     """Marked, if its statistics leave out rows that it has."""
     if seen.again or not seen.entry.rows:
         return seen
-    executor = sources.ctx.executor
-    recorded = Schema(0, seen.fields)
-    try:
-        names = denied_rows(
-            sources.objects,
-            seen.entry,
-            recorded,
-            snapshot.schema,
-            compared,
-            executor,
-            footer=seen.footer,
-        )
-    except InlayError as error:
-        raise error.about(table=sources.root.uri, key=seen.uri) from None
+    names = denied_rows(
+        sources.objects,
+        seen.entry,
+        Schema(0, seen.fields),
+        snapshot.schema,
+        compared,
+        sources.ctx.executor,
+        footer=seen.footer,
+    )
     if names is not None and not copy:
         raise UnsupportedFile(
             f"its statistics leave out rows that it has (columns checked: {names})",
             next_step="Adopt with copy, which writes such files again; or with the property "
             "ingest.check_statistics=none: then upserts and deletes miss those rows",
-        ).about(table=sources.root.uri, key=seen.uri)
+        )
     return replace(seen, denies=names is not None)
 
 
@@ -447,20 +427,13 @@ def _stated(
     return {i: stats for i, stats in found.items() if stats != ColumnStats()}
 
 
-def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
+def _not_in_files(schema: Schema, seen: _Seen) -> UnsupportedTable:
     found = (schema.by_id(field_id) for field_id in sorted(seen.absent))
     names = ", ".join(repr(field.name) for field in found if field is not None)
     return UnsupportedTable(
-        f"column {names} stands only in paths or metadata of the source, not in its files, and a file has "
+        f"column {names} is only in paths or metadata of the source, not in its files, and a file has "
         "no place for that in Inlay",
         next_step="Adopt with copy, which writes such files again with their columns",
-    )
-
-
-def _is_int96(seen: _Seen) -> UnsupportedTable:
-    return UnsupportedTable(
-        f"column {seen.times.names} is stored as INT96, which a file of the table cannot have for it",
-        next_step="Adopt with copy, which writes such files again with the same times",
     )
 
 
@@ -515,7 +488,7 @@ class _Columns:
 
     def _is(self, arrow: pa.Field, field: Field) -> bool:
         if self.by_id:
-            return _id_of(arrow) == field.id
+            return field_id_of(arrow) == field.id
         return arrow.name in self.names.get(field.id, ())
 
     def _is_nearly(self, taken: set[str], field: Field) -> bool:
@@ -539,7 +512,7 @@ class _Columns:
                 return kind  # whether the file's type fits is checked with its statistics
 
     def _inner(self, arrow: pa.Field, field: Field, path: tuple[str, ...]) -> Field:
-        if self.by_id and self.inner_ids and _id_of(arrow) != field.id:
+        if self.by_id and self.inner_ids and field_id_of(arrow) != field.id:
             raise UnsupportedTable(
                 f"a data file has other field ids within {'.'.join(path[:-1])!r} than the table",
                 next_step="Rewrite the source's data files",
@@ -547,14 +520,9 @@ class _Columns:
         return replace(field, type=self._type(arrow.type, field.type, path))
 
 
-def _id_of(arrow: pa.Field) -> int | None:
-    text = (arrow.metadata or {}).get(FIELD_ID)
-    return None if text is None else int(text)
-
-
 def _has_ids(arrow: pa.Schema) -> bool:
     """Whether the columns of a file have field ids: all, or none."""
-    known = [_id_of(field) is not None for field in _columns_of(arrow)]
+    known = [field_id_of(field) is not None for field in _columns_of(arrow)]
     if any(known) and not all(known):
         raise UnsupportedTable(
             "some columns of a data file have field ids and some have none: engines differ in that",
@@ -598,13 +566,6 @@ def _recorded(
     made = replace(snapshot, schemas=schemas, schema_id=len(ways))
     entries = tuple(replace(s.entry, schema_id=ids[s.fields]) for s in looked)
     return replace(base, state=State(made)), entries
-
-
-def _check_positions(foreign: Foreign, looked: Iterable[_Seen]) -> None:
-    for seen in looked:
-        found = foreign.positions.get(seen.uri)
-        if found and found.max() >= seen.entry.rows:
-            raise CorruptTable("a delete lies beyond the end of its data file", key=seen.uri)
 
 
 def _copied(ctx: Context, entries: Sequence[DataFile], date_us: int) -> tuple[DataFile, ...]:

@@ -31,14 +31,7 @@ from inlay.delta.log import (
 from inlay.errors import CorruptTable, UnreadableFile, UnsupportedTable
 from inlay.format.puffin import decode_vector
 from inlay.format.snapshot import UNPARTITIONED
-from inlay.ops.adopt.foreign import (
-    MAX_FILES,
-    Foreign,
-    ForeignFile,
-    Naming,
-    PositionCount,
-    Sources,
-)
+from inlay.ops.adopt.foreign import MAX_FILES, Foreign, ForeignFile, Naming, PositionCount, Sources
 
 _LAST = "_last_checkpoint"
 MAX_COMMIT_BYTES = 256 * 1024 * 1024
@@ -156,10 +149,8 @@ def _action(row: Mapping[str, Any]) -> Mapping[str, Any]:
         del found["sidecar"]
     metadata = found.get("metaData")
     if metadata is not None:
-        found["metaData"] = {
-            **metadata,
-            "configuration": dict(metadata.get("configuration") or ()),
-        }
+        configuration = dict(metadata.get("configuration") or ())
+        found["metaData"] = {**metadata, "configuration": configuration}
     return found
 
 
@@ -191,9 +182,8 @@ def _positions(sources: Sources, files: tuple[Added, ...]) -> Iterator[tuple[str
     def fetch(item: tuple[str, list[tuple[Added, VectorPlace]]]) -> list[bytes]:
         return sources.read_blobs(sources.uri(item[0]), [(v.offset, v.length) for _, v in item[1]])
 
-    for listed, blobs in zip(
-        by_object.values(), sources.ctx.map(fetch, by_object.items()), strict=True
-    ):
+    fetched = sources.ctx.map(fetch, by_object.items())
+    for listed, blobs in zip(by_object.values(), fetched, strict=True):
         for (file, vector), blob in zip(listed, blobs, strict=True):
             yield _decoded(sources, file, vector, blob, counted)
 
@@ -203,6 +193,8 @@ def _decoded(
 ) -> tuple[str, BitMap64]:
     rows = decode_vector(blob)
     if len(rows) != vector.cardinality:
-        raise CorruptTable("a deletion vector has not the stated number of rows", key=file.path)
+        raise CorruptTable(
+            "a deletion vector does not have the stated number of rows", key=file.path
+        )
     counted.add(len(rows))
     return sources.uri(file.path), rows

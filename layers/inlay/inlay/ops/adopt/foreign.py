@@ -20,6 +20,7 @@ from inlay.format.partition import Written
 from inlay.format.schema import Schema, Value
 from inlay.format.snapshot import PartitionSpec
 from inlay.ops.context import Context
+from inlay.parquet.arrow.types import FIELD_ID
 from inlay.parquet.read.ranges import Objects, Source, merge_ranges
 from inlay.storage.base import ByteRange, Got, Location, Missing
 from inlay.storage.open import parse_location
@@ -37,7 +38,7 @@ MAX_MARKERS = 100_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFile:
     """A live data file. `uri` is absolute; `rows` None: the source does not say. `constants` are values, by
-    field id, that stand in the source's metadata: files have them as columns too, or are written again."""
+    field id, that are in the source's metadata: files have them as columns too, or are written again."""
 
     uri: str
     size: int
@@ -100,6 +101,12 @@ class PositionCount:
                 f"more than {MAX_POSITIONS} rows are deleted by position",
                 next_step="Compact the source first, which carries its deletes out",
             )
+
+
+def field_id_of(arrow: pa.Field) -> int | None:
+    """The id that a file gives to a column; None if it has none."""
+    text = (arrow.metadata or {}).get(FIELD_ID)
+    return None if text is None else int(text)
 
 
 def joined(*parts: str) -> str:

@@ -34,8 +34,9 @@ from inlay.ops.adopt.foreign import (
     Naming,
     PositionCount,
     Sources,
+    field_id_of,
 )
-from inlay.parquet.arrow.types import FIELD_ID, arrow_primitive
+from inlay.parquet.arrow.types import arrow_primitive
 
 HINT = "metadata/version-hint.text"
 MAX_HINT_DIGITS = 18
@@ -61,21 +62,19 @@ def find_metadata(sources: Sources) -> str | None:
     text = hint.decode("ascii", "replace").strip()
     if not text.isdecimal() or len(text) > MAX_HINT_DIGITS:
         raise CorruptTable("the version hint is not a number", key=f"{sources.root.uri}/{HINT}")
-    version = int(text)
-    newest = _numbered(sources, version)
-    if newest is None:
-        raise CorruptTable(
-            f"the version hint names version {version}, which has no metadata file",
-            key=f"{sources.root.uri}/{HINT}",
-            next_step="Name the newest metadata file of the table, *.metadata.json",
-        )
-    for later in range(version + 1, version + 1 + MAX_BEHIND):
+    version, newest = int(text), None
+    for later in range(version, version + 1 + MAX_BEHIND):
         found = _numbered(sources, later)
-        if found is None:
+        if found is None and newest is not None:
             return newest
+        if found is None:
+            fault = f"the version hint names version {version}, which has no metadata file"
+            break
         newest = found
+    else:
+        fault = f"the version hint is more than {MAX_BEHIND} versions behind"
     raise CorruptTable(
-        f"the version hint is more than {MAX_BEHIND} versions behind",
+        fault,
         key=f"{sources.root.uri}/{HINT}",
         next_step="Name the newest metadata file of the table, *.metadata.json",
     )
@@ -225,8 +224,7 @@ class _Deletes:
         found: dict[str, BitMap64] = {}
         by_position = [d for d in deletes if d.content != EQUALITY_DELETES]
         vectors = [d for d in by_position if d.file_format == "PUFFIN"]
-        for path, rows in self._vectors(vectors):
-            found[path] = rows
+        found.update(self._vectors(vectors))
         # A vector holds every earlier delete by position of its file.
         whole = frozenset(found)
         for delete in by_position:
@@ -266,7 +264,7 @@ class _Deletes:
                 rows = decode_vector(blob, file_rows=data.rows)
                 if len(rows) != vector.rows:
                     raise CorruptTable(
-                        "a deletion vector has not the stated number of rows", key=uri
+                        "a deletion vector does not have the stated number of rows", key=uri
                     )
                 made.append((data.path, rows))
             return made
@@ -310,7 +308,7 @@ class _Deletes:
                 continue
             self._check_partition(delete, data)
             if positions.max() >= data.rows:
-                raise CorruptTable("a position delete lies beyond the end of its file", key=uri)
+                raise CorruptTable("a position delete is beyond the end of its file", key=uri)
             self.counted.add(len(positions))
             yield path, positions
 
@@ -341,7 +339,12 @@ class _Deletes:
         markers = 0
         for delete in deletes:
             self._check_parquet(delete)
-            hit = tuple(self.sources.uri(f.path) for f in self._older(delete))
+            hit = tuple(
+                self.sources.uri(data.path)
+                for data in self.files.values()
+                if data.sequence < delete.sequence
+                and (not delete.spec.partitioned or data.place == delete.place)
+            )
             if not hit:
                 continue
             markers += len(hit)
@@ -351,12 +354,6 @@ class _Deletes:
                     next_step=_MERGE,
                 )
             yield KeyDelete(self._key_file(delete), hit)
-
-    def _older(self, delete: SourceFile) -> Iterator[SourceFile]:
-        whole_table = not delete.spec.partitioned
-        for data in self.files.values():
-            if data.sequence < delete.sequence and (whole_table or data.place == delete.place):
-                yield data
 
     def _key_file(self, delete: SourceFile) -> pa.Table:
         columns = {f.id: f for f in self.table.schema.fields}
@@ -381,7 +378,7 @@ class _Deletes:
         body = self.sources.read(uri, MAX_DELETES_BYTES, "a file of equality deletes")
         try:
             file = pq.ParquetFile(io.BytesIO(body))
-            places = self._places(file.schema_arrow)
+            places = {field_id_of(field): n for n, field in enumerate(file.schema_arrow)}
             names = [file.schema_arrow.names[places[i]] for i in delete.equality_ids]
             table = file.read(columns=names).select(names)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -405,14 +402,6 @@ class _Deletes:
                     next_step=_MERGE,
                 )
         return self._typed(table, wanted, uri)
-
-    def _places(self, arrow: pa.Schema) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for place, field in enumerate(arrow):
-            text = (field.metadata or {}).get(FIELD_ID)
-            if text is not None:
-                found[int(text)] = place
-        return found
 
     def _typed(
         self, table: pa.Table, wanted: Sequence[tuple[str, Primitive]], uri: str

@@ -28,11 +28,11 @@ How long a writer waits before its next try: full jitter (AWS Architecture Blog,
 Jitter"), but for its unfairness: a newcomer waits least and overtakes whoever has lost often. So the window
 shrinks again with the time a commit has been waiting, to a tenth after BACKOFF_PATIENCE; and for
 CONTENDED_SECONDS after it has met another, in a race or by what was committed, a writer reads the pointer
-before each commit, or the winner, who knows the pointer, would win again. One who wins from the start meets
-nobody: every MAX_UNREAD commits in a row it reads the pointer all the same, and whoever reads meanwhile has
-a chance. By benchmarks/backoff.py, 4 to 40 writers at 20 ms a request make 0.89 to 1.08 of the commits of a
-bare loop that never waits (2.3 where 40 saturate the server), in about half its tries, and the longest wait
-is at most 1.16 of the loop's. benchmarks/contention.py measures it with processes.
+before each commit, or the winner, who knows the pointer, would win again. A writer that wins from the start
+meets no other: every MAX_UNREAD commits in a row it reads the pointer all the same, and others that read
+meanwhile have a chance. By benchmarks/backoff.py, 4 to 40 writers at 20 ms a request make 0.89 to 1.08 of
+the commits of a bare loop that never waits (2.3 where 40 saturate the server), in about half its tries, and
+the longest wait is at most 1.16 of the loop's. benchmarks/contention.py measures it with processes.
 
 The base that an operation starts from (`recent_base`, …). Promise: it is never so old that the GC boundary
 may have passed what is uploaded on it, and never another table's; names are never applied to the columns of
@@ -525,10 +525,11 @@ RECENT_SECONDS = 3600.0
 
 
 def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
-    """`base`, or the pointer as it is now when there is none, or it is old, or others were met a moment
-    ago: an attempt on what others have superseded costs more than to read it, and whoever has just won
-    leaves the next swap to those who wait. Who meets nobody may be why nobody else gets a turn: so the
-    pointer is read after MAX_UNREAD commits that followed on one another at once, too."""
+    """`base`, or the pointer as it is now: when there is no base, when it is old, or when this writer met
+    others a moment ago. An attempt on a superseded base costs more than reading the pointer, and a writer
+    that has just won leaves the next swap to those that wait. A writer that meets no other may be the
+    reason why no other gets a turn, so the pointer is also read after MAX_UNREAD commits in quick
+    succession."""
     if base is None:
         return load_pointer(ctx)
     now = ctx.clock.monotonic()

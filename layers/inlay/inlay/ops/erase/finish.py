@@ -9,6 +9,7 @@ the files, one commit, however many they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from inlay.errors import KeyTaken, RefNotFound
@@ -16,16 +17,11 @@ from inlay.format import keys
 from inlay.format.codec import decode_frame
 from inlay.format.entry import FORGOTTEN, Marker, Where
 from inlay.format.keys import ObjectKind, classify
-from inlay.format.snapshot import Commit, Erasure, Snapshot
+from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.erase.landing import (
-    Landing,
-    check_landing,
-    clear_landing,
-    what_ended_meanwhile,
-)
-from inlay.ops.erase.last_look import LastCheck, begin_check, find_originals, search_files
+from inlay.ops.erase.landing import Landing, check_landing, clear_landing, what_ended_meanwhile
+from inlay.ops.erase.last_look import LastCheck, find_originals, search_files
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
@@ -71,8 +67,9 @@ from inlay.plan.erasure import (
     ref_suffix,
     unclean_files,
 )
-from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, cutoff_with_margin
+from inlay.plan.maintain.roots import Listed, cutoff_with_margin
 from inlay.plan.metadata.state import Contents
+from inlay.plan.pruning.literals import any_of
 from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
@@ -146,21 +143,30 @@ class _Sweeper:
         landed = {e.id: Landing() for e in erasures}
         if self.landing is not None:
             landed = check_landing(self.ctx, loaded, erasures, self.landing)
-            self._record_landing(loaded, landed)
-            cleared = clear_landing(self.ctx, landed.values())
-            self.deleted += cleared.deleted
-            self.failures += cleared.failures
-            again = any(each.uploads for each in landed.values())
-            if again:
+            # Only how many are about to be deleted: the keys of landed objects may contain names.
+            gone = {v for each in landed.values() for v in (*each.dead, *each.ingested)}
+            uploads = {u for each in landed.values() for u in each.uploads}
+            if gone or uploads:
+                write_gone(self.ctx, loaded.snapshot.version, tuple(landed), gone, len(uploads))
+            deleted, failures = clear_landing(self.ctx, landed.values())
+            self.deleted += deleted
+            self.failures += failures
+            if uploads:
                 landed = check_landing(self.ctx, loaded, erasures, self.landing)
             for erasure_id, landing in landed.items():
-                waits[erasure_id] += what_ended_meanwhile(landing) if again else landing.waiting
-                waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in cleared.failures]
+                waits[erasure_id] += what_ended_meanwhile(landing) if uploads else landing.waiting
+                waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in failures]
         waits = {name: found for name, found in waits.items() if found}
         ready = [e for e in erasures if e.id not in waits]
         if not ready:
             return waits
-        searched = self._look_at_files(loaded, contents, ready)
+        names = tuple(e.id for e in ready)
+        if self.look is None or self.looked_for != names:
+            asked = any_of([e.predicate for e in ready if e.predicate is not None])
+            self.look = LastCheck(asked, min(e.opened_version for e in ready))
+            self.looked_for = names
+        searched = self.look
+        search_files(self.ctx, searched, contents, loaded)
         searched.landed_perhaps = len({v for e in ready for v in landed[e.id].perhaps})
         if self._mark_residue(loaded, contents, ready, searched):
             return {}
@@ -202,26 +208,6 @@ class _Sweeper:
         commit(self.ctx, change, base=loaded)
         return waits
 
-    def _record_landing(self, loaded: LoadedTable, found: Mapping[str, Landing]) -> None:
-        """How many landed objects are about to be deleted; their keys may contain names."""
-        gone = {v for each in found.values() for v in (*each.dead, *each.ingested)}
-        uploads = {u for each in found.values() for u in each.uploads}
-        if gone or uploads:
-            write_gone(self.ctx, loaded.snapshot.version, tuple(found), gone, len(uploads))
-
-    def _look_at_files(
-        self,
-        loaded: LoadedTable,
-        contents: Sequence[tuple[str | None, LoadedTable]],
-        ready: Sequence[Erasure],
-    ) -> LastCheck:
-        """Searches every remaining file for what the erasures name."""
-        names = tuple(e.id for e in ready)
-        if self.look is None or self.looked_for != names:
-            self.look, self.looked_for = begin_check(ready), names
-        search_files(self.ctx, self.look, contents, loaded)
-        return self.look
-
     def _mark_residue(
         self,
         loaded: LoadedTable,
@@ -231,7 +217,11 @@ class _Sweeper:
     ) -> bool:
         """Marks files that still name erased values, beside rows that are all older: the next rewrite then
         writes them again. The marker hits none of their rows."""
-        doomed = {f.key for f in look.to_write_anew()}
+        doomed = {
+            key
+            for key, f in look.files.items()
+            if f.how != "newer" and any(r.certain for r in f.residues)
+        }
         marked = False
         for name, each in contents if doomed else ():
             there = [f for f in each.state.files() if f.key in doomed]
@@ -263,21 +253,6 @@ class _Sweeper:
                 commit(replace(self.ctx, branch=name), change, base=each)
                 forgot = True
         return forgot
-
-    def _purge_ref(self, name: str, loaded: LoadedTable, erasures: Iterable[Erasure]) -> None:
-        """The content of a branch or tag, stored in a head of its own that says nothing of the erasures."""
-        old = tuple(m.id for m in loaded.state.markers() if any(concerns(m, e) for e in erasures))
-        change = Change(
-            operation="erase",
-            updates=(
-                DropMarkers(old),
-                PackMetadata(),
-            ),
-        )
-        try:
-            commit(replace(self.ctx, branch=name), change, base=loaded)
-        except RefNotFound:
-            return  # dropped meanwhile: read again
 
     # -- to sweep -----------------------------------------------------------------------------
 
@@ -354,11 +329,14 @@ class _Sweeper:
         """Whether a branch or tag had to be cleaned: then look again."""
         refs = loaded.snapshot.refs
         for name, each in contents:
-            clean = name is None or all(is_purged(each.state, refs[name], e) for e in erasures)
-            if not clean:
-                assert name is not None
-                self._purge_ref(name, each, erasures)
-                return True
+            if name is None or all(is_purged(each.state, refs[name], e) for e in erasures):
+                continue
+            # It gets a head of its own that says nothing of the erasures.
+            old = tuple(m.id for m in each.state.markers() if any(concerns(m, e) for e in erasures))
+            change = Change(operation="erase", updates=(DropMarkers(old), PackMetadata()))
+            with suppress(RefNotFound):  # dropped meanwhile
+                commit(replace(self.ctx, branch=name), change, base=each)
+            return True
         return False
 
     def _step(
@@ -547,7 +525,10 @@ class _Sweeper:
             # Another run wrote it and has not closed the erasure yet: what it says about the table at that
             # moment, and its counts, are its own.
             there = self.ctx.store.get(self.ctx.key(key))
-            if not isinstance(there, Got) or not _of_one_erasure(there.body, body, key):
+            if not isinstance(there, Got):
+                raise
+            own, other = (decode_frame(RECEIPT_KIND, b, key=key) for b in (body, there.body))
+            if any(own.get(name) != other.get(name) for name in _IDENTITY):
                 raise
         return key
 
@@ -573,44 +554,33 @@ def _plain_markers(loaded: LoadedTable, erasures: Sequence[Erasure]) -> tuple[st
     )
 
 
+_DELETE = ("delete", "update", "upsert", "merge")
+
+
 def _names_rows(snapshot: Snapshot, *, first: bool) -> bool:
     """Whether a version, or the commit that made it, may contain values that a delete named. Of the `first`
     only its content counts: its commit was the step itself."""
-    markers = snapshot.markers
-    holds_some = any(m.erasure is None for m in markers.inline) or any(
-        s.live for s in markers.segments
-    )
-    return holds_some or (not first and _is_delete(snapshot.commit))
-
-
-def _is_delete(commit_: Commit) -> bool:
-    removes = commit_.added_markers > 0 or commit_.operation in (
-        "delete",
-        "update",
-        "upsert",
-        "merge",
-    )
-    return removes and commit_.operation != "erase"
+    markers, made_by = snapshot.markers, snapshot.commit
+    if any(m.erasure is None for m in markers.inline) or any(s.live for s in markers.segments):
+        return True
+    if first or made_by.operation == "erase":
+        return False
+    return made_by.added_markers > 0 or made_by.operation in _DELETE
 
 
 # What two receipts of one erasure have in common, whoever wrote them and when.
 _IDENTITY = ("table", "id", "predicate_hmac_sha256", "opened_version", "opened_us")
 
 
-def _of_one_erasure(one: bytes, other: bytes, key: str) -> bool:
-    first, second = (decode_frame(RECEIPT_KIND, data, key=key) for data in (one, other))
-    return all(first.get(name) == second.get(name) for name in _IDENTITY)
-
-
 def finish_erasures(
     ctx: Context,
     *,
     life_seconds: float,
-    margin_us: int = int(CLOCK_MARGIN_SECONDS * 1_000_000),
-    hmac_key: bytes | None = None,
-    landing: str | None = None,
-    retention_days: Mapping[str, float] | None = None,
-    history: History | None = None,
+    margin_us: int,
+    hmac_key: bytes | None,
+    landing: str | None,
+    retention_days: Mapping[str, float] | None,
+    history: History,
 ) -> SweepResult:
     """Takes every open erasure as far as possible without rewriting files. `retention_days`: how long
     places outside the table keep data, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an
@@ -622,7 +592,7 @@ def finish_erasures(
     # An empty prefix would be the whole bucket, and every table in it a landed object.
     zone = landing or None
     life_us = int(life_seconds * 1_000_000)
-    sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, zone, days, history or History(ctx))
+    sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, zone, days, history)
     deleted, failures = 0, ()
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx, carried=contents))

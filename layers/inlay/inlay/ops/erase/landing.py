@@ -12,7 +12,7 @@ event.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.predicate import Predicate
@@ -54,16 +54,6 @@ class Landing:
     waiting: tuple[Waiting, ...] = ()
     perhaps: tuple[ObjectVersion, ...] = ()
 
-    @property
-    def clear(self) -> bool:
-        return not (self.dead or self.uploads or self.ingested or self.waiting)
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    deleted: int = 0
-    failures: tuple[DeleteFailure, ...] = field(default=())
-
 
 def check_landing(
     ctx: Context, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str
@@ -72,7 +62,10 @@ def check_landing(
     that the ledger does not know are decided by what they hold, which needs the predicates: one with rows
     of any of the erasures, or their values beside its rows, keeps each that was opened after its upload."""
     newest_us = max(e.opened_us for e in erasures)
-    ours = _adopted(ctx, loaded)
+    # Live data files where they landed, on any branch.
+    here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
+    files = (f for _, each in each_content(ctx, loaded) for f in each.state.files())
+    ours = {f.key.removeprefix(here) for f in files if f.adopted}
     # Uploads before objects: one that ends meanwhile, whose object is dated by its beginning, is in either.
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     old = [
@@ -121,9 +114,10 @@ def check_landing(
     return {erasure.id: of(erasure) for erasure in erasures}
 
 
-def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
-    """Deletes what can be deleted, versions for good. Where a name keeps no versions it is looked at again
-    first: minutes may have passed since the listing, and what was put there meanwhile is not known."""
+def clear_landing(ctx: Context, found: Iterable[Landing]) -> tuple[int, tuple[DeleteFailure, ...]]:
+    """Deletes what can be deleted, versions for good: how many, and what failed. Where a name keeps no
+    versions it is looked at again first: minutes may have passed since the listing, and what was put there
+    meanwhile is not known."""
     each = tuple(found)
     listed = list({(v.key, v.version_id): v for f in each for v in (*f.dead, *f.ingested)}.values())
     same = ctx.map(lambda version: _is_still_there(ctx, version), listed)
@@ -131,7 +125,7 @@ def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
     for upload in {u: None for f in each for u in f.uploads}:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
-    return Cleared(len(gone) - len(failures), failures)
+    return len(gone) - len(failures), failures
 
 
 def what_ended_meanwhile(found: Landing) -> Iterator[Waiting]:
@@ -152,17 +146,6 @@ def _is_still_there(ctx: Context, version: ObjectVersion) -> bool:
         return True  # deleted, or hidden by a marker
     is_versioned = head.info.version_id not in (None, NULL_VERSION)
     return is_versioned or head.info.etag == version.etag
-
-
-def _adopted(ctx: Context, loaded: LoadedTable) -> set[str]:
-    """Keys of this bucket that are live data files where they landed, on any branch."""
-    here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
-    return {
-        f.key.removeprefix(here)
-        for _, each in each_content(ctx, loaded)
-        for f in each.state.files()
-        if f.adopted
-    }
 
 
 def _known(
@@ -211,18 +194,15 @@ def _judge(
         schema = loaded.snapshot.schema
         if entry.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
             return _HOLDS_ROWS
-        searched = search_open(
-            open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
-        )
+        opened = open_file(objects, task, Wanted(schema=schema, columns=()), inline)
+        searched = search_open(opened, predicate, inline)
         texts, mentions = texts_of(predicate), Mentions.of(predicate)
         outside, unread = said_of_object(objects.source(location.uri))
         said = [text for *_, text in outside]
         if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
             return _NAMES
-        unsure = (
-            searched.residues or searched.perhaps or unread or any(map(mentions.may_select, said))
-        )
-        return _PERHAPS if unsure else None
+        unsure = searched.residues or searched.perhaps or unread
+        return _PERHAPS if unsure or any(map(mentions.may_select, said)) else None
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise

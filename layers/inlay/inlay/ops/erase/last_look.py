@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import typing
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote_plus
 
@@ -37,8 +37,8 @@ from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Comparison, Literal, Predicate, field_ids
 from inlay.format.properties import COMMIT_NOTE, LEDGER_SALT, PROPERTIES
-from inlay.format.schema import Primitive, Schema, Value
-from inlay.format.snapshot import Erasure, Snapshot
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.expire import History, Roots
 from inlay.ops.metadata.load import LoadedTable
@@ -48,7 +48,7 @@ from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
 from inlay.plan.erasure import named_defaults
-from inlay.plan.pruning.literals import any_of, texts_of
+from inlay.plan.pruning.literals import texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Head
@@ -107,7 +107,10 @@ def kept_in_metadata(
         if isinstance(field.type, Primitive)
         and field.default is not None
         # Also of columns that the erasure does not ask for.
-        and any(_names(text, texts) for text in _spelled(field.id, field.type, field.default))
+        and any(
+            _names(text, texts)
+            for text in texts_of(Comparison(field.id, "=", Literal(field.type, field.default)))
+        )
     }
     for name in sorted(defaults | named_defaults(predicate, snapshot.schemas)):
         yield KeptPlace("default", shown_name(name, texts), "of the column")
@@ -115,18 +118,19 @@ def kept_in_metadata(
         # The salt is random: a short number would be found in it by chance.
         if name != LEDGER_SALT and _names(f"{name}\n{value}", texts):
             yield KeptPlace("property", shown_name(name, texts), "of the table")
-    for name, ref in sorted(snapshot.refs.items()):
+    for kind, name in dict.fromkeys(_named_places(snapshot)):
         if _names(name, texts):
-            yield KeptPlace(ref.kind, WITHHELD, "its name")
-    for partition in {f.name for spec in snapshot.specs for f in spec.fields}:
-        if _names(partition, texts):
-            yield KeptPlace("partition field", WITHHELD, "its name")
-    for query in snapshot.ledger.streams:
-        if _names(query, texts):
-            yield KeptPlace("streaming query", WITHHELD, "its name")
+            yield KeptPlace(kind, WITHHELD, "its name")
     for entry in files:
         if entry.adopted and _names(entry.key, texts):
             yield KeptPlace("file", WITHHELD, "the key of an adopted file")
+
+
+def _named_places(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """(kind, name) of what has a name in the metadata of a table, but for its columns."""
+    yield from ((ref.kind, name) for name, ref in sorted(snapshot.refs.items()))
+    yield from (("partition field", f.name) for spec in snapshot.specs for f in spec.fields)
+    yield from (("streaming query", query) for query in snapshot.ledger.streams)
 
 
 def perhaps_in_metadata(
@@ -153,16 +157,10 @@ def perhaps_in_metadata(
             yield "property", shown_name(name, texts)
     names = [
         *(("column", name) for name in sorted({name for name, _ in fields})),
-        *((ref.kind, name) for name, ref in sorted(snapshot.refs.items())),
-        *(("partition field", f.name) for spec in snapshot.specs for f in spec.fields),
-        *(("streaming query", query) for query in snapshot.ledger.streams),
+        *_named_places(snapshot),
         *(("key of an adopted file", entry.key) for entry in files if entry.adopted),
     ]
     yield from ((f"name of a {kind}", "") for kind, name in names if selects(name))
-
-
-def _spelled(field_id: int, kind: Primitive, value: Value) -> frozenset[str]:
-    return texts_of(Comparison(field_id, "=", Literal(kind, value)))
 
 
 def _names(text: str, texts: frozenset[str]) -> bool:
@@ -275,7 +273,7 @@ class LastCheck:
     open_columns: tuple[str, ...] = ()
     # Objects of the landing zone that were not ingested and may name a value.
     landed_perhaps: int = 0
-    # Of `originals.find_originals`, in versions from this one on.
+    # Of `find_originals`, in versions from `originals_since` on.
     originals: Mapping[str, int] = field(default_factory=dict)
     originals_since: int = 0
 
@@ -316,20 +314,6 @@ class LastCheck:
         """Names of key-value pairs that other writers left, and the number of files with each."""
         return Counter(name for f in self.files.values() for name in f.key_values)
 
-    def to_write_anew(self) -> list[DataFile]:
-        """Files whose rows are all older than the erasures, with erased values outside their rows."""
-        return [
-            f.entry
-            for f in self.files.values()
-            if f.how != "newer" and any(r.certain for r in f.residues)
-        ]
-
-
-def begin_check(erasures: Sequence[Erasure]) -> LastCheck:
-    """A check for these erasures, which have their predicates."""
-    asked = tuple(e.predicate for e in erasures if e.predicate is not None)
-    return LastCheck(any_of(asked), min(e.opened_version for e in erasures))
-
 
 def search_files(
     ctx: Context,
@@ -343,9 +327,8 @@ def search_files(
     for _, each in contents:
         snapshot = each.snapshot
         for entry in each.state.files():
-            entries.setdefault(
-                entry.key, (entry, snapshot.schema_by_id(entry.schema_id), snapshot.schema)
-            )
+            recorded = snapshot.schema_by_id(entry.schema_id)
+            entries.setdefault(entry.key, (entry, recorded, snapshot.schema))
     look.files = {key: f for key, f in look.files.items() if key in entries}
     missing = [found for key, found in entries.items() if key not in look.files]
 
@@ -398,9 +381,8 @@ def _search_file(
         if entry.is_foreign:
             texts = look.texts
             names = tuple(pair_name(name, texts) for name in searched.key_values)
-            said_outside, unread = said_of_object(
-                ctx.objects.source(entry.key, entry.size, entry.etag)
-            )
+            source = ctx.objects.source(entry.key, entry.size, entry.etag)
+            said_outside, unread = said_of_object(source)
             mentions = Mentions.of(look.predicate)
             found = replace(
                 found,

@@ -39,6 +39,7 @@ from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.erase.last_look import WITHHELD, LastCheck, look_for
+from inlay.ops.maintain.expire import DAY_US
 from inlay.ops.metadata.load import LoadedTable, read_main
 from inlay.plan.metadata.state import LedgerSalt
 from inlay.storage.base import Got, ObjectVersion
@@ -47,7 +48,6 @@ RECEIPT_KIND = "erasure"
 LIST_KIND = "erasure_list"
 # Entries of each kind in the receipt itself; counts are always complete, and a list has all entries.
 MAX_NAMED = 100
-DAY_US = 86_400_000_000
 
 # Keys that this library generates, at random or by counting: they name nothing. Others (an orphan that
 # somebody put under `data/`) may.
@@ -105,9 +105,8 @@ def _write_list(
     entries: int,
 ) -> List:
     key = f"{EVIDENCE}{version:08d}-{step}-{ctx.new_id()}.json"
-    data = encode_frame(
-        LIST_KIND, {"step": step, "version": version, "erasures": sorted(erasures), **body}
-    )
+    about = {"step": step, "version": version, "erasures": sorted(erasures)}
+    data = encode_frame(LIST_KIND, {**about, **body})
     ctx.write_once(key, data)
     return List(key, sha256(data).hexdigest(), entries)
 
@@ -211,9 +210,10 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
     snapshot: Snapshot = loaded.snapshot
     mine = [(made, body) for made, body in facts.lists if erasure.id in body["erasures"]]
     looks = [(made, body) for made, body in mine if body["step"] == "look"]
-    gone = [(made, body) for made, body in mine if body["step"] == "gone"]
     salt = LedgerSalt.of(snapshot.properties)
-    unknown = [v for v in facts.versions if _kind(ctx, v) is ObjectKind.UNKNOWN]
+    there = [(v.key.removeprefix(ctx.key("")), v) for v in facts.versions]
+    unknown = [[k, v.etag, v.version_id] for k, v in there if classify(k) is ObjectKind.UNKNOWN]
+    receipts = {k for k, v in there if classify(k) is ObjectKind.RECEIPT and not v.marker}
     body: dict[str, Any] = {
         "table": snapshot.table_id,
         "id": erasure.id,
@@ -227,22 +227,16 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
         "removed_rows": erasure.rows,
         "deleted_objects": erasure.deleted + facts.deleted,
         "oldest_version": snapshot.oldest_version,
-        "gone": [made.as_json for made, _ in gone],
+        "gone": [made.as_json for made, body in mine if body["step"] == "gone"],
         "left": facts.left.as_json,
-        "unknown_objects": {
-            "count": len(unknown),
-            "objects": [_named(ctx, v) for v in unknown[:MAX_NAMED]],
-        },
+        "unknown_objects": {"count": len(unknown), "objects": unknown[:MAX_NAMED]},
         "landing_older_objects": facts.landing,
         "later_deletes": {
             "count": len(facts.later),
             "versions": [list(each) for each in facts.later[:MAX_NAMED]],
             "pending": list(facts.pending[:MAX_NAMED]),
         },
-        "older_receipts": len(
-            {v.key.removeprefix(ctx.key("")) for v in facts.versions if _is_receipt(ctx, v)}
-            - {made.key for made, _ in mine}
-        ),
+        "older_receipts": len(receipts - {made.key for made, _ in mine}),
         "other_erasures": sorted(e.id for e in snapshot.erasures if e.id != erasure.id)[:MAX_NAMED],
         "ledger": {
             "salted_since": None if salt is None else salt.since,
@@ -252,7 +246,8 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
             else loaded.date_us + Properties(snapshot.properties).number("ledger.days") * DAY_US,
         },
         "out_of_reach": [
-            _reach(name, loaded.date_us, facts.retention_days) for name in OUT_OF_REACH
+            {"what": name, "until_us": _held_until(name, loaded.date_us, facts.retention_days)}
+            for name in OUT_OF_REACH
         ],
     }
     body["look"] = None if not looks else _look_of(*looks[-1])
@@ -300,23 +295,10 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kind(ctx: Context, version: ObjectVersion) -> ObjectKind:
-    return classify(version.key.removeprefix(ctx.key("")))
-
-
-def _is_receipt(ctx: Context, version: ObjectVersion) -> bool:
-    return _kind(ctx, version) is ObjectKind.RECEIPT and not version.marker
-
-
-def _named(ctx: Context, version: ObjectVersion) -> list[str]:
-    return [version.key.removeprefix(ctx.key("")), version.etag, version.version_id]
-
-
-def _reach(name: str, ended_us: int, days: Mapping[str, float]) -> dict[str, object]:
+def _held_until(name: str, ended_us: int, days: Mapping[str, float]) -> int | None:
     """Until when it may hold what existed before the end; None: unknown."""
     known = days.get(name, MOST_DAYS.get(name))
-    until = None if known is None else ended_us + int(known * DAY_US)
-    return {"what": name, "until_us": until}
+    return None if known is None else ended_us + int(known * DAY_US)
 
 
 def check_retention(days: Mapping[str, float]) -> Mapping[str, float]:

@@ -30,9 +30,9 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
-from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
+from inlay.ops.maintain.rewrite import FileWork, carry_out_file
 from inlay.ops.maintain.rewrite_file import ResourceLimits
-from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
+from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
 from inlay.ops.metadata.load import (
     LoadedTable,
     load_again,
@@ -195,7 +195,6 @@ def advance_erasures(
     ctx: Context,
     *,
     base: LoadedTable | None = None,
-    max_bytes: int | None = None,
     deadline_seconds: float | None = None,
     memory_bytes: int | None = None,
 ) -> AdvanceResult:
@@ -207,25 +206,44 @@ def advance_erasures(
     if not main.snapshot.erasures:
         return AdvanceResult(version=main.snapshot.version)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
-    total = AdvanceResult(version=main.snapshot.version)
+    budget = Budget(deadline=deadline, held_bytes=lambda work: work.held_bytes)
+    limits = ResourceLimits(deadline, memory_bytes)
+    runs: list[Run] = []
+    foreign: list[str] = []
+    left = 0
     for own, loaded in contents_to_clean(ctx, main):
-        left = None if max_bytes is None else max_bytes - total.input_bytes
-        budget = Budget(max_bytes=left, deadline=deadline, held_bytes=lambda work: work.held_bytes)
-        spent = budget.is_over(ctx) or (left is not None and left <= 0)
-        if total.commits and spent:
+        if any(run.commits for run in runs) and budget.is_over(ctx):
             rest = with_entries(own, loaded).state
-            works = plan_advance(rest, frozenset(f.key for f in rest.files()))
-            total = replace(total, left=total.left + len(works))
+            left += len(plan_advance(rest, frozenset(f.key for f in rest.files())))
             continue
-        limits = ResourceLimits(deadline, memory_bytes)
         try:
-            total = _together(total, _advance(own, loaded, budget, limits))
+            before = with_entries(own, loaded)
+            run = _advance(own, before, budget, limits)
         except RefNotFound:
             if not is_dropped(own):
                 raise
-    failures = {f.key: str(f.error) for f in total.failures}
-    # The process that rewrites need not have access to the landing zone.
-    return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
+            continue
+        runs.append(run)
+        adopted = {f.key for f in before.state.files() if f.adopted}
+        foreign += [k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted]
+    done = [d for run in runs for d in run.done]
+    failures = tuple(f for run in runs for f in run.failures)
+    reasons = {f.key: str(f.error) for f in failures}
+    return AdvanceResult(
+        version=max([main.snapshot.version, *(r.loaded.snapshot.version for r in runs)]),
+        commit_id=next((r.loaded.snapshot.commit.id for r in reversed(runs) if r.commits), None),
+        commits=sum(r.commits for r in runs),
+        files=len(done),
+        removed_rows=sum(d.removed_rows for d in done),
+        input_bytes=sum(d.read_bytes for d in done),
+        written_bytes=sum(d.written_bytes for d in done),
+        left=left + sum(r.left for r in runs),
+        skipped=sum(r.skipped for r in runs),
+        failures=failures,
+        foreign=tuple(foreign),
+        # The process that rewrites need not have access to the landing zone.
+        erasures=erase_status(ctx, failures=reasons, landing=""),
+    )
 
 
 def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context, LoadedTable]]:
@@ -247,49 +265,20 @@ def is_dropped(ctx: Context) -> bool:
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
-def _advance(
-    ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits
-) -> AdvanceResult:
-    """The files of one content."""
+def _advance(ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits) -> Run:
+    """The files of one content, all of whose entries are loaded."""
 
-    def perform(now: LoadedTable, work: Work) -> Done:
-        assert isinstance(work, FileWork)
+    def perform(now: LoadedTable, work: FileWork) -> Done:
         return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
 
-    before = with_entries(ctx, loaded)
-    run = run_units(
+    return run_units(
         ctx,
-        before,
+        loaded,
         operation="erase",
         plan=plan_advance,
         perform=perform,
         idle=table_wide,
         budget=budget,
-    )
-    adopted = {f.key for f in before.state.files() if f.adopted}
-    return AdvanceResult(
-        version=run.loaded.snapshot.version,
-        commit_id=run.loaded.snapshot.commit.id if run.commits else None,
-        commits=run.commits,
-        files=len(run.done),
-        removed_rows=sum(d.removed_rows for d in run.done),
-        input_bytes=sum(d.read_bytes for d in run.done),
-        written_bytes=sum(d.written_bytes for d in run.done),
-        left=run.left,
-        skipped=run.skipped,
-        failures=tuple(run.failures),
-        foreign=tuple(k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted),
-    )
-
-
-def _together(one: AdvanceResult, other: AdvanceResult) -> AdvanceResult:
-    sums = ("commits", "files", "removed_rows", "input_bytes", "written_bytes", "left", "skipped")
-    return AdvanceResult(
-        version=max(one.version, other.version),
-        commit_id=other.commit_id or one.commit_id,
-        **{name: getattr(one, name) + getattr(other, name) for name in sums},
-        failures=(*one.failures, *other.failures),
-        foreign=(*one.foreign, *other.foreign),
     )
 
 
@@ -306,16 +295,12 @@ def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
 
 
 def erase_status(
-    ctx: Context,
-    base: LoadedTable | None = None,
-    *,
-    failures: Mapping[str, str] | None = None,
-    landing: str | None = None,
+    ctx: Context, *, failures: Mapping[str, str] | None = None, landing: str | None = None
 ) -> tuple[ErasureStatus, ...]:
     """Every open erasure, with what it waits for. `landing` is the landing prefix: by default from the
     table's location, "" not to check it."""
     ctx = replace(ctx, branch=None)
-    loaded = base if base is not None and base.own is None else load_pointer(ctx)
+    loaded = load_pointer(ctx)
     if not loaded.snapshot.erasures:
         return ()
     loaded = with_entries(ctx, loaded)
@@ -346,9 +331,9 @@ def _waiting(
         case phase if phase == REWRITE:
             held = legal_holds(loaded.snapshot)
             for name, each in each_content(ctx, loaded):
-                for key in (
-                    unclean_files(each.state, [erasure])[erasure.id] if name not in held else ()
-                ):
+                if name in held:
+                    continue
+                for key in unclean_files(each.state, [erasure])[erasure.id]:
                     reason = failures.get(key, "it has to be rewritten" + ref_suffix(name))
                     yield Waiting("file", key, reason)
             for name in held:

@@ -64,11 +64,10 @@ def axes_of(
     """The columns worth showing, and the place of each file in them."""
     snapshot = state.snapshot
     evidence = Evidence.of_snapshot(snapshot)
-    spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
     order = (
         *snapshot.sort_by,
         *snapshot.primary_key,
-        *(f.source for f in spec.fields),
+        *(f.source for f in snapshot.spec.fields),
         *snapshot.stats_columns,
     )
     axes: list[Axis] = []

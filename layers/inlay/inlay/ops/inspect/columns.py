@@ -1,21 +1,17 @@
-"""Columns of inspection tables: content, unit and how each is computed.
+"""Columns of inspection tables: name, type and content.
 
 Promise: values of any type are shown as text, as SQL would write them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.types import to_arrow_scalar
-
-T = TypeVar("T")
 
 TIME = pa.timestamp("us", tz="UTC")
 BOUNDS = pa.list_(
@@ -35,25 +31,22 @@ PARTITION = pa.list_(
 COUNT = pa.int64()
 
 
-@dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
-    """A column of an inspection table: its name, type, content, and how it is computed."""
-
-    name: str
-    type: pa.DataType
-    doc: str
-    of: Callable[[T], Any]
+Row = Mapping[str, object]
 
 
-def table_of(columns: Sequence[Column[T]], rows: Iterable[T]) -> pa.Table:
-    """One row for each of `rows`, in their order."""
+def columns(*described: tuple[str, pa.DataType, str]) -> pa.Schema:
+    """The schema of an inspection table: the name, type and content (`doc`) of each column."""
+    return pa.schema([pa.field(n, kind, metadata={"doc": doc}) for n, kind, doc in described])
+
+
+def table_of(schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
+    """One row for each of `rows`, in their order. Each has a value for every column."""
     found = list(rows)
-    schema = pa.schema([pa.field(c.name, c.type, metadata={"doc": c.doc}) for c in columns])
-    arrays = [pa.array([c.of(row) for row in found], c.type) for c in columns]
+    arrays = [pa.array([row[column.name] for row in found], column.type) for column in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def bounds_by_name(stats: Any, schema: Schema) -> list[dict[str, object]]:
+def bounds_by_name(stats: Mapping[int, ColumnStats], schema: Schema) -> list[dict[str, object]]:
     """Statistics by column name, in order of field id; dropped columns are left out."""
     found: list[dict[str, object]] = []
     for field_id, column in sorted(stats.items()):
@@ -61,26 +54,18 @@ def bounds_by_name(stats: Any, schema: Schema) -> list[dict[str, object]]:
         path = schema.path_of(field_id)
         if field is None or path is None or not isinstance(field.type, Primitive):
             continue
-        lower, upper = bounds_text(column, field.type)
+        kind = column.kind or field.type
+        lower, upper = column.lower, column.upper
         found.append(
             {
                 "column": ".".join(path),
-                "lower": lower,
-                "upper": upper,
+                "lower": None if lower is None else value_text(kind, lower),
+                "upper": None if upper is None else value_text(kind, upper),
                 "nulls": column.null_count,
                 "exact": column.exact,
             }
         )
     return found
-
-
-def bounds_text(column: ColumnStats, kind: Primitive) -> tuple[str | None, str | None]:
-    """Both bounds as text; None where there is none."""
-    kind = column.kind or kind
-    lower, upper = (
-        None if value is None else value_text(kind, value) for value in (column.lower, column.upper)
-    )
-    return lower, upper
 
 
 def value_text(kind: Primitive, value: Value) -> str:

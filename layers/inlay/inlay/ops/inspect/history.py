@@ -6,8 +6,7 @@ Promise: one GET a version; the archive of a version has everything about it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,191 +15,58 @@ import pyarrow as pa
 from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Snapshot, note_of
 from inlay.ops.context import Context
-from inlay.ops.inspect.columns import TIME, Column, table_of
+from inlay.ops.inspect.columns import COUNT, TIME, Row, columns, table_of
 from inlay.ops.metadata.load import load_seen, load_version
 
 # One GET a version: a screenful for a person; a program asks for more.
 HISTORY_LIMIT = 100
 
-_COUNT = pa.int64()
 
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    snapshot: Snapshot
-    refs: tuple[str, ...]
-
-
-HISTORY: tuple[Column[_Version], ...] = (
-    Column("version", _COUNT, "version number", lambda v: v.snapshot.version),
-    Column("time", TIME, "commit time, by the store's clock", lambda v: v.snapshot.commit.time_us),
-    Column("operation", pa.string(), "what made it", lambda v: v.snapshot.commit.operation),
-    Column(
-        "request",
-        pa.string(),
-        "id of the request or event that asked for it, if one was given",
-        lambda v: v.snapshot.commit.request,
-    ),
-    Column(
-        "message",
-        pa.string(),
-        "what its author said of it",
-        lambda v: note_of(v.snapshot).message,
-    ),
-    Column(
-        "metadata",
-        pa.map_(pa.string(), pa.string()),
-        "names and texts that its author gave it",
-        lambda v: list(note_of(v.snapshot).metadata.items()) or None,
-    ),
-    Column(
-        "branch",
-        pa.string(),
-        "branch whose content it changed; null: main",
-        lambda v: v.snapshot.commit.branch,
-    ),
-    Column("refs", pa.list_(pa.string()), "tags and branches that name it", lambda v: v.refs),
-    Column("added_rows", _COUNT, "rows it added", lambda v: v.snapshot.commit.added_rows),
-    Column(
-        "deleted_rows",
-        _COUNT,
-        "rows it deleted; null: nobody counted them",
-        lambda v: v.snapshot.commit.removed_rows,
-    ),
-    Column("added_files", _COUNT, "data files it added", lambda v: v.snapshot.commit.added_files),
-    Column(
-        "removed_files",
-        _COUNT,
-        "data files it dropped or replaced",
-        lambda v: v.snapshot.commit.removed_files,
-    ),
-    Column(
-        "added_bytes",
-        _COUNT,
-        "bytes of the data files it added",
-        lambda v: v.snapshot.commit.added_bytes,
-    ),
-    Column(
-        "added_markers",
-        _COUNT,
-        "delete markers it added",
-        lambda v: v.snapshot.commit.added_markers,
-    ),
-    Column(
-        "removed_markers",
-        _COUNT,
-        "delete markers it dropped",
-        lambda v: v.snapshot.commit.removed_markers,
-    ),
-    Column("files", _COUNT, "data files it has", lambda v: v.snapshot.totals.files),
-    Column(
-        "physical_rows",
-        _COUNT,
-        "rows stored in them, deleted ones included",
-        lambda v: v.snapshot.totals.rows,
-    ),
-    Column("bytes", _COUNT, "bytes of its data files", lambda v: v.snapshot.totals.bytes),
-    Column("markers", _COUNT, "delete markers it has", lambda v: v.snapshot.totals.markers),
-    Column("commit_id", pa.string(), "commit id, unique for ever", lambda v: v.snapshot.commit.id),
+HISTORY = columns(
+    ("version", COUNT, "version number"),
+    ("time", TIME, "commit time, by the store's clock"),
+    ("operation", pa.string(), "what made it"),
+    ("request", pa.string(), "id of the request or event that asked for it, if one was given"),
+    ("message", pa.string(), "what its author said of it"),
+    ("metadata", pa.map_(pa.string(), pa.string()), "names and texts that its author gave it"),
+    ("branch", pa.string(), "branch whose content it changed; null: main"),
+    ("refs", pa.list_(pa.string()), "tags and branches that name it"),
+    ("added_rows", COUNT, "rows it added"),
+    ("deleted_rows", COUNT, "rows it deleted; null: nobody counted them"),
+    ("added_files", COUNT, "data files it added"),
+    ("removed_files", COUNT, "data files it dropped or replaced"),
+    ("added_bytes", COUNT, "bytes of the data files it added"),
+    ("added_markers", COUNT, "delete markers it added"),
+    ("removed_markers", COUNT, "delete markers it dropped"),
+    ("files", COUNT, "data files it has"),
+    ("physical_rows", COUNT, "rows stored in them, deleted ones included"),
+    ("bytes", COUNT, "bytes of its data files"),
+    ("markers", COUNT, "delete markers it has"),
+    ("commit_id", pa.string(), "commit id, unique for ever"),
 )
 
-SNAPSHOTS: tuple[Column[_Version], ...] = (
-    *HISTORY,
-    Column("schema_id", _COUNT, "its schema", lambda v: v.snapshot.schema_id),
-    Column("spec_id", _COUNT, "its partition spec", lambda v: v.snapshot.spec_id),
-    Column(
-        "file_segments",
-        _COUNT,
-        "segments of file entries it refers to",
-        lambda v: len(v.snapshot.files.segments),
-    ),
-    Column(
-        "marker_segments",
-        _COUNT,
-        "segments of delete markers it refers to",
-        lambda v: len(v.snapshot.markers.segments),
-    ),
-    Column(
-        "ledger_segments",
-        _COUNT,
-        "segments of ledger records it refers to",
-        lambda v: len(v.snapshot.ledger.records.segments),
-    ),
-    Column(
-        "inline_entries",
-        _COUNT,
-        "entries of all three kinds in the snapshot itself",
-        lambda v: (
-            len(v.snapshot.files.inline)
-            + len(v.snapshot.markers.inline)
-            + len(v.snapshot.ledger.records.inline)
-        ),
-    ),
-    Column("erasures", _COUNT, "erasures that were under way", lambda v: len(v.snapshot.erasures)),
+_MORE = columns(
+    ("schema_id", COUNT, "its schema"),
+    ("spec_id", COUNT, "its partition spec"),
+    ("file_segments", COUNT, "segments of file entries it refers to"),
+    ("marker_segments", COUNT, "segments of delete markers it refers to"),
+    ("ledger_segments", COUNT, "segments of ledger records it refers to"),
+    ("inline_entries", COUNT, "entries of all three kinds in the snapshot itself"),
+    ("erasures", COUNT, "erasures that were under way"),
 )
+SNAPSHOTS = pa.schema([*HISTORY, *_MORE])
 
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """The commits of one operation between two versions: each with the snapshot before it."""
-
-    operation: str
-    steps: Sequence[tuple[Snapshot, Snapshot]]
-
-    def total(self, count: Callable[[Snapshot, Snapshot], int | None]) -> int | None:
-        """None where one of them is unknown."""
-        found = [count(before, after) for before, after in self.steps]
-        return None if None in found else sum(n for n in found if n is not None)
-
-
-DIFFERENCES: tuple[Column[_Done], ...] = (
-    Column("operation", pa.string(), "what was done", lambda d: d.operation),
-    Column("versions", _COUNT, "how many versions did it", lambda d: len(d.steps)),
-    Column("added_rows", _COUNT, "rows added", lambda d: d.total(lambda _, v: v.commit.added_rows)),
-    Column(
-        "deleted_rows",
-        _COUNT,
-        "rows deleted; null: one of the deletes was not counted",
-        lambda d: d.total(lambda _, v: v.commit.removed_rows),
-    ),
-    Column(
-        "added_files",
-        _COUNT,
-        "data files added",
-        lambda d: d.total(lambda _, v: v.commit.added_files),
-    ),
-    Column(
-        "removed_files",
-        _COUNT,
-        "data files dropped or replaced",
-        lambda d: d.total(lambda _, v: v.commit.removed_files),
-    ),
-    Column(
-        "added_bytes",
-        _COUNT,
-        "bytes of the data files added",
-        lambda d: d.total(lambda _, v: v.commit.added_bytes),
-    ),
-    Column(
-        "removed_bytes",
-        _COUNT,
-        "bytes of the data files dropped or replaced",
-        lambda d: d.total(
-            lambda before, v: max(0, before.totals.bytes + v.commit.added_bytes - v.totals.bytes)
-        ),
-    ),
-    Column(
-        "added_markers",
-        _COUNT,
-        "delete markers added",
-        lambda d: d.total(lambda _, v: v.commit.added_markers),
-    ),
-    Column(
-        "removed_markers",
-        _COUNT,
-        "delete markers dropped",
-        lambda d: d.total(lambda _, v: v.commit.removed_markers),
-    ),
+DIFFERENCES = columns(
+    ("operation", pa.string(), "what was done"),
+    ("versions", COUNT, "how many versions did it"),
+    ("added_rows", COUNT, "rows added"),
+    ("deleted_rows", COUNT, "rows deleted; null: one of the deletes was not counted"),
+    ("added_files", COUNT, "data files added"),
+    ("removed_files", COUNT, "data files dropped or replaced"),
+    ("added_bytes", COUNT, "bytes of the data files added"),
+    ("removed_bytes", COUNT, "bytes of the data files dropped or replaced"),
+    ("added_markers", COUNT, "delete markers added"),
+    ("removed_markers", COUNT, "delete markers dropped"),
 )
 
 
@@ -218,7 +84,37 @@ def differences(ctx: Context, current: Snapshot, since: int, to: int) -> pa.Tabl
     for before, after in pairwise(loaded):
         if after.commit.branch == ctx.branch:  # other branches' commits did not change this content
             steps[after.commit.operation].append((before, after))
-    return table_of(DIFFERENCES, (_Done(name, found) for name, found in steps.items()))
+    return table_of(DIFFERENCES, (_difference(name, found) for name, found in steps.items()))
+
+
+def _difference(operation: str, steps: Sequence[tuple[Snapshot, Snapshot]]) -> Row:
+    """The commits of one operation between two versions: each with the snapshot before it."""
+    made = [after.commit for _, after in steps]
+    return {
+        "operation": operation,
+        "versions": len(made),
+        "added_rows": _total(c.added_rows for c in made),
+        "deleted_rows": _total(c.removed_rows for c in made),
+        "added_files": sum(c.added_files for c in made),
+        "removed_files": sum(c.removed_files for c in made),
+        "added_bytes": sum(c.added_bytes for c in made),
+        "removed_bytes": sum(
+            max(0, before.totals.bytes + after.commit.added_bytes - after.totals.bytes)
+            for before, after in steps
+        ),
+        "added_markers": sum(c.added_markers for c in made),
+        "removed_markers": sum(c.removed_markers for c in made),
+    }
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """None where one of them is unknown."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def history(ctx: Context, current: Snapshot, *, limit: int = HISTORY_LIMIT) -> pa.Table:
@@ -239,19 +135,50 @@ def snapshots(ctx: Context, current: Snapshot) -> pa.Table:
     return table_of(SNAPSHOTS, _load(ctx, current, sorted(kept | held, reverse=True)))
 
 
-def _load(ctx: Context, current: Snapshot, versions: Iterable[int]) -> list[_Version]:
-    names = _names(current)
+def _load(ctx: Context, current: Snapshot, versions: Iterable[int]) -> Iterator[Row]:
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, ref in sorted(current.refs.items()):
+        names[ref.version].append(name)
 
     def load(version: int) -> Snapshot:
         # A branch's own totals from its beginning, main's before that.
         found = load_version(ctx, current, version)
         return load_seen(ctx, current, version) if ctx.branch in found.refs else found
 
-    return [_Version(found, names.get(found.version, ())) for found in ctx.map(load, versions)]
+    return (_version_row(found, names[found.version]) for found in ctx.map(load, versions))
 
 
-def _names(current: Snapshot) -> Mapping[int, tuple[str, ...]]:
-    found: dict[int, tuple[str, ...]] = defaultdict(tuple)
-    for name, ref in sorted(current.refs.items()):
-        found[ref.version] += (name,)
-    return found
+def _version_row(snapshot: Snapshot, refs: Sequence[str]) -> Row:
+    commit, totals, note = snapshot.commit, snapshot.totals, note_of(snapshot)
+    records = snapshot.ledger.records
+    return {
+        "version": snapshot.version,
+        "time": commit.time_us,
+        "operation": commit.operation,
+        "request": commit.request,
+        "message": note.message,
+        "metadata": list(note.metadata.items()) or None,
+        "branch": commit.branch,
+        "refs": refs,
+        "added_rows": commit.added_rows,
+        "deleted_rows": commit.removed_rows,
+        "added_files": commit.added_files,
+        "removed_files": commit.removed_files,
+        "added_bytes": commit.added_bytes,
+        "added_markers": commit.added_markers,
+        "removed_markers": commit.removed_markers,
+        "files": totals.files,
+        "physical_rows": totals.rows,
+        "bytes": totals.bytes,
+        "markers": totals.markers,
+        "commit_id": commit.id,
+        "schema_id": snapshot.schema_id,
+        "spec_id": snapshot.spec_id,
+        "file_segments": len(snapshot.files.segments),
+        "marker_segments": len(snapshot.markers.segments),
+        "ledger_segments": len(records.segments),
+        "inline_entries": sum(
+            map(len, (snapshot.files.inline, snapshot.markers.inline, records.inline))
+        ),
+        "erasures": len(snapshot.erasures),
+    }

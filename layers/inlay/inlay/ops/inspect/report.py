@@ -18,12 +18,6 @@ from inlay.format.properties import Properties, settings
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.inspect import (
-    load_tree,
-    partition_values,
-    segments_table,
-    tombstones_table,
-)
 from inlay.ops.inspect.advice import (
     Axis,
     Finding,
@@ -36,7 +30,15 @@ from inlay.ops.inspect.advice import (
     plan_or_nothing,
 )
 from inlay.ops.inspect.history import as_records, history
-from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
+from inlay.ops.inspect.tables import (
+    deleted_rows,
+    has_deletes,
+    load_tree,
+    partition_values,
+    segments_table,
+    tombstones_table,
+)
+from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
@@ -80,7 +82,7 @@ class SizeBin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Everything that the page and the tree show. Lists are cut to the most important rows; `markers_left`
-    and the like are how many were cut."""
+    and the like are how many were cut. Segments have the bounds of the most important columns."""
 
     table: Record
     versions: Sequence[Record]
@@ -106,7 +108,6 @@ def make_report(
     predicate: Predicate | None = None,
     *,
     calculated: str = "",
-    max_versions: int = MAX_VERSIONS,
 ) -> Report:
     """The report of `state`, all of whose entries must be loaded. `current` is the newest snapshot."""
     files = list(state.files())
@@ -121,23 +122,26 @@ def make_report(
     axes, places = axes_of(state, files)
     partitions = _partitions(state, files, tasks)
     tombstones = _tombstones(state, tasks)
-    deleted = sum(_deleted(f, tasks) for f in files)
+    deleted = sum(deleted_rows(f, tasks) for f in files)
     query = None
     if predicate is not None and scan is not None:
         query = explain_query(state, files, predicate, scan, calculated)
     maintenance = plan_care(state, plan, files, deleted, read)
     return Report(
         table=_facts(ctx, current, state),
-        versions=as_records(history(ctx, current, limit=max_versions)),
+        versions=as_records(history(ctx, current, limit=MAX_VERSIONS)),
         axes=axes,
         marks=_marks(state, files, tasks, read, places),
         sizes=_sizes(files, tasks, read),
         partitions=partitions[:MAX_ROWS],
         partitions_left=max(0, len(partitions) - MAX_ROWS),
-        segments=_segments(load_tree(ctx, state)),
+        segments=[
+            {**run, "bounds": (run["bounds"] or [])[:MAX_BOUNDS]}
+            for run in segments_table(load_tree(ctx, state)).to_pylist()
+        ],
         markers=tombstones[:MAX_ROWS],
         markers_left=max(0, len(tombstones) - MAX_ROWS),
-        marked_files=sum(f.key not in tasks or bool(tasks[f.key].markers) for f in files),
+        marked_files=sum(has_deletes(f, tasks) for f in files),
         deleted_rows=deleted,
         query=query,
         maintenance=maintenance,
@@ -149,7 +153,6 @@ def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
     snapshot = state.snapshot
     schema = snapshot.schema
     names = {field.id: field.name for field in schema.fields}
-    spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
     properties = Properties(snapshot.properties)
     return {
         "uri": ctx.uri,
@@ -166,7 +169,9 @@ def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
         "columns": [{"name": f.name, "type": _type_text(f.type)} for f in schema.fields],
         "primary_key": [names.get(i, str(i)) for i in snapshot.primary_key],
         "sort_by": [names.get(i, str(i)) for i in snapshot.sort_by],
-        "partition_by": [f"{f.transform}({names.get(f.source, f.source)})" for f in spec.fields],
+        "partition_by": [
+            f"{f.transform}({names.get(f.source, f.source)})" for f in snapshot.spec.fields
+        ],
         "properties": settings(snapshot.properties),
         "refs": [
             {"name": name, "kind": ref.kind, "version": ref.version}
@@ -183,10 +188,6 @@ def _type_text(kind: object) -> str:
 
 
 # -- files ----------------------------------------------------------------------------------------
-
-
-def _deleted(entry: DataFile, tasks: Mapping[str, FileTask]) -> int:
-    return deleted_at_least(tasks[entry.key]) if entry.key in tasks else entry.rows
 
 
 def _marks(
@@ -210,7 +211,7 @@ def _marks(
                 files=len(group),
                 bytes=sum(f.size for f in group),
                 rows=sum(f.rows for f in group),
-                deleted_rows=sum(_deleted(f, tasks) for f in group),
+                deleted_rows=sum(deleted_rows(f, tasks) for f in group),
                 deletes=max(len(tasks[f.key].markers) if f.key in tasks else 0 for f in group),
                 row_groups=sum(f.row_groups for f in group),
                 arrived=max(f.newest_rows for f in group),
@@ -250,7 +251,7 @@ def _sizes(
             least=1 << power,
             files=len(bins[power]),
             bytes=sum(f.size for f in bins[power]),
-            with_deletes=sum(f.key not in tasks or bool(tasks[f.key].markers) for f in bins[power]),
+            with_deletes=sum(has_deletes(f, tasks) for f in bins[power]),
             read=sum(f.key in (read or ()) for f in bins[power]),
         )
         for power in range(min(bins), max(bins) + 1)
@@ -271,7 +272,7 @@ def _partitions(
             "files": len(group),
             "rows": sum(f.rows for f in group),
             "bytes": sum(f.size for f in group),
-            "deleted_rows": sum(_deleted(f, tasks) for f in group),
+            "deleted_rows": sum(deleted_rows(f, tasks) for f in group),
         }
         for name, group in groups.items()
     ]
@@ -295,16 +296,6 @@ def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Record]:
         group["rows"] += marker["rows"] or 0
         group["files_hit"] += marker["files_hit"]
         group["bytes_hit"] += marker["bytes_hit"]
-    return sorted((*found, *of_files.values()), key=_dearest)
-
-
-def _dearest(marker: Mapping[str, Any]) -> tuple[int, str]:
-    return -marker["bytes_hit"], str(marker["where"])
-
-
-def _segments(state: State) -> list[Record]:
-    """Every segment, with the bounds of the most important columns."""
-    return [
-        {**run, "bounds": (run["bounds"] or [])[:MAX_BOUNDS]}
-        for run in segments_table(state).to_pylist()
-    ]
+    found += of_files.values()
+    found.sort(key=lambda marker: (-marker["bytes_hit"], str(marker["where"])))
+    return [*found]

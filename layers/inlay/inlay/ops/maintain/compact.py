@@ -29,18 +29,17 @@ import pyarrow.compute as pc
 from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.format.snapshot import Segment
 from inlay.ops.commit.driver import Committed, commit, recent_base
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of
-from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle, table_wide
-from inlay.ops.maintain.units import Budget, Done, Failure, Run, Work, run_units, with_entries
-from inlay.ops.metadata.load import LoadedTable, load_pointer, load_segments
+from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle
+from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
+from inlay.ops.metadata.load import LoadedTable, load_leaves, load_nodes, load_pointer
 from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.writer import Layout, write_files
-from inlay.plan.change import Change, ClusterLeaves, NeedSegments, Unit
+from inlay.plan.change import Change, ClusterLeaves, Unit
 from inlay.plan.maintain.clustering import Order, order_of
 from inlay.plan.maintain.compaction import (
     CompactionPlan,
@@ -130,13 +129,13 @@ def cluster_metadata(
     loaded = base if base is not None else load_pointer(ctx)
     result = MetadataResult(loaded=loaded)
     while True:
-        loaded = replace(loaded, state=_with_nodes(ctx, loaded.state))
+        loaded = replace(loaded, state=load_nodes(ctx, loaded.state))
         depth, taken = deepest_overlap(loaded.state)
         size = sum(leaf.size for leaf in taken)
         dear = budget.max_bytes is not None and result.bytes + size > budget.max_bytes
         if not taken or budget.is_over(ctx) or dear:
             return replace(result, loaded=loaded, depth=depth)
-        loaded = replace(loaded, state=_with_leaves(ctx, loaded.state, taken))
+        loaded = replace(loaded, state=load_leaves(ctx, loaded.state, taken))
         if not would_part(loaded.state, taken):
             return replace(result, loaded=loaded, depth=depth)
         change = Change(
@@ -152,17 +151,6 @@ def cluster_metadata(
             leaves=result.leaves + len(taken),
             bytes=result.bytes + size,
         )
-
-
-def _with_leaves(ctx: Context, state: State, leaves: Sequence[Segment]) -> State:
-    missing = tuple(leaf for leaf in leaves if leaf.id not in state.contents.files)
-    return load_segments(ctx, state, NeedSegments(files=missing)) if missing else state
-
-
-def _with_nodes(ctx: Context, state: State) -> State:
-    """`state` with all nodes of files loaded, and no leaf."""
-    closed = state.open_files().closed
-    return load_segments(ctx, state, NeedSegments(files=closed)) if closed else state
 
 
 # Memory for sorting a unit, per byte of its files: rows decode to about four times their size, and exist
@@ -218,7 +206,9 @@ def compact(
     """
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     loaded = recent_base(ctx, base)
-    if not dry_run and _is_too_large(loaded, memory_bytes):
+    # Units are planned from the entries of all files.
+    entry_bytes = loaded.snapshot.totals.files * MEMORY_PER_FILE
+    if not dry_run and memory_bytes is not None and entry_bytes > memory_bytes // 2:
         return _hand_over(ctx, loaded, deadline)
     loaded = with_entries(ctx, loaded)
     plan = partial(
@@ -234,22 +224,14 @@ def compact(
     if target_bytes is not None:
         layout = replace(layout, target_file_bytes=target_bytes)
 
-    def perform(now: LoadedTable, work: Work) -> Done:
-        assert isinstance(work, CompactionUnit)
-        return carry_out(ctx, now, work, layout)
-
     run = run_units(
         ctx,
         loaded,
         operation="compact",
         plan=lambda state, only: plan(state, only=only).units,
-        perform=perform,
+        perform=lambda now, unit: carry_out(ctx, now, unit, layout),
         idle=table_wide,
-        budget=Budget(
-            max_bytes=max_bytes,
-            deadline=deadline,
-            seconds=lambda work: work.seconds,
-        ),
+        budget=Budget(max_bytes=max_bytes, deadline=deadline, seconds=lambda work: work.seconds),
     )
     merge = worth_merging(run.loaded.snapshot)
     drop_idle(ctx, run, "compact", metadata=merge)
@@ -289,25 +271,15 @@ def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_byte
             for key, t in tasks.items()
         ]
 
-    def perform(now: LoadedTable, work: Work) -> Done:
-        assert isinstance(work, CompactionUnit)
-        return carry_out(ctx, now, work, layout)
-
     return run_units(
         ctx,
         with_entries(ctx, loaded),
         operation="compact",
         plan=plan,
-        perform=perform,
+        perform=lambda now, unit: carry_out(ctx, now, unit, layout),
         idle=lambda state: (),
         budget=Budget(max_bytes=max_bytes),
     )
-
-
-def _is_too_large(loaded: LoadedTable, memory_bytes: int | None) -> bool:
-    """Whether the entries of all files, from which units are planned, would take too much memory."""
-    needed = loaded.snapshot.totals.files * MEMORY_PER_FILE
-    return memory_bytes is not None and needed > memory_bytes // 2
 
 
 def _hand_over(ctx: Context, loaded: LoadedTable, deadline: float | None) -> CompactResult:

@@ -11,6 +11,7 @@ version are found, or an error stops the caller: nothing may be deleted on parti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from inlay.errors import (
@@ -164,7 +165,7 @@ class Roots:
         self._seen: set[int] = set()
         self._heads: set[str] = set()
         self._newest: Snapshot | None = None
-        self._needed: frozenset[str] = frozenset()
+        self.needed: frozenset[str] = frozenset()  # objects, by key relative to the table root
         self._published: frozenset[str] = frozenset()
         self._promised: set[str] = set()  # segments of versions that can still be opened
 
@@ -280,7 +281,12 @@ class Roots:
             {**known.markers, **before.markers},
             nodes={**known.nodes, **before.nodes},
         )
-        contents = self._load_nodes(state, contents)
+        nodes = self._reach.nodes
+        contents = self._load_ending(state, contents, {"files": nodes})
+        need = NeedSegments(files=tuple(s for i, s in nodes.items() if i not in contents.nodes))
+        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        for node_id in nodes.keys() & self._promised:
+            self._promised |= {leaf.id for leaf in contents.nodes[node_id]}
         self._reach.open(contents.nodes)
         files, markers = self._reach.files, self._reach.markers
         contents = self._load_ending(state, contents, {"files": files, "markers": markers})
@@ -292,18 +298,9 @@ class Roots:
         self._history.contents = contents
         # An adopted file may be within the table's own prefix: there it is listed by its key.
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
-        self._needed = self._published | {
+        self.needed = self._published | {
             name.removeprefix(inside) for name in self._reach.resolve(contents)
         }
-
-    def _load_nodes(self, state: State, contents: Contents) -> Contents:
-        nodes = self._reach.nodes
-        contents = self._load_ending(state, contents, {"files": nodes})
-        need = NeedSegments(files=tuple(s for i, s in nodes.items() if i not in contents.nodes))
-        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
-        for node_id in nodes.keys() & self._promised:
-            self._promised |= {leaf.id for leaf in contents.nodes[node_id]}
-        return contents
 
     def _load_ending(
         self, state: State, contents: Contents, reached: Mapping[str, dict[str, Segment]]
@@ -325,15 +322,10 @@ class Roots:
                     del segments[segment.id]
         return contents
 
-    @property
-    def needed(self) -> frozenset[str]:
-        """Every object needed, by its key relative to the table root."""
-        return self._needed
-
     def plan(self, listed: Iterable[Listed], before_us: int) -> GarbagePlan:
         return plan_garbage(
             listed,
-            self._needed,
+            self.needed,
             before_us=before_us,
             gone_through=self.gone_through,
             kept_versions=frozenset(self.kept),
@@ -387,9 +379,10 @@ def expire(
         )
     # Commits within one second of the store's clock have times a little ahead of it.
     now_us = max(loaded.date_us, snapshot.commit.time_us)
-    plan = plan_expiry(
-        snapshot, newest_old=_newest_before(ctx, loaded, now_us - age_us), min_versions=count
-    )
+    newest_old = None
+    with suppress(VersionNotFound):  # where every version that can be opened is younger
+        newest_old = load_as_of(ctx, snapshot, now_us - age_us).version
+    plan = plan_expiry(snapshot, newest_old=newest_old, min_versions=count)
     if plan is None:
         return ExpireResult(version=snapshot.version, oldest=snapshot.oldest_version)
     if dry_run:
@@ -412,10 +405,3 @@ def _result(loaded: LoadedTable, plan: ExpiryPlan, *, commit_id: str | None) -> 
         expired=plan.count,
         oldest=plan.through + 1,
     )
-
-
-def _newest_before(ctx: Context, loaded: LoadedTable, time_us: int) -> int | None:
-    try:
-        return load_as_of(ctx, loaded.snapshot, time_us).version
-    except VersionNotFound:
-        return None  # every version that can be opened is younger

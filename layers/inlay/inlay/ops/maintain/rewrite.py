@@ -10,16 +10,14 @@ unit (`ops.maintain.units`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-import pyarrow as pa
 from pyroaring import BitMap64
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate, field_ids
-from inlay.format.schema import Schema
 from inlay.ops.commit.driver import Committed, commit, recent_base
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.rewrite_file import (
@@ -35,9 +33,10 @@ from inlay.ops.maintain.units import (
     Done,
     Failure,
     Run,
-    Work,
+    idle_in,
     run_units,
     runs_alone,
+    table_wide,
     with_entries,
 )
 from inlay.ops.metadata.load import LoadedTable
@@ -46,7 +45,7 @@ from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
 from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
-from inlay.plan.maintain.compaction import idle_markers, live_tasks
+from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
@@ -132,8 +131,7 @@ def rewrite(
     choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
 
-    def perform(now: LoadedTable, work: Work) -> Done:
-        assert isinstance(work, FileWork)
+    def perform(now: LoadedTable, work: FileWork) -> Done:
         limits = ResourceLimits(budget.deadline, memory_bytes)
         own = work.context(ctx)
         choice, done = carry_out_file(own, now, work, strategy=strategy, limits=limits)
@@ -144,9 +142,8 @@ def rewrite(
     if dry_run:
         for work in plan(loaded.state, frozenset(f.key for f in loaded.state.files())):
             if work.task is not None:
-                choices.append(
-                    (work.entry.key, decide_rows(ctx, loaded, work.task, strategy).choice)
-                )
+                decided = decide_rows(ctx, loaded, work.task, strategy)
+                choices.append((work.entry.key, decided.choice))
         return RewriteResult(version=loaded.snapshot.version, choices=tuple(choices))
     budget = Budget(
         max_bytes=max_bytes,
@@ -183,9 +180,7 @@ def plan_rewrite(
 
 def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False) -> None:
     """Commits without the markers that can hit no file any more; with `metadata`, merges segments."""
-    state = run.loaded.state
-    markers = tuple(state.markers())
-    idle = idle_markers(live_tasks(state, state.files(), markers).values(), markers, ())
+    idle = idle_in(run.loaded.state)
     if not idle and not metadata:
         return
     packed = (PackMetadata(),) if metadata else ()
@@ -193,11 +188,6 @@ def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False)
     outcome = commit(ctx, change, base=run.loaded)
     if isinstance(outcome, Committed):
         run.committed(outcome)
-
-
-def table_wide(state: State) -> tuple[str, ...]:
-    """Candidates for dropping: the commit drops those that can hit nothing once its units are in."""
-    return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
 
 
 def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
@@ -231,14 +221,13 @@ def carry_out_file(
     limits: ResourceLimits = NO_LIMITS,
 ) -> tuple[Choice | None, Done]:
     """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
-    if work.task is not None and any(m.erasure is not None for m in work.task.markers):
-        ctx = replace(ctx, store=_RememberedRanges(ctx.store))
-    if work.task is None:
-        choice, done = None, dropped(loaded, work.entry)
-    else:
+    choice, done = None, dropped(loaded, work.entry)
+    if work.task is not None:
+        if any(m.erasure is not None for m in work.task.markers):
+            ctx = replace(ctx, store=_RememberedRanges(ctx.store))
         choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, limits=limits)
-    if work.task is not None and not done.removed_rows:
-        return choice, done  # no erasure lost a row by it: nothing to read again
+        if not done.removed_rows:
+            return choice, done  # no erasure lost a row by it: nothing to read again
     went = None if done.whole else done.unit.positions
     erased = tuple(count_erased(ctx, loaded, work.entry, work.task, went))
     return choice, replace(done, unit=replace(done.unit, erased=erased))
@@ -302,11 +291,23 @@ def count_erased(
     asked = [(e, p) for e, p in asked if e.id in marked]
     if not asked:
         return
+    # Hidden by deletes or not: without the markers.
+    rows_of_any = FileTask(
+        file=task.file,
+        schema=task.schema,
+        predicate=any_of([p for _, p in asked]),
+        by_rows=task.file.is_foreign,
+    )
+    schema = loaded.snapshot.schema
+    tops = top_columns(schema, {i for _, predicate in asked for i in field_ids(predicate)})
+    wanted = Wanted(schema=schema, columns=tops, position=True)
+    columns = columns_of(subschema(schema, tops))
     counts = dict.fromkeys((e.id for e, _ in asked), 0)
     stay: set[str] = set()
-    for batch, schema, positions in _rows_of_any(ctx, loaded, task, [p for _, p in asked]):
+    for batch in read_tasks(ctx.objects, [rows_of_any], wanted, ctx.executor):
+        positions = batch.column(len(tops))
         for erasure, predicate in asked:
-            hit = selected(predicate, batch, columns_of(schema))
+            hit = selected(predicate, batch, columns)
             if not hit.true_count:
                 continue
             gone = hit.true_count
@@ -318,21 +319,3 @@ def count_erased(
     for name, rows in counts.items():
         if rows:
             yield name, int(name not in stay), rows
-
-
-def _rows_of_any(
-    ctx: Context, loaded: LoadedTable, task: FileTask, predicates: Sequence[Predicate]
-) -> Iterator[tuple[pa.RecordBatch, Schema, pa.Array]]:
-    """The rows of a file for which one of the predicates is TRUE, hidden by deletes or not: the columns
-    asked for, their schema, and positions."""
-    schema = loaded.snapshot.schema
-    tops = top_columns(schema, {i for predicate in predicates for i in field_ids(predicate)})
-    looked = FileTask(
-        file=task.file,
-        schema=task.schema,
-        predicate=any_of(predicates),
-        by_rows=task.file.is_foreign,
-    )
-    wanted = Wanted(schema=schema, columns=tops, position=True)
-    for batch in read_tasks(ctx.objects, [looked], wanted, ctx.executor):
-        yield batch, subschema(schema, tops), batch.column(len(tops))

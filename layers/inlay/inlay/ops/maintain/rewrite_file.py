@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +26,7 @@ from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, Unsuppor
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, RowGroups, Rows, Vector
 from inlay.format.partition import Partition
-from inlay.format.schema import Primitive, Schema
+from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
 from inlay.ops.context import Clock, Context
 from inlay.ops.data import layout_of, target_of, vector_markers
@@ -174,12 +173,9 @@ class RowDecision:
     recode: frozenset[int] = frozenset()
     texts: frozenset[str] = frozenset()
 
-    def positions(self) -> PositionMap:
-        return position_map(self.kept, self.group_rows)
 
-
-def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
-    """The map of a 1:1 rewrite that keeps these positions."""
+def kept_in_groups(kept: BitMap, group_rows: Sequence[int]) -> dict[int, BitMap]:
+    """Of each row group that loses rows, those that stay, counted from its first."""
     found: dict[int, BitMap] = {}
     start = 0
     for ordinal, rows in enumerate(group_rows):
@@ -187,7 +183,12 @@ def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
         if len(inside) < rows:
             found[ordinal] = inside.shift(-start)
         start += rows
-    return PositionMap.of(group_rows, found)
+    return found
+
+
+def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
+    """The map of a 1:1 rewrite that keeps these positions."""
+    return PositionMap.of(group_rows, kept_in_groups(kept, group_rows))
 
 
 def rewrite_task(
@@ -204,7 +205,7 @@ def rewrite_task(
     looked = decide_rows(ctx, loaded, task, strategy, extra, limits)
     choice = looked.choice
     entry = task.file
-    positions, whole = looked.positions(), True
+    positions, whole = position_map(looked.kept, looked.group_rows), True
     limits.must_hold(looked.group_bytes)
     match choice.method:
         case "drop":
@@ -246,15 +247,16 @@ def rewrite_task(
         data_change=extra is not None,
         origin=entry.key,
     )
+    carried: tuple[Marker, ...] = ()
+    if not whole:
+        carried = tuple(markers_for_output(ctx, loaded, task, positions, output.key))
     unit = Unit(
         inputs=(entry.key,),
         outputs=(output,),
         version=snapshot.version,
         positions=positions,
         applied=_of_file(task),
-        carried=()
-        if whole
-        else tuple(markers_for_output(ctx, loaded, task, positions, output.key)),
+        carried=carried,
     )
     return choice, Done(
         unit=unit,
@@ -279,25 +281,22 @@ def decide_rows(
     schema = loaded.snapshot.schema
     opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
     judged_by = top_columns(schema, opened.deletes.fields)
-    limits.must_hold(
-        max(
-            (
-                sum(chunk.total_uncompressed_size for chunk in opened.chunks(n, judged_by))
-                for n in range(opened.metadata.num_row_groups)
-            ),
-            default=0,
-        )
+    groups = [opened.metadata.row_group(n) for n in range(opened.metadata.num_row_groups)]
+    judged_bytes = (
+        sum(chunk.total_uncompressed_size for chunk in opened.chunks(n, judged_by))
+        for n in range(len(groups))
     )
-    group_rows = tuple(
-        opened.metadata.row_group(n).num_rows for n in range(opened.metadata.num_row_groups)
-    )
+    limits.must_hold(max(judged_bytes, default=0))
+    group_rows = tuple(group.num_rows for group in groups)
     kept = BitMap()
     for _, positions in read_positions(ctx.objects, [task], schema, ctx.executor):
         kept |= narrow(positions)
     if extra is not None:
         kept -= narrow(extra)
     assert opened.source.etag is not None  # an open file is pinned
-    touched, emptied = _split_groups(kept, group_rows)
+    left = kept_in_groups(kept, group_rows)
+    touched = [n for n, rows in left.items() if rows]
+    emptied = [n for n, rows in left.items() if not rows]
     share = len(kept) / sum(group_rows) if kept else 0.0
     recode, texts = _residue(ctx, opened, touched, emptied, schema)
     touched = sorted({*touched, *recode})
@@ -313,7 +312,7 @@ def decide_rows(
         seconds_left=None if limits.deadline is None else limits.deadline - ctx.clock.monotonic(),
     )
     rewritten = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
-    group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in rewritten), default=0)
+    group_bytes = max((groups[n].total_byte_size for n in rewritten), default=0)
     etag = opened.source.etag
     return RowDecision(
         kept, group_rows, group_bytes, etag, choice, footer, extra is not None, recode, texts
@@ -363,9 +362,8 @@ def _plan_surgery(
     try:
         footer = opened.decoded()
         copies = opened.source.store.copies_ranges
-        return footer, plan_edit(
-            footer, touched=touched, dropped=emptied, erase=True, copies=copies
-        )
+        cost = plan_edit(footer, touched=touched, dropped=emptied, erase=True, copies=copies)
+        return footer, cost
     except (UnsupportedFile, UnreadableFile) as error:
         return None, error.message
 
@@ -387,19 +385,6 @@ def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
     return Cost(requests=len(groups) + len(objects), read_bytes=looked_at + sum(objects))
 
 
-def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The row groups that lose some of their rows, and those that lose all."""
-    touched: list[int] = []
-    emptied: list[int] = []
-    start = 0
-    for ordinal, rows in enumerate(group_rows):
-        left = kept.range_cardinality(start, start + rows)
-        if left < rows:
-            (touched if left else emptied).append(ordinal)
-        start += rows
-    return touched, emptied
-
-
 def _by_surgery(
     ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDecision, deadline: float | None
 ) -> tuple[DataFile, PositionMap, bool]:
@@ -410,13 +395,11 @@ def _by_surgery(
     erasure of rows deleted long ago finds nothing to search for.
     """
     entry = task.file
-    starts = list(accumulate(looked.group_rows, initial=0))
-    touched, emptied = _split_groups(looked.kept, looked.group_rows)
+    left = kept_in_groups(looked.kept, looked.group_rows)
 
     def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
-        start, rows = starts[ordinal], looked.group_rows[ordinal]
-        stays = looked.kept & BitMap(range(start, start + rows))
-        marks = positions_array(stays.shift(-start))
+        rows = looked.group_rows[ordinal]
+        marks = positions_array(left[ordinal] if ordinal in left else BitMap(range(rows)))
         return pc.scatter(
             pa.repeat(to_scalar(True, pa.bool_()), len(marks)), marks, max_index=rows - 1
         ).is_valid()
@@ -431,8 +414,8 @@ def _by_surgery(
         size=entry.size,
         footer=looked.footer,
         keep=keep,
-        groups={*touched, *looked.recode},
-        drop_groups=emptied,
+        groups={*(n for n, rows in left.items() if rows), *looked.recode},
+        drop_groups=[n for n, rows in left.items() if not rows],
         recode=looked.recode,
         texts=looked.texts,
         columns=(),
@@ -537,14 +520,9 @@ def partition_for_output(
 
 
 def _means_the_same(field: PartitionField, old: Schema, new: Schema) -> bool:
-    before, after = old.by_id(field.source), new.by_id(field.source)
-    if before is None or after is None:
+    was, now = old.types.get(field.source), new.types.get(field.source)
+    if was is None or now is None:
         return False
-    kinds = before.type, after.type
-    if not isinstance(kinds[0], Primitive) or not isinstance(kinds[1], Primitive):
-        return False
-    if kinds[0] == kinds[1]:
-        return True
-    integers = kinds[0].is_integer and kinds[1].is_integer
-    decimals = kinds[0].name == kinds[1].name == "decimal" and kinds[0].scale == kinds[1].scale
-    return integers or decimals
+    integers = was.is_integer and now.is_integer
+    decimals = was.name == now.name == "decimal" and was.scale == now.scale
+    return was == now or integers or decimals

@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
+from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
 
 # Input of the units of one commit: what a crash may cost.
@@ -43,6 +44,9 @@ class Work(Protocol):
 
     @property
     def bytes(self) -> int: ...
+
+
+W = TypeVar("W", bound=Work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +120,8 @@ def run_units(
     loaded: LoadedTable,
     *,
     operation: str,
-    plan: Callable[[State, frozenset[str]], Sequence[Work]],
-    perform: Callable[[LoadedTable, Work], Done],
+    plan: Callable[[State, frozenset[str]], Sequence[W]],
+    perform: Callable[[LoadedTable, W], Done],
     idle: Callable[[State], tuple[str, ...]],
     budget: Budget,
 ) -> Run:
@@ -169,13 +173,13 @@ def run_units(
 def _at_once(
     ctx: Context,
     loaded: LoadedTable,
-    perform: Callable[[LoadedTable, Work], Done],
-    batch: list[Work],
+    perform: Callable[[LoadedTable, W], Done],
+    batch: list[W],
     budget: Budget,
-) -> Iterator[tuple[Work, Done | Failure]]:
+) -> Iterator[tuple[W, Done | Failure]]:
     """Takes as many works from the head of `batch` as fit and runs them. An error that is not one file's
     own is raised after the outcomes of all that were begun with it."""
-    wave: list[Work] = []
+    wave: list[W] = []
     room = HELD_BYTES
     most = 1 if budget.is_over(ctx) else ctx.parallel
     while batch and len(wave) < most:
@@ -206,9 +210,7 @@ def runs_alone(held_bytes: int) -> bool:
     return held_bytes > HELD_BYTES // 2
 
 
-def _try(
-    perform: Callable[[LoadedTable, Work], Done], loaded: LoadedTable, work: Work
-) -> Done | Failure:
+def _try(perform: Callable[[LoadedTable, W], Done], loaded: LoadedTable, work: W) -> Done | Failure:
     """Records a failure, which affects no other file."""
     try:
         return perform(loaded, work)
@@ -223,13 +225,12 @@ def at_fault(work: Work, error: InlayError) -> tuple[str, ...]:
     return (error.key,) if error.key in work.inputs else work.inputs
 
 
-def _affordable(works: Sequence[Work], run: Run, budget: Budget) -> list[Work]:
-    found: list[Work] = []
+def _affordable(works: Sequence[W], run: Run, budget: Budget) -> list[W]:
+    found: list[W] = []
     size = 0
     for work in works:
         spent = run.input_bytes + size
-        over = budget.max_bytes is not None and spent and spent + work.bytes > budget.max_bytes
-        if over:
+        if budget.max_bytes is not None and spent and spent + work.bytes > budget.max_bytes:
             continue
         if found and (size + work.bytes > COMMIT_BYTES or len(found) >= COMMIT_UNITS):
             break
@@ -265,6 +266,17 @@ def _commit(
     else:
         run.skipped += len(carried_out)
     run.loaded = with_entries(ctx, outcome.loaded)
+
+
+def table_wide(state: State) -> tuple[str, ...]:
+    """Candidates for dropping: the commit drops those that can hit nothing once its units are in."""
+    return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
+
+
+def idle_in(state: State) -> tuple[str, ...]:
+    """The markers that can hit no file any more."""
+    markers = tuple(state.markers())
+    return tuple(idle_markers(live_tasks(state, state.files(), markers).values(), markers, ()))
 
 
 def with_entries(ctx: Context, loaded: LoadedTable) -> LoadedTable:

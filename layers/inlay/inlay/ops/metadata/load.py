@@ -266,18 +266,12 @@ def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
     if found is None or found.table_id != current.table_id:
         # The reason may be that the whole table was removed, and another one created.
         read_main(replace(ctx, table_id=current.table_id))
-    if found is None:
+        what = "is missing" if found is None else "belongs to another table"
         raise CorruptTable(
-            f"the archive of version {version} is missing",
+            f"the archive of version {version} {what}",
             table=ctx.uri,
             key=ctx.key(keys.archive_key(version)),
             version=version,
-        )
-    if found.table_id != current.table_id:
-        raise CorruptTable(
-            f"the archive of version {version} belongs to another table",
-            table=ctx.uri,
-            key=ctx.key(keys.archive_key(version)),
         )
     return found
 
@@ -387,7 +381,7 @@ def resolve(
         if not isinstance(answer, NeedSegments):
             return state, answer
         state = load_segments(ctx, state, answer)
-    raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
+    raise CorruptTable("planning keeps requesting more segments", table=ctx.uri)
 
 
 def load_entries(ctx: Context, state: State, *, files: bool = True, markers: bool = True) -> State:
@@ -416,6 +410,17 @@ def load_matching(
         return needed(state.missing_files(wanted), state.missing_markers())
 
     return resolve(ctx, state, missing)[0]
+
+
+def load_nodes(ctx: Context, state: State) -> State:
+    """`state` with all nodes of files loaded, and no leaf."""
+    return resolve(ctx, state, lambda s: needed(s.open_files().closed))[0]
+
+
+def load_leaves(ctx: Context, state: State, leaves: Iterable[Segment]) -> State:
+    """`state` with the entries of these leaves of files."""
+    missing = needed(tuple(leaf for leaf in leaves if leaf.id not in state.contents.files))
+    return state if missing is None else load_segments(ctx, state, missing)
 
 
 def load_ledger(ctx: Context, state: State) -> State:
@@ -456,22 +461,19 @@ def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:
 
 def bounded(contents: Contents) -> Contents:
     """The newest of `contents`, up to CARRIED_ENTRIES: those grow and are read again."""
-    files = _newest(contents.files, CARRIED_ENTRIES)
-    markers = _newest(contents.markers, CARRIED_ENTRIES)
     return replace(
         contents,
-        files=files,
-        markers=markers,
+        files=_newest(contents.files, CARRIED_ENTRIES),
+        markers=_newest(contents.markers, CARRIED_ENTRIES),
         ledger=_newest(contents.ledger, CARRIED_RECORDS),
     )
 
 
 def _newest(entries: Mapping[str, S], most: int) -> dict[str, S]:
-    left = most
     found: dict[str, S] = {}
     for segment_id in reversed(list(entries)):
-        left -= len(entries[segment_id])
-        if left >= 0:
+        most -= len(entries[segment_id])
+        if most >= 0:
             found[segment_id] = entries[segment_id]
     return dict(reversed(list(found.items())))
 

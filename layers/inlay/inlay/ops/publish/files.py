@@ -160,11 +160,15 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired)
     if same:
         return Verdict()
     if entry.adopted:
-        has = "has row ids of the table it comes from"
-        lacks = "lacks the table's field ids"
+        # Iceberg Java writes `_row_id` when it compacts; readers prefer it to the row ids that the
+        # publication gives.
+        ids = (element.get(Element.FIELD_ID) for element in footer.schema)
+        if any(isinstance(each, int) and each >= RESERVED_IDS for each in ids):
+            why = "has row ids of the table it comes from"
+        else:
+            why = "lacks the table's field ids"
         return Verdict(
-            reason=f"it is adopted in place and {has if _has_row_ids(footer) else lacks}: ingest it, or "
-            "adopt its table, with copy"
+            reason=f"it is adopted in place and {why}: ingest it, or adopt its table, with copy"
         )
     return Verdict(stamp=True)
 
@@ -172,13 +176,6 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired)
 def is_of_the_file(error: InlayError) -> bool:
     """Whether a file itself is the obstacle, not credentials that have expired or a server that fails."""
     return error.kind in (ErrorKind.INPUT, ErrorKind.REBASE)
-
-
-def _has_row_ids(footer: Footer) -> bool:
-    """Whether a column has an id that Iceberg keeps for its metadata columns. Iceberg Java writes `_row_id`
-    when it compacts; readers prefer it to the row ids that the publication gives."""
-    ids = (element.get(Element.FIELD_ID) for element in footer.schema)
-    return any(isinstance(each, int) and each >= RESERVED_IDS for each in ids)
 
 
 def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:

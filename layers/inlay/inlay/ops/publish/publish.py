@@ -40,7 +40,6 @@ from inlay.iceberg.manifest import (
     POSITION_DELETES,
     Entry,
     Manifest,
-    Read,
     encode_list,
     encode_manifest,
 )
@@ -68,8 +67,9 @@ from inlay.ops.metadata.load import (
     load_again,
     load_entries,
     load_file,
+    load_leaves,
+    load_nodes,
     load_pointer,
-    load_segments,
     read_main,
 )
 from inlay.ops.metadata.publication import (
@@ -83,7 +83,6 @@ from inlay.ops.metadata.publication import (
 )
 from inlay.ops.publish.files import check_files, puffin_sizes, write_position_deletes
 from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
-from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State, live_files, live_markers
 from inlay.plan.pruning.prune import Evidence
@@ -340,8 +339,7 @@ class _Attempt:
         self.specs = specs_to_iceberg(snapshot.specs, snapshot.schema)
         self.fingerprint = _fingerprint(self.ctx, snapshot, self.specs)
         self.types = _digest(_retyped(snapshot))
-        same_table = self.previous is not None and self.previous.table_id == snapshot.table_id
-        if not same_table:
+        if self.previous is not None and self.previous.table_id != snapshot.table_id:
             self.previous = None
 
     @property
@@ -360,7 +358,7 @@ class _Attempt:
         markers = list(self.state.markers())
         if not is_settled(markers):
             return _Unfit()
-        self._load_nodes()
+        self.state = load_nodes(self.ctx, self.state)
         snapshot = self.snapshot
         leaves = self.state.open_files().leaves
         before = self.previous.leaves_of_a_group if self.previous is not None else None
@@ -370,31 +368,19 @@ class _Attempt:
         )
         deletes = groups_of(
             self.state.open_markers().leaves,
-            [_text(m) for m in snapshot.markers.inline],
+            [f"{m.id}:{m.file}" for m in snapshot.markers.inline],
             self.fingerprint + "d",
             self.of_a_group,
         )
         self._groups = (data, deletes)
         self._take_over({g.digest for g in (*data, *deletes)})
         new = [g for g in data if g.digest not in self._manifests]
-        self._load_leaves(new)
-        for group in new:
-            self._data.append((group, list(self._entries(group))))
+        self.state = load_leaves(self.ctx, self.state, (s for g in new for s in g.leaves))
+        self._data += [(group, list(self._entries(group))) for group in new]
         unfit = self._judge_files()
         if unfit is not None:
             return unfit
         return self._prepare_deletes([g for g in deletes if g.digest not in self._manifests])
-
-    def _load_nodes(self) -> None:
-        closed = self.state.open_files().closed
-        if closed:
-            self.state = load_segments(self.ctx, self.state, NeedSegments(files=closed))
-
-    def _load_leaves(self, groups: Sequence[Group]) -> None:
-        known = self.state.contents.files
-        missing = tuple(s for g in groups for s in g.leaves if s.id not in known)
-        if missing:
-            self.state = load_segments(self.ctx, self.state, NeedSegments(files=missing))
 
     def _entries(self, group: Group) -> Iterator[DataFile]:
         if not group.leaves:
@@ -420,7 +406,7 @@ class _Attempt:
             listed = read_list(self.ctx, previous, previous.current)
             old = [m for m in listed if _group_of(m) not in digests]
             reads = self.ctx.map(lambda m: read_manifest(self.ctx, previous, m), old)
-            known = {_known_as(r): r.entry for found in reads for r in found}
+            known = {_known_as(r.entry): r.entry for found in reads for r in found}
         except (SnapshotGone, CorruptTable):
             self.previous = None
             return
@@ -437,7 +423,9 @@ class _Attempt:
         verdicts = check_files(self.ctx, self.snapshot, new)
         reasons = {k: v.reason for k, v in verdicts.items() if v.reason}
         if reasons:
-            raise Unpublishable(_listed(reasons), table=self.ctx.uri, version=self.snapshot.version)
+            shown = "; ".join(f"{key}: {why}" for key, why in sorted(reasons.items())[:5])
+            more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
+            raise Unpublishable(shown + more, table=self.ctx.uri, version=self.snapshot.version)
         repack = frozenset(k for k, v in verdicts.items() if v.repack)
         if repack:
             return _Unfit(repack=repack)
@@ -618,15 +606,13 @@ class _Attempt:
                     sequence=known.sequence,
                 )
             writes.append((spec.id, marker, file, entry))
+        entries: Iterable[Entry] = (entry for *_, entry in writes)
         if self.format_version < 3:
-            written = self.ctx.map(
+            entries = self.ctx.map(
                 lambda w: write_position_deletes(self.ctx, w[1], w[2], w[3], self._known), writes
             )
-            for (spec_id, *_), entry in zip(writes, written, strict=True):
-                by_spec.setdefault(spec_id, []).append(entry)
-        else:
-            for spec_id, _, _, entry in writes:
-                by_spec.setdefault(spec_id, []).append(entry)
+        for (spec_id, *_), entry in zip(writes, entries, strict=True):
+            by_spec.setdefault(spec_id, []).append(entry)
         for spec_id, entries in by_spec.items():
             yield self.specs.by_id[spec_id], entries
 
@@ -776,28 +762,17 @@ def _group_of(manifest: Manifest) -> str:
     return parts[2] if len(parts) > 3 else ""
 
 
-def _text(marker: Marker) -> str:
-    return f"{marker.id}:{marker.file}"
-
-
 def _vector_text(ctx: Context, marker: Marker) -> str:
     assert isinstance(marker.body, Vector) and marker.file is not None
     return f"{ctx.location(marker.body.key)}#{marker.body.offset}#{ctx.location(marker.file)}"
 
 
-def _known_as(read: Read) -> str:
-    entry = read.entry
+def _known_as(entry: Entry) -> str:
     return entry.path if entry.offset is None else f"{entry.path}#{entry.offset}#{entry.referenced}"
 
 
 def _sync(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=16).digest()
-
-
-def _listed(reasons: Mapping[str, str]) -> str:
-    shown = [f"{key}: {why}" for key, why in sorted(reasons.items())[:5]]
-    more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
-    return "; ".join(shown) + more
 
 
 # -- the pointer and the hint ---------------------------------------------------------------------

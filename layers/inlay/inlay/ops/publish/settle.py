@@ -26,7 +26,7 @@ from inlay.format.entry import DataFile, Marker, Vector
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import puffin_markers
-from inlay.ops.maintain.units import with_entries
+from inlay.ops.maintain.units import idle_in, table_wide, with_entries
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.publish.files import is_of_the_file
 from inlay.parquet.footer.footer import decode_footer
@@ -34,7 +34,7 @@ from inlay.parquet.read.describe import read_tail
 from inlay.parquet.read.reader import read_positions
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
-from inlay.plan.maintain.compaction import idle_markers, live_tasks
+from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
 from inlay.plan.surgery import PositionMap
@@ -79,7 +79,7 @@ def settle(
         loaded = with_entries(ctx, loaded)
         refuse_open_erasure(loaded)
         works = list(_plan(loaded.state, stamp, again))
-        idle = _idle(loaded.state) if not works else ()
+        idle = () if works else idle_in(loaded.state)
         if not works and not idle:
             return Settled(loaded, commits, files)
         rounds = 0 if len(works) < fewest else rounds + 1
@@ -90,10 +90,7 @@ def settle(
             operation="rewrite",
             uploaded_us=loaded.date_us if units else None,
             deleted_rows=0,
-            updates=(
-                ReplaceFiles(units),
-                DropMarkers(idle or _unnamed(loaded.state)),
-            ),
+            updates=(ReplaceFiles(units), DropMarkers(idle or table_wide(loaded.state))),
         )
         outcome = commit_or_skip(ctx, change, base=loaded)
         loaded = outcome.loaded
@@ -137,7 +134,8 @@ def _plan(state: State, stamp: Collection[str], again: Collection[str]) -> Itera
                 yield _Work(entry, None)
             continue
         wanted = entry.key in stamp or entry.key in again
-        if wanted or (task.markers and not _is_one_vector(task.markers)):
+        vectors = [m for m in task.markers if isinstance(m.body, Vector)]
+        if wanted or (task.markers and not len(vectors) == len(task.markers) == 1):
             yield _Work(entry, task)
 
 
@@ -151,36 +149,17 @@ def _batch(works: Sequence[_Work]) -> Sequence[_Work]:
     return works[:COMMIT_FILES]
 
 
-def _is_one_vector(markers: Sequence[Marker]) -> bool:
-    return len(markers) == 1 and isinstance(markers[0].body, Vector)
-
-
-def _unnamed(state: State) -> tuple[str, ...]:
-    """Candidates for dropping: the commit drops those that can hit nothing any more."""
-    return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
-
-
-def _idle(state: State) -> tuple[str, ...]:
-    markers = tuple(state.markers())
-    return tuple(idle_markers(live_tasks(state, state.files(), markers).values(), markers, ()))
-
-
 def _units(
     ctx: Context, loaded: LoadedTable, works: Sequence[_Work], stamp: Collection[str]
 ) -> Iterator[Unit]:
     version = loaded.snapshot.version
-    outputs = dict(
-        zip(
-            (w.entry.key for w in works),
-            ctx.map(
-                lambda w: (
-                    _output(ctx, loaded, w) if w.entry.key in stamp and w.task else (w.entry, None)
-                ),
-                works,
-            ),
-            strict=True,
-        )
-    )
+
+    def output_of(work: _Work) -> tuple[DataFile, PositionMap | None]:
+        is_stamped = work.entry.key in stamp and work.task is not None
+        return _output(ctx, loaded, work.entry) if is_stamped else (work.entry, None)
+
+    keys_of = [w.entry.key for w in works]
+    outputs = dict(zip(keys_of, ctx.map(output_of, works), strict=True))
     deleted = _deleted(ctx, loaded, [w.task for w in works if w.task and w.task.markers])
     rows = {w.entry.key: w.entry.rows for w in works}
     named = {outputs[key][0].key: gone for key, gone in deleted.items() if len(gone) < rows[key]}
@@ -208,7 +187,9 @@ def _deleted(
 ) -> Mapping[str, BitMap64]:
     """By key, the positions of each file that any delete hits; reads the columns that the deletes need, of
     several files at once. Raises `Unpublishable` for a file that cannot be read."""
-    found = {t.file.key: _all_rows(t.file) for t in tasks}
+    found = {t.file.key: BitMap64() for t in tasks}
+    for each in tasks:
+        found[each.file.key].add_range(0, each.file.rows)
     try:
         for task, live in read_positions(ctx.objects, tasks, loaded.snapshot.schema, ctx.executor):
             found[task.file.key] -= live
@@ -224,15 +205,10 @@ def _deleted(
     return {key: gone for key, gone in found.items() if gone}
 
 
-def _all_rows(entry: DataFile) -> BitMap64:
-    found = BitMap64()
-    found.add_range(0, entry.rows)
-    return found
-
-
-def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, PositionMap | None]:
+def _output(
+    ctx: Context, loaded: LoadedTable, entry: DataFile
+) -> tuple[DataFile, PositionMap | None]:
     """A copy of a file with the field ids of its recorded schema."""
-    entry = work.entry
     source = ctx.objects.source(entry.key, entry.size, entry.etag)
     location = Location(source.store.scheme, source.store.bucket, source.key)
     got = read_tail(source.store, location)

@@ -59,30 +59,27 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
 def publication_waits(ctx: Context, since: int) -> Waiting | None:
     """Why published metadata may still have erased values; publishes again if it does. `since` is the
     oldest version without erased rows, the one that the erasure left as the oldest."""
+
+    def waits(reason: str) -> Waiting:
+        return Waiting("published", "metadata/latest.json", reason)
+
     if not is_published(load_pointer(ctx).snapshot.properties):
         return None  # what was published is garbage like any other
     try:
         if _is_newer(ctx, since):
             return None
     except CorruptTable as error:
-        return Waiting("published", "metadata/latest.json", error.message)
+        return waits(error.message)
     try:
         publish(ctx)
-        if not _is_newer(
-            ctx, since
-        ):  # published already, and offers older versions for time travel
+        if not _is_newer(ctx, since):
+            # Published already, and offers older versions for time travel.
             publish(ctx, rebuild=True)
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
-        return Waiting(
-            "published", "metadata/latest.json", f"it cannot be published: {error.message}"
-        )
-    return (
-        None
-        if _is_newer(ctx, since)
-        else Waiting("published", "metadata/latest.json", "an older version is published")
-    )
+        return waits(f"it cannot be published: {error.message}")
+    return None if _is_newer(ctx, since) else waits("an older version is published")
 
 
 def _is_newer(ctx: Context, since: int) -> bool:

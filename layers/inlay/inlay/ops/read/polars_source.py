@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from inlay.format.binding import (
-    Day,
-    Flag,
-    Moment,
-    Number,
-    Text,
-    Written,
-    compare_with,
-    is_in,
-)
+from inlay.format.binding import Day, Flag, Moment, Number, Text, Written, compare_with, is_in
 from inlay.format.predicate import TRUE, And, IsNull, Like, Not, Operator, Or, Predicate
 from inlay.format.schema import Primitive, Schema
 from inlay.ops.read.dataset import MakeScan

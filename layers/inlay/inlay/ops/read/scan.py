@@ -32,7 +32,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.ops.cache import FOLDER_VARIABLE, disk_cache
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Pinned, load_segments
+from inlay.ops.metadata.load import Pinned, needed, resolve
 from inlay.ops.read.top_n import first_rows, parse_order
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
@@ -42,7 +42,6 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_by_task
 from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Wanted, subschema
 from inlay.parse import format_predicate, parse_condition
-from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
@@ -69,12 +68,12 @@ class ArrowStream(ABC):
 
     def to_pandas(self, **options: Any) -> Any:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
-        needed("pandas")
+        installed("pandas")
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
         """All rows as a Polars DataFrame."""
-        return needed("polars").from_arrow(self.to_arrow())
+        return installed("polars").from_arrow(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -83,7 +82,7 @@ class ArrowStream(ABC):
         return self.schema.__arrow_c_schema__()
 
 
-def needed(module: str) -> Any:
+def installed(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -206,7 +205,11 @@ class Scan(ArrowStream):
         # one makes requests.
         if self._plan is not None:
             return self._plan
-        state = self._loaded()
+        state, _ = resolve(
+            self._ctx,
+            self._state,
+            lambda s: needed(s.missing_files(self._may_match), s.missing_markers()),
+        )
         with without_gc():
             files, skipped, markers = self._entries(state)
             found = plan_scan(files, markers, self._predicate, evidence=self._evidence)
@@ -218,15 +221,6 @@ class Scan(ArrowStream):
             found = replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
         self._plan = found
         return found
-
-    def _loaded(self) -> State:
-        """With all segments that can match, and those of deletes."""
-        state = self._state
-        while True:  # twice at most: nodes, then leaves
-            need = NeedSegments(state.missing_files(self._may_match), state.missing_markers())
-            if not need.files and not need.markers:
-                return state
-            state = load_segments(self._ctx, state, need)
 
     def _entries(self, state: State) -> tuple[list[DataFile], int, list[Marker]]:
         """The live files of all segments that can match, the number of the others, the deletes."""
@@ -331,12 +325,22 @@ class Scan(ArrowStream):
         left = self._limit
         if left == 0:
             return
-        if self._order and left is not None:
-            yield from map(self._picked, self._first_rows(left))
-            return
         ctx, wanted = self._ctx, self._wanted
         tasks: Sequence[FileTask] = self.plan.tasks
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=ctx.parallel)
+        if self._order and left is not None:
+            first = first_rows(
+                self._objects(),
+                tasks,
+                replace(wanted, fields=None),
+                self._order,
+                left,
+                evidence=self._evidence,
+                executor=ctx.executor,
+                ahead=ahead,
+            )
+            yield from map(self._picked, first)
+            return
         if left is not None:
             # A reader of few rows must not pay for many: start with one row group, and double.
             ahead = replace(ahead, first=1, unit_bytes=0)
@@ -363,18 +367,6 @@ class Scan(ArrowStream):
             if done > 1:
                 ctx.progress("files read", len(tasks), len(tasks))
             reading.close()  # type: ignore[attr-defined]
-
-    def _first_rows(self, limit: int) -> Iterator[pa.RecordBatch]:
-        return first_rows(
-            self._objects(),
-            self.plan.tasks,
-            replace(self._wanted, fields=None),
-            self._order,
-            limit,
-            evidence=self._evidence,
-            executor=self._ctx.executor,
-            ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
-        )
 
     def _objects(self) -> Objects:
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:

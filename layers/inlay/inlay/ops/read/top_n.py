@@ -186,16 +186,14 @@ class _Best:
                 piece = batch.slice(start, step)
                 if self._bound != TRUE:
                     piece = piece.filter(selected(self._bound, piece, self._paths))
-                if piece.num_rows:
-                    self._take_in(ordinal, piece)
-
-    def _take_in(self, ordinal: int, piece: pa.RecordBatch) -> None:
-        where_from = pa.repeat(to_scalar(ordinal, pa.int64()), piece.num_rows)
-        more = pa.Table.from_batches([piece]).append_column("", where_from)
-        rows = more if self.rows is None else pa.concat_tables([self.rows, more])
-        self.rows = rows.take(self._sorted(rows).slice(0, self._limit)).combine_chunks()
-        if self.rows.num_rows == self._limit:
-            self._bound = self._no_later_than_last()
+                if not piece.num_rows:
+                    continue
+                where_from = pa.repeat(to_scalar(ordinal, pa.int64()), piece.num_rows)
+                more = pa.Table.from_batches([piece]).append_column("", where_from)
+                rows = more if self.rows is None else pa.concat_tables([self.rows, more])
+                self.rows = rows.take(self._sorted(rows).slice(0, self._limit)).combine_chunks()
+                if self.rows.num_rows == self._limit:
+                    self._bound = self._no_later_than_last()
 
     def _sorted(self, rows: pa.Table) -> pa.UInt64Array:
         columns: list[pa.ChunkedArray] = []
@@ -266,7 +264,16 @@ def _completed(
             ordinals.take(order).to_pylist(), positions.take(order).to_pylist(), strict=True
         ):
             of_task[n].append(position)
-        picked = (_only(tasks[n], found) for n, found in of_task.items())
+        # Rows that are known to be live and selected.
+        picked = (
+            replace(
+                tasks[n],
+                markers=(),
+                only=(Marker(id="", body=Rows(tuple(found)), file=tasks[n].file.key),),
+                predicate=TRUE,
+            )
+            for n, found in of_task.items()
+        )
         read = pa.Table.from_batches(
             list(read_tasks(objects, picked, rest, executor, ahead=ahead)), schema=rest.result
         ).take(pc.sort_indices(order))  # the inverse of `order`
@@ -274,9 +281,3 @@ def _completed(
         hidden = read.columns[len(others) :]
     arrays = [*(columns[column] for column in wanted.columns), *hidden]
     yield from pa.Table.from_arrays(arrays, schema=wanted.result).to_batches(BATCH_ROWS)
-
-
-def _only(task: FileTask, positions: Sequence[int]) -> FileTask:
-    """Rows of a task that are known to be live and selected."""
-    those = Marker(id="", body=Rows(tuple(positions)), file=task.file.key)
-    return replace(task, markers=(), only=(those,), predicate=TRUE)

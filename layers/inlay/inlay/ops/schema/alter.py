@@ -17,22 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import (
-    ConcurrentChange,
-    InvalidRequest,
-    SchemaMismatch,
-    a_type,
-)
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, a_type
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
-from inlay.ops.commit.driver import (
-    Committed,
-    Skipped,
-    already_applied,
-    commit_planned,
-    recent_base,
-)
+from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_planned, recent_base
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.declared import declarations
@@ -232,8 +221,8 @@ def parse_path(name: str, schema: Schema) -> Path:
 def _comment(name: str, text: object) -> str:
     if not isinstance(text, str) or len(text) > MAX_COMMENT:
         raise InvalidRequest(
-            f"the comment on {name!r} is no text of at most {MAX_COMMENT:,} characters",
-            next_step="It stands in every version's metadata: keep it short, or link to a page",
+            f"the comment on {name!r} is not a text of at most {MAX_COMMENT:,} characters",
+            next_step="It is stored in every version's metadata: keep it short, or link to a page",
         )
     return text
 

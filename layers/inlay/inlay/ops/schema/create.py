@@ -14,13 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from inlay.errors import (
-    ForeignArchives,
-    InlayError,
-    InvalidRequest,
-    TableExists,
-    a_type,
-)
+from inlay.errors import ForeignArchives, InlayError, InvalidRequest, TableExists, a_type
 from inlay.format.keys import ARCHIVES, POINTER
 from inlay.format.properties import check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
@@ -37,9 +31,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.declared import declarations
-from inlay.parquet.arrow.types import (
-    schema_from_arrow,
-)
+from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse.partitioning import partition_fields, spec_text
 from inlay.plan.change import Change, Request, SetPartitioning
 from inlay.plan.metadata.state import choose_stats_columns

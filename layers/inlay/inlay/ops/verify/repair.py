@@ -56,14 +56,15 @@ from inlay.format.snapshot import Snapshot, thin_time_index, with_open_times
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
-from inlay.ops.metadata.pointer import (
+from inlay.ops.verify.table import (
     BrokenPointer,
     Pointer,
+    Verified,
     archived_versions,
-    read_archive,
+    check_archive,
     read_pointer,
+    verify,
 )
-from inlay.ops.verify.table import Verified, verify
 from inlay.plan.change import (
     Change,
     DropMarkers,
@@ -308,11 +309,8 @@ def _kept_pointers(ctx: Context) -> Iterator[_WholeState]:
     """Whole versions of the pointer object, the newest first."""
     for body in _object_versions(ctx, keys.POINTER):
         with suppress(CorruptTable):
-            yield _WholeState(
-                decode_snapshot(body, key=keys.POINTER, apart=schemas_of(ctx)),
-                body,
-                is_archive=False,
-            )
+            found = decode_snapshot(body, key=keys.POINTER, apart=schemas_of(ctx))
+            yield _WholeState(found, body, is_archive=False)
 
 
 def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
@@ -332,27 +330,20 @@ def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
 
 
 def _pointer_mend(broken: BrokenPointer, source: _WholeState) -> Mend:
-    version = source.snapshot.version
+    version, lost = source.snapshot.version, None
     where = "the newest archive" if source.is_archive else "the newest whole object version of it"
+    shown = legible_version(broken.raw)
+    if source.is_archive and shown != version:
+        sure = f"the damaged pointer shows version {shown}" if shown else "if there was one"
+        lost = (
+            f"version {version + 1}, {sure}: its changes were in the pointer alone. Have its writer send "
+            "them again; files it uploaded are orphans until garbage collection deletes them"
+        )
     return Mend(
         kind="pointer_missing" if broken.etag is None else "pointer_corrupt",
         key=keys.POINTER,
         what=f"rebuild the pointer on version {version}, from {where}, as version {version + 1}",
-        lost=_lost(broken, source),
-    )
-
-
-def _lost(broken: BrokenPointer, source: _WholeState) -> str | None:
-    if not source.is_archive:
-        return None
-    version = source.snapshot.version
-    shown = legible_version(broken.raw)
-    if shown == version:
-        return None
-    sure = f"the damaged pointer shows version {shown}" if shown else "if there was one"
-    return (
-        f"version {version + 1}, {sure}: its changes were in the pointer alone. Have its writer send them "
-        "again; files it uploaded are orphans until garbage collection deletes them"
+        lost=lost,
     )
 
 
@@ -513,15 +504,15 @@ def _mend_archives(
             body: bytes | None = pointer.raw
         else:
             bodies = _object_versions(ctx, found.key)
-            whole = (
-                b for b in bodies if isinstance(read_archive(ctx, b, version, table_id), Snapshot)
+            read = (
+                b for b in bodies if not isinstance(check_archive(ctx, b, version, table_id), str)
             )
-            body = next(whole, None)
+            body = next(read, None)
         if body is None:
             if kept is None:
                 kept = {s.snapshot.version: s.raw for s in reversed(list(_kept_pointers(ctx)))}
             body = kept.get(version)
-            if body is None or isinstance(read_archive(ctx, body, version, table_id), str):
+            if body is None or isinstance(check_archive(ctx, body, version, table_id), str):
                 continue
         if not dry_run:
             answer = ctx.store.get(ctx.key(found.key))
@@ -547,22 +538,15 @@ def _mend_counts(ctx: Context, seen: Verified, *, dry_run: bool) -> list[Mend]:
 
 def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
     loaded = load_pointer(ctx)
-    loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-    kinds = {f.kind for f in check_state(loaded.state)}
-    live = {f.key for f in loaded.state.files()}
-    dangling = tuple(
-        m.id for m in loaded.state.markers() if m.file is not None and m.file not in live
-    )
+    state = load_entries(ctx, loaded.state)
+    loaded = replace(loaded, state=state)
+    kinds = {f.kind for f in check_state(state)}
     if not kinds.intersection(_COUNTS):
         return
+    live = {f.key for f in state.files()}
+    dangling = tuple(m.id for m in state.markers() if m.file is not None and m.file not in live)
     if not dry_run:
-        change = Change(
-            operation=REPAIR,
-            updates=(
-                DropMarkers(dangling),
-                RecountTotals(),
-            ),
-        )
+        change = Change(operation=REPAIR, updates=(DropMarkers(dangling), RecountTotals()))
         expect_committed(ctx, commit(ctx, change, base=loaded))
     of = "" if ctx.branch is None else f" of {ctx.branch}"
     if "totals_wrong" in kinds:
@@ -584,7 +568,9 @@ def _put(ctx: Context, relative: str, body: bytes, etag: str | None) -> None:
     except KeyTaken as error:
         raise _changed(ctx, key) from error
     except StoreUnavailable as error:
-        raise _unknown(ctx, key) from error
+        raise OutcomeUnknown(
+            f"{key} could not be written: no try was answered", table=ctx.uri, key=key
+        ) from error
 
 
 def _changed(ctx: Context, key: str) -> ConcurrentChange:
@@ -593,10 +579,4 @@ def _changed(ctx: Context, key: str) -> ConcurrentChange:
         next_step="Run `inlay verify` again and check what changed",
         table=ctx.uri,
         key=key,
-    )
-
-
-def _unknown(ctx: Context, key: str) -> OutcomeUnknown:
-    return OutcomeUnknown(
-        f"{key} could not be written: no try was answered", table=ctx.uri, key=key
     )

@@ -17,6 +17,10 @@ reported as an orphan.
 
 Each step: what cannot be read is reported, and the check continues with the rest; where that
 leaves open what the table needs, nothing is reported as an orphan.
+
+A pointer and archives that may be broken are read here for a repair, too. Promise: damage is returned as a
+value that describes it; only what decodes as a whole is used. What a later version of the format wrote is
+not damage: `NewerFormat` is raised.
 """
 
 from __future__ import annotations
@@ -35,16 +39,22 @@ from inlay.errors import (
     UnsupportedFile,
 )
 from inlay.format import keys
-from inlay.format.codec import decode_head
+from inlay.format.codec import decode_head, decode_snapshot
 from inlay.format.entry import DataFile, Keys, Marker, Types, Vector
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.format.snapshot import Content, HeadObject, Segment, Snapshot, with_content
+from inlay.format.snapshot import (
+    Content,
+    HeadObject,
+    Segment,
+    Snapshot,
+    with_content,
+    with_open_times,
+)
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
-from inlay.ops.metadata.load import count_of, decode_segment
-from inlay.ops.metadata.pointer import BrokenPointer, read_archive, read_pointer
+from inlay.ops.metadata.load import check_same_table, count_of, decode_segment, schemas_of
 from inlay.ops.write.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
@@ -78,6 +88,75 @@ from inlay.plan.verify import (
 )
 from inlay.storage.base import Got, Head, Missing, Refused
 
+# -- a pointer or archives that may be broken ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A sound pointer, with open times filled in."""
+
+    snapshot: Snapshot
+    raw: bytes
+    etag: str
+    date_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPointer:
+    """`etag` and `raw` of the existing bytes; None when there are none."""
+
+    etag: str | None
+    raw: bytes
+    reason: str
+    newest_archive: int | None
+    date_us: int
+
+
+def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
+    """The pointer, or what is wrong with it. Raises `NewerFormat`: what a later version wrote
+    is sound; `TableReplaced` when it is not of the context's table."""
+    answer = ctx.store.get(ctx.key(keys.POINTER))
+    if isinstance(answer, Missing | Refused):
+        newest = newest_archive(ctx)
+        return BrokenPointer(None, b"", "the pointer does not exist", newest, answer.date_us)
+    try:
+        stored = decode_snapshot(answer.body, key=keys.POINTER, apart=schemas_of(ctx))
+    except CorruptTable as error:
+        newest = newest_archive(ctx)
+        return BrokenPointer(answer.etag, answer.body, error.message, newest, answer.date_us)
+    check_same_table(ctx, stored)
+    snapshot = with_open_times(stored, answer.date_us)
+    return Pointer(snapshot, answer.body, answer.etag, answer.date_us)
+
+
+def newest_archive(ctx: Context) -> int | None:
+    """The highest version that has an archive object, by a listing."""
+    return max(archived_versions(ctx), default=None)
+
+
+def archived_versions(ctx: Context) -> list[int]:
+    """All versions that have an archive object, in order."""
+    prefix = ctx.key(keys.ARCHIVES + "v")
+    root = len(ctx.key(""))
+    versions = (archive_version(info.key[root:]) for info in ctx.store.list(prefix))
+    return sorted(v for v in versions if v is not None)
+
+
+def check_archive(ctx: Context, data: bytes, version: int, table_id: str) -> Snapshot | str:
+    """The snapshot in the archive of `version`, or why these bytes are not it."""
+    try:
+        snapshot = decode_snapshot(data, key=keys.archive_key(version), apart=schemas_of(ctx))
+    except CorruptTable as error:
+        return error.message
+    if snapshot.version != version:
+        return f"holds version {snapshot.version}"
+    if snapshot.table_id != table_id:
+        return "belongs to another table"
+    return snapshot
+
+
+# -- the steps ------------------------------------------------------------------------------------
+
 
 @dataclass(slots=True)
 class TableCheck:
@@ -89,9 +168,8 @@ class TableCheck:
     date_us: int
     found: Findings
     reachable: Reachable = field(default_factory=Reachable)
-    ending: Reachable = field(
-        default_factory=Reachable
-    )  # of versions in their grace: nothing is promised for them
+    # Of versions in their grace: nothing is promised for them.
+    ending: Reachable = field(default_factory=Reachable)
     segments_read: int = 0
     ending_heads: set[HeadObject] = field(default_factory=set)
     data: dict[str, DataFile] = field(default_factory=dict)
@@ -140,7 +218,7 @@ class TableCheck:
 
     def _read_heads(self) -> None:
         """The contents of branches and tags, as of every version that was read."""
-        wanted = sorted(self.heads.keys(), key=lambda head: head.id)
+        wanted = sorted(self.heads, key=lambda head: head.id)
         for head, read in zip(wanted, self.ctx.map(self._head, wanted), strict=True):
             if isinstance(read, Content):
                 self.heads[head] = read
@@ -165,7 +243,7 @@ class TableCheck:
         answer = self.ctx.store.get(self.ctx.key(key))
         if isinstance(answer, Missing | Refused):
             return finding("archive_missing", key, f"version {version} cannot be read")
-        read = read_archive(self.ctx, answer.body, version, self.current.table_id)
+        read = check_archive(self.ctx, answer.body, version, self.current.table_id)
         return finding("archive_corrupt", key, read) if isinstance(read, str) else read
 
     def _take(self, snapshot: Snapshot, older: Snapshot | None) -> None:
@@ -200,16 +278,6 @@ class TableCheck:
                 self.ending.add(with_content(self.current, content))
 
     # -- 3 segments ---------------------------------------------------------------------------
-
-    @property
-    def segment_count(self) -> int:
-        reachable = self.reachable
-        return (
-            len(reachable.nodes)
-            + len(reachable.files)
-            + len(reachable.markers)
-            + len(reachable.ledger)
-        )
 
     def segments(self) -> None:
         nodes = self._read("nodes", self.reachable.nodes)
@@ -272,9 +340,7 @@ class TableCheck:
 
     def entries(self) -> None:
         """Of main, and of each ref with content of its own."""
-        contents = [
-            self.heads.get(head) for head in sorted(heads(self.current), key=lambda h: h.id)
-        ]
+        contents = [self.heads.get(h) for h in sorted(heads(self.current), key=lambda h: h.id)]
         views = [self.current, *(with_content(self.current, c) for c in contents if c is not None)]
         live: set[str] = set()
         for snapshot in views:
@@ -308,10 +374,8 @@ class TableCheck:
         item = self.listed.get(key)
         if item is None:
             older = what == "file" and self.live is not None and key not in self.live
-            detail = "the object does not exist" + (
-                "; only older versions need it" if older else ""
-            )
-            self._report(key, [(f"{what}_missing", detail)])
+            who = "; only older versions need it" if older else ""
+            self._report(key, [(f"{what}_missing", f"the object does not exist{who}")])
         elif size is not None and item.size != size:
             detail = f"has {item.size} bytes, its entry says {size}"
             self._report(key, [(f"{what}_changed", detail)])
@@ -427,10 +491,8 @@ class TableCheck:
     def rest(self) -> tuple[dict[str, Tally], tuple[str, ...], int]:
         unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]
         if unknown:
-            detail = f"not of this format: {unknown[0]}" + (
-                f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            )
-            self.found.add("unknown_objects", None, detail)
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            self.found.add("unknown_objects", None, f"not of this format: {unknown[0]}{more}")
         before_us = self.date_us - self.grace_us
         uploads = [
             u for u in self.ctx.store.list_uploads(self.ctx.key("")) if u.started_us < before_us
@@ -438,26 +500,14 @@ class TableCheck:
         if uploads:
             detail = f"older than the grace: {len(uploads)}, the first of {uploads[0].key}"
             self.found.add("stale_uploads", None, detail)
-        orphans: dict[str, Tally] = {}
+        orphans = {} if self.blind else self._orphans()
         if self.blind:
             detail = "orphans cannot be determined while metadata cannot be read"
             self.found.add("orphans_unknown", None, detail)
-        else:
-            orphans = self._orphans()
         for kind, tally in orphans.items():
             detail = f"of kind {kind}, needed by no version: {tally.objects}, {tally.bytes:,} bytes"
             self.found.add("orphans", None, detail)
         return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
-
-    def _needed_by_ending(self) -> frozenset[str]:
-        nodes = self._left(self.ending.nodes, "nodes", self.contents.nodes)
-        self.ending.open(nodes)
-        return self.ending.resolve(
-            Contents(
-                files=self._left(self.ending.files, "files", self.contents.files),
-                markers=self._left(self.ending.markers, "markers", self.contents.markers),
-            )
-        )
 
     def _left(
         self, segments: dict[str, Segment], kind: SegmentKind, known: Mapping[str, Sequence[Any]]
@@ -475,7 +525,12 @@ class TableCheck:
     def _orphans(self) -> dict[str, Tally]:
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
         needed = {name.removeprefix(inside) for name in self.reachable.resolve(self.contents)}
-        needed |= {name.removeprefix(inside) for name in self._needed_by_ending()}
+        self.ending.open(self._left(self.ending.nodes, "nodes", self.contents.nodes))
+        ending = Contents(
+            files=self._left(self.ending.files, "files", self.contents.files),
+            markers=self._left(self.ending.markers, "markers", self.contents.markers),
+        )
+        needed |= {name.removeprefix(inside) for name in self.ending.resolve(ending)}
         found: dict[str, Tally] = {}
         for item in self.listed.values():
             kind = classify(item.key)
@@ -555,10 +610,8 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
             raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
         kind = "pointer_missing" if read.etag is None else "pointer_corrupt"
         newest = read.newest_archive
-        newest_archive = (
-            "there are no archives" if newest is None else f"the newest archive is v{newest}"
-        )
-        found.add(kind, keys.POINTER, f"{read.reason}; {newest_archive}")
+        archives = "there are no archives" if newest is None else f"the newest archive is v{newest}"
+        found.add(kind, keys.POINTER, f"{read.reason}; {archives}")
         return _report(found, version=0, depth=depth), None
     walk = TableCheck(ctx, read.snapshot, read.raw, read.date_us, found)
     walk.versions(max_versions)
@@ -569,12 +622,13 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
         walk.files(pages=depth == "pages")
         walk.marker_objects()
     orphans, unknown, unknown_count = walk.rest()
+    needed = walk.reachable
     report = _report(
         found,
         version=read.snapshot.version,
         depth=depth,
         versions=len(walk.times),
-        segments=walk.segment_count,
+        segments=sum(map(len, (needed.nodes, needed.files, needed.markers, needed.ledger))),
         files=len(walk.data),
         markers=len(walk.marks),
         bytes=sum(f.size for f in walk.data.values()),

@@ -2,9 +2,9 @@
 
 Promise: whatever way a file of another writer comes into a table (ingested, adopted where it is, with a
 table of Iceberg or Delta, or from Spark's writer), `denied_rows` finds a row that the footer's statistics
-of a column leave out: by them scans would not show it, and upserts and deletes would miss it. Which columns
-are compared the table says (`ingest.check_statistics`: those of its key unless told otherwise). Reads these
-columns, a row group at a time; nothing of a file that came whole with its footer.
+of a column leave out: by them scans would not show it, and upserts and deletes would miss it. The
+property `ingest.check_statistics` says which columns are compared (by default those of the key). Reads
+these columns, a row group at a time; nothing of a file that came whole with its footer.
 """
 
 from __future__ import annotations
@@ -73,7 +73,13 @@ def denied_rows(
         if stated is None:
             stats = group_stats(opened.metadata, ordinal, leaves)
         else:
-            stats = {i: _of_group(stated[i], entry.rows, rows) for i in leaves}
+            # What holds of each row group: NULL everywhere, or nowhere.
+            stats = {
+                i: replace(stated[i], null_count=rows)
+                if stated[i].null_count == entry.rows
+                else stated[i]
+                for i in leaves
+            }
         denied = [
             p for i, found in stats.items() for p in denied_by(i, leaves[i].type, found, rows)
         ]
@@ -82,8 +88,3 @@ def denied_rows(
     for _ in read_positions(objects, tasks, schema, executor):
         return ", ".join(sorted(f.name for _, f in schema.walk() if f.id in leaves))
     return None
-
-
-def _of_group(found: ColumnStats, file_rows: int, rows: int) -> ColumnStats:
-    """What holds of a row group by what is stated of its file: NULL everywhere, or nowhere."""
-    return replace(found, null_count=rows) if found.null_count == file_rows else found

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -252,15 +252,10 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
             return
     keys = keys.sort_by([(n, "ascending") for n in keys.column_names])
     ids = tuple(found.id for found, _ in fields)
-    for chunk in _in_objects(keys):
-        yield _write_keys(ctx, loaded, ids, chunk)
-
-
-def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
-    """Parts that stay within the bound even if nothing compresses."""
+    # Parts that stay within the bound even if nothing compresses.
     rows = max(1, int(keys.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * keys.nbytes)))
     for start in range(0, keys.num_rows, rows):
-        yield keys.slice(start, rows)
+        yield _write_keys(ctx, loaded, ids, keys.slice(start, rows))
 
 
 def _write_keys(
@@ -314,6 +309,16 @@ def _commit_markers(
 # -- deletes that look at rows --------------------------------------------------------------------
 
 
+def by_vectors(
+    ctx: Context, loaded: LoadedTable, found: Mapping[str, BitMap64]
+) -> tuple[RemoveFiles, AddMarkers]:
+    """The delete of these positions by vectors, and of files that lose all their rows as a whole."""
+    rows = {f.key: f.rows for f in loaded.state.loaded_files()}
+    emptied = tuple(key for key, positions in found.items() if len(positions) == rows[key])
+    marked = {key: positions for key, positions in found.items() if key not in emptied}
+    return RemoveFiles(emptied), AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
     """What was written for a file, with the row markers it had then."""
@@ -363,11 +368,7 @@ class _RowDelete:
             requires=requires,
         )
         if self.mode == "vector":
-            emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
-            marked = {live[k].key: p for k, p in found.items() if k not in emptied}
-            vectors = tuple(vector_markers(ctx, loaded, marked))
-            change = replace(change, updates=(RemoveFiles(emptied), AddMarkers(vectors)))
-            return Planned(change, loaded)
+            return Planned(replace(change, updates=by_vectors(ctx, loaded, found)), loaded)
         from inlay.ops.maintain.rewrite_file import rewrite_file  # most deletes are markers
 
         boundary_us = snapshot.boundary.time_us or 0

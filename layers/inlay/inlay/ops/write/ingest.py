@@ -171,6 +171,11 @@ class _Seen:
     # its ETag only: an event of that version itself has the same content.
     names: tuple[Request, ...] = ()
 
+    @property
+    def in_place(self) -> DataFile:
+        """Its entry as a file where it landed."""
+        return replace(self.entry, key=self.source.location.uri, adopted=True, etag=self.etag)
+
 
 @dataclass(frozen=True, slots=True)
 class _Wider:
@@ -277,14 +282,20 @@ def _copied(
     """Checks every source and copies the new ones into the table."""
     loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
     batch = _Batch(sources, loaded)
+    horizon_us = loaded.snapshot.ledger.horizon_us
     first: dict[str, int] = {}
     new: list[int] = []
     for position, source in enumerate(sources):
         twin = first.setdefault(source.identity, position)
         if source.request.id in known or (twin != position and source.etag is not None):
             batch.outcomes[position] = Duplicate(source)
-        elif _older_than_horizon(source, loaded.snapshot):
-            batch.outcomes[position] = Rejected(source, _too_old(ctx, source))
+        elif source.event_time_us is not None and source.event_time_us < horizon_us:
+            too_old = RequestTooOld(
+                "the event is older than this table's ledger reaches back",
+                table=ctx.uri,
+                key=source.location.key,
+            )
+            batch.outcomes[position] = Rejected(source, too_old)
         else:
             new.append(position)
 
@@ -358,18 +369,6 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
         loaded = extended(loaded, position)
     look([n for n in wider if n not in batch.outcomes], loaded.snapshot, False)
     return loaded
-
-
-def _older_than_horizon(source: IngestSource, snapshot: Snapshot) -> bool:
-    return source.event_time_us is not None and source.event_time_us < snapshot.ledger.horizon_us
-
-
-def _too_old(ctx: Context, source: IngestSource) -> RequestTooOld:
-    return RequestTooOld(
-        "the event is older than this table's ledger reaches back",
-        table=ctx.uri,
-        key=source.location.key,
-    )
 
 
 def _drop_known(ctx: Context, batch: _Batch) -> None:
@@ -451,7 +450,8 @@ def _look(
     partition = partition_in(described, snapshot.schema, spec)
     entry = replace(entry, spec_id=spec.id, partition=partition or ())
     stamp, recode = None, times.rewrite
-    if stamps_ids(snapshot):
+    wanted = Properties(snapshot.properties).text("ingest.field_ids")
+    if wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties)):
         try:
             new = stamped(described.footer, snapshot.schema, foreign=True)
             stamp = None if new is described.footer else (described.footer, new)
@@ -490,13 +490,12 @@ def _take(
     """Copies the object into the table (or adopts it in place). A file without rows makes no file."""
     if seen.entry.rows == 0:
         return ()
-    in_place = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
-    if _has_unused_entries(ctx, in_place, adopt, loaded, seen.source):
+    if _has_unused_entries(ctx, seen, adopt, loaded.snapshot):
         seen = replace(seen, recode=True)
     if adopt:
-        return (in_place,)
+        return (seen.in_place,)
     if _is_cut(seen, adopt, loaded.snapshot):
-        return _split(ctx, in_place, loaded, seen)
+        return _split(ctx, loaded, seen)
     key = keys.data_key(loaded.date_us, ctx.new_id())
     if seen.stamp is not None:
         return _stamp(ctx, seen, key, *seen.stamp)
@@ -540,8 +539,16 @@ def _checked(
     # What is cut is read, and written with statistics of its own.
     if not compared or seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
         return seen
-    names = _contradicted(ctx, seen, snapshot, compared)
-    return seen if names is None else _written_again(seen, adopt, snapshot, names)
+    objects, whole, schema = _outside(ctx, seen), seen.in_place, snapshot.schema
+    names = denied_rows(objects, whole, schema, schema, compared, ctx.executor, footer=seen.tail)
+    if names is None:
+        return seen
+    again = replace(seen, recode=True)  # with statistics of this library
+    if _is_cut(again, adopt, snapshot):
+        return again
+    raise UnsupportedFile(
+        f"its statistics leave out rows that it has (columns checked: {names})", next_step=NEXT_STEP
+    )
 
 
 def _check_times(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot) -> None:
@@ -552,27 +559,7 @@ def _check_times(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot) -> 
             next_step=INT96_NEXT_STEP,
         )
     assert seen.tail is not None
-    whole = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
-    check_times(_outside(ctx, whole, seen.source), whole, seen.times, seen.tail, ctx.executor)
-
-
-def _written_again(seen: _Seen, adopt: bool, snapshot: Snapshot, names: str) -> _Seen:
-    """To be written with statistics of this library. Raises `UnsupportedFile` if it cannot be."""
-    again = replace(seen, recode=True)
-    if _is_cut(again, adopt, snapshot):
-        return again
-    raise UnsupportedFile(
-        f"its statistics leave out rows that it has (columns checked: {names})", next_step=NEXT_STEP
-    )
-
-
-def _contradicted(
-    ctx: Context, seen: _Seen, snapshot: Snapshot, compared: Sequence[int]
-) -> str | None:
-    whole = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
-    objects = _outside(ctx, whole, seen.source)
-    schema = snapshot.schema
-    return denied_rows(objects, whole, schema, schema, compared, ctx.executor, footer=seen.tail)
+    check_times(_outside(ctx, seen), seen.in_place, seen.times, seen.tail, ctx.executor)
 
 
 def _policy(snapshot: Snapshot) -> str:
@@ -583,17 +570,15 @@ def _policy(snapshot: Snapshot) -> str:
     return "reencode" if properties.text("erasure.promised") == "yes" else "keep"
 
 
-def _has_unused_entries(
-    ctx: Context, whole: DataFile, adopt: bool, loaded: LoadedTable, source: IngestSource
-) -> bool:
+def _has_unused_entries(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
     """Whether the file is to be rewritten because of values that only its dictionaries hold. Raises
     `UnsupportedFile` if the table refuses such files."""
-    policy = _policy(loaded.snapshot)
+    policy = _policy(snapshot)
     if policy == "keep" or (policy == "reencode" and adopt):
         return False
-    task = FileTask(file=whole, schema=loaded.snapshot.schema)
-    wanted = Wanted(schema=loaded.snapshot.schema, columns=())
-    opened = open_file(_outside(ctx, whole, source), task, wanted, ctx.executor)
+    task = FileTask(file=seen.in_place, schema=snapshot.schema)
+    wanted = Wanted(schema=snapshot.schema, columns=())
+    opened = open_file(_outside(ctx, seen), task, wanted, ctx.executor)
     _, column = next(unused_entries(opened, ctx.executor), (0, None))
     if column is not None and policy == "refuse":
         raise UnsupportedFile(
@@ -603,9 +588,10 @@ def _has_unused_entries(
     return column is not None
 
 
-def _outside(ctx: Context, whole: DataFile, source: IngestSource) -> Objects:
+def _outside(ctx: Context, seen: _Seen) -> Objects:
     """The store, without the cache: unlike the table's own objects, this one may be overwritten."""
-    versions = {} if source.version_id is None else {whole.key: source.version_id}
+    source = seen.source
+    versions = {} if source.version_id is None else {source.location.uri: source.version_id}
     return Objects(ctx.store, ctx.root, versions=versions)
 
 
@@ -614,12 +600,6 @@ def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
     # A few KB may decode to a GB, and row groups are decoded as a whole.
     fits = seen.entry.size <= limit and seen.group_bytes <= DECODED_SHARE * limit
     return (seen.spans or seen.recode) and not adopt and fits
-
-
-def stamps_ids(snapshot: Snapshot) -> bool:
-    """Whether landed files get the table's field ids."""
-    wanted = Properties(snapshot.properties).text("ingest.field_ids")
-    return wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties))
 
 
 def _stamp(
@@ -645,16 +625,13 @@ def _stamp(
     return (replace(seen.entry, key=key, size=done.size, footer_size=done.footer_size),)
 
 
-def _split(
-    ctx: Context, whole: DataFile, loaded: LoadedTable, seen: _Seen
-) -> Superseded | tuple[DataFile, ...]:
+def _split(ctx: Context, loaded: LoadedTable, seen: _Seen) -> Superseded | tuple[DataFile, ...]:
     """The rows of a landing object as files of their partitions."""
-    source, schema = seen.source, loaded.snapshot.schema
+    whole, schema = seen.in_place, loaded.snapshot.schema
     read_by = seen.times.read_as(schema)
     columns = Wanted(schema=read_by, columns=tuple(f.id for f in schema.fields))
-    objects = _outside(ctx, whole, source)
     task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
-    rows = read_file(objects, task, columns, ctx.executor)
+    rows = read_file(_outside(ctx, seen), task, columns, ctx.executor)
     if seen.times:
         rows = as_table(rows, schema_to_arrow(schema))
     try:
@@ -662,7 +639,7 @@ def _split(
     except (SnapshotGone, ObjectGone):
         raise ObjectGone(f"{whole.key} no longer exists") from None
     except SourceChanged:
-        return Superseded(source)
+        return Superseded(seen.source)
     if sum(entry.rows for entry in files) != whole.rows:
         raise UnreadableFile(f"{whole.key} does not have the rows that its footer states")
     return tuple(replace(entry, event=whole.event, own=True) for entry in files)
@@ -675,17 +652,20 @@ def take_over(
     another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table, also
     because its statistics leave out rows."""
 
+    def overwritten(source: IngestSource) -> SourceChanged:
+        location = source.location
+        return SourceChanged(f"{location.uri} was overwritten", key=location.key)
+
     def look(source: IngestSource) -> _Seen:
         found = _look(ctx, source, loaded.snapshot, own=True)
         if not isinstance(found, _Seen):
-            raise SourceChanged(f"{source.location.uri} was overwritten", key=source.location.key)
+            raise overwritten(source)
         return found
 
     def take(seen: _Seen) -> tuple[DataFile, ...]:
         taken = _take(ctx, seen, False, loaded)
         if not isinstance(taken, tuple):
-            location = seen.source.location
-            raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
+            raise overwritten(seen.source)
         return taken
 
     compared = compared_columns(loaded.snapshot)

@@ -90,14 +90,8 @@ def _states(
     def state(item: tuple[ObjectVersion, Sequence[IngestSource]]) -> Landed:
         version, names = item
         source = names[0]
-        found = Landed(
-            version.key,
-            source.version_id,
-            version.etag,
-            version.size,
-            version.modified_us,
-            "ingested",
-        )
+        about = (version.key, source.version_id, version.etag, version.size, version.modified_us)
+        found = Landed(*about, "ingested")
         if any(name.request.id in known for name in names):
             return found
         if version.modified_us < loaded.snapshot.ledger.horizon_us:
@@ -107,9 +101,8 @@ def _states(
         except InlayError as error:
             if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
                 raise
-            return replace(
-                found, state="rejected", reason=f"{type(error).__name__}: {error.message}"
-            )
+            reason = f"{type(error).__name__}: {error.message}"
+            return replace(found, state="rejected", reason=reason)
         return replace(found, state="pending")
 
     return loaded, list(ctx.map(state, list(zip(page, sources, strict=True))))

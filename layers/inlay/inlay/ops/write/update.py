@@ -27,24 +27,16 @@ from inlay.ops.commit.driver import (
     current_base,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import vector_markers, write_batches
+from inlay.ops.data import write_batches
 from inlay.ops.maintain.rewrite_file import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
-from inlay.ops.write.delete import filter_of, marker_of
+from inlay.ops.write.delete import by_vectors, filter_of, marker_of
 from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
 from inlay.parse import Assignments
-from inlay.plan.change import (
-    AddFiles,
-    AddMarkers,
-    Change,
-    Reads,
-    RemoveFiles,
-    ReplaceFiles,
-    Request,
-)
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import marker_may_hit, plan_scan
 
@@ -155,12 +147,9 @@ def _plan_update(
     if mode == "tombstone":
         marker = marker_of(ctx, loaded, predicate)
         return replace(change, updates=(*change.updates, AddMarkers((marker,))))
-    live = {f.key: f for f in loaded.state.loaded_files()}
     if mode == "vector":
-        emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
-        marked = {k: p for k, p in found.items() if k not in emptied}
-        vectors = AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
-        return replace(change, updates=(*change.updates, RemoveFiles(emptied), vectors))
+        return replace(change, updates=(*change.updates, *by_vectors(ctx, loaded, found)))
+    live = {f.key: f for f in loaded.state.loaded_files()}
     markers = list(loaded.state.markers())
     units = tuple(
         rewrite_file(

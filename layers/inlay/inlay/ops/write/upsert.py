@@ -114,10 +114,7 @@ def upsert(
             request=request,
             uploaded_us=loaded.date_us,
             deleted_rows=None,
-            updates=(
-                AddFiles(tuple(added)),
-                AddMarkers(_markers(ctx, loaded, rows, names)),
-            ),
+            updates=(AddFiles(tuple(added)), AddMarkers(_markers(ctx, loaded, rows, names))),
         )
 
     return commit_planned(ctx, loaded, plan)
@@ -142,9 +139,8 @@ def _renamed(
     if len(now) < len(newest):
         check_same_schema(ctx, named_on, loaded)
     by_name = dict(zip(given.names, now, strict=True))
-    return rows.rename_columns([by_name[name] for name in rows.column_names]), tuple(
-        by_name[name] for name in names
-    )
+    renamed = rows.rename_columns([by_name[name] for name in rows.column_names])
+    return renamed, tuple(by_name[name] for name in names)
 
 
 def _markers(
@@ -171,12 +167,8 @@ def _check_options(on_duplicate: str, order: str | None) -> None:
 
 def _key_names(ctx: Context, loaded: LoadedTable, on: Sequence[str]) -> tuple[str, ...]:
     snapshot = loaded.snapshot
-    names = tuple(on) or tuple(
-        field.name
-        for key in snapshot.primary_key
-        for field in snapshot.schema.fields
-        if field.id == key
-    )
+    names_by_id = {field.id: field.name for field in snapshot.schema.fields}
+    names = tuple(on) or tuple(names_by_id[i] for i in snapshot.primary_key if i in names_by_id)
     if not names:
         raise InvalidRequest("upsert needs `on=`: the table has no primary key", table=ctx.uri)
     missing = [n for n in names if n not in snapshot.schema.names]
@@ -251,7 +243,8 @@ class _Keys:
         codes = self._learn(self._distinct, columns[0])
         for column in columns[1:]:
             next_codes = self._learn(self._distinct, column)
-            codes = self._learn(self._pairs, self._paired(codes, next_codes))
+            pairs = self._paired(codes, next_codes, len(self._distinct) - 1)
+            codes = self._learn(self._pairs, pairs)
         self.codes: pa.ChunkedArray = codes
 
     @staticmethod
@@ -260,17 +253,16 @@ class _Keys:
         learnt.append(pc.unique(values).drop_null())
         return _codes_of(values, learnt[-1])
 
-    def _paired(self, codes: Any, next_codes: Any) -> Any:
+    def _paired(self, codes: Any, next_codes: Any, at: int) -> Any:
         # At most rows x rows: 64 bits hold the square of any number of rows in memory.
-        return pc.add(pc.multiply(codes, max(1, len(self._distinct[-1]))), next_codes)
+        return pc.add(pc.multiply(codes, max(1, len(self._distinct[at]))), next_codes)
 
     def find(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The codes of other rows; null also for a key that is not among these."""
         codes = _codes_of(_one_bit_pattern(columns[0]), self._distinct[0])
         for at, column in enumerate(columns[1:], 1):
             next_codes = _codes_of(_one_bit_pattern(column), self._distinct[at])
-            pairs = pc.add(pc.multiply(codes, max(1, len(self._distinct[at]))), next_codes)
-            codes = _codes_of(pairs, self._pairs[at - 1])
+            codes = _codes_of(self._paired(codes, next_codes, at), self._pairs[at - 1])
         return codes
 
 
@@ -348,7 +340,9 @@ class _Merge:
     def batches(self, old: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """`old` are batches of the key columns, those in `kept`, and the file, in this order."""
         keys = _Keys([self.rows.column(name) for name in self.names])
-        row_of = _row_of_code(keys.codes)
+        # Which row has each code; a code is in one row only. Nulls are sorted to the end.
+        order = pc.sort_indices(keys.codes).cast(pa.int64())
+        row_of = order.slice(0, len(keys.codes) - keys.codes.null_count)
         matched = [pa.array([], pa.int64())]
         arrow = schema_to_arrow(self.schema)
         for batch in old:
@@ -372,13 +366,6 @@ class _Merge:
         new = self.rows.filter(pc.invert(there))
         for batch in new.to_batches():
             yield conform(batch, self.schema, self.schema)
-
-
-def _row_of_code(codes: pa.ChunkedArray) -> pa.Array:
-    """Which row has each code; a code is in one row only."""
-    # Nulls are sorted to the end.
-    order = pc.sort_indices(codes).cast(pa.int64())
-    return order.slice(0, len(codes) - codes.null_count)
 
 
 def _plan_partial(
