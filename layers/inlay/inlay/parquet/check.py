@@ -30,14 +30,19 @@ from inlay.format.predicate import Comparison, Literal, Or, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.evaluate import columns_of, selected
-from inlay.parquet.footer.fields import locate_columns
 from inlay.parquet.footer.footer import footer_length, parse_metadata
 from inlay.parquet.read.data_file import chunk_range, reading
 from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
 from inlay.parquet.read.reader import open_file, read_file
 from inlay.parquet.read.selection import Wanted
-from inlay.parquet.read.statistics import absent_fields, group_stats, leaves_of, total_rows
+from inlay.parquet.read.statistics import (
+    absent_fields,
+    group_stats,
+    leaves_of,
+    locate_columns,
+    total_rows,
+)
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.write.partition import Split
 from inlay.plan.pruning.prune import combined_stats, in_type

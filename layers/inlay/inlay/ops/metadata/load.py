@@ -51,9 +51,8 @@ from inlay.format.snapshot import (
     with_open_times,
 )
 from inlay.ops.context import Context
-from inlay.parquet.footer.fields import locate_columns
 from inlay.parquet.read.describe import parse_object_footer, read_tail
-from inlay.parquet.read.statistics import file_stats
+from inlay.parquet.read.statistics import file_stats, locate_columns
 from inlay.plan.change import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under

@@ -266,8 +266,7 @@ def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
 def _write_keys(
     ctx: Context, loaded: LoadedTable, field_ids: tuple[int, ...], keys: pa.Table
 ) -> Marker:
-    from inlay.parquet.footer.fields import locate_columns
-    from inlay.parquet.read.statistics import file_stats
+    from inlay.parquet.read.statistics import file_stats, locate_columns
 
     sink = io.BytesIO()
     pq.write_table(keys, sink, compression="zstd")

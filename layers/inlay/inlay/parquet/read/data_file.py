@@ -37,7 +37,7 @@ from inlay.format.entry import ColumnStats
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Schema
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.fields import FileColumns, Meta, Physical, Sizes, cut_to, locate_columns
+from inlay.parquet.footer.fields import Meta, Physical, Sizes
 from inlay.parquet.footer.footer import ColumnChunk, Footer, decode_footer, parse_metadata
 from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.read.deleted_rows import (
@@ -58,7 +58,16 @@ from inlay.parquet.read.ranges import (
 )
 from inlay.parquet.read.selection import PredicateFilter, RowFilter, Wanted, top_columns
 from inlay.parquet.read.single_pages import MAX_CHUNKS
-from inlay.parquet.read.statistics import Leaf, absent_fields, group_stats, leaves_of, total_rows
+from inlay.parquet.read.statistics import (
+    FileColumns,
+    Leaf,
+    absent_fields,
+    cut_to,
+    group_stats,
+    leaves_of,
+    locate_columns,
+    total_rows,
+)
 from inlay.plan.pruning.prune import Absent
 from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange

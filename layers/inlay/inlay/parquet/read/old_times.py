@@ -38,11 +38,12 @@ from inlay.parquet.arrow.types import (
     primitive_from_arrow,
     to_scalar,
 )
-from inlay.parquet.footer.fields import Physical, Stats, leaf_count
+from inlay.parquet.footer.fields import Physical, Stats
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.single_column import Pages, check_pages_fit, in_batches
+from inlay.parquet.read.statistics import leaf_count
 from inlay.storage.base import ByteRange
 
 BATCH_ROWS = 131_072

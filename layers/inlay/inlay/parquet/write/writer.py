@@ -40,11 +40,11 @@ from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.fields import Chunk, Meta, leaf_count, locate_columns
+from inlay.parquet.footer.fields import Chunk, Meta
 from inlay.parquet.footer.float_bounds import without_bounds
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.read.data_file import PAGE_ROWS
-from inlay.parquet.read.statistics import entry_of_file
+from inlay.parquet.read.statistics import entry_of_file, leaf_count, locate_columns
 from inlay.parquet.write.partition import Split
 from inlay.storage.base import ObjectStore
 from inlay.storage.write_once import Multipart, no_wait, write_once
