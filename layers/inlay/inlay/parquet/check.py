@@ -36,16 +36,10 @@ from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
 from inlay.parquet.read.reader import open_file, read_file
 from inlay.parquet.read.selection import Wanted
-from inlay.parquet.read.statistics import (
-    absent_fields,
-    group_stats,
-    leaves_of,
-    locate_columns,
-    total_rows,
-)
+from inlay.parquet.read.statistics import locate_columns, total_rows, whole_stats
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.write.partition import Split
-from inlay.plan.pruning.prune import combined_stats, in_type
+from inlay.plan.pruning.prune import in_type
 from inlay.plan.scan import FileTask
 from inlay.plan.verify import column_of, contradictions
 from inlay.storage.base import ByteRange
@@ -94,14 +88,7 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
     if _ends_beyond(metadata, entry.size - length):
         yield "file_unreadable", "a column chunk is outside the file"
     columns = locate_columns(arrow, schema)
-    leaves = leaves_of(metadata, columns, schema, entry.stats)
-    whole = combined_stats(
-        (group_stats(metadata, n, leaves), metadata.row_group(n).num_rows)
-        for n in range(metadata.num_row_groups)
-    )
-    for field_id, absent in absent_fields(columns, schema, entry.stats).items():
-        whole[field_id] = absent.stats(found[0])
-    for field_id, actual in whole.items():
+    for field_id, actual in whole_stats(metadata, columns, schema, entry.stats).items():
         name, kind = column_of(schema, field_id)
         # A bound that the file's writer truncated is not a value: the entry's may be narrower.
         if kind is not None and actual.exact:

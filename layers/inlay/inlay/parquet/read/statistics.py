@@ -38,7 +38,6 @@ from inlay.format.values import (
 )
 from inlay.plan.pruning.prune import Absent, absent_column, combined_stats, shortened
 
-NOTHING_ABSENT: Mapping[int, Absent] = {}
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
 BOUND_LENGTH = 16
 
@@ -180,7 +179,7 @@ def group_stats(
     metadata: pq.FileMetaData,
     ordinal: int,
     leaves: Mapping[int, Leaf],
-    absent: Mapping[int, Absent] = NOTHING_ABSENT,
+    absent: Mapping[int, Absent] = {},
 ) -> dict[int, ColumnStats]:
     """Statistics of one row group, of columns it has and of columns it lacks."""
     stats: dict[int, ColumnStats] = {}
@@ -201,47 +200,36 @@ def entry_of_file(
     size: int,
     schema: Schema,
     stats_columns: Collection[int],
-    footer_size: int | None = None,
+    footer_size: int,
 ) -> DataFile:
-    """The entry of a data file that is read under `schema`, from its footer.
-
-    `footer_size` is the length of the thrift footer and its trailer; None takes it from metadata parsed
-    from bytes (metadata of a writer does not have it).
-    """
+    """The entry of a data file that is read under `schema`, from its footer. `footer_size` is the length of
+    the thrift footer and its trailer."""
     columns = locate_columns(metadata.schema.to_arrow_schema(), schema)
     return DataFile(
         key=key,
         size=size,
-        footer_size=metadata.serialized_size + 8 if footer_size is None else footer_size,
+        footer_size=footer_size,
         rows=total_rows(metadata),
         row_groups=metadata.num_row_groups,
         schema_id=schema.id,
-        stats=file_stats(metadata, columns, schema, stats_columns),
+        stats=recorded_stats(whole_stats(metadata, columns, schema, stats_columns)),
     )
-
-
-def file_stats(
-    metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
-) -> dict[int, ColumnStats]:
-    """Statistics of a whole file for an entry, long bounds truncated."""
-    return recorded_stats(whole_stats(metadata, columns, schema, field_ids))
 
 
 def recorded_stats(whole: Mapping[int, ColumnStats]) -> dict[int, ColumnStats]:
     """As an entry has them: without bounds that are not values of the column's type, such as a time before
-    midnight, and with short ones."""
-    return {
-        field_id: shorten(stats if has_values(stats) else replace(stats, lower=None, upper=None))
-        for field_id, stats in whole.items()
-    }
+    midnight, and with long ones truncated.
 
-
-def has_values(stats: ColumnStats) -> bool:
-    """Whether the bounds, if known, are values of the column's type."""
-    kind = stats.kind
-    return kind is None or all(
-        bound is None or is_value(kind, bound) for bound in (stats.lower, stats.upper)
-    )
+    >>> recorded_stats({1: ColumnStats("a" * 20, "b" * 20)})[1].upper
+    'bbbbbbbbbbbbbbbc'
+    """
+    found: dict[int, ColumnStats] = {}
+    for field_id, stats in whole.items():
+        known = [bound for bound in (stats.lower, stats.upper) if bound is not None]
+        if stats.kind is not None and not all(is_value(stats.kind, bound) for bound in known):
+            stats = replace(stats, lower=None, upper=None)
+        found[field_id] = shortened(stats, BOUND_LENGTH)
+    return found
 
 
 def whole_stats(
@@ -276,15 +264,6 @@ def absent_fields(
         for field_id in field_ids
     }
     return {field_id: each for field_id, each in found.items() if each is not None}
-
-
-def shorten(stats: ColumnStats, length: int = BOUND_LENGTH) -> ColumnStats:
-    """The same statistics with bounds of at most `length` code points or bytes.
-
-    >>> shorten(ColumnStats("aaaa", "bbbb"), 2)
-    ColumnStats(lower='aa', upper='bc', null_count=None, exact=False, has_nan=None)
-    """
-    return shortened(stats, length)
 
 
 # -- one chunk ------------------------------------------------------------------------------------
