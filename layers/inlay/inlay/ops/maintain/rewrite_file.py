@@ -40,7 +40,7 @@ from inlay.parquet.read.deleted_rows import load_vector
 from inlay.parquet.read.reader import open_file, read_file, read_positions
 from inlay.parquet.read.selection import Wanted, top_columns
 from inlay.parquet.read.statistics import entry_of_file
-from inlay.parquet.surgery.residue import search_open, unused_entries
+from inlay.parquet.surgery.residue import find_residue, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
@@ -343,7 +343,7 @@ def _residue(
         return frozenset(), frozenset()
     asked_for = any_of(predicates)  # many erasures share one search
     try:
-        found = search_open(opened, asked_for, ctx.executor)
+        found = find_residue(opened, asked_for, ctx.executor)
         recode = found.row_groups & left
         named = any(r.certain for r in found.residues)
         # Also where only something beside the rows goes: what has an origin was searched in all columns.

@@ -5,7 +5,7 @@ Promise: `decode_footer` reads any footer that follows the format, refuses by a 
 memory in proportion to the footer's bytes. `Footer.encode()` returns exactly what was decoded, unknown
 fields included.
 
-The views (`RowGroup`, `ColumnChunk`, `Statistics`, `Leaf`) are created on access. They show what the file
+The views (`RowGroup`, `ColumnChunk`, `Leaf`) are created on access. They show what the file
 states; `inlay.parquet.footer.pages` checks whether that is *true* of the file's bytes before anything is
 rewritten.
 
@@ -101,30 +101,6 @@ def footer_length(last8: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
-    """One chunk's statistics as the file states them.
-
-    Bounds are PLAIN-encoded values without a length. `minimum` and `maximum` follow the column's
-    order; the `signed_*` ones are the deprecated fields, compared as signed numbers or bytes, and
-    may be nonsense for unsigned and binary types.
-    """
-
-    tree: Struct
-
-    @property
-    def minimum(self) -> bytes | None:
-        return self.tree.get(Stats.MIN)
-
-    @property
-    def maximum(self) -> bytes | None:
-        return self.tree.get(Stats.MAX)
-
-    @property
-    def null_count(self) -> int | None:
-        return self.tree.get(Stats.NULLS)
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnChunk:
     """One column of one row group."""
 
@@ -173,9 +149,11 @@ class ColumnChunk:
         return int(self.meta[Meta.UNCOMPRESSED])
 
     @property
-    def statistics(self) -> Statistics | None:
+    def statistics(self) -> Struct | None:
+        """As the file states them. Bounds are PLAIN values without a length; the deprecated ones, compared
+        as signed numbers or bytes, may be nonsense for unsigned and binary types."""
         found = self.meta.get(Meta.STATISTICS)
-        return None if found is None else Statistics(unpack(found))
+        return None if found is None else unpack(found)
 
     @property
     def offset_index(self) -> tuple[int, int] | None:
@@ -578,6 +556,6 @@ def _too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:
     for group in footer.row_groups:
         for leaf, width in fixed:
             chunk = group.column(leaf.index)
-            statistics = chunk.statistics.tree if chunk.statistics is not None else {}
+            statistics = chunk.statistics or {}
             if any(len(statistics[key]) < width for key in _BOUNDS if key in statistics):
                 yield leaf, chunk

@@ -55,6 +55,7 @@ from inlay.parquet.footer.thrift import (
     write_varint,
     zigzag,
 )
+from inlay.storage.base import ByteRange
 
 
 class Part(Enum):
@@ -225,21 +226,14 @@ class GroupFate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Bytes `start` … `end - 1` of the old file, kept unchanged."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """The place of the new column chunks of row group `group`."""
 
     group: int
 
 
-Piece = Kept | Place
+# Bytes of the old file, kept unchanged, or new ones.
+Piece = ByteRange | Place
 
 
 def keep_pieces(
@@ -255,11 +249,7 @@ def keep_pieces(
     until = len(MAGIC)
     placed: set[int] = set()
     fates: dict[int, GroupFate] = {}
-    previous, previous_goes = (
-        -1,
-        False,
-    )  # the group of the previous region, and whether it is removed
-
+    previous, previous_goes = -1, False  # the group of the last region, and whether that is removed
     for region in (*layout.regions, None):
         goes = False
         gap_end = layout.end
@@ -274,14 +264,14 @@ def keep_pieces(
             beside_what_goes = previous_goes or goes
             if beside_what_goes or (erase and not within_a_group):
                 if start < until:
-                    yield Kept(start, until)
+                    yield ByteRange(start, until)
                 start = gap_end
             until = gap_end
         if region is None:
             break
         if goes:
             if start < until:
-                yield Kept(start, until)
+                yield ByteRange(start, until)
             start = region.end
             is_place = region.part is Part.DATA and region.group not in placed
             if is_place and fates[region.group] is GroupFate.EDITED:
@@ -290,7 +280,7 @@ def keep_pieces(
         until = region.end
         previous, previous_goes = region.group, goes
     if start < until:
-        yield Kept(start, until)
+        yield ByteRange(start, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +292,7 @@ class OffsetMap:
     shifts: tuple[int, ...]
 
     @classmethod
-    def of(cls, kept: Sequence[tuple[Kept, int]]) -> OffsetMap:
+    def of(cls, kept: Sequence[tuple[ByteRange, int]]) -> OffsetMap:
         """From the kept ranges in order, each with the offset it begins at in the new file."""
         return cls(
             starts=tuple(old.start for old, _ in kept),
@@ -534,18 +524,10 @@ def bloom_length(start_of_filter: bytes) -> tuple[int, int]:
 def is_bloom_length(length: int) -> bool:
     """Whether exactly one bloom filter, header included, can fill `length` bytes: the header's size follows
     from the bitset's, which is a multiple of 32."""
-    return bloom_bits(length) is not None
-
-
-def bloom_bits(length: int) -> int | None:
-    """The bitset bytes of a filter that takes `length` bytes in all, None if none does."""
     for varint in range(1, 6):
         # The field's head, the number, three unions of 4 bytes and the stop byte.
         bits = length - (1 + varint + 12 + 1)
-        if (
-            bits >= 32
-            and bits % 32 == 0
-            and (2 * bits).bit_length() in range(7 * varint - 6, 7 * varint + 1)
-        ):
-            return bits
-    return None
+        fits = (2 * bits).bit_length() in range(7 * varint - 6, 7 * varint + 1)
+        if bits >= 32 and bits % 32 == 0 and fits:
+            return True
+    return False

@@ -173,7 +173,7 @@ def _may_exceed(footer: Footer, leaf: int, kind: pa.DataType, wanted: Type) -> b
         return False
 
     def is_covered(chunk: ColumnChunk) -> bool:
-        stats = {} if chunk.statistics is None else chunk.statistics.tree
+        stats = chunk.statistics or {}
         bounds = [stats.get(key) for key in (Stats.MIN, Stats.MAX)]
         return all(
             raw is not None

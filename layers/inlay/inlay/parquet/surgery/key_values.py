@@ -62,13 +62,12 @@ def unknown_in_group(group: RowGroup) -> Iterator[tuple[str, Struct]]:
     """Each with its column, "" for the group itself."""
     yield "", _unknown(group.tree, _GROUP)
     for chunk in group.columns:
-        stats = chunk.statistics
         yield (
             ".".join(chunk.path),
             {
                 **_unknown(chunk.tree, _CHUNK),
                 **_unknown(chunk.meta, _META),
-                **(_unknown(stats.tree, _STATS) if stats is not None else {}),
+                **_unknown(chunk.statistics or {}, _STATS),
             },
         )
 

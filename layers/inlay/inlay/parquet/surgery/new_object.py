@@ -76,23 +76,8 @@ SENT_AT_ONCE = 2
 SMALL_OBJECT_BYTES = 8 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    start: int
-    end: int
-
-    @property
-    def length(self) -> int:
-        return self.end - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class _Ours:
-    body: memoryview
-
-    @property
-    def length(self) -> int:
-        return len(self.body)
+# A range of the old object, or new bytes.
+_Piece = ByteRange | memoryview
 
 
 def description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -127,7 +112,7 @@ class Assembly:
     window_bytes: int = WINDOW_BYTES
     before_retry: Callable[[int], None] = no_wait
     size: int = 0
-    _pieces: list[_Copied | _Ours] = field(default_factory=list)
+    _pieces: list[_Piece] = field(default_factory=list)
     _waiting: int = 0
     _upload: Multipart = field(init=False)
 
@@ -167,17 +152,17 @@ class Assembly:
             self.add(self.old.content(ByteRange(start, end)))
             return
         last = self._pieces[-1] if self._pieces else None
-        if isinstance(last, _Copied) and last.end == start:
-            self._pieces[-1] = _Copied(last.start, end)
+        if isinstance(last, ByteRange) and last.end == start:
+            self._pieces[-1] = ByteRange(last.start, end)
         else:
-            self._pieces.append(_Copied(start, end))
+            self._pieces.append(ByteRange(start, end))
         self.size += end - start
 
     def add(self, body: bytes | bytearray | memoryview) -> None:
         """Appends new bytes."""
         if not len(body):
             return
-        self._pieces.append(_Ours(memoryview(body)))
+        self._pieces.append(memoryview(body))
         self.size += len(body)
         self._waiting += len(body)
         if self._waiting > self.window_bytes:
@@ -206,7 +191,7 @@ class Assembly:
 
     def _plan(self, *, final: bool) -> tuple[PlannedPart, ...] | None:
         copies = self.store.copies_ranges
-        segments = [Segment(p.length, copies and isinstance(p, _Copied)) for p in self._pieces]
+        segments = [Segment(_length(p), copies and isinstance(p, ByteRange)) for p in self._pieces]
         try:
             return plan_parts(segments, limits=self.limits, final=final)
         except PartsError as error:
@@ -228,37 +213,35 @@ class Assembly:
         for part in parts:
             covered = _slice(pieces, part)
             if part.copy:
-                (only,) = covered
-                assert isinstance(only, _Copied)
-                copied = ByteRange(only.start, only.end)
+                (copied,) = covered
                 source = self.old.source
-                assert source.etag is not None  # a rewrite is of one content
+                assert isinstance(copied, ByteRange) and source.etag is not None
                 self._upload.copy(source.location, copied, source.etag)
             else:
                 self._upload.send(partial(self._gather, covered))
 
-    def _gather(self, pieces: list[_Copied | _Ours]) -> bytes | memoryview:
-        if len(pieces) == 1 and isinstance(pieces[0], _Ours):
-            return pieces[0].body
-        return b"".join(
-            self.old.content(ByteRange(p.start, p.end)) if isinstance(p, _Copied) else p.body
-            for p in pieces
-        )
+    def _gather(self, pieces: list[_Piece]) -> bytes | memoryview:
+        bodies = [p if isinstance(p, memoryview) else self.old.content(p) for p in pieces]
+        return bodies[0] if len(bodies) == 1 else b"".join(bodies)
 
 
-def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _Ours]:
+def _length(piece: _Piece) -> int:
+    return piece.length if isinstance(piece, ByteRange) else len(piece)
+
+
+def _slice(pieces: list[_Piece], part: PlannedPart) -> list[_Piece]:
     """The pieces that make bytes `part.start` … `part.end - 1` of this window."""
-    found: list[_Copied | _Ours] = []
+    found: list[_Piece] = []
     at = 0
     for piece in pieces:
-        start, end = max(part.start - at, 0), min(part.end - at, piece.length)
+        start, end = max(part.start - at, 0), min(part.end - at, _length(piece))
         if start < end:
             found.append(
-                _Copied(piece.start + start, piece.start + end)
-                if isinstance(piece, _Copied)
-                else _Ours(piece.body[start:end])
+                ByteRange(piece.start + start, piece.start + end)
+                if isinstance(piece, ByteRange)
+                else piece[start:end]
             )
-        at += piece.length
+        at += _length(piece)
     return found
 
 
@@ -413,48 +396,35 @@ def write_index(
         judge.old, judge.layout, footer.num_row_groups, judge.fate
     )
     groups: list[Struct] = []
-    chunks: list[list[Struct]] = []
-    offset_indexes: list[list[bytes | None]] = []
+    indexed: list[tuple[Struct, bytes | None, bytes | None]] = []  # column and offset index of each
     tail = bytearray()
     for ordinal, group in enumerate(left):
+        trees: list[Struct] = []
         if group.ordinal in places:
             at = places[group.ordinal]
             edited = judge.edited[group.ordinal]
-            trees = [_placed_chunk(chunk, at) for chunk in edited.chunks]
-            for tree, chunk in zip(trees, edited.chunks, strict=True):
-                if chunk.bloom is not None:
+            for new_chunk in edited.chunks:
+                tree = _placed_chunk(new_chunk, at)
+                if new_chunk.bloom is not None:
                     tree[Chunk.META][Meta.BLOOM] = new.size + len(tail)
-                    tree[Chunk.META][Meta.BLOOM_LENGTH] = len(chunk.bloom)
-                    tail += chunk.bloom
-            offset_indexes.append(
-                [_placed_index(chunk.offset_index, at) for chunk in edited.chunks]
-            )
+                    tree[Chunk.META][Meta.BLOOM_LENGTH] = len(new_chunk.bloom)
+                    tail += new_chunk.bloom
+                pages = _placed_index(new_chunk.offset_index, at)
+                trees.append(tree)
+                indexed.append((tree, new_chunk.column_index, pages))
             groups.append(_edited_group(group, ordinal, edited, trees))
         else:
-            columns = group.columns
-            shifts = [_shift_of(chunk, offsets) for chunk in columns]
-            trees = [
-                _shifted_chunk(chunk, shift, offsets)
-                for chunk, shift in zip(columns, shifts, strict=True)
-            ]
-            offset_indexes.append(
-                [
-                    _shifted_index(offset_pages.get((group.ordinal, leaf)), chunk, shift)
-                    for leaf, (chunk, shift) in enumerate(zip(columns, shifts, strict=True))
-                ]
-            )
+            for leaf, chunk in enumerate(group.columns):
+                name, shift = (group.ordinal, leaf), _shift_of(chunk, offsets)
+                tree = _shifted_chunk(chunk, shift, offsets)
+                pages = _shifted_index(offset_pages.get(name), chunk, shift)
+                trees.append(tree)
+                indexed.append((tree, column_indexes.get(name), pages))
             groups.append(_shifted_group(group, ordinal, trees))
-        chunks.append(trees)
-    for group, trees in zip(left, chunks, strict=True):
-        for leaf, tree in enumerate(trees):
-            if group.ordinal in places:
-                body = judge.edited[group.ordinal].chunks[leaf].column_index
-            else:
-                body = column_indexes.get((group.ordinal, leaf))
-            _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
-    for trees, bodies in zip(chunks, offset_indexes, strict=True):
-        for tree, body in zip(trees, bodies, strict=True):
-            _point_at(new.size, tail, tree, body, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
+    for tree, body, _ in indexed:
+        _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
+    for tree, _, body in indexed:
+        _point_at(new.size, tail, tree, body, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
     new.add(tail)
     return groups
 

@@ -20,16 +20,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch, UnreadableFile, UnsupportedFile
-from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate, field_ids
-from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.schema import Primitive, Value
 from inlay.parquet.arrow.evaluate import selected
 from inlay.parquet.arrow.types import to_arrow_scalar
 from inlay.parquet.footer.bloom import may_hold, plain_bytes, xxh64
@@ -71,9 +70,7 @@ from inlay.parquet.footer.thrift import (
 )
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
-from inlay.parquet.read.ranges import Objects, RangeFile
-from inlay.parquet.read.reader import open_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.read.single_column import (
     Pages,
     check_dictionary,
@@ -92,7 +89,6 @@ from inlay.parquet.surgery.key_values import (
 )
 from inlay.plan.pruning.literals import asked_of_text, condition_on, equal_values, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
-from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
 
 Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value", "unknown field", "gap"]
@@ -121,11 +117,11 @@ class Residue:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What was found in one file, and the cost of the search. `rows_read` are row groups of which a column
-    was read, because other parts named a value that its rows might have. `key_values` are the names of the
-    pairs in its footer, of the file and of column chunks, whatever their content. `perhaps` is for
-    conditions that name no value: kind and name of each pair that may have one which they select, and of
-    gaps and undefined fields, unread."""
+    """What was found in one file, and the cost of the search, once the file was open. `rows_read` are row
+    groups of which a column was read, because other parts named a value that its rows might have.
+    `key_values` are the names of the pairs in its footer, of the file and of column chunks, whatever their
+    content. `perhaps` is for conditions that name no value: kind and name of each pair that may have one
+    which they select, and of gaps and undefined fields, unread."""
 
     residues: tuple[Residue, ...] = ()
     requests: int = 0
@@ -140,33 +136,9 @@ class Searched:
         return frozenset(r.row_group for r in self.residues if r.row_group is not None)
 
 
-def find_residue(
-    objects: Objects,
-    entry: DataFile,
-    recorded: Schema,
-    schema: Schema,
-    predicate: Predicate,
-    executor: Executor,
-) -> Searched:
-    """Searches one file. `recorded` is the schema its entry was recorded under, `schema` the one the
-    predicate is bound to.
-
-    Raises what opening the file raises; `UnsupportedFile` and `UnreadableFile` where a dictionary or an
-    index cannot be decoded.
-    """
-    is_cached = objects.cache.get(entry.key) is not None
-    opened = open_file(
-        objects, FileTask(file=entry, schema=recorded), Wanted(schema=schema, columns=()), executor
-    )
-    found = search_open(opened, predicate, executor)
-    if is_cached:
-        return found
-    fetched = len(opened.tail if opened.body is None else opened.body)
-    return replace(found, requests=found.requests + 1, bytes=found.bytes + fetched)
-
-
-def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> Searched:
-    """The same for a file whose footer was read already."""
+def find_residue(opened: OpenFile, predicate: Predicate, executor: Executor) -> Searched:
+    """Searches one file. Raises `UnsupportedFile` and `UnreadableFile` where its footer, a dictionary or an
+    index cannot be decoded."""
     footer = opened.decoded()
     held = _Held(opened, executor)
     columns = [
@@ -435,8 +407,7 @@ class _Column:
         for ordinal in self.ordinals():
             chunk = self.chunk(ordinal)
             self._look_at_dictionary(held, ordinal, chunk)
-            stats = chunk.chunk.statistics
-            tree = {} if stats is None else stats.tree
+            tree = chunk.chunk.statistics or {}
             bounds += [(ordinal, "bounds", tree[key]) for key in _BOUNDS if key in tree]
             index = chunk.chunk.column_index
             if index is not None and index[1] <= self.footer.start:

@@ -522,7 +522,7 @@ def _graft(
     if now.start < now.meta[Meta.DATA_PAGE]:
         meta[Meta.DICTIONARY_PAGE] = now.start - base
     if was.statistics is not None and now.statistics is not None:
-        meta[Meta.STATISTICS] = _statistics(was.statistics.tree, now.statistics.tree)
+        meta[Meta.STATISTICS] = _statistics(was.statistics, now.statistics)
     for key in (Meta.ENCODING_STATS, Meta.SIZES):
         if key in was.meta and key in now.meta:
             meta[key] = now.meta[key]

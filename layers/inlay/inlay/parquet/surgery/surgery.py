@@ -38,7 +38,6 @@ from inlay.parquet.footer.footer import (
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
     GroupFate,
-    Kept,
     Layout,
     OffsetMap,
     Part,
@@ -183,10 +182,10 @@ def rewrite_object(
         describe = partial(description, old.source, erase=erase)
         with Assembly(store, old, key, executor, describe, before_retry=before_retry) as new:
             # Everything before the index: kept ranges and edited groups, each with its new offset.
-            kept: list[tuple[Kept, int]] = []
+            kept: list[tuple[ByteRange, int]] = []
             places: dict[int, int] = {}
             for piece in keep_pieces(layout, judge.fate, erase=erase):
-                if isinstance(piece, Kept):
+                if isinstance(piece, ByteRange):
                     kept.append((piece, new.size))
                     new.copy(piece.start, piece.end)
                 else:
@@ -295,12 +294,12 @@ def plan_edit(
     stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is GroupFate.STAYS]
     pieces = list(keep_pieces(layout, fate, erase=erase))
     segments = [
-        Segment(piece.end - piece.start, copy=copies)
-        if isinstance(piece, Kept)
+        Segment(piece.length, copy=copies)
+        if isinstance(piece, ByteRange)
         else Segment(sizes[piece.group], copy=False)
         for piece in pieces
     ]
-    fetched = 0 if copies else sum(p.end - p.start for p in pieces if isinstance(p, Kept))
+    fetched = 0 if copies else sum(p.length for p in pieces if isinstance(p, ByteRange))
     segments.append(Segment(sum(r.end - r.start for r in indexes) + footer.length, copy=False))
     total = sum(segment.length for segment in segments)
     edited = sum(sizes.values())
