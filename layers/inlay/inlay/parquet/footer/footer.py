@@ -24,7 +24,7 @@ file is added to the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -274,6 +274,27 @@ class Footer:
 def trailer(footer_bytes: int) -> bytes:
     """What follows a footer of `footer_bytes` thrift bytes."""
     return footer_bytes.to_bytes(4, "little") + MAGIC
+
+
+def view_tree(
+    footer: Footer, elements: Sequence[Struct], metas: Iterable[Struct], rows: int, size: object
+) -> Struct:
+    """The footer of a file of one row group, of chunks of another file under the schema `elements`."""
+    group: Struct = {
+        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta} for meta in metas]),
+        Group.BYTES: size,
+        Group.ROWS: rows,
+    }
+    tree: Struct = {
+        File.VERSION: footer.tree.get(File.VERSION, 1),
+        File.SCHEMA: Items(STRUCT, elements),
+        File.ROWS: rows,
+        File.GROUPS: Items(STRUCT, [group]),
+    }
+    if File.CREATED_BY in footer.tree:
+        # pyarrow works around faults of certain writers by their name.
+        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
+    return tree
 
 
 def decode_footer(tail: bytes, *, file_size: int) -> Footer:

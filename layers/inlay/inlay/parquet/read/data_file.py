@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -68,7 +68,6 @@ from inlay.parquet.read.statistics import (
     locate_columns,
     total_rows,
 )
-from inlay.plan.pruning.prune import Absent
 from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
 
@@ -90,15 +89,8 @@ _SHARE = 0.5
 def chunk_bytes(chunk: ColumnChunk) -> int:
     """The least size of a chunk's decoded values."""
     values = chunk.num_values * width_of(chunk.type)
-    return max(chunk.uncompressed_size, values + _text_bytes(chunk))
-
-
-def _text_bytes(chunk: ColumnChunk) -> int:
-    sizes_struct = chunk.meta.get(Meta.SIZES)
-    if sizes_struct is None:
-        return 0
-    found: int = unpack(sizes_struct).get(Sizes.TEXT_BYTES, 0)
-    return max(found, 0)
+    texts: int = unpack(chunk.meta.get(Meta.SIZES, {})).get(Sizes.TEXT_BYTES, 0)
+    return max(chunk.uncompressed_size, values + max(texts, 0))
 
 
 def largest_group(footer: Footer) -> int:
@@ -397,14 +389,54 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
     known = leaves_of(file.metadata, file.columns, wanted.schema, fields)
-    leaves = Leaves({} if task.by_rows else known, {} if task.decides_by_rows else known)
+    leaves: Mapping[int, Leaf] = {} if task.by_rows else known
+    leaves_of_deletes: Mapping[int, Leaf] = {} if task.decides_by_rows else known
     absent = absent_fields(file.columns, wanted.schema, fields)
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
+
+    def plan(ordinal: int, first_row: int, rows: int) -> Group | None:
+        """None when statistics and positions alone prove that no row of it is selected. Those of another
+        writer are no proof that all rows are."""
+        foreign = task.file.is_foreign
+        of_filters = stats = group_stats(file.metadata, ordinal, leaves, absent)
+        left = []
+        for found in filters:
+            settled = found.settle(stats, rows)
+            if settled == "none":
+                return None
+            if settled == "some" or foreign:
+                left.append(found)
+        if leaves_of_deletes is not leaves:
+            stats = group_stats(file.metadata, ordinal, leaves_of_deletes, absent)
+        sure = group_stats(file.metadata, ordinal, {}, absent) if foreign else stats
+        deletes = file.deletes.of_group(ordinal, first_row, rows, stats, sure)
+        if deletes is None:
+            return None
+        only: GroupDeletes | None = None
+        if file.only is not None:
+            only = file.only.of_group(ordinal, first_row, rows, stats, sure)
+            if only is not None and not only.any:
+                return None
+        asked: list[RowFilter | GroupDeletes] = [*left, deletes, *([] if only is None else [only])]
+        fields = frozenset[int]().union(*(each.fields for each in asked))
+        return Group(
+            ordinal,
+            first_row,
+            rows,
+            tuple(left),
+            deletes,
+            only,
+            of_filters,
+            leaves,
+            fields,
+            judged_by=top_columns(wanted.schema, fields),
+        )
+
     first_row = 0
     for ordinal in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(ordinal).num_rows
         if rows and (chosen is None or ordinal in chosen):
-            group = _plan_group(file, wanted, filters, leaves, absent, ordinal, first_row, rows)
+            group = plan(ordinal, first_row, rows)
             if group is not None:
                 yield group
         first_row += rows
@@ -415,62 +447,6 @@ def _selects_all(found: RowFilter) -> bool:
     read for a filter, no row would ask it."""
     any_row = pa.record_batch([pa.nulls(1)], names=[""])
     return bool(found.selected(any_row, Schema(0, ()))[0].as_py())
-
-
-@dataclass(frozen=True, slots=True)
-class Leaves:
-    """The columns whose statistics filters use, and those that deletes use."""
-
-    of_filters: Mapping[int, Leaf]
-    of_deletes: Mapping[int, Leaf]
-
-
-def _plan_group(
-    file: OpenFile,
-    wanted: Wanted,
-    filters: Sequence[RowFilter],
-    leaves: Leaves,
-    absent: Mapping[int, Absent],
-    ordinal: int,
-    first_row: int,
-    rows: int,
-) -> Group | None:
-    """None when statistics and positions alone prove that no row of it is selected. Another writer's are no
-    proof that all rows are."""
-    foreign = file.task.file.is_foreign
-    of_filters = stats = group_stats(file.metadata, ordinal, leaves.of_filters, absent)
-    left = []
-    for found in filters:
-        settled = found.settle(stats, rows)
-        if settled == "none":
-            return None
-        if settled == "some" or foreign:
-            left.append(found)
-    if leaves.of_deletes is not leaves.of_filters:
-        stats = group_stats(file.metadata, ordinal, leaves.of_deletes, absent)
-    sure = group_stats(file.metadata, ordinal, {}, absent) if foreign else stats
-    deletes = file.deletes.of_group(ordinal, first_row, rows, stats, sure)
-    if deletes is None:
-        return None
-    only: GroupDeletes | None = None
-    if file.only is not None:
-        only = file.only.of_group(ordinal, first_row, rows, stats, sure)
-        if only is not None and not only.any:
-            return None
-    asked: list[RowFilter | GroupDeletes] = [*left, deletes, *([] if only is None else [only])]
-    fields = frozenset[int]().union(*(each.fields for each in asked))
-    return Group(
-        ordinal,
-        first_row,
-        rows,
-        tuple(left),
-        deletes,
-        only,
-        of_filters,
-        leaves.of_filters,
-        fields,
-        judged_by=top_columns(wanted.schema, fields),
-    )
 
 
 def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:

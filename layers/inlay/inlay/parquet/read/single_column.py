@@ -31,15 +31,12 @@ from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.arrow.types import is_list
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import (
-    Chunk,
     Codec,
     DataPage,
     DataPageV2,
     DictionaryPage,
     Element,
     Encoding,
-    File,
-    Group,
     Meta,
     Page,
     PageType,
@@ -55,9 +52,10 @@ from inlay.parquet.footer.footer import (
     is_decimal,
     subtree_end,
     trailer,
+    view_tree,
 )
 from inlay.parquet.footer.pages import page_header
-from inlay.parquet.footer.thrift import BINARY, I32, STRUCT, Items, Struct, encode_struct
+from inlay.parquet.footer.thrift import BINARY, I32, Items, Struct, encode_struct
 from inlay.parquet.read.data_file import check_memory, memory_limit, width_of
 
 
@@ -229,27 +227,6 @@ def moved_meta(chunk: ColumnChunk, by: int) -> Struct:
         elif key != Meta.DATA_PAGE:
             meta.pop(key, None)
     return meta
-
-
-def view_tree(
-    footer: Footer, elements: Sequence[Struct], metas: Iterable[Struct], rows: int, size: object
-) -> Struct:
-    """The footer of a file of one row group, of chunks of another file under the schema `elements`."""
-    group: Struct = {
-        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta} for meta in metas]),
-        Group.BYTES: size,
-        Group.ROWS: rows,
-    }
-    tree: Struct = {
-        File.VERSION: footer.tree.get(File.VERSION, 1),
-        File.SCHEMA: Items(STRUCT, elements),
-        File.ROWS: rows,
-        File.GROUPS: Items(STRUCT, [group]),
-    }
-    if File.CREATED_BY in footer.tree:
-        # pyarrow works around faults of certain writers by their name.
-        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
-    return tree
 
 
 def translate_errors(work: Callable[[], Any]) -> Any:

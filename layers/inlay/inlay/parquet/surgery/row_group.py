@@ -58,6 +58,7 @@ from inlay.parquet.footer.footer import (
     is_decimal,
     subtree_end,
     trailer,
+    view_tree,
 )
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
@@ -75,7 +76,6 @@ from inlay.parquet.read.single_column import (
     check_pages_fit,
     moved_meta,
     translate_errors,
-    view_tree,
 )
 
 # What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Inverted: the
