@@ -330,7 +330,6 @@ class Read:
 
     entry: Entry
     record: Mapping[str, Any]
-    spec_id: int
 
 
 def decode_manifest(data: bytes, manifest: Manifest) -> tuple[Read, ...]:
@@ -364,7 +363,6 @@ def decode_manifest(data: bytes, manifest: Manifest) -> tuple[Read, ...]:
                         length=file.get("content_size_in_bytes"),
                     ),
                     file,
-                    manifest.spec_id,
                 )
             )
     except (KeyError, TypeError) as error:

@@ -21,6 +21,7 @@ parts.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
@@ -36,7 +37,7 @@ import pyarrow.parquet as pq
 from inlay.errors import InlayError, InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.partition import Partition
-from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.arrow.words import words_of
@@ -105,9 +106,9 @@ PARTS_IN_FLIGHT = 3
 TAIL_BYTES = 8
 
 
-class Upload:
+class Upload(io.RawIOBase):
     """A file object that Arrow writes to. `before_retry` is called before each further try to make it
-    visible."""
+    visible. Arrow closes its output also after a failure: only `finish` creates the object."""
 
     def __init__(
         self,
@@ -118,7 +119,6 @@ class Upload:
     ) -> None:
         self.size = 0
         self.tail = b""
-        self.closed = False
         self._store = store
         self._key = key
         self._before_retry = before_retry
@@ -158,21 +158,8 @@ class Upload:
     def tell(self) -> int:
         return self.size
 
-    def flush(self) -> None:
-        return None
-
-    def close(self) -> None:
-        # Arrow closes its output also after a failure: only `finish` creates the object.
-        self.closed = True
-
     def writable(self) -> bool:
         return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
 
     # -- what Arrow writes last -----------------------------------------------------------------
 
@@ -379,15 +366,11 @@ class _File:
     @property
     def full(self) -> bool:
         if self._layout.sort_by:
-            # Compressed size is only known once sorted; rows encode to no more than they take.
-            return self._pending_bytes >= min(HELD_BYTES, self._sort_bytes)
+            # Compressed size is only known once sorted; rows encode to no more than they take, and columns
+            # of rows in order to a third of their memory or less.
+            return self._pending_bytes >= min(HELD_BYTES, 3 * self._layout.target_file_bytes)
         waiting = int(self._pending_bytes * (self._density.share or 0))
         return self._upload.size + waiting >= self._layout.target_file_bytes
-
-    @property
-    def _sort_bytes(self) -> int:
-        # Columns of rows in order encode to a third of their memory or less.
-        return 3 * self._layout.target_file_bytes
 
     @property
     def sending(self) -> bool:
@@ -424,7 +407,11 @@ class _File:
             rows = self._group_rows()
             if self._pending_rows < (rows if rows == most else rows + rows // 2):
                 return
-            self._write_group(rows)
+            table = self._table()
+            self._write(table.slice(0, rows))
+            rest = table.slice(rows)
+            self._pending, self._small = rest.to_batches() if rest.num_rows else [], []
+            self._pending_rows, self._pending_bytes = rest.num_rows, rest.nbytes
 
     def _group_rows(self) -> int:
         """Rows of a full group, going by the rows that wait."""
@@ -463,14 +450,6 @@ class _File:
         self._pending, self._small = [], []
         self._pending_rows = self._pending_bytes = 0
 
-    def _write_group(self, rows: int) -> None:
-        table = self._table()
-        self._write(table.slice(0, rows))
-        rest = table.slice(rows)
-        self._pending, self._small = rest.to_batches() if rest.num_rows else [], []
-        self._pending_rows = rest.num_rows
-        self._pending_bytes = rest.nbytes
-
     def _table(self) -> pa.Table:
         return self._joined([*self._pending, *self._small])
 
@@ -497,10 +476,12 @@ class _File:
     def _open(self, first: pa.Table | None = None) -> pq.ParquetWriter:
         """The writer; `first` is the first row group."""
         if self._writer is None:
+            # NULL and NaN come last, as Arrow sorts them.
+            order = [(name, "ascending") for name in self._sort_names()]
             self._writer = pq.ParquetWriter(
                 self._upload,
                 self._arrow,
-                sorting_columns=self._sorting_columns() or None,
+                sorting_columns=pq.SortingColumn.from_ordering(self._arrow, order) or None,
                 metadata_collector=self._footers,
                 **({} if first is None else self._by_values(first)),
                 **self._options(),
@@ -519,7 +500,11 @@ class _File:
         for each in self._schema.fields:
             values = sample.column(each.name)
             distinct = _distinct(values, group.num_rows)
-            if each.id in self._layout.bloom_columns and _is_looked_up(each):
+            kind = each.type
+            is_looked_up = isinstance(kind, Primitive) and (
+                kind.is_integer or kind.name in BLOOM_TYPES
+            )
+            if each.id in self._layout.bloom_columns and is_looked_up:
                 blooms[each.name] = {"ndv": distinct, "fpp": BLOOM_FALSE_POSITIVES}
             if distinct * values.nbytes <= DICTIONARY_BYTES * len(values):
                 dictionaries.append(each.name)
@@ -541,11 +526,6 @@ class _File:
     def _sort_names(self) -> list[str]:
         by_id = {f.id: f.name for f in self._schema.fields}
         return [by_id[found] for found in self._layout.sort_by if found in by_id]
-
-    def _sorting_columns(self) -> list[pq.SortingColumn]:
-        # NULL and NaN come last, as Arrow sorts them.
-        order = [(name, "ascending") for name in self._sort_names()]
-        return list(pq.SortingColumn.from_ordering(self._arrow, order)) if order else []
 
     def finish(self) -> DataFile:
         """Writes what is left, the footer, and the object; returns its entry."""
@@ -578,7 +558,7 @@ class _File:
         known = {
             f.id: replace(entry.stats[f.id], has_nan=leaves[f.id] in with_nan)
             for f in self._schema.fields
-            if _is_float(f) and f.id in entry.stats
+            if isinstance(f.type, Primitive) and f.type.is_float and f.id in entry.stats
         }
         return replace(
             entry,
@@ -644,12 +624,3 @@ def _distinct(sample: pa.ChunkedArray, rows: int) -> int:
         else:
             high = middle
     return min(rows, math.ceil(high))
-
-
-def _is_looked_up(found: Field) -> bool:
-    kind = found.type
-    return isinstance(kind, Primitive) and (kind.is_integer or kind.name in BLOOM_TYPES)
-
-
-def _is_float(found: Field) -> bool:
-    return isinstance(found.type, Primitive) and found.type.is_float
