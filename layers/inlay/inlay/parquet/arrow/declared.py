@@ -30,7 +30,14 @@ from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_types
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.parquet.arrow.types import COMMENT, FIELD_ID, arrow_field, is_list, schema_to_arrow
+from inlay.parquet.arrow.types import (
+    COMMENT,
+    FIELD_ID,
+    arrow_field,
+    is_list,
+    paired,
+    schema_to_arrow,
+)
 
 EXTENSION_NAME = b"ARROW:extension:name"
 EXTENSION_META = b"ARROW:extension:metadata"
@@ -62,9 +69,9 @@ _DECIMALS = {
 def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
     """By field id what `arrow` adds to `schema`, which was made from it. Raises `UnsupportedType` for a
     type that cannot be restored."""
-    found: dict[int, str] = {}
-    for source, field in zip(arrow, schema.fields, strict=True):
-        found.update(_of_field(source, field))
+    pairs = paired(arrow, schema.fields)
+    made = ((field.id, _declaration(column)) for _, column, field, _ in pairs)
+    found = {field_id: text for field_id, text in made if text}
     declared = Declared(schema, found)
     for field in schema.fields:
         try:
@@ -84,12 +91,13 @@ def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
     return found
 
 
-def _of_field(source: pa.Field, field: Field) -> Iterator[tuple[int, str]]:
+def _declaration(column: pa.Field) -> str:
+    """The steps from the format's own type to that of a column of data."""
     steps: list[str] = []
-    metadata = source.metadata or {}
+    metadata = column.metadata or {}
     if EXTENSION_NAME in metadata:  # of a type that this process has not registered
         steps.append(_extension(metadata))
-    arrow = source.type
+    arrow = column.type
     while True:
         if isinstance(arrow, pa.BaseExtensionType):
             steps.append(_extension(_exported_metadata(pa.field("x", arrow))))
@@ -100,21 +108,7 @@ def _of_field(source: pa.Field, field: Field) -> Iterator[tuple[int, str]]:
         else:
             break
     layout = _layout(arrow)
-    if layout:
-        steps.append(layout)
-    if steps:
-        yield field.id, " ".join(steps)
-    match field.type:
-        case Struct(fields):
-            for child in fields:
-                yield from _of_field(arrow.field(child.name), child)
-        case ListOf(element):
-            yield from _of_field(arrow.value_field, element)
-        case MapOf(key, value):
-            yield from _of_field(arrow.key_field, key)
-            yield from _of_field(arrow.item_field, value)
-        case _:
-            pass
+    return " ".join([*steps, layout] if layout else steps)
 
 
 def _extension(metadata: Mapping[bytes, bytes]) -> str:
@@ -122,27 +116,15 @@ def _extension(metadata: Mapping[bytes, bytes]) -> str:
     return f"extension:{name.decode()}:{b64encode(meta).decode()}"
 
 
-def _meant(source: pa.Field, field: Field) -> Iterator[tuple[Field, str]]:
-    """The extension types of data, by the fields that it is for, as declarations have them."""
-    metadata = source.metadata or {}
-    arrow = source.type
+def _meant(column: pa.Field) -> str | None:
+    """The extension type of a column of data, the innermost, as declarations have it."""
+    metadata, arrow = column.metadata or {}, column.type
     while isinstance(arrow, pa.BaseExtensionType) or pa.types.is_dictionary(arrow):
         if pa.types.is_dictionary(arrow):
             arrow = arrow.value_type
         else:
             metadata, arrow = _exported_metadata(pa.field("x", arrow)), arrow.storage_type
-    if EXTENSION_NAME in metadata:
-        yield field, _extension(metadata)
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(arrow):
-            for child in fields:
-                if (at := arrow.get_field_index(child.name)) >= 0:
-                    yield from _meant(arrow.field(at), child)
-        case ListOf(element) if is_list(arrow):
-            yield from _meant(arrow.value_field, element)
-        case MapOf(key, value) if pa.types.is_map(arrow):
-            yield from _meant(arrow.key_field, key)
-            yield from _meant(arrow.item_field, value)
+    return _extension(metadata) if EXTENSION_NAME in metadata else None
 
 
 def _says(extension: str) -> tuple[str, Any]:
@@ -315,18 +297,19 @@ class Declared:
     def check_meaning(self, data: pa.Schema) -> None:
         """Raises `SchemaMismatch` for data of another extension type than its column's. It would be stored
         all the same, and be read as something else: days as months, one projection as another."""
-        for column in self.schema.fields:
-            at = data.get_field_index(column.name)
-            for field, given in () if at < 0 else _meant(data.field(at), column):
-                steps = self.texts.get(field.id, "").split()
-                declared = next((step for step in steps if step.startswith("extension:")), given)
-                if _says(declared) != _says(given):
-                    raise SchemaMismatch(
-                        f"column {column.name!r} has {_named(given)} in the data and {_named(declared)} in "
-                        "the table, which mean different things",
-                        next_step="Convert the values; where both mean the same, cast the column of the "
-                        "data to its storage type",
-                    )
+        for path, column, field, _ in paired(data, self.schema.fields):
+            given = _meant(column)
+            if given is None:
+                continue
+            steps = self.texts.get(field.id, "").split()
+            declared = next((step for step in steps if step.startswith("extension:")), given)
+            if _says(declared) != _says(given):
+                raise SchemaMismatch(
+                    f"column {path[0]!r} has {_named(given)} in the data and {_named(declared)} in the "
+                    "table, which mean different things",
+                    next_step="Convert the values; where both mean the same, cast the column of the data "
+                    "to its storage type",
+                )
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Raises `SchemaMismatch` for values that a declared type cannot hold. `batch` has columns of the

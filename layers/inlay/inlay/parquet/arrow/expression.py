@@ -115,7 +115,7 @@ class ExpressionFilter:
 
         plan = Declaration.from_sequence(
             [
-                Declaration("table_source", TableSourceNodeOptions(_as_table(batch))),
+                Declaration("table_source", TableSourceNodeOptions(pa.Table.from_batches([batch]))),
                 Declaration("project", ProjectNodeOptions([self.expression], ["keep"])),
             ]
         )
@@ -144,7 +144,3 @@ def _known(name: str, kind: Primitive, stats: ColumnStats, rows: int) -> list[pc
         known.append(field <= to_arrow_scalar(kind, stats.upper))
     # The form that Arrow understands: each bound separately, or NULL.
     return known if stats.null_count == 0 else [bound | field.is_null() for bound in known]
-
-
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])

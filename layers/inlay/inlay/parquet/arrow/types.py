@@ -336,6 +336,51 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
     return pa.large_list(fields[0]) if pa.types.is_large_list(arrow) else pa.list_(fields[0])
 
 
+def paired(
+    columns: Iterable[pa.Field], fields: Sequence[Field], path: tuple[str, ...] = (), leaf: int = 0
+) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
+    """The columns that `fields` have by name, with what is within them, depth first: the path, the field of
+    either side, and the first leaf of the column in a file of `columns`, the first of which has `leaf`."""
+    by_name = {field.name: field for field in fields}
+    for column in columns:
+        field = by_name.get(column.name)
+        if field is not None:
+            yield from _paired_within(column, field, (*path, field.name), leaf)
+        leaf += leaf_count(column.type)
+
+
+def _paired_within(
+    column: pa.Field, field: Field, path: tuple[str, ...], leaf: int
+) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
+    yield path, column, field, leaf
+    kind = plain_type(column.type)
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(kind):
+            yield from paired(list(kind), fields, path, leaf)
+        case ListOf(element) if is_list(kind):
+            yield from _paired_within(kind.value_field, element, (*path, element.name), leaf)
+        case MapOf(key, value) if pa.types.is_map(kind):
+            yield from _paired_within(kind.key_field, key, (*path, key.name), leaf)
+            leaf += leaf_count(kind.key_type)
+            yield from _paired_within(kind.item_field, value, (*path, value.name), leaf)
+        case _:
+            pass
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """The number of column chunks of a value of this type.
+
+    >>> leaf_count(pa.struct([("a", pa.int64()), ("b", pa.map_(pa.string(), pa.int8()))]))
+    3
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return leaf_count(kind.storage_type)
+    fields = kind.num_fields
+    if not fields:  # of nearly every column
+        return leaf_count(kind.value_type) if pa.types.is_dictionary(kind) else 1
+    return sum(leaf_count(kind.field(n).type) for n in range(fields))
+
+
 def is_list(arrow: pa.DataType) -> bool:
     return bool(
         pa.types.is_list(arrow)

@@ -20,7 +20,7 @@ is an instant, as Spark means them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +33,7 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct,
 from inlay.format.values import covered_range, widens
 from inlay.parquet.arrow.types import (
     arrow_primitive,
-    is_list,
+    paired,
     plain_type,
     primitive_from_arrow,
     to_scalar,
@@ -43,7 +43,6 @@ from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.single_column import Pages, check_pages_fit, in_batches
-from inlay.parquet.read.statistics import leaf_count
 from inlay.storage.base import ByteRange
 
 BATCH_ROWS = 131_072
@@ -89,7 +88,11 @@ class Times:
         pairs = arrow.metadata or {}
         int96 = {leaf.index for leaf in footer.leaves if leaf.type is Physical.INT96}
         shifts = shifts_dates(pairs)
-        found = list(_leaves(list(arrow), schema.fields, 0, ()))
+        found = [
+            (leaf, (field, ".".join(path)), plain_type(column.type))
+            for path, column, field, leaf in paired(arrow, schema.fields)
+            if isinstance(field.type, Primitive)
+        ]
         others = [leaf for leaf in found if leaf[0] not in int96]
         return Times(
             {n: at for n, at, _ in found if n in int96 and _is_time(at[0].type)},
@@ -141,8 +144,9 @@ NO_TIMES = Times({})
 
 
 def _is_time(kind: Type) -> bool:
-    named = isinstance(kind, Primitive) and kind.name in ("timestamp", "timestamptz")
-    return named and isinstance(kind, Primitive) and kind.unit in _NANOS
+    if not isinstance(kind, Primitive):
+        return False
+    return kind.name in ("timestamp", "timestamptz") and kind.unit in _NANOS
 
 
 def _with(field: Field, ids: frozenset[int], unit: str) -> Field:
@@ -182,38 +186,6 @@ def _may_exceed(footer: Footer, leaf: int, kind: pa.DataType, wanted: Type) -> b
         )
 
     return not all(is_covered(group.column(leaf)) for group in footer.row_groups)
-
-
-_FoundLeaf = tuple[int, tuple[Field, str], pa.DataType]
-
-
-def _leaves(
-    columns: Sequence[pa.Field], fields: Sequence[Field], first: int, path: tuple[str, ...]
-) -> Iterator[_FoundLeaf]:
-    """The leaves of columns that `fields` have, by name, and their types in the file."""
-    by_name = {field.name: field for field in fields}
-    for column in columns:
-        field = by_name.get(column.name)
-        if field is not None:
-            yield from _within(column, field, first, path)
-        first += leaf_count(column.type)
-
-
-def _within(
-    column: pa.Field, field: Field, first: int, path: tuple[str, ...]
-) -> Iterator[_FoundLeaf]:
-    kind, here = plain_type(column.type), (*path, field.name)
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(kind):
-            children = [kind.field(n) for n in range(kind.num_fields)]
-            yield from _leaves(children, fields, first, here)
-        case ListOf(element) if is_list(kind):
-            yield from _within(kind.value_field, element, first, here)
-        case MapOf(key, value) if pa.types.is_map(kind):
-            yield from _within(kind.key_field, key, first, here)
-            yield from _within(kind.item_field, value, first + leaf_count(kind.key_type), here)
-        case Primitive() if not pa.types.is_nested(kind):
-            yield first, (field, ".".join(here)), kind
 
 
 def as_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

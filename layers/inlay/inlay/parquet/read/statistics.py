@@ -36,6 +36,7 @@ from inlay.format.values import (
     is_value,
     scaled,
 )
+from inlay.parquet.arrow.types import leaf_count
 from inlay.plan.pruning.prune import Absent, absent_column, combined_stats, shortened
 
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
@@ -104,20 +105,6 @@ def _flat_ids(of: Field) -> list[int] | None:
         return None
     found = [_flat_ids(child) for child in of.type.fields]
     return None if None in found else [each for ids in found if ids for each in ids]
-
-
-def leaf_count(kind: pa.DataType) -> int:
-    """The number of column chunks of a value of this type.
-
-    >>> leaf_count(pa.struct([("a", pa.int64()), ("b", pa.map_(pa.string(), pa.int8()))]))
-    3
-    """
-    if isinstance(kind, pa.BaseExtensionType):
-        return leaf_count(kind.storage_type)
-    fields = kind.num_fields
-    if not fields:  # of nearly every column
-        return leaf_count(kind.value_type) if pa.types.is_dictionary(kind) else 1
-    return sum(leaf_count(kind.field(n).type) for n in range(fields))
 
 
 def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[Field, int]]:

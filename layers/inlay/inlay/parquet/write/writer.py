@@ -39,13 +39,13 @@ from inlay.format.entry import DataFile
 from inlay.format.partition import Partition
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.types import leaf_count, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import Chunk, Meta
 from inlay.parquet.footer.float_bounds import without_bounds
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.read.data_file import PAGE_ROWS
-from inlay.parquet.read.statistics import entry_of_file, leaf_count, locate_columns
+from inlay.parquet.read.statistics import entry_of_file, locate_columns
 from inlay.parquet.write.partition import Split
 from inlay.storage.base import ObjectStore
 from inlay.storage.write_once import Multipart, no_wait, write_once
