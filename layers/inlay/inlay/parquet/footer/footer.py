@@ -463,7 +463,8 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-_WIDTHS = {
+# Bytes of a PLAIN value, of the types whose values all have as many.
+WIDTHS = {
     Physical.BOOLEAN: 1,
     Physical.INT32: 4,
     Physical.INT64: 8,
@@ -486,7 +487,7 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     if not (is_unreadable or doubtful):
         return metadata
     footer = decode_footer(tail, file_size=file_size)
-    wrong = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in _WIDTHS]
+    wrong = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in WIDTHS]
     wrong += _compared_as_bytes(footer)
     if not (wrong or is_unreadable):
         return metadata
@@ -546,7 +547,7 @@ def check_chunks(footer: Footer) -> None:
             if fault:
                 raise UnreadableFile(f"column {'.'.join(leaf.path)!a}: {fault}")
     for leaf, _ in _too_short(footer):
-        if leaf.type in _WIDTHS:
+        if leaf.type in WIDTHS:
             raise UnreadableFile(
                 f"the statistics of column {'.'.join(leaf.path)!a} are shorter than a value of it"
             )
@@ -572,7 +573,7 @@ def _chunk_fault(leaf: Leaf, chunk: ColumnChunk) -> str | None:
 
 
 def _too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:
-    widths = [(leaf, _WIDTHS.get(leaf.type, leaf.type_length)) for leaf in footer.leaves]
+    widths = [(leaf, WIDTHS.get(leaf.type, leaf.type_length)) for leaf in footer.leaves]
     fixed = [(leaf, width) for leaf, width in widths if width and leaf.type is not Physical.INT96]
     for group in footer.row_groups:
         for leaf, width in fixed:

@@ -46,6 +46,7 @@ from inlay.parquet.footer.fields import (
 from inlay.parquet.footer.footer import (
     MAGIC,
     RECODE,
+    WIDTHS,
     ColumnChunk,
     Footer,
     Leaf,
@@ -128,9 +129,7 @@ def read_plain(
 def write_plain(leaf: Leaf, read_as: pa.DataType, value: pa.Scalar) -> bytes | None:
     """The inverse for one value: how the column stores what `read_plain` gives as `read_as`. None if the
     column cannot have it, or stores it in more ways than one."""
-    size = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
-        leaf.type, leaf.type_length
-    )
+    size = WIDTHS.get(leaf.type, leaf.type_length)
     try:
         found = value.cast(read_as)
         if pa.types.is_floating(read_as):

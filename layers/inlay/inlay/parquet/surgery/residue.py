@@ -47,6 +47,7 @@ from inlay.parquet.footer.fields import (
 from inlay.parquet.footer.footer import (
     MAGIC,
     RECODE,
+    WIDTHS,
     ColumnChunk,
     Footer,
     Leaf,
@@ -170,7 +171,7 @@ def find_residue(opened: OpenFile, predicate: Predicate, executor: Executor) -> 
     residues += _in_lists(footer, columns)
     for column in columns:
         column.look(held)
-    held.fetch([column.chunk(g).place for column in columns for g in column.suspects])
+    held.fetch([_place(column.chunk(g)) for column in columns for g in column.suspects])
     for column in columns:
         residues += column.confirm(held)
     rows_read = len({g for column in columns for g in column.suspects})
@@ -194,8 +195,8 @@ def unused_entries(
     ]
     for ordinal in range(footer.num_row_groups) if groups is None else sorted(groups):
         held = _Held(opened, executor)
-        coded = [c for c in columns if c.chunk(ordinal).dictionary() is not None]
-        held.fetch([c.chunk(ordinal).place for c in coded])
+        coded = [c for c in columns if _dictionary_place(c.chunk(ordinal)) is not None]
+        held.fetch([_place(c.chunk(ordinal)) for c in coded])
         name = next((c.name for c in coded if c.has_unused(held, ordinal)), None)
         if name is not None:
             yield ordinal, name
@@ -307,35 +308,26 @@ class _Held:
         return bytes(memoryview(self._file.slice(place)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """A column chunk, and the ranges of its parts."""
+def _place(chunk: ColumnChunk) -> ByteRange:
+    # With the four bytes before: readers take offset 0 for "none".
+    return ByteRange(chunk.start - len(MAGIC), max(chunk.end, chunk.start))
 
-    chunk: ColumnChunk
-    rows: int
 
-    @property
-    def place(self) -> ByteRange:
-        # With the four bytes before: readers take offset 0 for "none".
-        return ByteRange(self.chunk.start - len(MAGIC), max(self.chunk.end, self.chunk.start))
-
-    def dictionary(self) -> ByteRange | None:
-        """The range of the dictionary page, or at least its beginning."""
-        chunk = self.chunk
-        start, data = chunk.start, chunk.meta[Meta.DATA_PAGE]
-        if not chunk.compressed_size:
-            return None
-        if start < data <= chunk.end:
-            return ByteRange(start, data)
-        if set(chunk.meta.get(Meta.ENCODINGS, ())) & DICTIONARY_ENCODINGS:
-            return ByteRange(start, min(start + LIKELY_DICTIONARY_BYTES, chunk.end))
+def _dictionary_place(chunk: ColumnChunk) -> ByteRange | None:
+    """The range of the dictionary page, or at least its beginning."""
+    start, data = chunk.start, chunk.meta[Meta.DATA_PAGE]
+    if not chunk.compressed_size:
         return None
+    if start < data <= chunk.end:
+        return ByteRange(start, data)
+    if set(chunk.meta.get(Meta.ENCODINGS, ())) & DICTIONARY_ENCODINGS:
+        return ByteRange(start, min(start + LIKELY_DICTIONARY_BYTES, chunk.end))
+    return None
 
-    def bloom(self) -> ByteRange | None:
-        at = self.chunk.bloom_offset
-        if at is None:
-            return None
-        return ByteRange(at, at + (self.chunk.bloom_length or BLOOM_HEADER_BYTES))
+
+def _bloom_place(chunk: ColumnChunk) -> ByteRange | None:
+    at = chunk.bloom_offset
+    return None if at is None else ByteRange(at, at + (chunk.bloom_length or BLOOM_HEADER_BYTES))
 
 
 @dataclass(slots=True)
@@ -379,21 +371,18 @@ class _Column:
     def name(self) -> str:
         return ".".join(self.leaf.path)
 
-    def chunk(self, ordinal: int) -> _Chunk:
-        group = self.footer.row_groups[ordinal]
-        return _Chunk(group.column(self.leaf.index), group.num_rows)
-
-    def ordinals(self) -> range:
-        return range(self.footer.num_row_groups)
+    def chunk(self, ordinal: int) -> ColumnChunk:
+        return self.footer.row_groups[ordinal].column(self.leaf.index)
 
     def ranges(self) -> Iterator[ByteRange]:
         limit = self.footer.start
-        for chunk in map(self.chunk, self.ordinals()):
-            index = chunk.chunk.column_index
+        for group in self.footer.row_groups:
+            chunk = group.column(self.leaf.index)
+            index = chunk.column_index
             for place in (
-                chunk.dictionary(),
+                _dictionary_place(chunk),
                 None if index is None else ByteRange(*index),
-                chunk.bloom() if self.hashes else None,
+                _bloom_place(chunk) if self.hashes else None,
             ):
                 if place is not None and place.end <= limit:
                     yield place
@@ -404,12 +393,15 @@ class _Column:
         if self.leaf.type is Physical.BOOLEAN:
             return  # two values: neither proves anything about a row
         bounds: list[tuple[int, Where, bytes]] = []
-        for ordinal in self.ordinals():
-            chunk = self.chunk(ordinal)
-            self._look_at_dictionary(held, ordinal, chunk)
-            tree = chunk.chunk.statistics or {}
+        for group in self.footer.row_groups:
+            ordinal, chunk = group.ordinal, group.column(self.leaf.index)
+            entries = self._entries(held, chunk)
+            hits = None if entries is None else entries.filter(self._hits(entries))
+            if hits is not None and len(hits):
+                self.suspects[ordinal].append(("dictionary", hits, ()))
+            tree = chunk.statistics or {}
             bounds += [(ordinal, "bounds", tree[key]) for key in _BOUNDS if key in tree]
-            index = chunk.chunk.column_index
+            index = chunk.column_index
             if index is not None and index[1] <= self.footer.start:
                 body = held.read(ByteRange(*index))
                 bounds += [(ordinal, "page index", raw) for raw in _index_bounds(body)]
@@ -427,25 +419,17 @@ class _Column:
         rows = normalised(self._read_rows(held, ordinal))
         return not pc.all(pc.is_in(normalised(entries), value_set=rows)).as_py()
 
-    def _entries(self, held: _Held, chunk: _Chunk) -> pa.Array | None:
+    def _entries(self, held: _Held, chunk: ColumnChunk) -> pa.Array | None:
         page = _dictionary_page(held, chunk)
         if page is None:
             return None
         header, body = page
         count = header[Page.DICTIONARY][DictionaryPage.VALUES]
-        return self._decode(body, count, chunk.chunk.codec, header[Page.UNCOMPRESSED])
-
-    def _look_at_dictionary(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
-        entries = self._entries(held, chunk)
-        hits = None if entries is None else entries.filter(self._hits(entries))
-        if hits is not None and len(hits):
-            self.suspects[ordinal].append(("dictionary", hits, ()))
+        return self._decode(body, count, chunk.codec, header[Page.UNCOMPRESSED])
 
     def _look_at_bounds(self, bounds: Sequence[tuple[int, Where, bytes]]) -> None:
-        width = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
-            self.leaf.type, self.leaf.type_length if self.leaf.type != Physical.BYTE_ARRAY else None
-        )
         is_bytes = self.leaf.type is Physical.BYTE_ARRAY
+        width = None if is_bytes else WIDTHS.get(self.leaf.type, self.leaf.type_length)
         cut = _Cut(() if width is not None and self.leaf.type_length is None else self.plain)
         for ordinal, where, raw in bounds:
             if width is not None and len(raw) < width and cut.is_one(raw):
@@ -453,7 +437,7 @@ class _Column:
         whole = [b for b in bounds if width is None or len(b[2]) == width]
         if not whole or self.leaf.type is Physical.INT96:
             return
-        page = b"".join(len(raw).to_bytes(4, "little") * is_bytes + raw for *_, raw in whole)
+        page = b"".join(self._as_plain(raw) for *_, raw in whole)
         values = self._decode(page, len(whole), Codec.UNCOMPRESSED, len(page))
         hits = self._hits(values).to_pylist()
         for at, ((ordinal, where, raw), hit) in enumerate(zip(whole, hits, strict=True)):
@@ -462,8 +446,8 @@ class _Column:
             elif is_bytes and cut.is_one(raw):
                 self.suspects[ordinal].append((where, None, (raw,)))
 
-    def _look_at_bloom(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
-        place = chunk.bloom()
+    def _look_at_bloom(self, held: _Held, ordinal: int, chunk: ColumnChunk) -> None:
+        place = _bloom_place(chunk)
         if place is None or not self.hashes or place.end > self.footer.start:
             return
         header, bits = bloom_length(held.read(place)[:BLOOM_HEADER_BYTES])
@@ -504,43 +488,48 @@ class _Column:
 
     def _lacks(self, rows: pa.Array, raw: bytes) -> bool:
         """Whether no row has the value with this PLAIN encoding."""
-        page = raw if self.leaf.type is not Physical.BYTE_ARRAY else _prefixed(raw)
+        page = self._as_plain(raw)
         value = self._decode(page, 1, Codec.UNCOMPRESSED, len(page))
         return not pc.any(pc.is_in(rows, value_set=value)).as_py()
 
     def _read_rows(self, held: _Held, ordinal: int) -> pa.Array:
         """The distinct values of the column in one row group, in the type its dictionary was read in."""
         chunk = self.chunk(ordinal)
-        if not chunk.chunk.compressed_size:
+        if not chunk.compressed_size:
             return self._decode(b"", 0, Codec.UNCOMPRESSED, 0)
-        body = held.read(chunk.place)
-        pages = Pages(self.leaf, chunk.chunk, memoryview(body)[len(MAGIC) :])
-        return read_distinct(self.footer, chunk.rows, pages)
+        body = held.read(_place(chunk))
+        pages = Pages(self.leaf, chunk, memoryview(body)[len(MAGIC) :])
+        return read_distinct(self.footer, self.footer.row_groups[ordinal].num_rows, pages)
+
+    def _as_plain(self, raw: bytes) -> bytes:
+        """A bound as a value of a page."""
+        is_bytes = self.leaf.type is Physical.BYTE_ARRAY
+        return len(raw).to_bytes(4, "little") + raw if is_bytes else raw
 
     def _decode(self, body: bytes, count: int, codec: Codec, uncompressed: int) -> pa.Array:
         return read_plain(self.footer, self.leaf, body, count, codec, uncompressed)
 
 
-def _dictionary_page(held: _Held, chunk: _Chunk) -> tuple[Struct, bytes] | None:
+def _dictionary_page(held: _Held, chunk: ColumnChunk) -> tuple[Struct, bytes] | None:
     """The dictionary page's header and its (compressed) body; None without one."""
-    place = chunk.dictionary()
+    place = _dictionary_place(chunk)
     if place is None:
         return None
     body = held.read(place)
     try:
         header, start = page_header(body, 0, len(body))
     except UnreadableFile:
-        if place.end == chunk.chunk.end:
+        if place.end == chunk.end:
             raise
         return None  # the first page is a data page, with more statistics than were fetched
     if header[Page.TYPE] != PageType.DICTIONARY:
         return None
     end = place.start + start + header[Page.COMPRESSED]
-    if header[Page.COMPRESSED] < 0 or header[Page.UNCOMPRESSED] < 0 or end > chunk.chunk.end:
+    if header[Page.COMPRESSED] < 0 or header[Page.UNCOMPRESSED] < 0 or end > chunk.end:
         raise UnreadableFile("a page reaches past its column chunk")
-    if header[Page.UNCOMPRESSED] > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.chunk.uncompressed_size):
+    if header[Page.UNCOMPRESSED] > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.uncompressed_size):
         raise UnsupportedFile("a dictionary page claims to be too large", next_step=RECODE)
-    check_dictionary(header, chunk.chunk)
+    check_dictionary(header, chunk)
     if end > place.end:
         body = held.read(ByteRange(place.start, end))
     return header, body[start : start + header[Page.COMPRESSED]]
@@ -602,7 +591,3 @@ def _cuts_some(rows: pa.Array, bound: bytes) -> bool:
         for raw in rows.cast(pa.large_binary()).to_pylist()
         if raw is not None
     )
-
-
-def _prefixed(raw: bytes) -> bytes:
-    return len(raw).to_bytes(4, "little") + raw
