@@ -413,7 +413,7 @@ def _by_surgery(
     starts = list(accumulate(looked.group_rows, initial=0))
     touched, emptied = _split_groups(looked.kept, looked.group_rows)
 
-    def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
+    def keep(ordinal: int) -> pa.BooleanArray:
         start, rows = starts[ordinal], looked.group_rows[ordinal]
         stays = looked.kept & BitMap(range(start, start + rows))
         marks = positions_array(stays.shift(-start))
@@ -423,6 +423,7 @@ def _by_surgery(
 
     source = ctx.objects.source(entry.key, entry.size, entry.etag)
     key = keys.data_key(loaded.date_us, ctx.new_id())
+    assert looked.footer is not None  # by which surgery was planned
     outcome = rewrite_object(
         ctx.store,
         Location(source.store.scheme, source.store.bucket, source.key),
@@ -435,7 +436,6 @@ def _by_surgery(
         drop_groups=emptied,
         recode=looked.recode,
         texts=looked.texts,
-        columns=(),
         executor=ctx.executor,
         erase=True,
         goes_on=GroupTimer(ctx.clock, deadline).goes_on,

@@ -27,7 +27,7 @@ an offset. When erasing, the file's key-values lose what a removed row may have 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,7 +51,6 @@ from inlay.parquet.surgery.row_group import (
     NewGroup,
     edit_group,
     profile_group,
-    read_logical,
 )
 from inlay.plan.pruning.mentions import names_any
 from inlay.plan.surgery import (
@@ -249,8 +248,8 @@ def _slice(pieces: list[_Piece], part: PlannedPart) -> list[_Piece]:
 MAX_GROUP_BYTES = 1024 * MIB
 MAX_GROUP_VALUE_BYTES = 4 * MAX_GROUP_BYTES
 
-KeepRows = Callable[[int, pa.Table], "pa.BooleanArray | pa.ChunkedArray | None"]
-Progress = Callable[[str, int, int | None], None]
+# Of a row group, by its ordinal, which rows stay.
+KeepRows = Callable[[int], "pa.BooleanArray | pa.ChunkedArray"]
 
 
 @dataclass(slots=True)
@@ -265,9 +264,7 @@ class GroupEditor:
     keep: KeepRows
     wanted: set[int]
     dropped: set[int]
-    columns: Collection[str] | None
     erase: bool
-    progress: Progress
     goes_on: Callable[[], bool]
     recode: frozenset[int] = frozenset()
     kept: dict[int, BitMap] = field(default_factory=dict)
@@ -287,9 +284,16 @@ class GroupEditor:
         elif group.num_rows and ordinal in self.wanted and not self._stops():
             body, moved = self._fetch(ordinal)
             profiles = profile_group(self.footer, group, body, moved)
-            mask = self._mask(group, body, moved)
-            stays = 0 if mask is None else pc.sum(mask).as_py() or 0
-            if mask is None or not stays:
+            mask = self.keep(ordinal)
+            # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by
+            # negating a predicate means the opposite. The maker of the mask must decide.
+            is_clear = pa.types.is_boolean(mask.type) and not mask.null_count
+            if not is_clear or len(mask) != group.num_rows:
+                raise ValueError(
+                    f"keep must return {group.num_rows} booleans without nulls, not {mask.type}"
+                )
+            stays = pc.sum(mask).as_py() or 0
+            if not stays:
                 found = GroupFate.DROPPED
             elif stays < group.num_rows or ordinal in self.recode:
                 new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
@@ -311,27 +315,8 @@ class GroupEditor:
     def _stops(self) -> bool:
         """Whether there is no time for one more group."""
         self.is_over = self.is_over or (self._begun > 0 and not self.goes_on())
-        if not self.is_over:
-            self.progress("row groups", self._begun, len(self.wanted))
-            self._begun += 1
+        self._begun += not self.is_over
         return self.is_over
-
-    def _mask(
-        self, group: RowGroup, body: bytes, moved: Sequence[int]
-    ) -> pa.BooleanArray | pa.ChunkedArray | None:
-        """Which rows stay; None for no row at all."""
-        if self.columns is not None and not self.columns:
-            table = pa.table({})
-        else:
-            table = read_logical(self.footer, group, body, moved, self.columns)
-        mask, rows = self.keep(group.ordinal, table), group.num_rows
-        # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by negating
-        # a predicate means the opposite. The maker of the mask must decide.
-        if mask is not None and (
-            not pa.types.is_boolean(mask.type) or len(mask) != rows or mask.null_count
-        ):
-            raise ValueError(f"keep must return {rows} booleans without nulls, not {mask.type}")
-        return mask
 
     def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
         """The group's chunks after 4 arbitrary bytes, and the resulting shift of each."""

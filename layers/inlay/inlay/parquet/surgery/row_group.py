@@ -7,10 +7,10 @@ pyarrow can. Nothing in them is derived from a removed row: statistics, indexes,
 are made from the kept rows, and where pyarrow would order a column's bounds differently from the file, its
 bounds are left out.
 
-A view is one row group of a file, read by pyarrow under another schema: `read_view` decodes column chunks
-that are already in memory as if they were a file of one row group. The *logical* view has the meaning of
-the values, for evaluating a predicate. The *physical* view is for writing the same values back: it has only
-their storage, so no value changes by passing through Arrow, whatever the file's annotations claim:
+The rows are read by pyarrow under another schema than the file's, from column chunks that are already in
+memory, as if these were a file of one row group. This *physical* view is for writing the same values back:
+it has only their storage, so no value changes by passing through Arrow, whatever the file's annotations
+claim:
 
 - annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated fields
   are just structs and lists; every optional or repeated node keeps its level;
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -56,7 +56,6 @@ from inlay.parquet.footer.footer import (
     decode_footer,
     footer_length,
     is_decimal,
-    subtree_end,
     trailer,
     view_tree,
 )
@@ -85,8 +84,8 @@ _PRECISION_OF_BYTES = {
 }
 
 
-def physical_footer(footer: Footer) -> tuple[list[Struct], list[Struct]]:
-    """The schema elements of the physical view, and a patch of ColumnMetaData for each leaf."""
+def _physical_schema(footer: Footer) -> list[Struct]:
+    """The schema elements of the physical view."""
     elements: list[Struct] = []
     for at, element in enumerate(footer.schema):
         plain: Struct = {}
@@ -107,10 +106,7 @@ def physical_footer(footer: Footer) -> tuple[list[Struct], list[Struct]]:
         if Element.TYPE in plain:
             plain.update(_ordering(element))
         elements.append(plain)
-    patches = []
-    for leaf in footer.leaves:
-        patches.append({Meta.TYPE: elements[leaf.element][Element.TYPE]})
-    return elements, patches
+    return elements
 
 
 def _ordering(element: Struct) -> Struct:
@@ -148,65 +144,19 @@ def is_unsigned(element: Struct) -> bool:
     )
 
 
-def read_logical(
-    footer: Footer,
-    group: RowGroup,
-    body: bytes,
-    moved: Sequence[int],
-    columns: Collection[str] | None,
-) -> pa.Table:
-    """The top-level `columns` (None: all) with the types of their Parquet annotations. The Arrow schema
-    that some writers store beside them is not applied."""
-    elements = footer.schema
-    tops, at = [], 1
-    while at < len(elements):
-        end = subtree_end(elements, at)
-        tops.append(range(at, end))
-        at = end
-    names = [
-        bytes(elements[top.start][Element.NAME]).decode("utf-8", "surrogateescape") for top in tops
-    ]
-    wanted = [i for i, name in enumerate(names) if columns is None or name in columns]
-    leaves = [leaf.index for leaf in footer.leaves if leaf.top in set(wanted)]
-    root = {**elements[0], Element.CHILDREN: len(wanted)}
-    kept = [root] + [elements[at] for i in wanted for at in tops[i]]
-    return read_view(footer, group, body, moved, elements=kept, leaves=leaves)
-
-
-def _pages(
-    footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int], leaves: Iterable[int]
-) -> Iterator[Pages]:
-    """Chunks of texts: what other pages claim was held to the footer before (`row_group.profile_group`)."""
-    for leaf in leaves:
-        chunk = group.column(leaf)
-        if chunk.type is not Physical.BYTE_ARRAY:
-            continue
-        start, length = chunk.start + moved[leaf], chunk.end - chunk.start
-        yield Pages(footer.leaves[leaf], chunk, memoryview(body)[start : start + length])
-
-
-def read_view(
-    footer: Footer,
-    group: RowGroup,
-    body: bytes,
-    moved: Sequence[int],
-    *,
-    elements: Sequence[Struct],
-    leaves: Sequence[int] | None = None,
-    patches: Sequence[Struct] | None = None,
-) -> pa.Table:
-    """Decode `leaves` (all by default) of `group` under the schema `elements`.
-
-    `body` holds the chunks after 4 other bytes; `moved[leaf]` is added to the offsets of that chunk to find
-    it in `body`.
-    """
-    leaves = range(len(footer.leaves)) if leaves is None else leaves
-    check_memory(sum(chunk_bytes(group.column(leaf)) for leaf in leaves))
-    check_pages_fit(footer, group.num_rows, _pages(footer, group, body, moved, leaves))
-    metas = []
-    for leaf in leaves:
-        meta = moved_meta(group.column(leaf), moved[leaf])
-        metas.append({**meta, **patches[leaf]} if patches else meta)
+def _read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]) -> pa.Table:
+    """All columns of `group` as stored; `body` and `moved` as in `edit_group`."""
+    elements, columns = _physical_schema(footer), group.columns
+    check_memory(sum(map(chunk_bytes, columns)))
+    metas, texts = [], []
+    for leaf, chunk in zip(footer.leaves, columns, strict=True):
+        meta = moved_meta(chunk, moved[leaf.index])
+        metas.append({**meta, Meta.TYPE: elements[leaf.element][Element.TYPE]})
+        # What other pages claim was compared with the footer before (`profile_group`).
+        if chunk.type is Physical.BYTE_ARRAY:
+            start, length = chunk.start + moved[leaf.index], chunk.end - chunk.start
+            texts.append(Pages(leaf, chunk, memoryview(body)[start : start + length]))
+    check_pages_fit(footer, group.num_rows, texts)
     size = group.total_byte_size
     thrift = encode_struct(view_tree(footer, elements, metas, group.num_rows, size))
 
@@ -215,7 +165,7 @@ def read_view(
         with pq.ParquetFile(
             pa.BufferReader(body),
             metadata=metadata,
-            binary_type=pa.large_binary() if patches else None,
+            binary_type=pa.large_binary(),
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
             pre_buffer=False,
@@ -223,7 +173,7 @@ def read_view(
             return file.read(use_threads=False)
 
     table = translate_errors(decode)
-    if table.num_rows != group.num_rows and table.num_columns:
+    if table.num_rows != group.num_rows:
         raise UnreadableFile(
             f"row group {group.ordinal} holds {table.num_rows} rows, {group.num_rows} by the footer"
         )
@@ -326,8 +276,7 @@ def edit_group(
     there. `profiles` are those of `profile_group`.
     """
     old = group.columns
-    elements, patches = physical_footer(footer)
-    table = read_view(footer, group, body, moved, elements=elements, patches=patches).filter(keep)
+    table = _read_physical(footer, group, body, moved).filter(keep)
     # The kept rows as a separate file. If the last record of a list column would open a page just when one
     # is full, pyarrow puts an empty page before it, and two pages of the index then begin at the same row.
     # Other page sizes move the boundary.
