@@ -304,12 +304,6 @@ def _check_protocol(protocol: Mapping[str, Any]) -> None:
         )
 
 
-def _maps_columns(protocol: Mapping[str, Any]) -> bool:
-    """Whether the protocol lets a table map its columns; without, its readers differ over the property."""
-    version = int(protocol["minReaderVersion"])
-    return version == 2 or "columnMapping" in (protocol.get("readerFeatures") or ())
-
-
 def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> DeltaTable:
     if (metadata.get("format") or {}).get("provider", "parquet") != "parquet":
         raise UnsupportedTable("the table's files are not Parquet")
@@ -317,7 +311,10 @@ def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Delt
     mode = configuration.get("delta.columnMapping.mode", "none")
     if mode not in ("none", "name", "id"):
         raise UnsupportedTable(f"the table maps its columns by {mode[:20]!r}")
-    if mode != "none" and not _maps_columns(protocol):
+    is_second = int(protocol["minReaderVersion"]) == 2
+    # Where the protocol does not let a table map its columns, readers differ over the property.
+    may_map = is_second or "columnMapping" in (protocol.get("readerFeatures") or ())
+    if mode != "none" and not may_map:
         raise UnsupportedTable(
             "the table says that it maps its columns, and its protocol does not: engines differ in that",
             next_step="Raise the source's protocol (reader feature columnMapping), then adopt it",

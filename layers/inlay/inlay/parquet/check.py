@@ -85,7 +85,13 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
             f"the footer says {found[0]} rows in {found[1]} row groups, the entry {entry.rows} in "
             f"{entry.row_groups}",
         )
-    if _ends_beyond(metadata, entry.size - length):
+    chunks = (
+        metadata.row_group(group).column(column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    places = map(chunk_range, chunks)
+    if any(place is not None and place.end > entry.size - length for place in places):
         yield "file_unreadable", "a column chunk is outside the file"
     columns = locate_columns(arrow, schema)
     for field_id, actual in whole_stats(metadata, columns, schema, entry.stats).items():
@@ -94,15 +100,6 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
         if kind is not None and actual.exact:
             for what in contradictions(entry.stats[field_id], actual, kind):
                 yield "statistics_wrong", f"column {name}: {what}"
-
-
-def _ends_beyond(metadata: pq.FileMetaData, end: int) -> bool:
-    for group in range(metadata.num_row_groups):
-        for column in range(metadata.num_columns):
-            place = chunk_range(metadata.row_group(group).column(column))
-            if place is not None and place.end > end:
-                return True
-    return False
 
 
 def check_pages(
@@ -193,16 +190,13 @@ class _Judge:
 
 def check_vector(objects: Objects, vector: Vector, file_rows: int | None) -> list[Problem]:
     """A deletion vector decodes, has the cardinality of its entry and marks existing rows."""
+    # If the file's entry is not known, as many rows as a vector can mark.
+    rows = 1 << 63 if file_rows is None else file_rows
     try:
-        load_vector(objects, vector, _row_limit(file_rows))
+        load_vector(objects, vector, rows)
     except _DAMAGE as error:
         return [_problem(error, "marker")]
     return []
-
-
-def _row_limit(file_rows: int | None) -> int:
-    """Rows of the file; if its entry is not known, as many as a vector can mark."""
-    return 1 << 63 if file_rows is None else file_rows
 
 
 def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:

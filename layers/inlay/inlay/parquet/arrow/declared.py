@@ -35,6 +35,7 @@ from inlay.parquet.arrow.types import (
     FIELD_ID,
     arrow_field,
     is_list,
+    list_offsets,
     paired,
     schema_to_arrow,
 )
@@ -46,15 +47,18 @@ MAX_TEXT = 16 * 1024
 # Types that some values do not fit: the others accept every value of the column's own type.
 _STRICT = ("fixed", "seconds", "float16")
 
+# The step, and the column's own type in the format.
 _LAYOUTS = {
-    pa.large_string(): "large",
-    pa.large_binary(): "large",
-    pa.string_view(): "view",
-    pa.binary_view(): "view",
-    pa.date64(): "date64",
-    pa.time32("s"): "seconds",
-    pa.float16(): "float16",
+    pa.large_string(): ("large", "string"),
+    pa.large_binary(): ("large", "binary"),
+    pa.string_view(): ("view", "string"),
+    pa.binary_view(): ("view", "binary"),
+    pa.date64(): ("date64", "date"),
+    pa.time32("s"): ("seconds", "time"),
+    pa.float16(): ("float16", "float"),
 }
+_LAID_OUT = {step: arrow for arrow, step in _LAYOUTS.items()}
+_LISTS = {"large": pa.large_list, "view": pa.list_view, "large_view": pa.large_list_view}
 _DECIMALS = {
     "decimal32": (9, pa.decimal32),
     "decimal64": (18, pa.decimal64),
@@ -162,7 +166,7 @@ def _layout(arrow: pa.DataType) -> str:
         )
     if pa.types.is_map(arrow):
         return "sorted" if arrow.keys_sorted else ""
-    return _LAYOUTS.get(arrow, "")
+    return _LAYOUTS.get(arrow, ("", ""))[0]
 
 
 class _CSchema(ctypes.Structure):
@@ -388,27 +392,17 @@ def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType
             return pa.dictionary(pa.type_for_alias(index), made, ordered=bool(ordered))
         case "zone", "timestamptz":
             return pa.timestamp(made.unit, tz=rest)
-        case "large", "string" | "binary":
-            return pa.large_string() if primitive == "string" else pa.large_binary()
-        case "view", "string" | "binary":
-            return pa.string_view() if primitive == "string" else pa.binary_view()
-        case "date64", "date":
-            return pa.date64()
-        case "seconds", "time" if made == pa.time32("ms"):
-            return pa.time32("s")
-        case "float16", "float":
-            return pa.float16()
+        case "seconds", "time" if made != pa.time32("ms"):
+            return None
+        case step if step in _LAID_OUT:
+            return _LAID_OUT[step]
         case _, "decimal":
             most, width = _DECIMALS[name]
             return width(made.precision, made.scale) if made.precision <= most else None
         case "fixed", "ListOf":
             return pa.list_(made.value_field, int(rest))
-        case "large", "ListOf":
-            return pa.large_list(made.value_field)
-        case "view", "ListOf":
-            return pa.list_view(made.value_field)
-        case "large_view", "ListOf":
-            return pa.large_list_view(made.value_field)
+        case _, "ListOf":
+            return _LISTS[name](made.value_field)
         case "sorted", "MapOf":
             return pa.map_(made.key_field, made.item_field, keys_sorted=True)
     return None
@@ -449,17 +443,12 @@ def _halves(array: pa.Array) -> pa.Array:
     return found
 
 
-def _offsets(array: pa.Array) -> pa.Array:
-    lengths = pc.list_value_length(array).fill_null(0).cast(pa.int64())
-    return pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
-
-
 def _dress_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     kind = wanted.value_type
     if pa.types.is_fixed_size_list(wanted):
         values = _dress(_in_slots(array, wanted.list_size), kind)
         return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=array.is_null())
-    values, offsets, mask = _dress(array.flatten(), kind), _offsets(array), array.is_null()
+    values, offsets, mask = _dress(array.flatten(), kind), list_offsets(array), array.is_null()
     if pa.types.is_large_list(wanted):
         return pa.LargeListArray.from_arrays(offsets, values, wanted, mask=mask)
     narrow = offsets.cast(pa.int32())
@@ -489,7 +478,7 @@ def _dress_map(array: pa.Array, wanted: pa.MapType) -> pa.Array:
     listed = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     keys, items = listed.flatten().flatten()
     return pa.MapArray.from_arrays(
-        _offsets(listed).cast(pa.int32()),
+        list_offsets(listed).cast(pa.int32()),
         _dress(keys, wanted.key_type),
         _dress(items, wanted.item_type),
         wanted,

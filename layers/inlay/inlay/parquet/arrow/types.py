@@ -27,6 +27,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType, a_type
@@ -379,6 +380,12 @@ def leaf_count(kind: pa.DataType) -> int:
     if not fields:  # of nearly every column
         return leaf_count(kind.value_type) if pa.types.is_dictionary(kind) else 1
     return sum(leaf_count(kind.field(n).type) for n in range(fields))
+
+
+def list_offsets(array: pa.Array) -> pa.Int64Array:
+    """The start of each list in `array.flatten()`, which skips null lists, and the end."""
+    lengths = pc.list_value_length(array).cast(pa.int64()).fill_null(to_scalar(0, pa.int64()))
+    return pa.concat_arrays([to_array([0], pa.int64()), pc.cumulative_sum(lengths)])
 
 
 def is_list(arrow: pa.DataType) -> bool:

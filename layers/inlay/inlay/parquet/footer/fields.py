@@ -114,7 +114,6 @@ class Element:
     PRECISION = i32(8)
     FIELD_ID = i32(9)
     LOGICAL = nested(10)
-    VECTOR_LENGTH = i32(11)
 
 
 class Logical:
@@ -128,9 +127,6 @@ class Logical:
     TIMESTAMP = nested(8)
     INTEGER = nested(10)
     FLOAT16 = nested(15)
-    VARIANT = nested(16)
-    GEOMETRY = nested(17)
-    GEOGRAPHY = nested(18)
 
 
 class Order:
@@ -238,8 +234,6 @@ class Bloom:
 
     BYTES = i32(1)
     ALGORITHM = nested(2)
-    HASH = nested(3)
-    COMPRESSION = nested(4)
 
 
 class OffsetIndex:

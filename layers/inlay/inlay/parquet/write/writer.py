@@ -125,32 +125,27 @@ class Upload(io.RawIOBase):
         self._parts = Multipart(
             store, key, executor, in_flight=PARTS_IN_FLIGHT, before_retry=before_retry
         )
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._pending = bytearray()
         self._kept_from: int | None = None
 
     @property
     def held(self) -> int:
         """Bytes in memory now."""
-        return self._pending_bytes + PART_BYTES * self._parts.flying
+        return len(self._pending) + PART_BYTES * self._parts.flying
 
     # -- the file that Arrow sees -------------------------------------------------------------
 
     def write(self, data: Any) -> int:
-        body = bytes(data)
-        self._pending.append(body)
-        self._pending_bytes += len(body)
-        self.size += len(body)
-        self.tail = (self.tail + body[-TAIL_BYTES:])[-TAIL_BYTES:]
+        self._pending += data
+        self.size += len(data)
         most = PART_BYTES if self._parts.begun else PUT_BYTES
-        if self._pending_bytes >= most and self._kept_from is None:
-            whole = b"".join(self._pending)
+        if len(self._pending) >= most and self._kept_from is None:
+            whole = bytes(self._pending)
             cut = len(whole) - len(whole) % PART_BYTES
             for start in range(0, cut, PART_BYTES):
                 self._send_part(whole[start : start + PART_BYTES])
-            self._pending = [whole[cut:]]
-            self._pending_bytes = len(whole) - cut
-        return len(body)
+            self._pending = bytearray(whole[cut:])
+        return len(data)
 
     def _send_part(self, body: bytes) -> None:
         self._parts.send(lambda: body)
@@ -169,22 +164,19 @@ class Upload(io.RawIOBase):
 
     def kept(self) -> bytes:
         assert self._kept_from is not None
-        return b"".join(self._pending)[self._kept_from - self.size :]
+        return bytes(self._pending[self._kept_from - self.size :])
 
     def replace_kept(self, body: bytes) -> None:
         assert self._kept_from is not None
-        length = self.size - self._kept_from
-        whole = b"".join(self._pending)
-        self._pending = [whole[: len(whole) - length] + body]
-        self._pending_bytes += len(body) - length
-        self.size += len(body) - length
-        self.tail = body[-TAIL_BYTES:]
+        self._pending[self._kept_from - self.size :] = body
+        self.size = self._kept_from + len(body)
 
     # -- the end ------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Makes the object visible."""
-        rest, self._pending = b"".join(self._pending), []
+        rest, self._pending = bytes(self._pending), bytearray()
+        self.tail = rest[-TAIL_BYTES:]
         if not self._parts.begun:
             write_once(self._store, self._key, rest, before_retry=self._before_retry)
             return
@@ -194,7 +186,7 @@ class Upload(io.RawIOBase):
 
     def abort(self) -> None:
         """Drops what was uploaded. Never raises: garbage collection deletes what is left."""
-        self._pending = []
+        self._pending = bytearray()
         self._parts.abort()
 
 
