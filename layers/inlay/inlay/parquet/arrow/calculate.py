@@ -29,6 +29,7 @@ from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
+    floor_divided,
     to_array,
     to_arrow_scalar,
     to_scalar,
@@ -453,13 +454,7 @@ def _whole_days(moments: pa.Array) -> pa.Int64Array:
     """Days since 1970 of timestamps, all of them. (Arrow's rounding down wraps near the least one.)"""
     day = NANOS_PER_DAY // NANOS_PER_UNIT[moments.type.unit]
     count = moments.cast(pa.int64())
-    return _floor_divided(count, day)
-
-
-def _floor_divided(count: pa.Array, by: int) -> pa.Int64Array:
-    towards_zero = pc.divide(count, by)
-    early = pc.less(count, pc.multiply(towards_zero, by)).cast(pa.int64())
-    return pc.subtract(towards_zero, early)
+    return floor_divided(count, day)
 
 
 def _time_of_day(moments: pa.Array) -> pa.Int64Array:
@@ -500,7 +495,7 @@ def _monday(value: pa.Array) -> pa.Array:
     dated = pa.types.is_date(value.type)
     days = value.cast(pa.int32()).cast(pa.int64()) if dated else _whole_days(value)
     # 1970 began on a Thursday.
-    start = pc.subtract(pc.multiply(_floor_divided(pc.add(days, 3), 7), 7), 3)
+    start = pc.subtract(pc.multiply(floor_divided(pc.add(days, 3), 7), 7), 3)
     if dated:
         return start.cast(pa.int32()).cast(value.type)
     day = NANOS_PER_DAY // NANOS_PER_UNIT[value.type.unit]

@@ -382,6 +382,15 @@ def leaf_count(kind: pa.DataType) -> int:
     return sum(leaf_count(kind.field(n).type) for n in range(fields))
 
 
+def floor_divided(values: pa.Int64Array, by: int) -> pa.Int64Array:
+    """Rounded down; Arrow rounds towards zero."""
+    if by == 1:
+        return values
+    quotient = pc.divide(values, by)
+    early = pc.less(values, pc.multiply(quotient, by)).cast(pa.int64())
+    return pc.subtract(quotient, early)
+
+
 def list_offsets(array: pa.Array) -> pa.Int64Array:
     """The start of each list in `array.flatten()`, which skips null lists, and the end."""
     lengths = pc.list_value_length(array).cast(pa.int64()).fill_null(to_scalar(0, pa.int64()))

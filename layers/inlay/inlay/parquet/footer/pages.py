@@ -422,20 +422,13 @@ def page_locations(offset_index: bytes) -> list[tuple[int, int, int]]:
     if plain is not None:
         return [location[:3] for location in plain[0]]
     tree, _ = decode_struct(offset_index)
-    keys = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
-    return [(p[keys[0]], p[keys[1]], p[keys[2]]) for p in tree[OffsetIndex.PAGES]]
+    offset, size, first_row = _LOCATION
+    return [(page[offset], page[size], page[first_row]) for page in tree[OffsetIndex.PAGES]]
 
 
-# The heads of the three fields of a page location, as each writer encodes them.
-_PLAIN_HEADS = tuple(
-    delta << 4 | key & 15
-    for delta, key in (
-        (1, PageLocation.OFFSET),
-        (1, PageLocation.SIZE),
-        (1, PageLocation.FIRST_ROW),
-    )
-)
-
+_LOCATION = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
+# The heads of these fields as each writer encodes them: each id is one more than the one before.
+_PLAIN_HEADS = tuple(1 << 4 | key & 15 for key in _LOCATION)
 
 # A page's offset, bytes and first row, and where in the index the offset is: start and end.
 _Location = tuple[int, int, int, int, int]

@@ -186,43 +186,42 @@ class _GroupReader:
             judged = self._ranges(group, group.judged_by, self._among.get(group.ordinal))
             if sum(place.length for place in judged) < BLOOM_WORTH_BYTES:
                 continue
-            asked: list[Block] = []
-
-            def ask(field_id: int, kind: Primitive, value: Value) -> bool:
-                leaf = group.leaves.get(field_id)  # noqa: B023 - called in this turn
-                block = (
-                    None
-                    if leaf is None
-                    else bloom_block(footer, group.ordinal, leaf.ordinal, kind, value)  # noqa: B023
-                )
-                if block is not None:
-                    self._blocks[group.ordinal, field_id, value] = block  # noqa: B023
-                    asked.append(block)  # noqa: B023
-                return block is not None
-
             # Only if the answers could rule the group out.
+            ask = partial(self._has_block, footer, group)
             if any(surely_false(predicate, ask) for predicate in predicates):
-                found += [block.place for block in asked]
+                blocks = self._blocks.items()
+                found += [block.place for (of, *_), block in blocks if of == group.ordinal]
         return found
+
+    def _has_block(
+        self, footer: Footer, group: Group, field_id: int, kind: Primitive, value: Value
+    ) -> bool:
+        """Whether a Bloom filter can be asked for the value; notes the block to read."""
+        leaf = group.leaves.get(field_id)
+        if leaf is None:
+            return False
+        block = bloom_block(footer, group.ordinal, leaf.ordinal, kind, value)
+        if block is not None:
+            self._blocks[group.ordinal, field_id, value] = block
+        return block is not None
 
     def without_absent(self, groups: Sequence[Group]) -> list[Group]:
         """The groups whose Bloom filters do not say that no row can be selected."""
-
-        def is_left(group: Group) -> bool:
-            def absent(field_id: int, kind: Primitive, value: Value) -> bool:
-                block = self._blocks.get((group.ordinal, field_id, value))
-                held = block is not None and self.held.holds(block.place)
-                return (
-                    held and block is not None and block.is_absent(self.held.content(block.place))
-                )
-
-            return not any(
-                surely_false(f.predicate, absent)
-                for f in group.filters
-                if isinstance(f, PredicateFilter)
+        return [
+            group
+            for group in groups
+            if not any(
+                surely_false(each.predicate, partial(self._is_absent, group))
+                for each in group.filters
+                if isinstance(each, PredicateFilter)
             )
+        ]
 
-        return [group for group in groups if is_left(group)]
+    def _is_absent(self, group: Group, field_id: int, kind: Primitive, value: Value) -> bool:
+        block = self._blocks.get((group.ordinal, field_id, value))
+        if block is None or not self.held.holds(block.place):
+            return False
+        return block.is_absent(self.held.content(block.place))
 
     # -- what is fetched ----------------------------------------------------------------------
 

@@ -107,6 +107,12 @@ HUDI = frozenset(
 POLARS_VALUES = b"_PL_ENUM_VALUES"
 SPARK_VALUES = "ml_attr"
 
+# What a value raises that is not what its key says.
+_UNREADABLE = (
+    *(ValueError, RecursionError, LookupError, TypeError, AttributeError, OSError),
+    pa.ArrowException,
+)
+
 # A column's `pandas_type` and `numpy_type`.
 PandasType = tuple[str, str]
 NOTHING_PLAIN: Mapping[str, PandasType] = {}
@@ -154,7 +160,7 @@ def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) 
                 column["pandas_type"], column["numpy_type"] = plain[column["name"]]
                 column["metadata"] = None
                 changed = True
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except _UNREADABLE:
         return None if names_any(raw, texts) else raw
     return json.dumps(parsed).encode() if changed else raw
 
@@ -191,13 +197,20 @@ def listed_values(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[s
 
 
 def _listed(raw: bytes) -> Iterator[str]:
-    with suppress(ValueError, RecursionError, OSError, pa.ArrowException):
-        if raw.lstrip()[:1] == b"{":
-            yield from _texts_under(SPARK_VALUES, json.loads(raw))
-        else:
-            arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
-            for field in arrow:
+    with suppress(*_UNREADABLE):
+        found = _schema_in(raw)
+        if isinstance(found, pa.Schema):
+            for field in found:
                 yield from _categories(field)
+        else:
+            yield from _texts_under(SPARK_VALUES, found)
+
+
+def _schema_in(raw: bytes) -> Any:
+    """Spark's schema, which is JSON, or Arrow's, in Base64. Raises one of `_UNREADABLE`."""
+    if raw.lstrip()[:1] == b"{":
+        return json.loads(raw)
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
 
 
 def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[bytes]]]:
@@ -206,20 +219,12 @@ def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[byte
     for pair in map(unpack, pairs):
         key, raw = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
         said = [raw]
-        with suppress(
-            ValueError,
-            RecursionError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            OSError,
-            pa.ArrowException,
-        ):
-            if key in SCHEMAS and raw.lstrip()[:1] == b"{":
-                said = [_dumped(node) for node in _members("metadata", json.loads(raw)) if node]
+        with suppress(*_UNREADABLE):
+            found = _schema_in(raw) if key in SCHEMAS else None
+            if isinstance(found, pa.Schema):
+                said = [text for field in found for text in _metadata_of(field)]
             elif key in SCHEMAS:
-                arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
-                said = [text for field in arrow for text in _metadata_of(field)]
+                said = [_dumped(node) for node in _members("metadata", found) if node]
             elif key == PANDAS:
                 said = [_dumped(node) for node in _without_names(json.loads(raw))]
         yield key.decode("utf-8", "replace"), [key, *said]
@@ -271,12 +276,12 @@ def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:
     """A schema (Spark's JSON, or Arrow's in Base64) without metadata that names `texts`; None for one that
     cannot be read."""
     try:
-        if raw.lstrip()[:1] == b"{":
-            return json.dumps(_without_member("metadata", json.loads(raw), texts)).encode()
-        arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
-    except (ValueError, RecursionError, TypeError, OSError, pa.ArrowException):
+        found = _schema_in(raw)
+        if not isinstance(found, pa.Schema):
+            return json.dumps(_without_member("metadata", found, texts)).encode()
+    except _UNREADABLE:
         return None
-    fields = [_without_field_metadata(field, texts) for field in arrow]
+    fields = [_without_field_metadata(field, texts) for field in found]
     # The schema's own metadata are the other pairs.
     return base64.b64encode(pa.schema(fields).serialize().to_pybytes())
 
@@ -352,6 +357,6 @@ def _without_bounds(raw: bytes) -> bytes | None:
         geo = json.loads(raw)
         columns = geo["columns"].values()
         bounded = [column for column in columns if column.pop("bbox", None) is not None]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except _UNREADABLE:
         return None
     return json.dumps(geo, ensure_ascii=False).encode() if bounded else raw
