@@ -383,7 +383,7 @@ def _partition_value(kind: Primitive, text: str) -> Value:
                 return _days(text)
             case "timestamp" | "timestamptz":
                 found = _INSTANT.fullmatch(text)
-                # Without a zone an instant is in that of whoever reads it.
+                # An instant without a zone is in the reader's zone.
                 if found is None or bool(found[4]) != (kind.name == "timestamptz"):
                     raise ValueError
                 of_day = time.fromisoformat(found[2])
@@ -414,7 +414,7 @@ def _days(text: str) -> int:
 
 def _read_differently(kind: Primitive) -> UnsupportedTable:
     return UnsupportedTable(
-        f"a partition value of type {kind} stands in the log in a way that engines read differently",
+        f"a partition value of type {kind} is in the log in a form that engines read differently",
         next_step="Copy the rows by an engine, and adopt or append the copy",
     )
 

@@ -379,7 +379,7 @@ def _spec(found: Mapping[str, Any], schema: Schema) -> SourceSpec:
         if text == "identity":
             identity.append((at, source))
         if column is not None and str(column.type).startswith("decimal"):
-            decimals.append(at)  # a bucket's number is no bytes
+            decimals.append(at)  # the number of a bucket is an integer, never bytes
         if column is None or not isinstance(column.type, Primitive):
             reason = f"partition field {name!r} is of a nested or dropped column"
             continue

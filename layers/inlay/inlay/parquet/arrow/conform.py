@@ -40,7 +40,7 @@ _PANDAS_INDEX = "__index_level_"
 Evidence = Callable[[int], ColumnStats | None]
 
 
-# -- at the door ----------------------------------------------------------------------------------
+# -- checks before data is taken -------------------------------------------------------------------
 
 
 def _no_evidence(_: int) -> ColumnStats | None:

@@ -93,8 +93,8 @@ class ExpressionFilter:
 
     @cached_property
     def _may_hold_nan(self) -> bool:
-        """Whether a literal is NaN, or may be calculated to be: Arrow takes what lies within bounds for
-        less than it, and `~(x < NaN)` for false."""
+        """Whether a literal is NaN, or may be calculated to be: Arrow takes every value within bounds to be
+        less than NaN, and `~(x < NaN)` to be false."""
         text = str(self.expression).lower()
         called = set(_CALLS.findall(text))
         return "nan" in text or not called <= _NEVER_NAN or bool(_ARITHMETIC.search(text))

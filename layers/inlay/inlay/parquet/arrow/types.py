@@ -133,7 +133,7 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None
 
 
 def _is_inexact(value: Any) -> bool:
-    """Whether a whole number is no value of a floating type."""
+    """Whether a floating type cannot hold a whole number exactly."""
     return type(value) is int and int(float(value)) != value
 
 
@@ -445,7 +445,7 @@ def unsupported(arrow: pa.DataType, path: tuple[str, ...]) -> UnsupportedType:
 
 def check_parquet_types(schema: pq.ParquetSchema, leaves: Collection[int] | None = None) -> None:
     """Refuses what Arrow does not say of a file's columns, or of its `leaves`: Parquet's INTERVAL, which
-    DuckDB writes, comes as 12 bytes, and nobody after it would know what they mean. Raises
+    DuckDB writes, is read as 12 bytes, and their meaning would be lost. Raises
     `UnsupportedType`."""
     for leaf in range(len(schema)) if leaves is None else leaves:
         column = schema.column(leaf)

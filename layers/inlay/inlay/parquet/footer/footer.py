@@ -523,7 +523,7 @@ def _is_doubtful(column: pq.ColumnSchema) -> bool:
 
 
 def _compared_as_bytes(footer: Footer) -> Iterator[ColumnChunk]:
-    """Chunks of decimals as bytes for which pyarrow would go by the deprecated bounds."""
+    """Chunks of decimals stored as bytes for which pyarrow would use the deprecated bounds."""
     orders = footer.tree.get(File.ORDERS, ())
     for leaf in footer.leaves:
         as_bytes = leaf.type in (Physical.FIXED_LEN_BYTE_ARRAY, Physical.BYTE_ARRAY)

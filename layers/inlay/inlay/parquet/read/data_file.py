@@ -327,7 +327,7 @@ class reading:  # noqa: N801 - reads as a statement: `with reading(key):`
                 key=self.key,
                 next_step="Write it again with types and codecs that pyarrow reads",
             ) from error
-        # Arrow raises ValueErrors of its own, and Python's, for a name that is no Unicode.
+        # Arrow raises ValueErrors of its own, and Python's for a name that is not Unicode.
         if isinstance(error, pa.ArrowException | OSError | ValueError | OverflowError):
             raise UnreadableFile(f"the file is broken: {words_of(error)}", key=self.key) from error
 
@@ -395,8 +395,8 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
 
     def plan(ordinal: int, first_row: int, rows: int) -> Group | None:
-        """None when statistics and positions alone prove that no row of it is selected. Those of another
-        writer are no proof that all rows are."""
+        """None when statistics and positions alone prove that no row of it is selected. Statistics of
+        another writer do not prove that all rows are."""
         foreign = task.file.is_foreign
         of_filters = stats = group_stats(file.metadata, ordinal, leaves, absent)
         left = []

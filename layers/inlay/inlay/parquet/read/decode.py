@@ -175,7 +175,7 @@ class _GroupReader:
         return column_pages(footer, group, leaf, *bodies)
 
     def bloom_ranges(self, groups: Sequence[Group]) -> list[ByteRange]:
-        """What says of the values that filters ask for whether a group has them, where the columns
+        """The blocks of Bloom filters to ask for the values of equality filters, where the columns
         themselves are more to read."""
         found: list[ByteRange] = []
         for group in groups:
@@ -506,7 +506,7 @@ def _wanted_rows(
 
 
 def _mask(intervals: Iterable[Interval], rows: int) -> pa.BooleanArray:
-    """Over `rows` rows, which of them lie in an interval."""
+    """Over `rows` rows, which of them are in an interval."""
     parts, at = [], 0
     for start, end in (*intervals, (rows, rows)):
         parts += [pa.repeat(_FALSE, start - at), pa.repeat(_TRUE, end - start)]

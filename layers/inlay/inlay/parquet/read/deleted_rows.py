@@ -389,8 +389,8 @@ class FileDeletes:
         stats: Mapping[int, ColumnStats],
         sure: Mapping[int, ColumnStats],
     ) -> GroupDeletes | None:
-        """What may delete rows of one row group by its `stats`; None when by what is `sure` of it all of it
-        is deleted."""
+        """What may delete rows of one row group, by its `stats`; None when `sure`, the statistics that are
+        trusted as proof, show that all of it is deleted."""
         if ordinal in self.groups:
             return None
         if any(all_match(predicate, sure, rows) for predicate in self.predicates):

@@ -94,7 +94,7 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
 
 
 def _read_zones(kind: pa.DataType) -> None:
-    """Raises `UnicodeDecodeError` for a time zone that is no text: pyarrow looks when it is asked."""
+    """Raises `UnicodeDecodeError` for a time zone that is not text: pyarrow decodes it on access."""
     if pa.types.is_timestamp(kind):
         _ = kind.tz
     if pa.types.is_dictionary(kind):

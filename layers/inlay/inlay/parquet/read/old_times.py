@@ -6,7 +6,8 @@ fit wraps around, or loses digits, without a word: the year 9999 becomes 1816.
 
 Spark before version 3, and Hive, count days before 15 October 1582 in the Julian calendar, and instants
 before 1900 by the local times of then. They, and newer ones, shift such values when they read a file that
-says who wrote it; all other engines read what is stored. So there is no one value that such a file has.
+says who wrote it; all other engines read what is stored. So readers disagree about the values of such a
+file.
 
 A column in a finer unit than the file's has fewer years, and a footer without bounds does not say whether
 these are enough.
@@ -303,7 +304,7 @@ def _check_int96(values: pa.Array, name: str, kind: Primitive, shifts: bool) -> 
     unit = _number(_NANOS[kind.unit])
     whole = pc.equal(pc.multiply(pc.divide(nanos, unit), unit), nanos)
     checks = [
-        (is_time, "which is no time of a day", _LEAVE),
+        (is_time, "that is not a time of day", _LEAVE),
         (_in_range(days, nanos, kind.unit), f"beyond the years that {kind} has", _LEAVE),
         (whole, f"with nanoseconds, which {kind} lacks", NEXT_STEP),
     ]

@@ -111,8 +111,8 @@ class Source:
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Around requests for this object. What is denied of the table's own objects is denied of all; of
-        another's object it is that object's failure. Which one nobody can say: without s3:ListBucket, which
-        a deployment does not have on other buckets, S3 answers 403 for a missing object too."""
+        another's object it is that object's failure. Whether it is missing or denied is unknown: without
+        s3:ListBucket, which a deployment does not have on other buckets, S3 answers 403 for both."""
         try:
             yield
         except AccessDenied as error:

@@ -176,7 +176,7 @@ def top_columns(schema: Schema, fields: Iterable[int]) -> tuple[int, ...]:
 # Bytes of the header of a Bloom filter as pyarrow writes it are fewer; a block of the filter has 32.
 BLOOM_HEADER_BYTES = 64
 BLOCK_BYTES = 32
-# Above this many values asked for, reading the column is no dearer than asking its filter for each.
+# Above this many values, reading the column costs no more than asking its filter for each.
 MAX_ASKED = 16
 
 # How Thrift's compact protocol writes TRUE in a list.

@@ -7,9 +7,9 @@ one row group. The functions that decode do not check how large they are once de
 
 That is for `check_pages_fit`, by the chunk's own pages, before it is decoded. Promise: what passes can be
 decoded in about the memory that the process may have, whatever its footer says; finding that out takes a
-part of it. So a page of zeros that unfolds a thousandfold, a dictionary of one long text that a million
-rows refer to, texts that share a long prefix, and a footer that calls all of these small, are refused by
-name and not met by the kernel.
+part of it. So a page of zeros that decompresses to a thousand times its size, a dictionary of one long
+text that a million rows refer to, texts that share a long prefix, and a footer that states small sizes for
+all of these, are refused by name before the kernel kills the process.
 
 Page headers say how large pages are, and how many values they have. Where the longest text, taken as often
 as there are values, is too much, the texts are counted, a few rows at a time.
@@ -78,8 +78,8 @@ def in_batches(
     stored: bool = False,
 ) -> Iterator[pa.Array]:
     """The same, a few rows at a time. (Not as a dictionary and references: pyarrow 26 mixes them up where
-    an entry is there twice, as DuckDB leaves them.) `stored`, of an INT96 column: its twelve bytes, of
-    which Arrow's times have not all."""
+    an entry is there twice, as DuckDB leaves them.) `stored`, of an INT96 column: its twelve bytes, more
+    than Arrow's times can hold."""
     batches: Iterator[pa.RecordBatch]
     chain, meta = _chain(footer, leaf), moved_meta(chunk, len(MAGIC) - chunk.start)
     if stored:
@@ -229,7 +229,7 @@ def moved_meta(chunk: ColumnChunk, by: int) -> Struct:
 
 
 def translate_errors(work: Callable[[], Any]) -> Any:
-    """pyarrow's word on a file, as ours."""
+    """What `work` returns; pyarrow's errors about a file become this library's."""
     try:
         return work()
     except pa.ArrowNotImplementedError as error:
@@ -337,7 +337,7 @@ def _claims_of(footer: Footer, pages: Pages) -> _Claims:
 
 
 def check_dictionary(header: Struct, chunk: ColumnChunk) -> None:
-    """Raises `UnreadableFile` where a dictionary page has not the bytes for the values that it claims."""
+    """Raises `UnreadableFile` where a dictionary page is too small for the values that it claims."""
     least = _LENGTH if chunk.type is Physical.BYTE_ARRAY else 1
     check_memory(header[Page.UNCOMPRESSED])
     if header[Page.DICTIONARY][DictionaryPage.VALUES] * least > header[Page.UNCOMPRESSED]:
@@ -382,7 +382,7 @@ def _batches(footer: Footer, claims: _Claims, rows: int, body: bytes) -> Iterato
 
 
 def _count_texts(footer: Footer, claims: _Claims, rows: int, limit: int) -> int:
-    """The bytes of all texts of a chunk; more than `limit` where they are not counted on."""
+    """The bytes of all texts of a chunk; counting stops once there are more than `limit`."""
     total = 0
     for batch in _batches(footer, claims, rows, MAGIC + bytes(claims.pages.body)):
         total += batch.get_total_buffer_size()

@@ -214,8 +214,8 @@ def _schema_in(raw: bytes) -> Any:
 
 
 def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[bytes]]]:
-    """The keys of the pairs, with what their writer may have said there of values: key and value; of
-    schemas the metadata of fields, of pandas' description what is no name of a column."""
+    """The keys of the pairs, with the texts in which their writer may have stored values: key and value; of
+    a schema the metadata of its fields, of pandas' description everything but the names of columns."""
     for pair in map(unpack, pairs):
         key, raw = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
         said = [raw]

@@ -333,8 +333,8 @@ class GroupEditor:
             )
         if not spans:
             return MAGIC, [0] * len(chunks)
-        # Readers take offset 0 for "none". So the four bytes before come along, for the first chunk to
-        # lie behind; putting four of our own there would copy the whole group.
+        # Readers take offset 0 for "none". So the four bytes before the first chunk are read as well;
+        # putting four of our own there would copy the whole group.
         spans = (ByteRange(spans[0].start - len(MAGIC), spans[0].end), *spans[1:])
         parts = [self.old.content(span) for span in spans]
         shifts, size = [], 0

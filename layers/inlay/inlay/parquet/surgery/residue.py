@@ -350,7 +350,8 @@ class _Column:
     def __post_init__(self) -> None:
         named = equal_values(self.condition) or ()
         self.plain = tuple(raw for kind, value in named for raw in self._stored(kind, value))
-        # A filter has nothing of another column that its dictionary has not, and only says "maybe".
+        # Of a column that is not asked for the dictionary is enough: its filter has the same values, and
+        # answers only "maybe".
         is_asked = self.field_id != _ELSEWHERE
         filters = (group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups)
         if is_asked and any(filters):
@@ -409,8 +410,8 @@ class _Column:
         self._look_at_bounds(bounds)
 
     def has_unused(self, held: _Held, ordinal: int) -> bool:
-        """Whether the dictionary of a row group has an entry that none of its rows has. One without a
-        character names nobody: DuckDB puts it in the place of each ENUM value that is not used."""
+        """Whether the dictionary of a row group has an entry that none of its rows has. An empty text
+        identifies nobody: DuckDB writes it in place of each ENUM value that is not used."""
         entries = self._entries(held, self.chunk(ordinal))
         if entries is None:
             return False
@@ -536,7 +537,7 @@ def _dictionary_page(held: _Held, chunk: ColumnChunk) -> tuple[Struct, bytes] | 
 
 
 def _index_bounds(body: bytes) -> Iterator[bytes]:
-    """The bounds of all pages; of those of only nulls, which have none, what is there nevertheless."""
+    """The bounds of all pages; of a page of only nulls, which has none, what is stored instead."""
     try:
         index, _ = decode_struct(body)
         nulls = index[ColumnIndex.NULL_PAGES]

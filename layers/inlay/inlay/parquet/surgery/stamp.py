@@ -88,7 +88,7 @@ def stamped(
 
 
 def _is_consistent(pair: Struct, fields: tuple[Field, ...], same: _SameIds) -> bool:
-    """Whether a key-value pair is no Arrow schema, or one that has just the ids of `fields`."""
+    """False for an Arrow schema among the key-value pairs that has other ids than `fields`."""
     if pair.get(KeyValue.KEY) != ARROW_SCHEMA:
         return True
     try:

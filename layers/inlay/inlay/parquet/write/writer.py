@@ -52,8 +52,7 @@ from inlay.storage.write_once import Multipart, no_wait, write_once
 
 
 def nan_leaves(rows: pa.Table) -> Iterator[int]:
-    """The leaf columns that have NaN; those within lists and maps, which nobody filters by, are not looked
-    at."""
+    """The leaf columns that have NaN. Those within lists and maps are not checked: no filter uses them."""
     first = 0
     for column in rows.columns:
         yield from _within(column, first)
@@ -392,8 +391,8 @@ class _File:
             self._write_groups(self._table())
 
     def _cut_groups(self) -> None:
-        """Write full groups, and keep half of one at least, so that the last is no remnant. A bound on
-        rows is kept to the row."""
+        """Write full groups, and hold back half a group at least, so that the last one is not small. A
+        bound on rows is exact."""
         most = self._layout.row_group_rows
         while self._pending_bytes >= self._layout.row_group_bytes or self._pending_rows >= most:
             rows = self._group_rows()
@@ -406,7 +405,7 @@ class _File:
             self._pending_rows, self._pending_bytes = rest.num_rows, rest.nbytes
 
     def _group_rows(self) -> int:
-        """Rows of a full group, going by the rows that wait."""
+        """Rows of a full group, estimated from the rows that wait."""
         most, target = self._layout.row_group_rows, self._layout.row_group_bytes
         if self._pending_bytes <= target:
             return most
@@ -428,7 +427,7 @@ class _File:
             with pq.ParquetWriter(sink, self._arrow, **self._options()) as writer:
                 writer.write_table(rows)
         except (pa.ArrowException, OSError):
-            return rows.nbytes, rows.nbytes  # the group that has them will say what is wrong
+            return rows.nbytes, rows.nbytes  # writing the group that has them reports what is wrong
         group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
         stored = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
         return rows.nbytes, stored
@@ -483,9 +482,9 @@ class _File:
         return self._writer
 
     def _by_values(self, group: pa.Table) -> dict[str, Any]:
-        """Options that go by how many distinct values columns have: Bloom filters as large as these need,
-        and a dictionary only where all of them fit. One that is given up halfway is of no use to the pages
-        after that, and whoever reads one of these fetches it all the same."""
+        """Options that depend on how many distinct values columns have: Bloom filters as large as these
+        need, and a dictionary only where all of them fit. Pages after the one where a dictionary became
+        full do not use it, but their readers fetch it all the same."""
         # From all over the group: sorted rows are alike where they are near.
         sample = _every(group, max(1, group.num_rows // SAMPLE_ROWS))
         blooms, dictionaries = {}, []
