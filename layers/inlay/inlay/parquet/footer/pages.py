@@ -413,6 +413,15 @@ def page_header(body: bytes, at: int, end: int) -> tuple[Struct, int]:
     return header, behind
 
 
+def claimed_values(header: Struct) -> tuple[int, int | None]:
+    """How many values a data page claims, and how they are encoded, whatever kind its header states."""
+    if Page.DATA in header:
+        inner = header[Page.DATA]
+        return max(inner.get(DataPage.VALUES, 0), 0), inner.get(DataPage.ENCODING)
+    inner = header.get(Page.DATA_V2, {})
+    return max(inner.get(DataPageV2.VALUES, 0), 0), inner.get(DataPageV2.ENCODING)
+
+
 # -- offset indexes -------------------------------------------------------------------------------
 
 

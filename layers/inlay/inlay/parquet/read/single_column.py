@@ -33,7 +33,6 @@ from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import (
     Codec,
     DataPage,
-    DataPageV2,
     DictionaryPage,
     Element,
     Encoding,
@@ -55,7 +54,7 @@ from inlay.parquet.footer.footer import (
     trailer,
     view_tree,
 )
-from inlay.parquet.footer.pages import page_header
+from inlay.parquet.footer.pages import claimed_values, page_header
 from inlay.parquet.footer.thrift import BINARY, I32, Items, Struct, encode_struct
 from inlay.parquet.read.data_file import check_memory, memory_limit, width_of
 
@@ -317,7 +316,7 @@ def _claims_of(footer: Footer, pages: Pages) -> _Claims:
             check_dictionary(header, chunk)
             dictionary = header, body[at : at + size]
         else:
-            count, encoding = _of_data_page(header)
+            count, encoding = claimed_values(header)
             values += count
             if encoding == Encoding.DELTA_BYTE_ARRAY:
                 longest = max(longest, unfolded)
@@ -354,15 +353,6 @@ def _header(pages: memoryview, at: int) -> tuple[Struct, int]:
         window = bytes(pages[at:])
         header, behind = page_header(window, 0, len(window))
     return header, at + behind
-
-
-def _of_data_page(header: Struct) -> tuple[int, int | None]:
-    """How many values a page claims, and how they are encoded."""
-    if Page.DATA in header:
-        inner = header[Page.DATA]
-        return max(inner.get(DataPage.VALUES, 0), 0), inner.get(DataPage.ENCODING)
-    inner = header.get(Page.DATA_V2, {})
-    return max(inner.get(DataPageV2.VALUES, 0), 0), inner.get(DataPageV2.ENCODING)
 
 
 def _longest(footer: Footer, leaf: Leaf, chunk: ColumnChunk, header: Struct, body: bytes) -> int:

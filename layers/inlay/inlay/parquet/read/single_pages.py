@@ -22,17 +22,14 @@ import pyarrow.parquet as pq
 from inlay.errors import UnreadableFile
 from inlay.parquet.footer.fields import (
     ARROW_SCHEMA,
-    DataPage,
-    DataPageV2,
     Element,
     File,
     KeyValue,
     Meta,
     Physical,
 )
-from inlay.parquet.footer.fields import Page as PageHeader
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer, view_tree
-from inlay.parquet.footer.pages import page_header, page_locations
+from inlay.parquet.footer.pages import claimed_values, page_header, page_locations
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError, encode_struct
 from inlay.storage.base import ByteRange
 
@@ -159,10 +156,7 @@ def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
 def _check_rows(page: Page, body: bytes) -> None:
     """A flat column has a value, or NULL, for each row."""
     header, _ = page_header(body, 0, len(body))
-    values = header.get(PageHeader.DATA, {}).get(DataPage.VALUES)
-    if values is None:
-        values = header.get(PageHeader.DATA_V2, {}).get(DataPageV2.VALUES)
-    if values != page.rows:
+    if claimed_values(header)[0] != page.rows:
         raise UnreadableFile("a page has other rows than its index says")
 
 

@@ -222,7 +222,7 @@ def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[byte
         with suppress(*_UNREADABLE):
             found = _schema_in(raw) if key in SCHEMAS else None
             if isinstance(found, pa.Schema):
-                said = [text for field in found for text in _metadata_of(field)]
+                said = [text for field in found for pair in _metadata_of(field) for text in pair]
             elif key in SCHEMAS:
                 said = [_dumped(node) for node in _members("metadata", found) if node]
             elif key == PANDAS:
@@ -230,9 +230,9 @@ def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[byte
         yield key.decode("utf-8", "replace"), [key, *said]
 
 
-def _metadata_of(field: pa.Field) -> Iterator[bytes]:
-    for pair in (field.metadata or {}).items():
-        yield from pair
+def _metadata_of(field: pa.Field) -> Iterator[tuple[bytes, bytes]]:
+    """Of a field and of those within it."""
+    yield from (field.metadata or {}).items()
     for at in range(field.type.num_fields):
         yield from _metadata_of(field.type.field(at))
 
@@ -250,13 +250,11 @@ def _members(name: str, node: Any) -> Iterator[Any]:
 
 def _categories(field: pa.Field) -> Iterator[str]:
     """Of Polars' Enum: each with its length in bytes before it, `3;abc`."""
-    for key, value in (field.metadata or {}).items():
+    for key, value in _metadata_of(field):
         while key.startswith(POLARS_VALUES) and value:
             length, _, value = value.partition(b";")
             yield value[: int(length)].decode("utf-8", "replace")
             value = value[int(length) :]
-    for at in range(field.type.num_fields):
-        yield from _categories(field.type.field(at))
 
 
 def _texts_under(name: str, node: Any, *, within: bool = False) -> Iterator[str]:

@@ -88,22 +88,16 @@ def _physical_schema(footer: Footer) -> list[Struct]:
     """The schema elements of the physical view."""
     elements: list[Struct] = []
     for at, element in enumerate(footer.schema):
-        plain: Struct = {}
+        levels = (Element.REPETITION, Element.CHILDREN)
+        plain: Struct = {key: element[key] for key in levels if key in element}
+        plain[Element.NAME] = b"f%d" % at
         if Element.TYPE in element and not element.get(Element.CHILDREN):
-            is_int96 = element[Element.TYPE] == Physical.INT96
-            plain[Element.TYPE] = (
-                Physical.FIXED_LEN_BYTE_ARRAY if is_int96 else element[Element.TYPE]
-            )
-            if is_int96:
+            plain[Element.TYPE] = element[Element.TYPE]
+            if element[Element.TYPE] == Physical.INT96:
+                plain[Element.TYPE] = Physical.FIXED_LEN_BYTE_ARRAY
                 plain[Element.LENGTH] = INT96_BYTES
             elif element[Element.TYPE] == Physical.FIXED_LEN_BYTE_ARRAY:
                 plain[Element.LENGTH] = element.get(Element.LENGTH, 0)
-        if Element.REPETITION in element:
-            plain[Element.REPETITION] = element[Element.REPETITION]
-        plain[Element.NAME] = b"f%d" % at
-        if Element.CHILDREN in element:
-            plain[Element.CHILDREN] = element[Element.CHILDREN]
-        if Element.TYPE in plain:
             plain.update(_ordering(element))
         elements.append(plain)
     return elements
@@ -440,7 +434,7 @@ def _must_match(leaves: Sequence[Leaf], written: Footer) -> None:
         raise UnsupportedFile("pyarrow would write it in another structure", next_step=RECODE)
     for was, now in zip(leaves, written.leaves, strict=True):
         stored = Physical.FIXED_LEN_BYTE_ARRAY if was.type is Physical.INT96 else was.type
-        length = 12 if was.type is Physical.INT96 else was.type_length
+        length = INT96_BYTES if was.type is Physical.INT96 else was.type_length
         same_length = stored is not Physical.FIXED_LEN_BYTE_ARRAY or now.type_length == length
         same_levels = (was.definition_level, was.repetition_level) == (
             now.definition_level,
@@ -490,18 +484,14 @@ def _graft(
 
 def _statistics(was: Mapping[int, Any], now: Mapping[int, Any]) -> Struct:
     """The statistics pyarrow computed, as far as the file had them before."""
-    kept: Struct = {}
-    for key in (Stats.OLD_MAX, Stats.OLD_MIN, Stats.NULLS, Stats.MAX, Stats.MIN):
-        if key in was and key in now:
-            kept[key] = now[key]
+    computed = (Stats.OLD_MAX, Stats.OLD_MIN, Stats.NULLS, Stats.MAX, Stats.MIN, Stats.NANS)
+    kept: Struct = {key: now[key] for key in computed if key in was and key in now}
     # pyarrow does not truncate bounds, but if the old ones were truncated those of other groups are, too:
     # DataFusion 55 cannot read truncated fixed-width bounds, and uses exact ones of one group for the whole
     # file.
     for key, bound in ((Stats.MAX_EXACT, Stats.MAX), (Stats.MIN_EXACT, Stats.MIN)):
         if key in was and bound in kept:
             kept[key] = was[key]
-    if Stats.NANS in was and Stats.NANS in now:
-        kept[Stats.NANS] = now[Stats.NANS]
     return kept
 
 

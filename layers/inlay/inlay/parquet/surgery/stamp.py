@@ -145,10 +145,7 @@ def _is_view(kind: pa.DataType) -> bool:
 
 def _with_id(element: Struct, field_id: int | None) -> Struct:
     found = {key: value for key, value in element.items() if key != Element.FIELD_ID}
-    if field_id is not None:
-        found[Element.FIELD_ID] = field_id
-    # Thrift's compact protocol allows any order, but ascending ids take the least space.
-    return dict(sorted(found.items()))
+    return found if field_id is None else {**found, Element.FIELD_ID: field_id}
 
 
 @dataclass(slots=True)
