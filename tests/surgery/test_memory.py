@@ -37,7 +37,7 @@ outcome = rewrite_object(
 )
 # Not `ru_maxrss`, which a child begins with its parent's.
 [peak] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
-print(outcome.rows, int(peak) // 1024)
+print(outcome.footer.num_rows, int(peak) // 1024)
 """
 
 

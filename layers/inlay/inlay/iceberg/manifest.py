@@ -60,14 +60,6 @@ class Manifest:
     first_row_id: int | None = None
     encrypted: bool = False
 
-    @property
-    def entries(self) -> int:
-        return self.added + self.existing
-
-    @property
-    def rows(self) -> int:
-        return self.added_rows + self.existing_rows
-
 
 def _map(key_id: int, value_id: int, value: str) -> dict[str, Any]:
     """Iceberg's maps with keys other than text: arrays of pairs."""

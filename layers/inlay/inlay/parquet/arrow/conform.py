@@ -43,15 +43,11 @@ Evidence = Callable[[int], ColumnStats | None]
 # -- checks before data is taken -------------------------------------------------------------------
 
 
-def _no_evidence(_: int) -> ColumnStats | None:
-    return None
-
-
 def check_fits(
     arrow: pa.Schema,
     schema: Schema,
     *,
-    evidence: Evidence = _no_evidence,
+    evidence: Evidence = lambda _: None,
     extra_columns: bool = False,
 ) -> frozenset[int]:
     """Raises SchemaMismatch unless every file of this Arrow schema can be read as `schema`.

@@ -210,13 +210,12 @@ class RowGroup:
 class Leaf:
     """A column of values: a node of the schema without children.
 
-    `element` indexes the footer's schema list, `top` the root's children. Levels are the highest
-    definition and repetition level a value of this column can have.
+    `element` indexes the footer's schema list. Levels are the highest definition and repetition level a
+    value of this column can have.
     """
 
     index: int
     element: int
-    top: int
     path: tuple[str, ...]
     type: Physical
     type_length: int | None
@@ -408,15 +407,12 @@ def _leaves(tree: Struct) -> Iterator[Leaf]:
     found = 0
     # One frame for each open group: children left, path, levels.
     open_groups: list[list[Any]] = [[elements[0].get(Element.CHILDREN, 0), (), 0, 0]]
-    top = -1
     for at in range(1, len(elements)):
         while open_groups and open_groups[-1][0] == 0:
             open_groups.pop()
         _must(bool(open_groups), "more schema elements than the groups have children")
         frame = open_groups[-1]
         frame[0] -= 1
-        if len(open_groups) == 1:
-            top += 1
         element = elements[at]
         _must(Element.NAME in element, "a column without a name")
         path = (*frame[1], _text(element[Element.NAME]))
@@ -435,7 +431,6 @@ def _leaves(tree: Struct) -> Iterator[Leaf]:
         yield Leaf(
             index=found,
             element=at,
-            top=top,
             path=path,
             type=Physical(element[Element.TYPE]),
             type_length=element.get(Element.LENGTH),

@@ -87,9 +87,6 @@ class Layout:
     unsure: frozenset[int]
     end: int
 
-    def of(self, group: int, part: Part) -> list[Region]:
-        return [r for r in self.regions if r.group == group and r.part is part]
-
 
 class Gap(NamedTuple):
     """Bytes `start` … `end - 1`, at which the footer does not point; `group` is the row group that they are

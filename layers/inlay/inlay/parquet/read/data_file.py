@@ -24,10 +24,10 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -311,25 +311,20 @@ def _load_footer(
     return source, footer
 
 
-class reading:  # noqa: N801 - reads as a statement: `with reading(key):`
+@contextmanager
+def reading(key: str) -> Iterator[None]:
     """Turns what Arrow reports about a file's bytes into an error that names the file."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, pa.ArrowNotImplementedError):
-            raise UnsupportedFile(
-                f"pyarrow cannot read this file: {words_of(error)}",
-                key=self.key,
-                next_step="Write it again with types and codecs that pyarrow reads",
-            ) from error
-        # Arrow raises ValueErrors of its own, and Python's for a name that is not Unicode.
-        if isinstance(error, pa.ArrowException | OSError | ValueError | OverflowError):
-            raise UnreadableFile(f"the file is broken: {words_of(error)}", key=self.key) from error
+    try:
+        yield
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFile(
+            f"pyarrow cannot read this file: {words_of(error)}",
+            key=key,
+            next_step="Write it again with types and codecs that pyarrow reads",
+        ) from error
+    # Arrow raises ValueErrors of its own, and Python's for a name that is not Unicode.
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise UnreadableFile(f"the file is broken: {words_of(error)}", key=key) from error
 
 
 def chunk_range(chunk: pq.ColumnChunkMetaData) -> ByteRange | None:

@@ -61,23 +61,15 @@ from inlay.storage.base import ByteRange, Location, ObjectStore
 from inlay.storage.write_once import no_wait
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A new object. `positions` maps the old rows; `footer_size` includes the trailer; `unfinished`: row
+    """The new object. `positions` maps the old rows; `footer_size` includes the trailer; `unfinished`: row
     groups were left unchanged because `goes_on` returned false."""
 
-    key: str
     etag: str
     size: int
     footer_size: int
-    rows: int
-    row_groups: int
     positions: PositionMap
-    date_us: int
     footer: Footer
     unfinished: bool = False
 
@@ -114,7 +106,7 @@ def rewrite_object(
     erase: bool = False,
     recode: Collection[int] = (),
     texts: frozenset[str] = frozenset(),
-    goes_on: Callable[[], bool] = _always,
+    goes_on: Callable[[], bool] = lambda: True,
     before_retry: Callable[[int], None] = no_wait,
 ) -> Outcome:
     """Write `source` without some of its rows as the new object `key`.
@@ -190,14 +182,10 @@ def rewrite_object(
         error.about(key=location.uri)
         raise
     return Rewritten(
-        key=key,
         etag=written.etag,
         size=new.size,
         footer_size=result.length,
-        rows=result.num_rows,
-        row_groups=result.num_row_groups,
         positions=positions,
-        date_us=written.date_us,
         footer=result,
         unfinished=judge.is_over,
     )
