@@ -243,7 +243,6 @@ class DeltaTable:
     """`names` are what columns are called in files, by id; None: they are found there by id alone.
     `partitions` are ids of partition columns by their name in `Added.partition`; `spec` is by them."""
 
-    id: str
     schema: Schema
     last_field_id: int
     by_id: bool
@@ -335,7 +334,6 @@ def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Delt
     if kept:
         notes.append(f"not taken over: {', '.join(kept)}")
     return DeltaTable(
-        id=str(metadata.get("id") or ""),
         schema=schema,
         last_field_id=max([*ids, columns.last]),
         by_id=mode == "id",

@@ -352,7 +352,6 @@ class Specs:
     agree, is published in no partition."""
 
     by_id: Mapping[int, Spec]
-    kinds: Mapping[int, Mapping[int, Primitive]]  # spec id → source → type of its values
 
     def of(self, spec_id: int, partition: tuple[Any, ...], recorded: Mapping[int, Field]) -> Spec:
         """The spec under which a file is published. `recorded` are the fields of its schema, by id."""
@@ -378,7 +377,6 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
     taken = {name.casefold() for name in schema.names}
     ids: dict[tuple[int, str], int] = {}
     found: dict[int, Spec] = {0: UNPARTITIONED}
-    kinds: dict[int, dict[int, Primitive]] = {}
     for spec in sorted(specs, key=lambda s: s.id):
         columns: list[PartitionColumn] = []
         for part in spec.fields:
@@ -400,8 +398,7 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
             )
         if len(columns) == len(spec.fields) and columns:
             found[spec.id] = Spec(spec.id, tuple(columns))
-            kinds[spec.id] = {c.source: c.source_kind for c in columns}
-    return Specs(found, kinds)
+    return Specs(found)
 
 
 def _partition_name(transform: Transform, source: int) -> str:

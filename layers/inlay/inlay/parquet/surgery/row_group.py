@@ -230,7 +230,6 @@ class NewChunk:
 class NewGroup:
     """A rewritten row group: `data` holds its chunks, one after the other."""
 
-    ordinal: int
     rows: int
     data: memoryview
     chunks: tuple[NewChunk, ...]
@@ -294,7 +293,7 @@ def edit_group(
     chunks = [
         _graft(was, now, mini, begin, erase=erase) for was, now in zip(old, columns, strict=True)
     ]
-    return NewGroup(group.ordinal, table.num_rows, mini[begin:end], tuple(chunks))
+    return NewGroup(table.num_rows, mini[begin:end], tuple(chunks))
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -241,7 +241,6 @@ def _old_layout(path: tuple[str, ...], what: str) -> UnsupportedFile:
 class Stamped:
     """The object that `stamp_object` wrote."""
 
-    etag: str
     size: int
     footer_size: int
 
@@ -275,8 +274,8 @@ def stamp_object(
         ) as assembly:
             assembly.copy(0, old.start)
             assembly.add(thrift + trailer(len(thrift)))
-            written = assembly.finish()
+            assembly.finish()
     except InlayError as error:
         error.about(key=source.uri)
         raise
-    return Stamped(written.etag, assembly.size, len(thrift) + TRAILER_BYTES)
+    return Stamped(assembly.size, len(thrift) + TRAILER_BYTES)
