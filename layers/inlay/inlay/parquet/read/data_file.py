@@ -135,7 +135,7 @@ def memory_limit() -> int:
 
 
 # A larger footer is refused: it would take many times its size in memory once parsed.
-MAX_FOOTER_BYTES = 256 * 1024 * 1024
+MAX_ARROW_FOOTER_BYTES = 256 * 1024 * 1024
 # A footer in memory, parsed by Arrow and by Inlay, measured against its thrift bytes.
 _FOOTER_FACTOR = 18
 # Rows of a page as this library writes them, the least that a lookup reads of a column (Arrow's 20,000 gain
@@ -145,7 +145,7 @@ PAGE_ROWS = 5_000
 PAGE_INDEX_BYTES = 28
 LONG_INDEX_BYTES = 80  # of texts and bytes
 # The page index is fetched along with the footer up to this size.
-MAX_INDEX_BYTES = 512 * 1024
+INDEX_ALONG_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def tail_bytes(task: FileTask, wanted: Wanted) -> int:
     kinds = [kind.name for kind in task.schema.types.values()]
     longs = kinds.count("string") + kinds.count("binary")
     of_a_page = longs * LONG_INDEX_BYTES + (len(kinds) - longs) * PAGE_INDEX_BYTES
-    return entry.footer_size + min(MAX_INDEX_BYTES, pages * of_a_page)
+    return entry.footer_size + min(INDEX_ALONG_BYTES, pages * of_a_page)
 
 
 def _load_footer(
@@ -272,7 +272,7 @@ def _load_footer(
 ) -> tuple[Source, FooterOf]:
     entry = task.file
     wanted = tail_bytes(task, asked)
-    if entry.footer_size > MAX_FOOTER_BYTES:
+    if entry.footer_size > MAX_ARROW_FOOTER_BYTES:
         raise UnsupportedFile(
             f"the footer has {entry.footer_size} bytes, more than Inlay reads",
             key=entry.key,

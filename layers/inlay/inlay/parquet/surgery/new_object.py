@@ -72,7 +72,7 @@ WINDOW_BYTES = 32 * MIB
 # Parts of up to 64 MiB that are downloaded to be sent, where the store cannot copy them.
 SENT_AT_ONCE = 2
 # Below this, one GET and one PUT beat four requests of a multipart upload, whatever it would save.
-SMALL_OBJECT_BYTES = 8 * MIB
+ONE_PUT_BYTES = 8 * MIB
 
 
 # A range of the old object, or new bytes.
@@ -146,7 +146,7 @@ class Assembly:
         if not 0 <= start < end <= self.old.size:
             # S3 refuses such a range, but other stores clamp it and write a shorter object.
             raise ValueError(f"range {start}..{end} of an object of {self.old.size} bytes")
-        if self.old.size <= SMALL_OBJECT_BYTES:
+        if self.old.size <= ONE_PUT_BYTES:
             # S3 copies ranges only from objects over 5 MiB, and these are at hand anyway.
             self.add(self.old.content(ByteRange(start, end)))
             return
@@ -171,7 +171,7 @@ class Assembly:
         """Writes what is left and makes the object appear."""
         parts = self._plan(final=True)
         assert parts is not None
-        small = self.size <= SMALL_OBJECT_BYTES
+        small = self.size <= ONE_PUT_BYTES
         # Of a store without copies all parts are sent: one is a PUT, more would be too much at once.
         at_hand = len(parts) == 1 or self.store.copies_ranges
         at_hand &= not any(part.copy for part in parts)

@@ -47,7 +47,7 @@ from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
 from inlay.parquet.surgery.key_values import named_by_file, unknown_of_file
 from inlay.parquet.surgery.new_object import (
-    SMALL_OBJECT_BYTES,
+    ONE_PUT_BYTES,
     Assembly,
     GroupEditor,
     KeepRows,
@@ -133,7 +133,7 @@ def rewrite_object(
     )
     wanted, dropped = set(groups), set(drop_groups)
     try:
-        if 0 < size <= SMALL_OBJECT_BYTES:
+        if 0 < size <= ONE_PUT_BYTES:
             old.add([(0, old.content(ByteRange(0, size)))])
         layout = _load_layout(old, footer, sure=erase)
         for ordinal in wanted | dropped:
@@ -254,7 +254,7 @@ def plan_edit(
     segments.append(Segment(sum(r.end - r.start for r in indexes) + footer.length, copy=False))
     total = sum(segment.length for segment in segments)
     edited = sum(sizes.values())
-    if footer.file_size <= SMALL_OBJECT_BYTES:
+    if footer.file_size <= ONE_PUT_BYTES:
         return Cost(3, footer.file_size, total, recoded_bytes=edited)
     try:
         parts = plan_parts(segments)
