@@ -25,7 +25,7 @@ from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import Ingested, Rejected, ingest
 from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted
-from inlay.parquet.surgery.residue import search_open
+from inlay.parquet.surgery.residue import find_residue
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
@@ -88,7 +88,7 @@ def carry_out(operation: str, body: bytes) -> str:
         task = FileTask(file=entry, schema=schema)
         opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
         is_text = schema.fields[1].type == Primitive("string")
-        search_open(opened, WHO if is_text else FEW, ctx.executor)
+        find_residue(opened, WHO if is_text else FEW, ctx.executor)
         return "done"
     delete(ctx, FEW)
     result = rewrite(ctx, strategy="surgery" if operation == "surgery" else "rewrite")

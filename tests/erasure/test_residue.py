@@ -7,6 +7,7 @@ import base64
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 
@@ -26,7 +27,10 @@ from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.pages import bloom_length
 from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import Searched, find_residue
+from inlay.plan.scan import FileTask
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 
@@ -53,8 +57,11 @@ def search(body: bytes, predicate: Predicate) -> Searched:
     schema = schema_from_arrow(plain)
     entry, _ = entry_of(described, key="x.parquet", size=len(body), schema=schema, stats_columns=())
     before = store.usage()
-    found = find_residue(Objects(store, ""), entry, schema, schema, predicate, InlineExecutor())
+    task, wanted = FileTask(file=entry, schema=schema), Wanted(schema=schema, columns=())
+    opened = open_file(Objects(store, ""), task, wanted, InlineExecutor())
+    found = find_residue(opened, predicate, InlineExecutor())
     cost = store.usage() - before
+    found = replace(found, requests=found.requests + 1, bytes=found.bytes + len(opened.tail))
     assert (found.requests, found.bytes) == (cost.total, cost.bytes_down), "cost"
     return found
 

@@ -111,10 +111,12 @@ class Lake:
         """A file of some other writer, as ingest would describe it."""
         key = key or f"data/{next(self.names)}.parquet"
         self.store.put(f"{ROOT}/{key}", body)
+        metadata = pq.read_metadata(pa.BufferReader(body))
         return entry_of_file(
-            pq.read_metadata(pa.BufferReader(body)),
+            metadata,
             key=key,
             size=len(body),
+            footer_size=metadata.serialized_size + 8,
             schema=schema,
             stats_columns=tuple(f.id for _, f in schema.walk()),
         )

@@ -207,9 +207,9 @@ def test_files_from_before_are_found_by_verify_and_not_gone_by_where_rows_are_re
     footer = decode_footer(body, file_size=len(body))
     stats = footer.row_groups[1].column(0).statistics
     assert stats is not None
-    footer.row_groups[0].column(0).meta[Meta.STATISTICS] = dict(stats.tree)
+    footer.row_groups[0].column(0).meta[Meta.STATISTICS] = dict(stats)
     footer.row_groups[1].column(0).meta[Meta.STATISTICS] = {
-        **stats.tree,
+        **stats,
         Stats.MIN: (1).to_bytes(8, "little"),
     }
     thrift = encode_struct(footer.tree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor
 
 import pyarrow as pa
@@ -26,7 +26,6 @@ def operate(
     erase: bool = False,
     executor: Executor | None = None,
     store: MemoryStore | None = None,
-    columns: Iterable[str] | None = (),
 ) -> tuple[Outcome, bytes]:
     """The outcome, and the new object's bytes (none if nothing was written)."""
     store = store or MemoryStore("b")
@@ -37,11 +36,10 @@ def operate(
         "new",
         etag=written.etag,
         size=len(data),
-        footer=None,
-        keep=lambda ordinal, table: pa.array(edit[ordinal], pa.bool_()),
+        footer=decode_footer(data, file_size=len(data)),
+        keep=lambda ordinal: pa.array(edit[ordinal], pa.bool_()),
         groups=[ordinal for ordinal, rows in edit.items() if rows is not None],
         drop_groups=[ordinal for ordinal, rows in edit.items() if rows is None],
-        columns=None if columns is None else list(columns),
         executor=executor or InlineExecutor(),
         erase=erase,
     )

@@ -53,7 +53,7 @@ def judge(tmp_path: Path, name: str, data: bytes, *, erase: bool) -> None:
             assert isinstance(outcome, surgeon.Untouched), name
             continue
         assert isinstance(outcome, surgeon.Rewritten), name
-        assert (outcome.rows, outcome.size) == (len(kept), len(result)), name
+        assert (outcome.footer.num_rows, outcome.size) == (len(kept), len(result)), name
         assert {kind for kind, _ in checker.problems(result)} <= known, (
             name,
             checker.problems(result),
@@ -88,7 +88,13 @@ def _must_stay_verbatim(old: bytes, new: bytes, edit: surgeon.Edit) -> None:
             continue
         for part in Part:
             pieces = [
-                [data[r.start : r.end] for r in sorted(layout.of(at, part), key=lambda r: r.leaf)]
+                [
+                    data[r.start : r.end]
+                    for r in sorted(
+                        (g for g in layout.regions if g.group == at and g.part is part),
+                        key=lambda r: r.leaf,
+                    )
+                ]
                 for data, layout, at in zip((old, new), layouts, (was, now), strict=True)
             ]
             if part is Part.OFFSET_INDEX:

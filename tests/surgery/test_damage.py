@@ -246,8 +246,8 @@ def test_the_answer_may_come_in_chunks() -> None:
         "new",
         etag=store.put("old", data).etag,
         size=len(data),
-        footer=None,
-        keep=lambda ordinal, table: mask,
+        footer=decode_footer(data, file_size=len(data)),
+        keep=lambda ordinal: mask,
         groups=[1],
         executor=InlineExecutor(),
     )

@@ -108,7 +108,7 @@ def test_planted_values_are_gone_from_every_byte(writer: str, spread: bool) -> N
         start += group.num_rows
     outcome, result = surgeon.operate(data, edit, erase=True)
     assert isinstance(outcome, surgeon.Rewritten)
-    assert outcome.rows == ROWS - len(VICTIMS)
+    assert outcome.footer.num_rows == ROWS - len(VICTIMS)
     assert tokens_in(result) == set()
     outcome, result = surgeon.operate(data, dict.fromkeys(edit), erase=True)
     if len(footer.row_groups) > 1:

@@ -18,6 +18,7 @@ CHILD = """
 import sys
 import pyarrow as pa, pyarrow.parquet, pyarrow.compute as pc
 from inlay.ops.context import InlineExecutor
+from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.surgery.surgery import rewrite_object
 from inlay.storage.base import Head
 from inlay.storage.directory import DirectoryStore
@@ -25,14 +26,18 @@ from inlay.storage.directory import DirectoryStore
 store = DirectoryStore(sys.argv[1])
 head = store.head("old")
 assert isinstance(head, Head)
+body = store.get("old").body
+footer = decode_footer(body[-64 * 1024 :], file_size=len(body))
+del body
+ids = [pa.array(range(group * 15_000, (group + 1) * 15_000)) for group in range(16)]
 outcome = rewrite_object(
-    store, "old", "new", etag=head.info.etag, size=head.info.size, footer=None,
-    keep=lambda ordinal, table: pc.not_equal(pc.bit_wise_and(table["id"], 7), 3),
-    groups=range(16), columns=["id"], executor=InlineExecutor(), erase=True,
+    store, "old", "new", etag=head.info.etag, size=head.info.size, footer=footer,
+    keep=lambda ordinal: pc.not_equal(pc.bit_wise_and(ids[ordinal], 7), 3),
+    groups=range(16), executor=InlineExecutor(), erase=True,
 )
 # Not `ru_maxrss`, which a child begins with its parent's.
 [peak] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
-print(outcome.rows, int(peak) // 1024)
+print(outcome.footer.num_rows, int(peak) // 1024)
 """
 
 

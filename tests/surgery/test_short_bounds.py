@@ -85,7 +85,7 @@ def test_short_bounds_of_other_types_are_damage() -> None:
     footer = decode_footer(data, file_size=len(data))
     chunk = footer.row_groups[0].columns[0]
     assert chunk.statistics is not None
-    chunk.meta[Meta.STATISTICS] = {**chunk.statistics.tree, Stats.MIN: b"\x00"}
+    chunk.meta[Meta.STATISTICS] = {**chunk.statistics, Stats.MIN: b"\x00"}
     thrift = encode_struct(footer.tree)
     data = data[: len(data) - footer.length] + thrift + trailer(len(thrift))
     with pytest.raises(UnreadableFile, match="shorter than a value"):

@@ -19,7 +19,6 @@ from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery.new_object import Assembly
 from inlay.parquet.surgery.surgery import (
-    MAX_TAIL_BYTES,
     Outcome,
     Rewritten,
     plan_edit,
@@ -79,10 +78,9 @@ def run(
         etag=etag,
         size=len(data),
         footer=decode_footer(data, file_size=len(data)),
-        keep=lambda ordinal, table: pa.array(edit[ordinal]),
+        keep=lambda ordinal: pa.array(edit[ordinal]),
         groups=[at for at, rows in edit.items() if rows is not None],
         drop_groups=[at for at, rows in edit.items() if rows is None],
-        columns=(),
         executor=pool,
     )
 
@@ -136,7 +134,7 @@ def test_a_large_footer_and_page_index_cost_no_request_more(pool: ThreadPoolExec
     data = sink.getvalue()
     footer = decode_footer(data, file_size=len(data))
     index = footer.start - max(chunk.end for chunk in footer.row_groups[-1].columns)
-    assert index + footer.length > MAX_TAIL_BYTES
+    assert index + footer.length > 1024 * 1024
     inner, etag = put(data)
     store = MeteredStore(inner)
     edit: surgeon.Edit = {5: [n % 50 > 0 for n in range(rows)]}
@@ -202,8 +200,8 @@ def test_another_bucket_may_hold_the_old_object(large: bytes, pool: ThreadPoolEx
         "new",
         etag=etag,
         size=len(large),
-        footer=None,
-        keep=lambda ordinal, table: pa.array(most()),
+        footer=decode_footer(large, file_size=len(large)),
+        keep=lambda ordinal: pa.array(most()),
         groups=[2],
         executor=pool,
     )
@@ -264,7 +262,7 @@ def test_a_request_that_fails_leaves_nothing_behind(
 def test_an_error_of_the_caller_aborts_the_upload(large: bytes, pool: ThreadPoolExecutor) -> None:
     store, etag = put(large)
 
-    def keep(ordinal: int, table: pa.Table) -> pa.Array:
+    def keep(ordinal: int) -> pa.Array:
         if ordinal == 8:
             raise RuntimeError("no idea")
         return pa.array(most(0.5))
@@ -276,7 +274,7 @@ def test_an_error_of_the_caller_aborts_the_upload(large: bytes, pool: ThreadPool
             "new",
             etag=etag,
             size=len(large),
-            footer=None,
+            footer=decode_footer(large, file_size=len(large)),
             keep=keep,
             groups=range(GROUPS),
             executor=pool,
@@ -399,7 +397,7 @@ def test_whatever_befalls_any_request_the_object_is_whole_or_absent(
                 etag=etag,
                 size=len(large),
                 footer=footer,
-                keep=lambda ordinal, table: None,
+                keep=lambda ordinal: pa.array([], pa.bool_()),
                 groups=[],
                 drop_groups=edit,
                 executor=InlineExecutor(),

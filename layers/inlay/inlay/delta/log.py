@@ -243,7 +243,6 @@ class DeltaTable:
     """`names` are what columns are called in files, by id; None: they are found there by id alone.
     `partitions` are ids of partition columns by their name in `Added.partition`; `spec` is by them."""
 
-    id: str
     schema: Schema
     last_field_id: int
     by_id: bool
@@ -304,12 +303,6 @@ def _check_protocol(protocol: Mapping[str, Any]) -> None:
         )
 
 
-def _maps_columns(protocol: Mapping[str, Any]) -> bool:
-    """Whether the protocol lets a table map its columns; without, its readers differ over the property."""
-    version = int(protocol["minReaderVersion"])
-    return version == 2 or "columnMapping" in (protocol.get("readerFeatures") or ())
-
-
 def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> DeltaTable:
     if (metadata.get("format") or {}).get("provider", "parquet") != "parquet":
         raise UnsupportedTable("the table's files are not Parquet")
@@ -317,7 +310,10 @@ def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Delt
     mode = configuration.get("delta.columnMapping.mode", "none")
     if mode not in ("none", "name", "id"):
         raise UnsupportedTable(f"the table maps its columns by {mode[:20]!r}")
-    if mode != "none" and not _maps_columns(protocol):
+    is_second = int(protocol["minReaderVersion"]) == 2
+    # Where the protocol does not let a table map its columns, readers differ over the property.
+    may_map = is_second or "columnMapping" in (protocol.get("readerFeatures") or ())
+    if mode != "none" and not may_map:
         raise UnsupportedTable(
             "the table says that it maps its columns, and its protocol does not: engines differ in that",
             next_step="Raise the source's protocol (reader feature columnMapping), then adopt it",
@@ -338,7 +334,6 @@ def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Delt
     if kept:
         notes.append(f"not taken over: {', '.join(kept)}")
     return DeltaTable(
-        id=str(metadata.get("id") or ""),
         schema=schema,
         last_field_id=max([*ids, columns.last]),
         by_id=mode == "id",
@@ -386,7 +381,7 @@ def _partition_value(kind: Primitive, text: str) -> Value:
                 return _days(text)
             case "timestamp" | "timestamptz":
                 found = _INSTANT.fullmatch(text)
-                # Without a zone an instant is in that of whoever reads it.
+                # An instant without a zone is in the reader's zone.
                 if found is None or bool(found[4]) != (kind.name == "timestamptz"):
                     raise ValueError
                 of_day = time.fromisoformat(found[2])
@@ -417,7 +412,7 @@ def _days(text: str) -> int:
 
 def _read_differently(kind: Primitive) -> UnsupportedTable:
     return UnsupportedTable(
-        f"a partition value of type {kind} stands in the log in a way that engines read differently",
+        f"a partition value of type {kind} is in the log in a form that engines read differently",
         next_step="Copy the rows by an engine, and adopt or append the copy",
     )
 

@@ -60,14 +60,6 @@ class Manifest:
     first_row_id: int | None = None
     encrypted: bool = False
 
-    @property
-    def entries(self) -> int:
-        return self.added + self.existing
-
-    @property
-    def rows(self) -> int:
-        return self.added_rows + self.existing_rows
-
 
 def _map(key_id: int, value_id: int, value: str) -> dict[str, Any]:
     """Iceberg's maps with keys other than text: arrays of pairs."""
@@ -330,7 +322,6 @@ class Read:
 
     entry: Entry
     record: Mapping[str, Any]
-    spec_id: int
 
 
 def decode_manifest(data: bytes, manifest: Manifest) -> tuple[Read, ...]:
@@ -364,7 +355,6 @@ def decode_manifest(data: bytes, manifest: Manifest) -> tuple[Read, ...]:
                         length=file.get("content_size_in_bytes"),
                     ),
                     file,
-                    manifest.spec_id,
                 )
             )
     except (KeyError, TypeError) as error:

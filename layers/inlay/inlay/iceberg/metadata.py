@@ -145,12 +145,6 @@ def encode_pointer(metadata: Mapping[str, Any], location: str) -> bytes:
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _positive(text: str | None) -> int | None:
-    """None: chosen by a publisher that did not choose."""
-    found = int(text or 0)
-    return found if found > 0 else None
-
-
 def decode_pointer(data: bytes) -> Publication:
     """Raises `CorruptTable` for anything that a publication of Inlay did not write."""
     try:
@@ -169,7 +163,8 @@ def decode_pointer(data: bytes) -> Publication:
             next_row_id=int(metadata.get("next-row-id", 0)),
             fingerprint=properties["inlay.fingerprint"],
             types=properties.get("inlay.types", ""),
-            leaves_of_a_group=_positive(properties.get("inlay.leaves-of-a-group")),
+            # 0 or none: a publisher that did not choose.
+            leaves_of_a_group=max(int(properties.get("inlay.leaves-of-a-group") or 0), 0) or None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise CorruptTable(

@@ -11,7 +11,6 @@ dictionary-encoded milliseconds for microseconds (apache/iceberg, issue 17135).
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from inlay.format.snapshot import PartitionSpec
 MAX_DECIMAL_DIGITS = 38
 # Ids of Iceberg's partition fields start here.
 FIRST_PARTITION_ID = 1000
-_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Enough digits for any decimal; the default context would round.
 _EXACT = Context(prec=100)
 _INTS = ("int8", "int16", "int32", "uint8", "uint16")
@@ -200,26 +198,27 @@ def _time_text(micros: int) -> str:
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
 
 
+# Of the types whose binary form has one length.
+_PACKED = {
+    **dict.fromkeys((*_INTS, "date"), "<i"),
+    **dict.fromkeys(("int64", "time", "timestamp", "timestamptz"), "<q"),
+    "bool": "?",
+    "float": "<f",
+    "double": "<d",
+}
+
+
 def binary_value(kind: Primitive, value: Value) -> bytes:
     """A value in the binary single-value form (appendix D)."""
-    match kind.name:
-        case "bool":
-            return b"\x01" if value else b"\x00"
-        case name if name in _INTS or name == "date":
-            return struct.pack("<i", value)
-        case "int64":
-            return struct.pack("<q", value)
-        case "float":
-            return struct.pack("<f", value)
-        case "double":
-            return struct.pack("<d", value)
-        case "time" | "timestamp" | "timestamptz":
-            return struct.pack("<q", value)
-        case "decimal":
-            return unscaled_bytes(kind, value)
-        case "string":
-            assert isinstance(value, str)
-            return value.encode()
+    if kind.name in _PACKED:
+        return struct.pack(_PACKED[kind.name], value)
+    if kind.name == "decimal":
+        # The fewest bytes of the unscaled value, big-endian, two's complement.
+        number = _unscaled(kind, value)
+        length = (number if number >= 0 else ~number).bit_length() // 8 + 1
+        return number.to_bytes(length, "big", signed=True)
+    if isinstance(value, str):
+        return value.encode()
     assert isinstance(value, bytes)
     return value
 
@@ -228,13 +227,6 @@ def _unscaled(kind: Primitive, value: Value) -> int:
     assert isinstance(value, Decimal)
     shifted: Decimal = value.scaleb(kind.scale, _EXACT)
     return int(shifted)
-
-
-def unscaled_bytes(kind: Primitive, value: Value) -> bytes:
-    """The fewest bytes of the unscaled value, big-endian, two's complement."""
-    number = _unscaled(kind, value)
-    length = (number if number >= 0 else ~number).bit_length() // 8 + 1
-    return number.to_bytes(length, "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +352,6 @@ class Specs:
     agree, is published in no partition."""
 
     by_id: Mapping[int, Spec]
-    kinds: Mapping[int, Mapping[int, Primitive]]  # spec id → source → type of its values
 
     def of(self, spec_id: int, partition: tuple[Any, ...], recorded: Mapping[int, Field]) -> Spec:
         """The spec under which a file is published. `recorded` are the fields of its schema, by id."""
@@ -386,7 +377,6 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
     taken = {name.casefold() for name in schema.names}
     ids: dict[tuple[int, str], int] = {}
     found: dict[int, Spec] = {0: UNPARTITIONED}
-    kinds: dict[int, dict[int, Primitive]] = {}
     for spec in sorted(specs, key=lambda s: s.id):
         columns: list[PartitionColumn] = []
         for part in spec.fields:
@@ -408,8 +398,7 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
             )
         if len(columns) == len(spec.fields) and columns:
             found[spec.id] = Spec(spec.id, tuple(columns))
-            kinds[spec.id] = {c.source: c.source_kind for c in columns}
-    return Specs(found, kinds)
+    return Specs(found)
 
 
 def _partition_name(transform: Transform, source: int) -> str:
@@ -417,16 +406,21 @@ def _partition_name(transform: Transform, source: int) -> str:
     return f"p{source}_{transform.name}" + (f"_{transform.width}" if transform.width else "")
 
 
+_AVRO_TYPES = {
+    **dict.fromkeys(_INTS, "int"),
+    "bool": "boolean",
+    "int64": "long",
+    "string": "string",
+    "binary": "bytes",
+}
+
+
 def avro_type(kind: Primitive, name: str) -> Any:
     match kind.name:
-        case "bool":
-            return "boolean"
+        case found if found in _AVRO_TYPES:
+            return _AVRO_TYPES[found]
         case "date":
             return {"type": "int", "logicalType": "date"}
-        case found if found in _INTS:
-            return "int"
-        case "int64":
-            return "long"
         case "time":
             return {"type": "long", "logicalType": "time-micros"}
         case "timestamp" | "timestamptz":
@@ -435,10 +429,6 @@ def avro_type(kind: Primitive, name: str) -> Any:
                 "logicalType": "timestamp-micros",
                 "adjust-to-utc": kind.name == "timestamptz",
             }
-        case "string":
-            return "string"
-        case "binary":
-            return "bytes"
         case "fixed":
             return {"type": "fixed", "name": name, "size": kind.precision}
         case "decimal":

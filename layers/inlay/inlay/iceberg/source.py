@@ -81,8 +81,6 @@ class SourceTable:
     """Table metadata. `names` are by field id the names that files without ids may use (None: the table has
     no name mapping); `snapshot_id` and `manifest_list` are None for a table without rows."""
 
-    uuid: str
-    format_version: int
     schema: Schema
     last_field_id: int
     uuids: tuple[int, ...]
@@ -153,8 +151,6 @@ def _table(found: Mapping[str, Any]) -> SourceTable:
     if reason:
         notes.append(f"the table is not partitioned: {reason}")
     return SourceTable(
-        uuid=str(found.get("table-uuid") or ""),
-        format_version=version,
         schema=schema,
         last_field_id=last,
         uuids=tuple(columns.uuids),
@@ -379,7 +375,7 @@ def _spec(found: Mapping[str, Any], schema: Schema) -> SourceSpec:
         if text == "identity":
             identity.append((at, source))
         if column is not None and str(column.type).startswith("decimal"):
-            decimals.append(at)  # a bucket's number is no bytes
+            decimals.append(at)  # the number of a bucket is an integer, never bytes
         if column is None or not isinstance(column.type, Primitive):
             reason = f"partition field {name!r} is of a nested or dropped column"
             continue

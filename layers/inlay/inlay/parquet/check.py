@@ -30,17 +30,16 @@ from inlay.format.predicate import Comparison, Literal, Or, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.evaluate import columns_of, selected
-from inlay.parquet.footer.fields import locate_columns
 from inlay.parquet.footer.footer import footer_length, parse_metadata
 from inlay.parquet.read.data_file import chunk_range, reading
 from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
 from inlay.parquet.read.reader import open_file, read_file
 from inlay.parquet.read.selection import Wanted
-from inlay.parquet.read.statistics import absent_fields, group_stats, leaves_of, total_rows
+from inlay.parquet.read.statistics import locate_columns, total_rows, whole_stats
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.write.partition import Split
-from inlay.plan.pruning.prune import combined_stats, in_type
+from inlay.plan.pruning.prune import in_type
 from inlay.plan.scan import FileTask
 from inlay.plan.verify import column_of, contradictions
 from inlay.storage.base import ByteRange
@@ -86,31 +85,21 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
             f"the footer says {found[0]} rows in {found[1]} row groups, the entry {entry.rows} in "
             f"{entry.row_groups}",
         )
-    if _ends_beyond(metadata, entry.size - length):
+    chunks = (
+        metadata.row_group(group).column(column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    places = map(chunk_range, chunks)
+    if any(place is not None and place.end > entry.size - length for place in places):
         yield "file_unreadable", "a column chunk is outside the file"
     columns = locate_columns(arrow, schema)
-    leaves = leaves_of(metadata, columns, schema, entry.stats)
-    whole = combined_stats(
-        (group_stats(metadata, n, leaves), metadata.row_group(n).num_rows)
-        for n in range(metadata.num_row_groups)
-    )
-    for field_id, absent in absent_fields(columns, schema, entry.stats).items():
-        whole[field_id] = absent.stats(found[0])
-    for field_id, actual in whole.items():
+    for field_id, actual in whole_stats(metadata, columns, schema, entry.stats).items():
         name, kind = column_of(schema, field_id)
         # A bound that the file's writer truncated is not a value: the entry's may be narrower.
         if kind is not None and actual.exact:
             for what in contradictions(entry.stats[field_id], actual, kind):
                 yield "statistics_wrong", f"column {name}: {what}"
-
-
-def _ends_beyond(metadata: pq.FileMetaData, end: int) -> bool:
-    for group in range(metadata.num_row_groups):
-        for column in range(metadata.num_columns):
-            place = chunk_range(metadata.row_group(group).column(column))
-            if place is not None and place.end > end:
-                return True
-    return False
 
 
 def check_pages(
@@ -201,16 +190,13 @@ class _Judge:
 
 def check_vector(objects: Objects, vector: Vector, file_rows: int | None) -> list[Problem]:
     """A deletion vector decodes, has the cardinality of its entry and marks existing rows."""
+    # If the file's entry is not known, as many rows as a vector can mark.
+    rows = 1 << 63 if file_rows is None else file_rows
     try:
-        load_vector(objects, vector, _row_limit(file_rows))
+        load_vector(objects, vector, rows)
     except _DAMAGE as error:
         return [_problem(error, "marker")]
     return []
-
-
-def _row_limit(file_rows: int | None) -> int:
-    """Rows of the file; if its entry is not known, as many as a vector can mark."""
-    return 1 << 63 if file_rows is None else file_rows
 
 
 def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:

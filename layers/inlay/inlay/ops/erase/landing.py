@@ -27,7 +27,7 @@ from inlay.ops.write.append import IngestSource
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_positions
 from inlay.parquet.read.selection import Wanted
-from inlay.parquet.surgery.residue import search_open
+from inlay.parquet.surgery.residue import find_residue
 from inlay.plan.erasure import Waiting
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
@@ -194,8 +194,9 @@ def _judge(
         schema = loaded.snapshot.schema
         if entry.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
             return _HOLDS_ROWS
-        opened = open_file(objects, task, Wanted(schema=schema, columns=()), inline)
-        searched = search_open(opened, predicate, inline)
+        searched = find_residue(
+            open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
+        )
         texts, mentions = texts_of(predicate), Mentions.of(predicate)
         outside, unread = said_of_object(objects.source(location.uri))
         said = [text for *_, text in outside]

@@ -46,7 +46,7 @@ from inlay.parquet.read.data_file import plan_groups
 from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted
-from inlay.parquet.surgery.residue import Residue, Searched, search_open
+from inlay.parquet.surgery.residue import Residue, Searched, find_residue
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
@@ -370,7 +370,7 @@ def _search_file(
         opened = open_file(ctx.objects, task, wanted, inline)
         # Files of this library name nothing but their rows: if the footer rules these out, nothing is left.
         is_open = entry.is_foreign or any(True for _ in plan_groups(opened, wanted))
-        searched = search_open(opened, look.predicate, inline) if is_open else Searched()
+        searched = find_residue(opened, look.predicate, inline) if is_open else Searched()
         fetched = 0 if is_cached else len(opened.tail if opened.body is None else opened.body)
         found = replace(
             found,

@@ -39,7 +39,7 @@ from inlay.parquet.read.deleted_rows import load_vector
 from inlay.parquet.read.reader import open_file, read_file, read_positions
 from inlay.parquet.read.selection import Wanted, top_columns
 from inlay.parquet.read.statistics import entry_of_file
-from inlay.parquet.surgery.residue import search_open, unused_entries
+from inlay.parquet.surgery.residue import find_residue, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
@@ -342,7 +342,7 @@ def _residue(
         return frozenset(), frozenset()
     asked_for = any_of(predicates)  # many erasures share one search
     try:
-        found = search_open(opened, asked_for, ctx.executor)
+        found = find_residue(opened, asked_for, ctx.executor)
         recode = found.row_groups & left
         named = any(r.certain for r in found.residues)
         # Also where only something beside the rows goes: what has an origin was searched in all columns.
@@ -397,7 +397,7 @@ def _by_surgery(
     entry = task.file
     left = kept_in_groups(looked.kept, looked.group_rows)
 
-    def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
+    def keep(ordinal: int) -> pa.BooleanArray:
         rows = looked.group_rows[ordinal]
         marks = positions_array(left[ordinal] if ordinal in left else BitMap(range(rows)))
         return pc.scatter(
@@ -406,6 +406,7 @@ def _by_surgery(
 
     source = ctx.objects.source(entry.key, entry.size, entry.etag)
     key = keys.data_key(loaded.date_us, ctx.new_id())
+    assert looked.footer is not None  # by which surgery was planned
     outcome = rewrite_object(
         ctx.store,
         Location(source.store.scheme, source.store.bucket, source.key),
@@ -418,7 +419,6 @@ def _by_surgery(
         drop_groups=[n for n, rows in left.items() if not rows],
         recode=looked.recode,
         texts=looked.texts,
-        columns=(),
         executor=ctx.executor,
         erase=True,
         goes_on=GroupTimer(ctx.clock, deadline).goes_on,

@@ -51,9 +51,8 @@ from inlay.format.snapshot import (
     with_open_times,
 )
 from inlay.ops.context import Context
-from inlay.parquet.footer.fields import locate_columns
 from inlay.parquet.read.describe import parse_object_footer, read_tail
-from inlay.parquet.read.statistics import file_stats
+from inlay.parquet.read.statistics import locate_columns, recorded_stats, whole_stats
 from inlay.plan.change import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under
@@ -500,7 +499,7 @@ def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
     found = parse_object_footer(got.body, size=got.size)
     schema = snapshot.schema
     columns = locate_columns(found.arrow, schema)
-    known = file_stats(found.metadata, columns, schema, snapshot.stats_columns)
+    known = recorded_stats(whole_stats(found.metadata, columns, schema, snapshot.stats_columns))
     for field_id, stats in known.items():
         column = schema.by_id(field_id)
         for bound in (stats.lower, stats.upper):

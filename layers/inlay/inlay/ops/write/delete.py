@@ -261,8 +261,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
 def _write_keys(
     ctx: Context, loaded: LoadedTable, field_ids: tuple[int, ...], keys: pa.Table
 ) -> Marker:
-    from inlay.parquet.footer.fields import locate_columns
-    from inlay.parquet.read.statistics import file_stats
+    from inlay.parquet.read.statistics import locate_columns, recorded_stats, whole_stats
 
     sink = io.BytesIO()
     pq.write_table(keys, sink, compression="zstd")
@@ -271,7 +270,8 @@ def _write_keys(
     ctx.write_once(key, data)
     schema = loaded.snapshot.schema
     metadata = pq.read_metadata(pa.BufferReader(data))
-    stats = file_stats(metadata, locate_columns(keys.schema, schema), schema, field_ids)
+    columns = locate_columns(keys.schema, schema)
+    stats = recorded_stats(whole_stats(metadata, columns, schema, field_ids))
     body = Keys(field_ids, key, len(data), keys.num_rows, stats, schema.id)
     return Marker(id=ctx.new_id(), body=body)
 

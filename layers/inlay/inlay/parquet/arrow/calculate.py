@@ -29,6 +29,7 @@ from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
+    floor_divided,
     to_array,
     to_arrow_scalar,
     to_scalar,
@@ -288,13 +289,18 @@ def _rounded(node: Apply, values: list[pa.Array]) -> pa.Array:
     value = _exact(value)
     if digits >= value.type.scale:
         return value
-    # 9.9 becomes 10: a digit more, which Arrow does not add on its own.
-    wider = pa.decimal256(min(value.type.precision + 1, _WIDEST_DIGITS), value.type.scale)
-    if -digits > wider.precision - wider.scale:
-        return pc.multiply(value, _exact(pa.repeat(to_scalar(0, pa.int64()), len(value)))).cast(
-            wider
-        )
-    return pc.round(value.cast(wider), ndigits=digits, round_mode="half_towards_infinity")
+    wider = _with_a_digit_more(value)
+    if -digits > wider.type.precision - wider.type.scale:
+        zeros = _exact(pa.repeat(to_scalar(0, pa.int64()), len(value)))
+        return pc.multiply(value, zeros).cast(wider.type)
+    return pc.round(wider, ndigits=digits, round_mode="half_towards_infinity")
+
+
+def _with_a_digit_more(value: pa.Array) -> pa.Array:
+    """A decimal for rounding: 9.9 becomes 10, and Arrow does not widen the type on its own."""
+    exact = _exact(value)
+    digits = min(exact.type.precision + 1, _WIDEST_DIGITS)
+    return exact.cast(pa.decimal256(digits, exact.type.scale))
 
 
 def _to_whole(
@@ -304,11 +310,7 @@ def _to_whole(
         [value] = values
         if pa.types.is_integer(value.type) or pa.types.is_null(value.type):
             return value
-        if pa.types.is_decimal(value.type):
-            exact = _exact(value)
-            digits = min(exact.type.precision + 1, _WIDEST_DIGITS)
-            value = exact.cast(pa.decimal256(digits, exact.type.scale))
-        return kernel(value)
+        return kernel(_with_a_digit_more(value) if pa.types.is_decimal(value.type) else value)
 
     return rounded
 
@@ -340,22 +342,21 @@ def _is_exact(array: pa.Array) -> bool:
 
 
 def _with_nan(op: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    found = COMPARE[op](left, right)
+    found = COMPARE[op](left, right)  # of NaN only != is TRUE
     one, other = pc.is_nan(left), pc.is_nan(right)
-    neither = pc.invert(pc.or_(one, other))
     match op:
         case "=":
             return pc.or_(found, pc.and_(one, other))
         case "!=":
             return pc.and_(found, pc.invert(pc.and_(one, other)))
         case "<":
-            return pc.or_(pc.and_(found, neither), pc.and_(other, pc.invert(one)))
+            return pc.or_(found, pc.and_(other, pc.invert(one)))
         case "<=":
-            return pc.or_(pc.and_(found, neither), other)
+            return pc.or_(found, other)
         case ">":
-            return pc.or_(pc.and_(found, neither), pc.and_(one, pc.invert(other)))
+            return pc.or_(found, pc.and_(one, pc.invert(other)))
         case _:
-            return pc.or_(pc.and_(found, neither), one)
+            return pc.or_(found, one)
 
 
 def _same_unit(*arrays: pa.Array) -> list[pa.Array]:
@@ -383,20 +384,15 @@ def _one_of(node: Apply, values: list[pa.Array]) -> pa.Array:
     return reduce(pc.or_kleene, each)
 
 
-def _constant_list(node: Apply) -> pa.Array | None:
-    """The listed texts of `x IN ('a', 'b')`, where all are."""
-    listed = node.arguments[1:]
+def _in(node: Apply, values: list[pa.Array]) -> pa.Array:
+    subject, listed = values[0], node.arguments[1:]
     texts = [
         each.value for each in listed if isinstance(each, Constant) and isinstance(each.value, str)
     ]
-    return pa.array(texts, pa.string()) if len(texts) == len(listed) else None
-
-
-def _in(node: Apply, values: list[pa.Array]) -> pa.Array:
-    texts = _constant_list(node)
-    if texts is None or not pa.types.is_string(values[0].type):
+    if len(texts) < len(listed) or not pa.types.is_string(subject.type):
         return _one_of(node, values)
-    return pc.if_else(values[0].is_valid(), pc.is_in(values[0], texts), to_scalar(None, pa.bool_()))
+    hit = pc.is_in(subject, pa.array(texts, pa.string()))
+    return pc.if_else(subject.is_valid(), hit, to_scalar(None, pa.bool_()))
 
 
 def _matches(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -458,13 +454,7 @@ def _whole_days(moments: pa.Array) -> pa.Int64Array:
     """Days since 1970 of timestamps, all of them. (Arrow's rounding down wraps near the least one.)"""
     day = NANOS_PER_DAY // NANOS_PER_UNIT[moments.type.unit]
     count = moments.cast(pa.int64())
-    return _floor_divided(count, day)
-
-
-def _floor_divided(count: pa.Array, by: int) -> pa.Int64Array:
-    towards_zero = pc.divide(count, by)
-    early = pc.less(count, pc.multiply(towards_zero, by)).cast(pa.int64())
-    return pc.subtract(towards_zero, early)
+    return floor_divided(count, day)
 
 
 def _time_of_day(moments: pa.Array) -> pa.Int64Array:
@@ -505,7 +495,7 @@ def _monday(value: pa.Array) -> pa.Array:
     dated = pa.types.is_date(value.type)
     days = value.cast(pa.int32()).cast(pa.int64()) if dated else _whole_days(value)
     # 1970 began on a Thursday.
-    start = pc.subtract(pc.multiply(_floor_divided(pc.add(days, 3), 7), 7), 3)
+    start = pc.subtract(pc.multiply(floor_divided(pc.add(days, 3), 7), 7), 3)
     if dated:
         return start.cast(pa.int32()).cast(value.type)
     day = NANOS_PER_DAY // NANOS_PER_UNIT[value.type.unit]
@@ -602,11 +592,6 @@ def _place(node: Apply, values: list[pa.Array]) -> pa.Array:
     return pc.if_else(pc.match_substring(value, pattern=wanted), place, 0)
 
 
-def _concat(node: Apply, values: list[pa.Array]) -> pa.Array:
-    texts = [value.cast(pa.string()) for value in values]
-    return pc.binary_join_element_wise(*texts, "", null_handling="emit_null")
-
-
 def _length(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value] = values
     match node.arguments[0].type:
@@ -639,10 +624,6 @@ def _lookup(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value], key = values, node.detail
     assert isinstance(key, Constant) and isinstance(key.type, Primitive)
     return pc.map_lookup(value, to_arrow_scalar(key.type, key.value), "first")
-
-
-def _member(node: Apply, values: list[pa.Array]) -> pa.Array:
-    return pc.struct_field(values[0], [node.detail])
 
 
 def _holds(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -720,12 +701,10 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 def _to_integer(value: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(value.type):
-        exact = _exact(value)
-        if exact.type.scale > 0:
-            digits = min(exact.type.precision + 1, _WIDEST_DIGITS)
-            exact = exact.cast(pa.decimal256(digits, exact.type.scale))
-            exact = pc.round(exact, ndigits=0, round_mode="half_towards_infinity")
-        return exact.cast(wanted)
+        if value.type.scale > 0:
+            value = _with_a_digit_more(value)
+            value = pc.round(value, ndigits=0, round_mode="half_towards_infinity")
+        return _exact(value).cast(wanted)
     if pa.types.is_floating(value.type):
         return pc.round(value, ndigits=0, round_mode="half_to_even").cast(wanted)
     return value.cast(wanted)
@@ -736,9 +715,8 @@ def _to_decimal(value: pa.Array, wanted: pa.DataType) -> pa.Array:
         return _rounded_to_decimal(_doubles(value), wanted)
     exact = _exact(value)
     if exact.type.scale > wanted.scale:
-        digits = min(exact.type.precision + 1, _WIDEST_DIGITS)
-        exact = exact.cast(pa.decimal256(digits, exact.type.scale))
-        exact = pc.round(exact, ndigits=wanted.scale, round_mode="half_towards_infinity")
+        wider = _with_a_digit_more(exact)
+        exact = pc.round(wider, ndigits=wanted.scale, round_mode="half_towards_infinity")
     return exact.cast(wanted)
 
 
@@ -862,7 +840,9 @@ _FUNCTIONS: dict[str, _Function] = {
         lambda value, texts: pc.replace_substring(value, pattern=texts[0], replacement=texts[1])
     ),
     "substr": _text(_slice),
-    "concat": _concat,
+    "concat": lambda node, values: pc.binary_join_element_wise(
+        *(value.cast(pa.string()) for value in values), "", null_handling="emit_null"
+    ),
     "length": _length,
     "year": _part(pc.year),
     "quarter": _part(pc.quarter),
@@ -880,7 +860,7 @@ _FUNCTIONS: dict[str, _Function] = {
     "later": _later,
     "element": _element,
     "lookup": _lookup,
-    "member": _member,
+    "member": lambda node, values: pc.struct_field(values[0], [node.detail]),
     "holds": _holds,
     "cast": _cast,
 }

@@ -24,11 +24,11 @@ from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
     is_list,
+    list_offsets,
     plain_type,
     primitive_from_arrow,
     schema_to_arrow,
     storage_type,
-    to_array,
     to_arrow_scalar,
     to_scalar,
     unsupported,
@@ -40,18 +40,14 @@ _PANDAS_INDEX = "__index_level_"
 Evidence = Callable[[int], ColumnStats | None]
 
 
-# -- at the door ----------------------------------------------------------------------------------
-
-
-def _no_evidence(_: int) -> ColumnStats | None:
-    return None
+# -- checks before data is taken -------------------------------------------------------------------
 
 
 def check_fits(
     arrow: pa.Schema,
     schema: Schema,
     *,
-    evidence: Evidence = _no_evidence,
+    evidence: Evidence = lambda _: None,
     extra_columns: bool = False,
 ) -> frozenset[int]:
     """Raises SchemaMismatch unless every file of this Arrow schema can be read as `schema`.
@@ -393,16 +389,16 @@ def _conform_nested(
         case ListOf(was_element), ListOf(element) if is_list(array.type):
             within = (*path, "element")
             values = _conform_array(array.flatten(), was_element, element, within, by_value)
-            return pa.ListArray.from_arrays(_offsets(array), values, wanted, mask=array.is_null())
+            starts = list_offsets(array).cast(pa.int32())
+            return pa.ListArray.from_arrays(starts, values, wanted, mask=array.is_null())
         case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):
             # The same bytes as a list of structs, which Arrow can access.
             array = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
             keys, items = array.flatten().flatten()
             keys = _conform_array(keys, was_key, key, (*path, "key"), by_value)
             items = _conform_array(items, was_value, value, (*path, "value"), by_value)
-            return pa.MapArray.from_arrays(
-                _offsets(array), keys, items, wanted, mask=array.is_null()
-            )
+            starts = list_offsets(array).cast(pa.int32())
+            return pa.MapArray.from_arrays(starts, keys, items, wanted, mask=array.is_null())
         case _:
             raise _mismatch(path, array.type, field)
 
@@ -438,10 +434,3 @@ def _blanks(rows: int, kind: pa.DataType) -> pa.Array:
 def _children(rows: int, kind: pa.DataType) -> tuple[list[pa.Array], None, list[pa.Field]]:
     fields = [kind.field(i) for i in range(kind.num_fields)]
     return [(_nulls if f.nullable else _blanks)(rows, f.type) for f in fields], None, fields
-
-
-def _offsets(array: pa.Array) -> pa.Array:
-    """The start of each list in `array.flatten()`, which skips null lists, and the end."""
-    lengths = pc.list_value_length(array).fill_null(to_scalar(0, pa.int32())).cast(pa.int64())
-    ends = pc.cumulative_sum(lengths)
-    return pa.concat_arrays([to_array([0], pa.int64()), ends]).cast(pa.int32())

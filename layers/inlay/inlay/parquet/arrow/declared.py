@@ -30,7 +30,15 @@ from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_types
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.parquet.arrow.types import COMMENT, FIELD_ID, arrow_field, is_list, schema_to_arrow
+from inlay.parquet.arrow.types import (
+    COMMENT,
+    FIELD_ID,
+    arrow_field,
+    is_list,
+    list_offsets,
+    paired,
+    schema_to_arrow,
+)
 
 EXTENSION_NAME = b"ARROW:extension:name"
 EXTENSION_META = b"ARROW:extension:metadata"
@@ -39,15 +47,18 @@ MAX_TEXT = 16 * 1024
 # Types that some values do not fit: the others accept every value of the column's own type.
 _STRICT = ("fixed", "seconds", "float16")
 
+# The step, and the column's own type in the format.
 _LAYOUTS = {
-    pa.large_string(): "large",
-    pa.large_binary(): "large",
-    pa.string_view(): "view",
-    pa.binary_view(): "view",
-    pa.date64(): "date64",
-    pa.time32("s"): "seconds",
-    pa.float16(): "float16",
+    pa.large_string(): ("large", "string"),
+    pa.large_binary(): ("large", "binary"),
+    pa.string_view(): ("view", "string"),
+    pa.binary_view(): ("view", "binary"),
+    pa.date64(): ("date64", "date"),
+    pa.time32("s"): ("seconds", "time"),
+    pa.float16(): ("float16", "float"),
 }
+_LAID_OUT = {step: arrow for arrow, step in _LAYOUTS.items()}
+_LISTS = {"large": pa.large_list, "view": pa.list_view, "large_view": pa.large_list_view}
 _DECIMALS = {
     "decimal32": (9, pa.decimal32),
     "decimal64": (18, pa.decimal64),
@@ -62,9 +73,9 @@ _DECIMALS = {
 def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
     """By field id what `arrow` adds to `schema`, which was made from it. Raises `UnsupportedType` for a
     type that cannot be restored."""
-    found: dict[int, str] = {}
-    for source, field in zip(arrow, schema.fields, strict=True):
-        found.update(_of_field(source, field))
+    pairs = paired(arrow, schema.fields)
+    made = ((field.id, _declaration(column)) for _, column, field, _ in pairs)
+    found = {field_id: text for field_id, text in made if text}
     declared = Declared(schema, found)
     for field in schema.fields:
         try:
@@ -84,12 +95,13 @@ def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
     return found
 
 
-def _of_field(source: pa.Field, field: Field) -> Iterator[tuple[int, str]]:
+def _declaration(column: pa.Field) -> str:
+    """The steps from the format's own type to that of a column of data."""
     steps: list[str] = []
-    metadata = source.metadata or {}
+    metadata = column.metadata or {}
     if EXTENSION_NAME in metadata:  # of a type that this process has not registered
         steps.append(_extension(metadata))
-    arrow = source.type
+    arrow = column.type
     while True:
         if isinstance(arrow, pa.BaseExtensionType):
             steps.append(_extension(_exported_metadata(pa.field("x", arrow))))
@@ -100,21 +112,7 @@ def _of_field(source: pa.Field, field: Field) -> Iterator[tuple[int, str]]:
         else:
             break
     layout = _layout(arrow)
-    if layout:
-        steps.append(layout)
-    if steps:
-        yield field.id, " ".join(steps)
-    match field.type:
-        case Struct(fields):
-            for child in fields:
-                yield from _of_field(arrow.field(child.name), child)
-        case ListOf(element):
-            yield from _of_field(arrow.value_field, element)
-        case MapOf(key, value):
-            yield from _of_field(arrow.key_field, key)
-            yield from _of_field(arrow.item_field, value)
-        case _:
-            pass
+    return " ".join([*steps, layout] if layout else steps)
 
 
 def _extension(metadata: Mapping[bytes, bytes]) -> str:
@@ -122,27 +120,15 @@ def _extension(metadata: Mapping[bytes, bytes]) -> str:
     return f"extension:{name.decode()}:{b64encode(meta).decode()}"
 
 
-def _meant(source: pa.Field, field: Field) -> Iterator[tuple[Field, str]]:
-    """The extension types of data, by the fields that it is for, as declarations have them."""
-    metadata = source.metadata or {}
-    arrow = source.type
+def _meant(column: pa.Field) -> str | None:
+    """The extension type of a column of data, the innermost, as declarations have it."""
+    metadata, arrow = column.metadata or {}, column.type
     while isinstance(arrow, pa.BaseExtensionType) or pa.types.is_dictionary(arrow):
         if pa.types.is_dictionary(arrow):
             arrow = arrow.value_type
         else:
             metadata, arrow = _exported_metadata(pa.field("x", arrow)), arrow.storage_type
-    if EXTENSION_NAME in metadata:
-        yield field, _extension(metadata)
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(arrow):
-            for child in fields:
-                if (at := arrow.get_field_index(child.name)) >= 0:
-                    yield from _meant(arrow.field(at), child)
-        case ListOf(element) if is_list(arrow):
-            yield from _meant(arrow.value_field, element)
-        case MapOf(key, value) if pa.types.is_map(arrow):
-            yield from _meant(arrow.key_field, key)
-            yield from _meant(arrow.item_field, value)
+    return _extension(metadata) if EXTENSION_NAME in metadata else None
 
 
 def _says(extension: str) -> tuple[str, Any]:
@@ -180,7 +166,7 @@ def _layout(arrow: pa.DataType) -> str:
         )
     if pa.types.is_map(arrow):
         return "sorted" if arrow.keys_sorted else ""
-    return _LAYOUTS.get(arrow, "")
+    return _LAYOUTS.get(arrow, ("", ""))[0]
 
 
 class _CSchema(ctypes.Structure):
@@ -315,18 +301,19 @@ class Declared:
     def check_meaning(self, data: pa.Schema) -> None:
         """Raises `SchemaMismatch` for data of another extension type than its column's. It would be stored
         all the same, and be read as something else: days as months, one projection as another."""
-        for column in self.schema.fields:
-            at = data.get_field_index(column.name)
-            for field, given in () if at < 0 else _meant(data.field(at), column):
-                steps = self.texts.get(field.id, "").split()
-                declared = next((step for step in steps if step.startswith("extension:")), given)
-                if _says(declared) != _says(given):
-                    raise SchemaMismatch(
-                        f"column {column.name!r} has {_named(given)} in the data and {_named(declared)} in "
-                        "the table, which mean different things",
-                        next_step="Convert the values; where both mean the same, cast the column of the "
-                        "data to its storage type",
-                    )
+        for path, column, field, _ in paired(data, self.schema.fields):
+            given = _meant(column)
+            if given is None:
+                continue
+            steps = self.texts.get(field.id, "").split()
+            declared = next((step for step in steps if step.startswith("extension:")), given)
+            if _says(declared) != _says(given):
+                raise SchemaMismatch(
+                    f"column {path[0]!r} has {_named(given)} in the data and {_named(declared)} in the "
+                    "table, which mean different things",
+                    next_step="Convert the values; where both mean the same, cast the column of the data "
+                    "to its storage type",
+                )
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Raises `SchemaMismatch` for values that a declared type cannot hold. `batch` has columns of the
@@ -405,27 +392,17 @@ def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType
             return pa.dictionary(pa.type_for_alias(index), made, ordered=bool(ordered))
         case "zone", "timestamptz":
             return pa.timestamp(made.unit, tz=rest)
-        case "large", "string" | "binary":
-            return pa.large_string() if primitive == "string" else pa.large_binary()
-        case "view", "string" | "binary":
-            return pa.string_view() if primitive == "string" else pa.binary_view()
-        case "date64", "date":
-            return pa.date64()
-        case "seconds", "time" if made == pa.time32("ms"):
-            return pa.time32("s")
-        case "float16", "float":
-            return pa.float16()
+        case "seconds", "time" if made != pa.time32("ms"):
+            return None
+        case step if step in _LAID_OUT:
+            return _LAID_OUT[step]
         case _, "decimal":
             most, width = _DECIMALS[name]
             return width(made.precision, made.scale) if made.precision <= most else None
         case "fixed", "ListOf":
             return pa.list_(made.value_field, int(rest))
-        case "large", "ListOf":
-            return pa.large_list(made.value_field)
-        case "view", "ListOf":
-            return pa.list_view(made.value_field)
-        case "large_view", "ListOf":
-            return pa.large_list_view(made.value_field)
+        case _, "ListOf":
+            return _LISTS[name](made.value_field)
         case "sorted", "MapOf":
             return pa.map_(made.key_field, made.item_field, keys_sorted=True)
     return None
@@ -466,17 +443,12 @@ def _halves(array: pa.Array) -> pa.Array:
     return found
 
 
-def _offsets(array: pa.Array) -> pa.Array:
-    lengths = pc.list_value_length(array).fill_null(0).cast(pa.int64())
-    return pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
-
-
 def _dress_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     kind = wanted.value_type
     if pa.types.is_fixed_size_list(wanted):
         values = _dress(_in_slots(array, wanted.list_size), kind)
         return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=array.is_null())
-    values, offsets, mask = _dress(array.flatten(), kind), _offsets(array), array.is_null()
+    values, offsets, mask = _dress(array.flatten(), kind), list_offsets(array), array.is_null()
     if pa.types.is_large_list(wanted):
         return pa.LargeListArray.from_arrays(offsets, values, wanted, mask=mask)
     narrow = offsets.cast(pa.int32())
@@ -506,7 +478,7 @@ def _dress_map(array: pa.Array, wanted: pa.MapType) -> pa.Array:
     listed = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     keys, items = listed.flatten().flatten()
     return pa.MapArray.from_arrays(
-        _offsets(listed).cast(pa.int32()),
+        list_offsets(listed).cast(pa.int32()),
         _dress(keys, wanted.key_type),
         _dress(items, wanted.item_type),
         wanted,

@@ -93,8 +93,8 @@ class ExpressionFilter:
 
     @cached_property
     def _may_hold_nan(self) -> bool:
-        """Whether a literal is NaN, or may be calculated to be: Arrow takes what lies within bounds for
-        less than it, and `~(x < NaN)` for false."""
+        """Whether a literal is NaN, or may be calculated to be: Arrow takes every value within bounds to be
+        less than NaN, and `~(x < NaN)` to be false."""
         text = str(self.expression).lower()
         called = set(_CALLS.findall(text))
         return "nan" in text or not called <= _NEVER_NAN or bool(_ARITHMETIC.search(text))
@@ -115,7 +115,7 @@ class ExpressionFilter:
 
         plan = Declaration.from_sequence(
             [
-                Declaration("table_source", TableSourceNodeOptions(_as_table(batch))),
+                Declaration("table_source", TableSourceNodeOptions(pa.Table.from_batches([batch]))),
                 Declaration("project", ProjectNodeOptions([self.expression], ["keep"])),
             ]
         )
@@ -144,7 +144,3 @@ def _known(name: str, kind: Primitive, stats: ColumnStats, rows: int) -> list[pc
         known.append(field <= to_arrow_scalar(kind, stats.upper))
     # The form that Arrow understands: each bound separately, or NULL.
     return known if stats.null_count == 0 else [bound | field.is_null() for bound in known]
-
-
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])

@@ -27,6 +27,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType, a_type
@@ -132,7 +133,7 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None
 
 
 def _is_inexact(value: Any) -> bool:
-    """Whether a whole number is no value of a floating type."""
+    """Whether a floating type cannot hold a whole number exactly."""
     return type(value) is int and int(float(value)) != value
 
 
@@ -336,6 +337,66 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
     return pa.large_list(fields[0]) if pa.types.is_large_list(arrow) else pa.list_(fields[0])
 
 
+def paired(
+    columns: Iterable[pa.Field], fields: Sequence[Field], path: tuple[str, ...] = (), leaf: int = 0
+) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
+    """The columns that `fields` have by name, with what is within them, depth first: the path, the field of
+    either side, and the first leaf of the column in a file of `columns`, the first of which has `leaf`."""
+    by_name = {field.name: field for field in fields}
+    for column in columns:
+        field = by_name.get(column.name)
+        if field is not None:
+            yield from _paired_within(column, field, (*path, field.name), leaf)
+        leaf += leaf_count(column.type)
+
+
+def _paired_within(
+    column: pa.Field, field: Field, path: tuple[str, ...], leaf: int
+) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
+    yield path, column, field, leaf
+    kind = plain_type(column.type)
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(kind):
+            yield from paired(list(kind), fields, path, leaf)
+        case ListOf(element) if is_list(kind):
+            yield from _paired_within(kind.value_field, element, (*path, element.name), leaf)
+        case MapOf(key, value) if pa.types.is_map(kind):
+            yield from _paired_within(kind.key_field, key, (*path, key.name), leaf)
+            leaf += leaf_count(kind.key_type)
+            yield from _paired_within(kind.item_field, value, (*path, value.name), leaf)
+        case _:
+            pass
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """The number of column chunks of a value of this type.
+
+    >>> leaf_count(pa.struct([("a", pa.int64()), ("b", pa.map_(pa.string(), pa.int8()))]))
+    3
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return leaf_count(kind.storage_type)
+    fields = kind.num_fields
+    if not fields:  # of nearly every column
+        return leaf_count(kind.value_type) if pa.types.is_dictionary(kind) else 1
+    return sum(leaf_count(kind.field(n).type) for n in range(fields))
+
+
+def floor_divided(values: pa.Int64Array, by: int) -> pa.Int64Array:
+    """Rounded down; Arrow rounds towards zero."""
+    if by == 1:
+        return values
+    quotient = pc.divide(values, by)
+    early = pc.less(values, pc.multiply(quotient, by)).cast(pa.int64())
+    return pc.subtract(quotient, early)
+
+
+def list_offsets(array: pa.Array) -> pa.Int64Array:
+    """The start of each list in `array.flatten()`, which skips null lists, and the end."""
+    lengths = pc.list_value_length(array).cast(pa.int64()).fill_null(to_scalar(0, pa.int64()))
+    return pa.concat_arrays([to_array([0], pa.int64()), pc.cumulative_sum(lengths)])
+
+
 def is_list(arrow: pa.DataType) -> bool:
     return bool(
         pa.types.is_list(arrow)
@@ -384,7 +445,7 @@ def unsupported(arrow: pa.DataType, path: tuple[str, ...]) -> UnsupportedType:
 
 def check_parquet_types(schema: pq.ParquetSchema, leaves: Collection[int] | None = None) -> None:
     """Refuses what Arrow does not say of a file's columns, or of its `leaves`: Parquet's INTERVAL, which
-    DuckDB writes, comes as 12 bytes, and nobody after it would know what they mean. Raises
+    DuckDB writes, is read as 12 bytes, and their meaning would be lost. Raises
     `UnsupportedType`."""
     for leaf in range(len(schema)) if leaves is None else leaves:
         column = schema.column(leaf)

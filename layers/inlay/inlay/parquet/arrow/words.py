@@ -1,4 +1,4 @@
-"""Arrow's word on a failure, as an error of the library may repeat it.
+"""Arrow's messages, as an error of the library may repeat them.
 
 Promise: no value of a row is in it. Arrow quotes what it cannot convert, store or read, and such errors go
 into logs and dead letters; numbers and quoted texts are left out, whatever they are.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-# A number is no part of a name (int64) and no place (#2).
+# Numbers that are not part of a name (int64) or a place (#2).
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|(?<![A-Za-z_\d#])[+-]?\d[\d.,:eE+-]*")
 _MAX = 200
 

@@ -12,7 +12,7 @@ import struct
 from inlay.format.schema import Primitive, Value
 from inlay.parquet.footer.fields import Physical
 
-_BLOCK_BYTES = 32
+BLOCK_BYTES = 32
 _MASK = 2**64 - 1
 _P1, _P2, _P3, _P4, _P5 = (
     0x9E3779B185EBCA87,
@@ -49,15 +49,19 @@ def plain_bytes(physical: Physical, kind: Primitive, value: Value) -> bytes | No
 
 def may_hold(bitset: bytes, hashed: int) -> bool:
     """Whether the filter with these bits may hold the value whose PLAIN encoding has this `xxh64`."""
-    blocks = len(bitset) // _BLOCK_BYTES
+    blocks = len(bitset) // BLOCK_BYTES
     if not blocks:
         return False
-    block = ((hashed >> 32) * blocks) >> 32
-    words = struct.unpack_from("<8I", bitset, block * _BLOCK_BYTES)
+    words = struct.unpack_from("<8I", bitset, block_of(hashed, blocks) * BLOCK_BYTES)
     return all(
         word >> (((hashed & 0xFFFFFFFF) * salt & 0xFFFFFFFF) >> 27) & 1
         for word, salt in zip(words, _SALTS, strict=True)
     )
+
+
+def block_of(hashed: int, blocks: int) -> int:
+    """Which of a filter's blocks a hash belongs to."""
+    return ((hashed >> 32) * blocks) >> 32
 
 
 def xxh64(data: bytes) -> int:
@@ -67,14 +71,14 @@ def xxh64(data: bytes) -> int:
     ('0xef46db3751d8e999', '0x44bc2cf5ad770999')
     """
     at, size = 0, len(data)
-    if size >= _BLOCK_BYTES:
+    if size >= BLOCK_BYTES:
         lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
-        while at + _BLOCK_BYTES <= size:
+        while at + BLOCK_BYTES <= size:
             lanes = [
                 _round(lane, word)
                 for lane, word in zip(lanes, struct.unpack_from("<4Q", data, at), strict=True)
             ]
-            at += _BLOCK_BYTES
+            at += BLOCK_BYTES
         found = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
         for lane in lanes:
             found = ((found ^ _round(0, lane)) * _P1 + _P4) & _MASK

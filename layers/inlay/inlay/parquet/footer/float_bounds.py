@@ -29,8 +29,7 @@ def doubtful(footer: Footer) -> Iterator[tuple[int, int]]:
     for group in footer.row_groups if floats else ():
         for leaf in floats:
             chunk = group.column(leaf)
-            found = chunk.statistics
-            bounded = found is not None and not _BOUNDS.isdisjoint(found.tree)
+            bounded = not _BOUNDS.isdisjoint(chunk.statistics or ())
             if bounded or chunk.column_index is not None:
                 yield group.ordinal, leaf
 

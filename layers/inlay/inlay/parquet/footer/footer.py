@@ -5,7 +5,7 @@ Promise: `decode_footer` reads any footer that follows the format, refuses by a 
 memory in proportion to the footer's bytes. `Footer.encode()` returns exactly what was decoded, unknown
 fields included.
 
-The views (`RowGroup`, `ColumnChunk`, `Statistics`, `Leaf`) are created on access. They show what the file
+The views (`RowGroup`, `ColumnChunk`, `Leaf`) are created on access. They show what the file
 states; `inlay.parquet.footer.pages` checks whether that is *true* of the file's bytes before anything is
 rewritten.
 
@@ -24,7 +24,7 @@ file is added to the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,30 +101,6 @@ def footer_length(last8: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
-    """One chunk's statistics as the file states them.
-
-    Bounds are PLAIN-encoded values without a length. `minimum` and `maximum` follow the column's
-    order; the `signed_*` ones are the deprecated fields, compared as signed numbers or bytes, and
-    may be nonsense for unsigned and binary types.
-    """
-
-    tree: Struct
-
-    @property
-    def minimum(self) -> bytes | None:
-        return self.tree.get(Stats.MIN)
-
-    @property
-    def maximum(self) -> bytes | None:
-        return self.tree.get(Stats.MAX)
-
-    @property
-    def null_count(self) -> int | None:
-        return self.tree.get(Stats.NULLS)
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnChunk:
     """One column of one row group."""
 
@@ -173,9 +149,11 @@ class ColumnChunk:
         return int(self.meta[Meta.UNCOMPRESSED])
 
     @property
-    def statistics(self) -> Statistics | None:
+    def statistics(self) -> Struct | None:
+        """As the file states them. Bounds are PLAIN values without a length; the deprecated ones, compared
+        as signed numbers or bytes, may be nonsense for unsigned and binary types."""
         found = self.meta.get(Meta.STATISTICS)
-        return None if found is None else Statistics(unpack(found))
+        return None if found is None else unpack(found)
 
     @property
     def offset_index(self) -> tuple[int, int] | None:
@@ -232,13 +210,12 @@ class RowGroup:
 class Leaf:
     """A column of values: a node of the schema without children.
 
-    `element` indexes the footer's schema list, `top` the root's children. Levels are the highest
-    definition and repetition level a value of this column can have.
+    `element` indexes the footer's schema list. Levels are the highest definition and repetition level a
+    value of this column can have.
     """
 
     index: int
     element: int
-    top: int
     path: tuple[str, ...]
     type: Physical
     type_length: int | None
@@ -296,6 +273,27 @@ class Footer:
 def trailer(footer_bytes: int) -> bytes:
     """What follows a footer of `footer_bytes` thrift bytes."""
     return footer_bytes.to_bytes(4, "little") + MAGIC
+
+
+def view_tree(
+    footer: Footer, elements: Sequence[Struct], metas: Iterable[Struct], rows: int, size: object
+) -> Struct:
+    """The footer of a file of one row group, of chunks of another file under the schema `elements`."""
+    group: Struct = {
+        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta} for meta in metas]),
+        Group.BYTES: size,
+        Group.ROWS: rows,
+    }
+    tree: Struct = {
+        File.VERSION: footer.tree.get(File.VERSION, 1),
+        File.SCHEMA: Items(STRUCT, elements),
+        File.ROWS: rows,
+        File.GROUPS: Items(STRUCT, [group]),
+    }
+    if File.CREATED_BY in footer.tree:
+        # pyarrow works around faults of certain writers by their name.
+        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
+    return tree
 
 
 def decode_footer(tail: bytes, *, file_size: int) -> Footer:
@@ -409,15 +407,12 @@ def _leaves(tree: Struct) -> Iterator[Leaf]:
     found = 0
     # One frame for each open group: children left, path, levels.
     open_groups: list[list[Any]] = [[elements[0].get(Element.CHILDREN, 0), (), 0, 0]]
-    top = -1
     for at in range(1, len(elements)):
         while open_groups and open_groups[-1][0] == 0:
             open_groups.pop()
         _must(bool(open_groups), "more schema elements than the groups have children")
         frame = open_groups[-1]
         frame[0] -= 1
-        if len(open_groups) == 1:
-            top += 1
         element = elements[at]
         _must(Element.NAME in element, "a column without a name")
         path = (*frame[1], _text(element[Element.NAME]))
@@ -436,7 +431,6 @@ def _leaves(tree: Struct) -> Iterator[Leaf]:
         yield Leaf(
             index=found,
             element=at,
-            top=top,
             path=path,
             type=Physical(element[Element.TYPE]),
             type_length=element.get(Element.LENGTH),
@@ -464,7 +458,8 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-_WIDTHS = {
+# Bytes of a PLAIN value, of the types whose values all have as many.
+WIDTHS = {
     Physical.BOOLEAN: 1,
     Physical.INT32: 4,
     Physical.INT64: 8,
@@ -487,7 +482,7 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     if not (is_unreadable or doubtful):
         return metadata
     footer = decode_footer(tail, file_size=file_size)
-    wrong = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in _WIDTHS]
+    wrong = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in WIDTHS]
     wrong += _compared_as_bytes(footer)
     if not (wrong or is_unreadable):
         return metadata
@@ -523,7 +518,7 @@ def _is_doubtful(column: pq.ColumnSchema) -> bool:
 
 
 def _compared_as_bytes(footer: Footer) -> Iterator[ColumnChunk]:
-    """Chunks of decimals as bytes for which pyarrow would go by the deprecated bounds."""
+    """Chunks of decimals stored as bytes for which pyarrow would use the deprecated bounds."""
     orders = footer.tree.get(File.ORDERS, ())
     for leaf in footer.leaves:
         as_bytes = leaf.type in (Physical.FIXED_LEN_BYTE_ARRAY, Physical.BYTE_ARRAY)
@@ -547,7 +542,7 @@ def check_chunks(footer: Footer) -> None:
             if fault:
                 raise UnreadableFile(f"column {'.'.join(leaf.path)!a}: {fault}")
     for leaf, _ in _too_short(footer):
-        if leaf.type in _WIDTHS:
+        if leaf.type in WIDTHS:
             raise UnreadableFile(
                 f"the statistics of column {'.'.join(leaf.path)!a} are shorter than a value of it"
             )
@@ -573,11 +568,11 @@ def _chunk_fault(leaf: Leaf, chunk: ColumnChunk) -> str | None:
 
 
 def _too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:
-    widths = [(leaf, _WIDTHS.get(leaf.type, leaf.type_length)) for leaf in footer.leaves]
+    widths = [(leaf, WIDTHS.get(leaf.type, leaf.type_length)) for leaf in footer.leaves]
     fixed = [(leaf, width) for leaf, width in widths if width and leaf.type is not Physical.INT96]
     for group in footer.row_groups:
         for leaf, width in fixed:
             chunk = group.column(leaf.index)
-            statistics = chunk.statistics.tree if chunk.statistics is not None else {}
+            statistics = chunk.statistics or {}
             if any(len(statistics[key]) < width for key in _BOUNDS if key in statistics):
                 yield leaf, chunk

@@ -55,6 +55,7 @@ from inlay.parquet.footer.thrift import (
     write_varint,
     zigzag,
 )
+from inlay.storage.base import ByteRange
 
 
 class Part(Enum):
@@ -85,9 +86,6 @@ class Layout:
     regions: tuple[Region, ...]
     unsure: frozenset[int]
     end: int
-
-    def of(self, group: int, part: Part) -> list[Region]:
-        return [r for r in self.regions if r.group == group and r.part is part]
 
 
 class Gap(NamedTuple):
@@ -225,21 +223,14 @@ class GroupFate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Bytes `start` … `end - 1` of the old file, kept unchanged."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """The place of the new column chunks of row group `group`."""
 
     group: int
 
 
-Piece = Kept | Place
+# Bytes of the old file, kept unchanged, or new ones.
+Piece = ByteRange | Place
 
 
 def keep_pieces(
@@ -255,11 +246,7 @@ def keep_pieces(
     until = len(MAGIC)
     placed: set[int] = set()
     fates: dict[int, GroupFate] = {}
-    previous, previous_goes = (
-        -1,
-        False,
-    )  # the group of the previous region, and whether it is removed
-
+    previous, previous_goes = -1, False  # the group of the last region, and whether that is removed
     for region in (*layout.regions, None):
         goes = False
         gap_end = layout.end
@@ -274,14 +261,14 @@ def keep_pieces(
             beside_what_goes = previous_goes or goes
             if beside_what_goes or (erase and not within_a_group):
                 if start < until:
-                    yield Kept(start, until)
+                    yield ByteRange(start, until)
                 start = gap_end
             until = gap_end
         if region is None:
             break
         if goes:
             if start < until:
-                yield Kept(start, until)
+                yield ByteRange(start, until)
             start = region.end
             is_place = region.part is Part.DATA and region.group not in placed
             if is_place and fates[region.group] is GroupFate.EDITED:
@@ -290,7 +277,7 @@ def keep_pieces(
         until = region.end
         previous, previous_goes = region.group, goes
     if start < until:
-        yield Kept(start, until)
+        yield ByteRange(start, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +289,7 @@ class OffsetMap:
     shifts: tuple[int, ...]
 
     @classmethod
-    def of(cls, kept: Sequence[tuple[Kept, int]]) -> OffsetMap:
+    def of(cls, kept: Sequence[tuple[ByteRange, int]]) -> OffsetMap:
         """From the kept ranges in order, each with the offset it begins at in the new file."""
         return cls(
             starts=tuple(old.start for old, _ in kept),
@@ -423,6 +410,15 @@ def page_header(body: bytes, at: int, end: int) -> tuple[Struct, int]:
     return header, behind
 
 
+def claimed_values(header: Struct) -> tuple[int, int | None]:
+    """How many values a data page claims, and how they are encoded, whatever kind its header states."""
+    if Page.DATA in header:
+        inner = header[Page.DATA]
+        return max(inner.get(DataPage.VALUES, 0), 0), inner.get(DataPage.ENCODING)
+    inner = header.get(Page.DATA_V2, {})
+    return max(inner.get(DataPageV2.VALUES, 0), 0), inner.get(DataPageV2.ENCODING)
+
+
 # -- offset indexes -------------------------------------------------------------------------------
 
 
@@ -432,20 +428,13 @@ def page_locations(offset_index: bytes) -> list[tuple[int, int, int]]:
     if plain is not None:
         return [location[:3] for location in plain[0]]
     tree, _ = decode_struct(offset_index)
-    keys = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
-    return [(p[keys[0]], p[keys[1]], p[keys[2]]) for p in tree[OffsetIndex.PAGES]]
+    offset, size, first_row = _LOCATION
+    return [(page[offset], page[size], page[first_row]) for page in tree[OffsetIndex.PAGES]]
 
 
-# The heads of the three fields of a page location, as each writer encodes them.
-_PLAIN_HEADS = tuple(
-    delta << 4 | key & 15
-    for delta, key in (
-        (1, PageLocation.OFFSET),
-        (1, PageLocation.SIZE),
-        (1, PageLocation.FIRST_ROW),
-    )
-)
-
+_LOCATION = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
+# The heads of these fields as each writer encodes them: each id is one more than the one before.
+_PLAIN_HEADS = tuple(1 << 4 | key & 15 for key in _LOCATION)
 
 # A page's offset, bytes and first row, and where in the index the offset is: start and end.
 _Location = tuple[int, int, int, int, int]
@@ -534,18 +523,10 @@ def bloom_length(start_of_filter: bytes) -> tuple[int, int]:
 def is_bloom_length(length: int) -> bool:
     """Whether exactly one bloom filter, header included, can fill `length` bytes: the header's size follows
     from the bitset's, which is a multiple of 32."""
-    return bloom_bits(length) is not None
-
-
-def bloom_bits(length: int) -> int | None:
-    """The bitset bytes of a filter that takes `length` bytes in all, None if none does."""
     for varint in range(1, 6):
         # The field's head, the number, three unions of 4 bytes and the stop byte.
         bits = length - (1 + varint + 12 + 1)
-        if (
-            bits >= 32
-            and bits % 32 == 0
-            and (2 * bits).bit_length() in range(7 * varint - 6, 7 * varint + 1)
-        ):
-            return bits
-    return None
+        fits = (2 * bits).bit_length() in range(7 * varint - 6, 7 * varint + 1)
+        if bits >= 32 and bits % 32 == 0 and fits:
+            return True
+    return False

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 BOOL, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
@@ -88,32 +88,13 @@ class Pairs(list[Any]):
 # -- field keys -----------------------------------------------------------------------------------
 
 
-def boolean(field_id: int) -> int:
-    return field_id << 4 | BOOL
+def _keys_of(kind: int) -> Callable[[int], int]:
+    """From the id of a field of this wire type to its key."""
+    return lambda field_id: field_id << 4 | kind
 
 
-def i16(field_id: int) -> int:
-    return field_id << 4 | I16
-
-
-def i32(field_id: int) -> int:
-    return field_id << 4 | I32
-
-
-def i64(field_id: int) -> int:
-    return field_id << 4 | I64
-
-
-def binary(field_id: int) -> int:
-    return field_id << 4 | BINARY
-
-
-def items(field_id: int) -> int:
-    return field_id << 4 | LIST
-
-
-def nested(field_id: int) -> int:
-    return field_id << 4 | STRUCT
+boolean, binary, items, nested = map(_keys_of, (BOOL, BINARY, LIST, STRUCT))
+i16, i32, i64 = map(_keys_of, (I16, I32, I64))
 
 
 # -- decoding -------------------------------------------------------------------------------------

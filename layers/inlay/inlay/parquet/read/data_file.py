@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,7 +37,7 @@ from inlay.format.entry import ColumnStats
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Schema
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.fields import FileColumns, Meta, Physical, Sizes, cut_to, locate_columns
+from inlay.parquet.footer.fields import Meta, Physical, Sizes
 from inlay.parquet.footer.footer import ColumnChunk, Footer, decode_footer, parse_metadata
 from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.read.deleted_rows import (
@@ -58,8 +58,16 @@ from inlay.parquet.read.ranges import (
 )
 from inlay.parquet.read.selection import PredicateFilter, RowFilter, Wanted, top_columns
 from inlay.parquet.read.single_pages import MAX_CHUNKS
-from inlay.parquet.read.statistics import Leaf, absent_fields, group_stats, leaves_of, total_rows
-from inlay.plan.pruning.prune import Absent
+from inlay.parquet.read.statistics import (
+    FileColumns,
+    Leaf,
+    absent_fields,
+    cut_to,
+    group_stats,
+    leaves_of,
+    locate_columns,
+    total_rows,
+)
 from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
 
@@ -81,15 +89,8 @@ _SHARE = 0.5
 def chunk_bytes(chunk: ColumnChunk) -> int:
     """The least size of a chunk's decoded values."""
     values = chunk.num_values * width_of(chunk.type)
-    return max(chunk.uncompressed_size, values + _text_bytes(chunk))
-
-
-def _text_bytes(chunk: ColumnChunk) -> int:
-    sizes_struct = chunk.meta.get(Meta.SIZES)
-    if sizes_struct is None:
-        return 0
-    found: int = unpack(sizes_struct).get(Sizes.TEXT_BYTES, 0)
-    return max(found, 0)
+    texts: int = unpack(chunk.meta.get(Meta.SIZES, {})).get(Sizes.TEXT_BYTES, 0)
+    return max(chunk.uncompressed_size, values + max(texts, 0))
 
 
 def largest_group(footer: Footer) -> int:
@@ -134,7 +135,7 @@ def memory_limit() -> int:
 
 
 # A larger footer is refused: it would take many times its size in memory once parsed.
-MAX_FOOTER_BYTES = 256 * 1024 * 1024
+MAX_ARROW_FOOTER_BYTES = 256 * 1024 * 1024
 # A footer in memory, parsed by Arrow and by Inlay, measured against its thrift bytes.
 _FOOTER_FACTOR = 18
 # Rows of a page as this library writes them, the least that a lookup reads of a column (Arrow's 20,000 gain
@@ -144,7 +145,7 @@ PAGE_ROWS = 5_000
 PAGE_INDEX_BYTES = 28
 LONG_INDEX_BYTES = 80  # of texts and bytes
 # The page index is fetched along with the footer up to this size.
-MAX_INDEX_BYTES = 512 * 1024
+INDEX_ALONG_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ def tail_bytes(task: FileTask, wanted: Wanted) -> int:
     kinds = [kind.name for kind in task.schema.types.values()]
     longs = kinds.count("string") + kinds.count("binary")
     of_a_page = longs * LONG_INDEX_BYTES + (len(kinds) - longs) * PAGE_INDEX_BYTES
-    return entry.footer_size + min(MAX_INDEX_BYTES, pages * of_a_page)
+    return entry.footer_size + min(INDEX_ALONG_BYTES, pages * of_a_page)
 
 
 def _load_footer(
@@ -271,7 +272,7 @@ def _load_footer(
 ) -> tuple[Source, FooterOf]:
     entry = task.file
     wanted = tail_bytes(task, asked)
-    if entry.footer_size > MAX_FOOTER_BYTES:
+    if entry.footer_size > MAX_ARROW_FOOTER_BYTES:
         raise UnsupportedFile(
             f"the footer has {entry.footer_size} bytes, more than Inlay reads",
             key=entry.key,
@@ -310,25 +311,20 @@ def _load_footer(
     return source, footer
 
 
-class reading:  # noqa: N801 - reads as a statement: `with reading(key):`
+@contextmanager
+def reading(key: str) -> Iterator[None]:
     """Turns what Arrow reports about a file's bytes into an error that names the file."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, pa.ArrowNotImplementedError):
-            raise UnsupportedFile(
-                f"pyarrow cannot read this file: {words_of(error)}",
-                key=self.key,
-                next_step="Write it again with types and codecs that pyarrow reads",
-            ) from error
-        # Arrow raises ValueErrors of its own, and Python's, for a name that is no Unicode.
-        if isinstance(error, pa.ArrowException | OSError | ValueError | OverflowError):
-            raise UnreadableFile(f"the file is broken: {words_of(error)}", key=self.key) from error
+    try:
+        yield
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFile(
+            f"pyarrow cannot read this file: {words_of(error)}",
+            key=key,
+            next_step="Write it again with types and codecs that pyarrow reads",
+        ) from error
+    # Arrow raises ValueErrors of its own, and Python's for a name that is not Unicode.
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise UnreadableFile(f"the file is broken: {words_of(error)}", key=key) from error
 
 
 def chunk_range(chunk: pq.ColumnChunkMetaData) -> ByteRange | None:
@@ -388,14 +384,54 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
     known = leaves_of(file.metadata, file.columns, wanted.schema, fields)
-    leaves = Leaves({} if task.by_rows else known, {} if task.decides_by_rows else known)
+    leaves: Mapping[int, Leaf] = {} if task.by_rows else known
+    leaves_of_deletes: Mapping[int, Leaf] = {} if task.decides_by_rows else known
     absent = absent_fields(file.columns, wanted.schema, fields)
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
+
+    def plan(ordinal: int, first_row: int, rows: int) -> Group | None:
+        """None when statistics and positions alone prove that no row of it is selected. Statistics of
+        another writer do not prove that all rows are."""
+        foreign = task.file.is_foreign
+        of_filters = stats = group_stats(file.metadata, ordinal, leaves, absent)
+        left = []
+        for found in filters:
+            settled = found.settle(stats, rows)
+            if settled == "none":
+                return None
+            if settled == "some" or foreign:
+                left.append(found)
+        if leaves_of_deletes is not leaves:
+            stats = group_stats(file.metadata, ordinal, leaves_of_deletes, absent)
+        sure = group_stats(file.metadata, ordinal, {}, absent) if foreign else stats
+        deletes = file.deletes.of_group(ordinal, first_row, rows, stats, sure)
+        if deletes is None:
+            return None
+        only: GroupDeletes | None = None
+        if file.only is not None:
+            only = file.only.of_group(ordinal, first_row, rows, stats, sure)
+            if only is not None and not only.any:
+                return None
+        asked: list[RowFilter | GroupDeletes] = [*left, deletes, *([] if only is None else [only])]
+        fields = frozenset[int]().union(*(each.fields for each in asked))
+        return Group(
+            ordinal,
+            first_row,
+            rows,
+            tuple(left),
+            deletes,
+            only,
+            of_filters,
+            leaves,
+            fields,
+            judged_by=top_columns(wanted.schema, fields),
+        )
+
     first_row = 0
     for ordinal in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(ordinal).num_rows
         if rows and (chosen is None or ordinal in chosen):
-            group = _plan_group(file, wanted, filters, leaves, absent, ordinal, first_row, rows)
+            group = plan(ordinal, first_row, rows)
             if group is not None:
                 yield group
         first_row += rows
@@ -406,62 +442,6 @@ def _selects_all(found: RowFilter) -> bool:
     read for a filter, no row would ask it."""
     any_row = pa.record_batch([pa.nulls(1)], names=[""])
     return bool(found.selected(any_row, Schema(0, ()))[0].as_py())
-
-
-@dataclass(frozen=True, slots=True)
-class Leaves:
-    """The columns whose statistics filters use, and those that deletes use."""
-
-    of_filters: Mapping[int, Leaf]
-    of_deletes: Mapping[int, Leaf]
-
-
-def _plan_group(
-    file: OpenFile,
-    wanted: Wanted,
-    filters: Sequence[RowFilter],
-    leaves: Leaves,
-    absent: Mapping[int, Absent],
-    ordinal: int,
-    first_row: int,
-    rows: int,
-) -> Group | None:
-    """None when statistics and positions alone prove that no row of it is selected. Another writer's are no
-    proof that all rows are."""
-    foreign = file.task.file.is_foreign
-    of_filters = stats = group_stats(file.metadata, ordinal, leaves.of_filters, absent)
-    left = []
-    for found in filters:
-        settled = found.settle(stats, rows)
-        if settled == "none":
-            return None
-        if settled == "some" or foreign:
-            left.append(found)
-    if leaves.of_deletes is not leaves.of_filters:
-        stats = group_stats(file.metadata, ordinal, leaves.of_deletes, absent)
-    sure = group_stats(file.metadata, ordinal, {}, absent) if foreign else stats
-    deletes = file.deletes.of_group(ordinal, first_row, rows, stats, sure)
-    if deletes is None:
-        return None
-    only: GroupDeletes | None = None
-    if file.only is not None:
-        only = file.only.of_group(ordinal, first_row, rows, stats, sure)
-        if only is not None and not only.any:
-            return None
-    asked: list[RowFilter | GroupDeletes] = [*left, deletes, *([] if only is None else [only])]
-    fields = frozenset[int]().union(*(each.fields for each in asked))
-    return Group(
-        ordinal,
-        first_row,
-        rows,
-        tuple(left),
-        deletes,
-        only,
-        of_filters,
-        leaves.of_filters,
-        fields,
-        judged_by=top_columns(wanted.schema, fields),
-    )
 
 
 def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:

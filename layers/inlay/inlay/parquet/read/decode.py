@@ -23,14 +23,12 @@ from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.data_file import Group, OpenFile, chunk_range, reading
-from inlay.parquet.read.deleted_rows import GroupDeletes
 from inlay.parquet.read.ranges import GROW, RangeFile, Steps
 from inlay.parquet.read.selection import (
     Block,
     ColumnPages,
     Interval,
     PredicateFilter,
-    RowFilter,
     Wanted,
     bloom_block,
     candidates,
@@ -177,56 +175,53 @@ class _GroupReader:
         return column_pages(footer, group, leaf, *bodies)
 
     def bloom_ranges(self, groups: Sequence[Group]) -> list[ByteRange]:
-        """What says of the values that filters ask for whether a group has them, where the columns
+        """The blocks of Bloom filters to ask for the values of equality filters, where the columns
         themselves are more to read."""
         found: list[ByteRange] = []
         for group in groups:
             predicates = [f.predicate for f in group.filters if isinstance(f, PredicateFilter)]
             footer = self._own_footer() if predicates else None
-            if footer is None or self._judged_bytes(group) < BLOOM_WORTH_BYTES:
+            if footer is None:
                 continue
-            asked: list[Block] = []
-
-            def ask(field_id: int, kind: Primitive, value: Value) -> bool:
-                leaf = group.leaves.get(field_id)  # noqa: B023 - called in this turn
-                block = (
-                    None
-                    if leaf is None
-                    else bloom_block(footer, group.ordinal, leaf.ordinal, kind, value)  # noqa: B023
-                )
-                if block is not None:
-                    self._blocks[group.ordinal, field_id, value] = block  # noqa: B023
-                    asked.append(block)  # noqa: B023
-                return block is not None
-
+            judged = self._ranges(group, group.judged_by, self._among.get(group.ordinal))
+            if sum(place.length for place in judged) < BLOOM_WORTH_BYTES:
+                continue
             # Only if the answers could rule the group out.
+            ask = partial(self._has_block, footer, group)
             if any(surely_false(predicate, ask) for predicate in predicates):
-                found += [block.place for block in asked]
+                blocks = self._blocks.items()
+                found += [block.place for (of, *_), block in blocks if of == group.ordinal]
         return found
 
-    def _judged_bytes(self, group: Group) -> int:
-        """Of the columns that it is judged by."""
-        among = self._among.get(group.ordinal)
-        return sum(r.length for r in self._ranges(group, group.judged_by, among))
+    def _has_block(
+        self, footer: Footer, group: Group, field_id: int, kind: Primitive, value: Value
+    ) -> bool:
+        """Whether a Bloom filter can be asked for the value; notes the block to read."""
+        leaf = group.leaves.get(field_id)
+        if leaf is None:
+            return False
+        block = bloom_block(footer, group.ordinal, leaf.ordinal, kind, value)
+        if block is not None:
+            self._blocks[group.ordinal, field_id, value] = block
+        return block is not None
 
     def without_absent(self, groups: Sequence[Group]) -> list[Group]:
         """The groups whose Bloom filters do not say that no row can be selected."""
-
-        def is_left(group: Group) -> bool:
-            def absent(field_id: int, kind: Primitive, value: Value) -> bool:
-                block = self._blocks.get((group.ordinal, field_id, value))
-                held = block is not None and self.held.holds(block.place)
-                return (
-                    held and block is not None and block.is_absent(self.held.content(block.place))
-                )
-
-            return not any(
-                surely_false(f.predicate, absent)
-                for f in group.filters
-                if isinstance(f, PredicateFilter)
+        return [
+            group
+            for group in groups
+            if not any(
+                surely_false(each.predicate, partial(self._is_absent, group))
+                for each in group.filters
+                if isinstance(each, PredicateFilter)
             )
+        ]
 
-        return [group for group in groups if is_left(group)]
+    def _is_absent(self, group: Group, field_id: int, kind: Primitive, value: Value) -> bool:
+        block = self._blocks.get((group.ordinal, field_id, value))
+        if block is None or not self.held.holds(block.place):
+            return False
+        return block.is_absent(self.held.content(block.place))
 
     # -- what is fetched ----------------------------------------------------------------------
 
@@ -247,8 +242,11 @@ class _GroupReader:
                 along += sum(place.length for place in others)
                 found += others if along <= ALONG_BYTES else []
             # Deletes alone leave most rows: then every page is needed.
-            if group.is_picked and self.file.body is None:
-                found += self._index_ranges(group, rest)
+            footer = self.file.footer if group.is_picked and self.file.body is None else None
+            if footer is not None:
+                leaves = self.file.leaves(rest)
+                indexes = (index_range(footer, group.ordinal, leaf) for leaf in leaves)
+                found += [place for place in indexes if place is not None]
         return found
 
     def rest_ranges(self, survivors: Sequence[Survivors]) -> list[ByteRange]:
@@ -267,24 +265,14 @@ class _GroupReader:
         self._plan_pages(group.ordinal, tops, keep)
         sparse, whole = self._split(group, tops)
         pages = [place for column in sparse.values() for place in column.ranges]
-        return pages + self._chunk_ranges(group, whole)
+        chunks = (chunk_range(chunk) for chunk in self.file.chunks(group.ordinal, whole))
+        # A range beyond the object is the file's fault: the read that follows says so, by its name.
+        size = self.file.task.file.size
+        return pages + [r for r in chunks if r is not None and r.end <= size]
 
     def _rest(self, group: Group) -> tuple[int, ...]:
         """The columns of the result that judging the group does not look at."""
         return tuple(c for c in self.wanted.columns if c not in group.judged_by)
-
-    def _chunk_ranges(self, group: Group, tops: Iterable[int]) -> list[ByteRange]:
-        found = (chunk_range(chunk) for chunk in self.file.chunks(group.ordinal, tops))
-        # A range beyond the object is the file's fault: the read that follows says so, by its name.
-        size = self.file.task.file.size
-        return [r for r in found if r is not None and r.end <= size]
-
-    def _index_ranges(self, group: Group, tops: Iterable[int]) -> list[ByteRange]:
-        footer = self.file.footer
-        if footer is None:
-            return []
-        places = (index_range(footer, group.ordinal, leaf) for leaf in self.file.leaves(tops))
-        return [place for place in places if place is not None]
 
     def _plan_pages(self, ordinal: int, tops: Iterable[int], keep: pa.BooleanArray | None) -> None:
         for top in tops:
@@ -363,7 +351,9 @@ class _GroupReader:
                 first += batch.num_rows
             keep = _both(keep, pa.concat_arrays(by_value))
             if group.only is not None:
-                spared = _both(spared, _spared_by_value(group.only, batches, schema))
+                missed = [group.only.keep_values(batch, schema) for batch in batches]
+                if missed[0] is not None:
+                    spared = _both(spared, pa.concat_arrays(missed))
             table = pa.Table.from_batches(batches)
         if spared is not None:
             keep = _both(keep, pc.invert(spared))
@@ -400,7 +390,9 @@ class _GroupReader:
             if self.wanted.position:
                 arrays.append(pa.chunked_array([_positions(one)]))
             if self.wanted.file:
-                arrays.append(pa.chunked_array([_file_column(self.file.task, one.rows)]))
+                indices = pa.repeat(to_scalar(0, pa.int32()), one.rows)
+                key = to_array([self.file.task.file.key], pa.string())
+                arrays.append(pa.chunked_array([pa.DictionaryArray.from_arrays(indices, key)]))
             if arrays:
                 table = pa.Table.from_arrays(arrays, schema=self.wanted.result)
                 found.extend(table.to_batches(BATCH_ROWS))
@@ -505,31 +497,16 @@ def _wanted_rows(
     """The rows of `batch` that are wanted by their values; `live` are those that no position deletes."""
     keep = group.deletes.keep_values(batch, schema)
     for found in sorted(group.filters, key=lambda each: each.of_live_rows):
-        if found.of_live_rows:
-            keep = _asked_of_live(found, batch, schema, _both(live, keep))
-        else:
+        asked = _both(live, keep) if found.of_live_rows else None
+        if asked is None or asked.true_count == len(asked):
             keep = _both(keep, found.selected(batch, schema))
+        else:
+            keep = pc.replace_with_mask(asked, asked, found.selected(batch.filter(asked), schema))
     return pa.repeat(to_scalar(True, pa.bool_()), batch.num_rows) if keep is None else keep
 
 
-def _asked_of_live(
-    found: RowFilter, batch: pa.RecordBatch, schema: Schema, live: pa.BooleanArray | None
-) -> pa.BooleanArray:
-    if live is None or live.true_count == len(live):
-        return found.selected(batch, schema)
-    return pc.replace_with_mask(live, live, found.selected(batch.filter(live), schema))
-
-
-def _spared_by_value(
-    only: GroupDeletes, batches: Sequence[pa.RecordBatch], schema: Schema
-) -> pa.BooleanArray | None:
-    """Which rows no predicate and no key of `only` hits; None is all."""
-    spared = [only.keep_values(batch, schema) for batch in batches]
-    return None if spared[0] is None else pa.concat_arrays(spared)
-
-
 def _mask(intervals: Iterable[Interval], rows: int) -> pa.BooleanArray:
-    """Over `rows` rows, which of them lie in an interval."""
+    """Over `rows` rows, which of them are in an interval."""
     parts, at = [], 0
     for start, end in (*intervals, (rows, rows)):
         parts += [pa.repeat(_FALSE, start - at), pa.repeat(_TRUE, end - start)]
@@ -560,11 +537,6 @@ def _positions(survivors: Survivors) -> pa.Array:
         return pa.arange(group.first_row, group.first_row + group.rows)
     within = pc.indices_nonzero(survivors.keep).cast(pa.int64())
     return pc.add(within, to_scalar(group.first_row, pa.int64()))
-
-
-def _file_column(task: FileTask, rows: int) -> pa.Array:
-    indices = pa.repeat(to_scalar(0, pa.int32()), rows)
-    return pa.DictionaryArray.from_arrays(indices, to_array([task.file.key], pa.string()))
 
 
 def _rows_without_columns(rows: int) -> pa.RecordBatch:

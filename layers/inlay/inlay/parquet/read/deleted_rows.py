@@ -37,8 +37,8 @@ from inlay.format.entry import ColumnStats, KeyRange, Keys, Marker, RowGroups, R
 from inlay.format.predicate import And, Comparison, In, IsNull, Not, Predicate, field_ids
 from inlay.format.puffin import decode_vector
 from inlay.format.schema import Primitive, Schema
-from inlay.parquet.arrow.evaluate import cast_or_null, columns_of, comparable, selected
-from inlay.parquet.arrow.types import arrow_primitive, to_array, to_scalar
+from inlay.parquet.arrow.evaluate import cast_or_null, column_at, columns_of, comparable, selected
+from inlay.parquet.arrow.types import arrow_primitive, positions_array, to_array, to_scalar
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.ranges import Cache, Job, Objects, fetch_marker
 from inlay.plan.pruning.prune import all_match, may_match, range_predicate
@@ -355,18 +355,13 @@ class GroupDeletes:
         deleted = [selected(predicate, batch, columns) for predicate in self.predicates]
         for each in self.ranges:
             path = columns.get(each.field_id)
-            column = None if path is None else _column(batch, path)
+            column = None if path is None else column_at(path, batch)
             deleted.append(each.matches(column, batch.num_rows).fill_null(_FALSE))
         for keys in self.keys:
-            deleted.append(keys.matches([_column(batch, columns[f]) for f in keys.field_ids]))
+            deleted.append(keys.matches([column_at(columns[f], batch) for f in keys.field_ids]))
         if not deleted:
             return None
         return pc.invert(reduce(pc.or_, deleted))
-
-
-def _column(batch: pa.RecordBatch, path: Sequence[int]) -> pa.Array:
-    column = batch.column(path[0])
-    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
 # -- one file -------------------------------------------------------------------------------------
@@ -394,8 +389,8 @@ class FileDeletes:
         stats: Mapping[int, ColumnStats],
         sure: Mapping[int, ColumnStats],
     ) -> GroupDeletes | None:
-        """What may delete rows of one row group by its `stats`; None when by what is `sure` of it all of it
-        is deleted."""
+        """What may delete rows of one row group, by its `stats`; None when `sure`, the statistics that are
+        trusted as proof, show that all of it is deleted."""
         if ordinal in self.groups:
             return None
         if any(all_match(predicate, sure, rows) for predicate in self.predicates):
@@ -419,10 +414,7 @@ class FileDeletes:
             return None
         group = BitMap64()
         group.add_range(first_row, first_row + rows)
-        absolute = (self.positions & group).to_array()
-        found = pa.Array.from_buffers(
-            pa.uint64(), len(absolute), [None, pa.py_buffer(absolute)]
-        ).cast(pa.int64())
+        found = positions_array(self.positions & group)
         return pc.subtract(found, to_scalar(first_row, pa.int64()))
 
 

@@ -21,7 +21,6 @@ from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.conform import check_fits
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.fields import locate_columns
 from inlay.parquet.footer.footer import (
     Footer,
     check_chunks,
@@ -32,6 +31,7 @@ from inlay.parquet.footer.footer import (
 from inlay.parquet.read.data_file import FooterOf, reading
 from inlay.parquet.read.statistics import (
     entry_of_file,
+    locate_columns,
     recorded_stats,
     total_rows,
     whole_stats,
@@ -94,7 +94,7 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
 
 
 def _read_zones(kind: pa.DataType) -> None:
-    """Raises `UnicodeDecodeError` for a time zone that is no text: pyarrow looks when it is asked."""
+    """Raises `UnicodeDecodeError` for a time zone that is not text: pyarrow decodes it on access."""
     if pa.types.is_timestamp(kind):
         _ = kind.tz
     if pa.types.is_dictionary(kind):

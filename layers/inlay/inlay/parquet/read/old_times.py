@@ -6,7 +6,8 @@ fit wraps around, or loses digits, without a word: the year 9999 becomes 1816.
 
 Spark before version 3, and Hive, count days before 15 October 1582 in the Julian calendar, and instants
 before 1900 by the local times of then. They, and newer ones, shift such values when they read a file that
-says who wrote it; all other engines read what is stored. So there is no one value that such a file has.
+says who wrote it; all other engines read what is stored. So readers disagree about the values of such a
+file.
 
 A column in a finer unit than the file's has fewer years, and a footer without bounds does not say whether
 these are enough.
@@ -20,7 +21,7 @@ is an instant, as Spark means them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -33,12 +34,12 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct,
 from inlay.format.values import covered_range, widens
 from inlay.parquet.arrow.types import (
     arrow_primitive,
-    is_list,
+    paired,
     plain_type,
     primitive_from_arrow,
     to_scalar,
 )
-from inlay.parquet.footer.fields import Physical, Stats, leaf_count
+from inlay.parquet.footer.fields import Physical, Stats
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import Objects, RangeFile
@@ -88,7 +89,11 @@ class Times:
         pairs = arrow.metadata or {}
         int96 = {leaf.index for leaf in footer.leaves if leaf.type is Physical.INT96}
         shifts = shifts_dates(pairs)
-        found = list(_leaves(list(arrow), schema.fields, 0, ()))
+        found = [
+            (leaf, (field, ".".join(path)), plain_type(column.type))
+            for path, column, field, leaf in paired(arrow, schema.fields)
+            if isinstance(field.type, Primitive)
+        ]
         others = [leaf for leaf in found if leaf[0] not in int96]
         return Times(
             {n: at for n, at, _ in found if n in int96 and _is_time(at[0].type)},
@@ -140,8 +145,9 @@ NO_TIMES = Times({})
 
 
 def _is_time(kind: Type) -> bool:
-    named = isinstance(kind, Primitive) and kind.name in ("timestamp", "timestamptz")
-    return named and isinstance(kind, Primitive) and kind.unit in _NANOS
+    if not isinstance(kind, Primitive):
+        return False
+    return kind.name in ("timestamp", "timestamptz") and kind.unit in _NANOS
 
 
 def _with(field: Field, ids: frozenset[int], unit: str) -> Field:
@@ -172,7 +178,7 @@ def _may_exceed(footer: Footer, leaf: int, kind: pa.DataType, wanted: Type) -> b
         return False
 
     def is_covered(chunk: ColumnChunk) -> bool:
-        stats = {} if chunk.statistics is None else chunk.statistics.tree
+        stats = chunk.statistics or {}
         bounds = [stats.get(key) for key in (Stats.MIN, Stats.MAX)]
         return all(
             raw is not None
@@ -181,38 +187,6 @@ def _may_exceed(footer: Footer, leaf: int, kind: pa.DataType, wanted: Type) -> b
         )
 
     return not all(is_covered(group.column(leaf)) for group in footer.row_groups)
-
-
-_FoundLeaf = tuple[int, tuple[Field, str], pa.DataType]
-
-
-def _leaves(
-    columns: Sequence[pa.Field], fields: Sequence[Field], first: int, path: tuple[str, ...]
-) -> Iterator[_FoundLeaf]:
-    """The leaves of columns that `fields` have, by name, and their types in the file."""
-    by_name = {field.name: field for field in fields}
-    for column in columns:
-        field = by_name.get(column.name)
-        if field is not None:
-            yield from _within(column, field, first, path)
-        first += leaf_count(column.type)
-
-
-def _within(
-    column: pa.Field, field: Field, first: int, path: tuple[str, ...]
-) -> Iterator[_FoundLeaf]:
-    kind, here = plain_type(column.type), (*path, field.name)
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(kind):
-            children = [kind.field(n) for n in range(kind.num_fields)]
-            yield from _leaves(children, fields, first, here)
-        case ListOf(element) if is_list(kind):
-            yield from _within(kind.value_field, element, first, here)
-        case MapOf(key, value) if pa.types.is_map(kind):
-            yield from _within(kind.key_field, key, first, here)
-            yield from _within(kind.item_field, value, first + leaf_count(kind.key_type), here)
-        case Primitive() if not pa.types.is_nested(kind):
-            yield first, (field, ".".join(here)), kind
 
 
 def as_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -330,7 +304,7 @@ def _check_int96(values: pa.Array, name: str, kind: Primitive, shifts: bool) -> 
     unit = _number(_NANOS[kind.unit])
     whole = pc.equal(pc.multiply(pc.divide(nanos, unit), unit), nanos)
     checks = [
-        (is_time, "which is no time of a day", _LEAVE),
+        (is_time, "that is not a time of day", _LEAVE),
         (_in_range(days, nanos, kind.unit), f"beyond the years that {kind} has", _LEAVE),
         (whole, f"with nanoseconds, which {kind} lacks", NEXT_STEP),
     ]

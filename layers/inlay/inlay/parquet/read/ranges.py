@@ -25,6 +25,7 @@ them, and grow one after the other, in their order. So no other has grown when t
 
 from __future__ import annotations
 
+import io
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -110,8 +111,8 @@ class Source:
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Around requests for this object. What is denied of the table's own objects is denied of all; of
-        another's object it is that object's failure. Which one nobody can say: without s3:ListBucket, which
-        a deployment does not have on other buckets, S3 answers 403 for a missing object too."""
+        another's object it is that object's failure. Whether it is missing or denied is unknown: without
+        s3:ListBucket, which a deployment does not have on other buckets, S3 answers 403 for both."""
         try:
             yield
         except AccessDenied as error:
@@ -301,7 +302,7 @@ def merge_ranges(
     return tuple(cut)
 
 
-class RangeFile:
+class RangeFile(io.RawIOBase):
     """A read-only file over the fetched ranges of one object, for Arrow.
 
     Not shared between threads as a file, for that has a position; `slice` and `content` may be called by
@@ -313,7 +314,6 @@ class RangeFile:
         self.source = source
         self.size = size
         self.unplanned = 0
-        self.closed = False
         self._position = 0
         self._starts: list[int] = []  # ascending
         self._bodies: dict[int, pa.Buffer] = {}
@@ -417,23 +417,11 @@ class RangeFile:
         self._position = base + offset
         return self._position
 
-    def tell(self) -> int:
-        return self._position
-
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
         return True
-
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        return None
-
-    def close(self) -> None:
-        self.closed = True
 
     def as_arrow(self) -> Any:
         """This file for Arrow's own readers."""

@@ -23,9 +23,10 @@ from inlay.format.predicate import And, Comparison, In, Or, Predicate, field_ids
 from inlay.format.schema import Field, Primitive, Schema, Struct, Value
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.parquet.footer.bloom import may_hold, plain_bytes, xxh64
+from inlay.parquet.footer.bloom import BLOCK_BYTES, block_of, may_hold, plain_bytes, xxh64
 from inlay.parquet.footer.fields import ColumnIndex, Physical
 from inlay.parquet.footer.footer import Footer
+from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES
 from inlay.parquet.footer.thrift import ThriftError, decode_struct
 from inlay.parquet.read.single_pages import Page, pages_of
 from inlay.parquet.read.statistics import Leaf, bounds_of
@@ -173,10 +174,7 @@ def top_columns(schema: Schema, fields: Iterable[int]) -> tuple[int, ...]:
     return tuple(field.id for field in schema.fields if field.name in names)
 
 
-# Bytes of the header of a Bloom filter as pyarrow writes it are fewer; a block of the filter has 32.
-BLOOM_HEADER_BYTES = 64
-BLOCK_BYTES = 32
-# Above this many values asked for, reading the column is no dearer than asking its filter for each.
+# Above this many values, reading the column costs no more than asking its filter for each.
 MAX_ASKED = 16
 
 # How Thrift's compact protocol writes TRUE in a list.
@@ -317,6 +315,5 @@ def bloom_block(
     if not (bits >= BLOCK_BYTES and 0 < length - bits <= BLOOM_HEADER_BYTES):
         return None
     hashed = xxh64(raw)
-    block = ((hashed >> 32) * (bits // BLOCK_BYTES)) >> 32
-    start = at + length - bits + block * BLOCK_BYTES
+    start = at + length - bits + block_of(hashed, bits // BLOCK_BYTES) * BLOCK_BYTES
     return Block(ByteRange(start, start + BLOCK_BYTES), hashed)

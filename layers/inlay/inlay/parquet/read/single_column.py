@@ -7,9 +7,9 @@ one row group. The functions that decode do not check how large they are once de
 
 That is for `check_pages_fit`, by the chunk's own pages, before it is decoded. Promise: what passes can be
 decoded in about the memory that the process may have, whatever its footer says; finding that out takes a
-part of it. So a page of zeros that unfolds a thousandfold, a dictionary of one long text that a million
-rows refer to, texts that share a long prefix, and a footer that calls all of these small, are refused by
-name and not met by the kernel.
+part of it. So a page of zeros that decompresses to a thousand times its size, a dictionary of one long
+text that a million rows refer to, texts that share a long prefix, and a footer that states small sizes for
+all of these, are refused by name before the kernel kills the process.
 
 Page headers say how large pages are, and how many values they have. Where the longest text, taken as often
 as there are values, is too much, the texts are counted, a few rows at a time.
@@ -31,15 +31,11 @@ from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.arrow.types import is_list
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import (
-    Chunk,
     Codec,
     DataPage,
-    DataPageV2,
     DictionaryPage,
     Element,
     Encoding,
-    File,
-    Group,
     Meta,
     Page,
     PageType,
@@ -49,15 +45,17 @@ from inlay.parquet.footer.fields import (
 from inlay.parquet.footer.footer import (
     MAGIC,
     RECODE,
+    WIDTHS,
     ColumnChunk,
     Footer,
     Leaf,
     is_decimal,
     subtree_end,
     trailer,
+    view_tree,
 )
-from inlay.parquet.footer.pages import page_header
-from inlay.parquet.footer.thrift import BINARY, I32, STRUCT, Items, Struct, encode_struct
+from inlay.parquet.footer.pages import claimed_values, page_header
+from inlay.parquet.footer.thrift import BINARY, I32, Items, Struct, encode_struct
 from inlay.parquet.read.data_file import check_memory, memory_limit, width_of
 
 
@@ -79,8 +77,8 @@ def in_batches(
     stored: bool = False,
 ) -> Iterator[pa.Array]:
     """The same, a few rows at a time. (Not as a dictionary and references: pyarrow 26 mixes them up where
-    an entry is there twice, as DuckDB leaves them.) `stored`, of an INT96 column: its twelve bytes, of
-    which Arrow's times have not all."""
+    an entry is there twice, as DuckDB leaves them.) `stored`, of an INT96 column: its twelve bytes, more
+    than Arrow's times can hold."""
     batches: Iterator[pa.RecordBatch]
     chain, meta = _chain(footer, leaf), moved_meta(chunk, len(MAGIC) - chunk.start)
     if stored:
@@ -130,9 +128,7 @@ def read_plain(
 def write_plain(leaf: Leaf, read_as: pa.DataType, value: pa.Scalar) -> bytes | None:
     """The inverse for one value: how the column stores what `read_plain` gives as `read_as`. None if the
     column cannot have it, or stores it in more ways than one."""
-    size = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
-        leaf.type, leaf.type_length
-    )
+    size = WIDTHS.get(leaf.type, leaf.type_length)
     try:
         found = value.cast(read_as)
         if pa.types.is_floating(read_as):
@@ -231,29 +227,8 @@ def moved_meta(chunk: ColumnChunk, by: int) -> Struct:
     return meta
 
 
-def view_tree(
-    footer: Footer, elements: Sequence[Struct], metas: Iterable[Struct], rows: int, size: object
-) -> Struct:
-    """The footer of a file of one row group, of chunks of another file under the schema `elements`."""
-    group: Struct = {
-        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta} for meta in metas]),
-        Group.BYTES: size,
-        Group.ROWS: rows,
-    }
-    tree: Struct = {
-        File.VERSION: footer.tree.get(File.VERSION, 1),
-        File.SCHEMA: Items(STRUCT, elements),
-        File.ROWS: rows,
-        File.GROUPS: Items(STRUCT, [group]),
-    }
-    if File.CREATED_BY in footer.tree:
-        # pyarrow works around faults of certain writers by their name.
-        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
-    return tree
-
-
 def translate_errors(work: Callable[[], Any]) -> Any:
-    """pyarrow's word on a file, as ours."""
+    """What `work` returns; pyarrow's errors about a file become this library's."""
     try:
         return work()
     except pa.ArrowNotImplementedError as error:
@@ -341,7 +316,7 @@ def _claims_of(footer: Footer, pages: Pages) -> _Claims:
             check_dictionary(header, chunk)
             dictionary = header, body[at : at + size]
         else:
-            count, encoding = _of_data_page(header)
+            count, encoding = claimed_values(header)
             values += count
             if encoding == Encoding.DELTA_BYTE_ARRAY:
                 longest = max(longest, unfolded)
@@ -361,7 +336,7 @@ def _claims_of(footer: Footer, pages: Pages) -> _Claims:
 
 
 def check_dictionary(header: Struct, chunk: ColumnChunk) -> None:
-    """Raises `UnreadableFile` where a dictionary page has not the bytes for the values that it claims."""
+    """Raises `UnreadableFile` where a dictionary page is too small for the values that it claims."""
     least = _LENGTH if chunk.type is Physical.BYTE_ARRAY else 1
     check_memory(header[Page.UNCOMPRESSED])
     if header[Page.DICTIONARY][DictionaryPage.VALUES] * least > header[Page.UNCOMPRESSED]:
@@ -378,15 +353,6 @@ def _header(pages: memoryview, at: int) -> tuple[Struct, int]:
         window = bytes(pages[at:])
         header, behind = page_header(window, 0, len(window))
     return header, at + behind
-
-
-def _of_data_page(header: Struct) -> tuple[int, int | None]:
-    """How many values a page claims, and how they are encoded."""
-    if Page.DATA in header:
-        inner = header[Page.DATA]
-        return max(inner.get(DataPage.VALUES, 0), 0), inner.get(DataPage.ENCODING)
-    inner = header.get(Page.DATA_V2, {})
-    return max(inner.get(DataPageV2.VALUES, 0), 0), inner.get(DataPageV2.ENCODING)
 
 
 def _longest(footer: Footer, leaf: Leaf, chunk: ColumnChunk, header: Struct, body: bytes) -> int:
@@ -406,7 +372,7 @@ def _batches(footer: Footer, claims: _Claims, rows: int, body: bytes) -> Iterato
 
 
 def _count_texts(footer: Footer, claims: _Claims, rows: int, limit: int) -> int:
-    """The bytes of all texts of a chunk; more than `limit` where they are not counted on."""
+    """The bytes of all texts of a chunk; counting stops once there are more than `limit`."""
     total = 0
     for batch in _batches(footer, claims, rows, MAGIC + bytes(claims.pages.body)):
         total += batch.get_total_buffer_size()

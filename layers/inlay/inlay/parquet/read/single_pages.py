@@ -22,19 +22,14 @@ import pyarrow.parquet as pq
 from inlay.errors import UnreadableFile
 from inlay.parquet.footer.fields import (
     ARROW_SCHEMA,
-    Chunk,
-    DataPage,
-    DataPageV2,
     Element,
     File,
-    Group,
     KeyValue,
     Meta,
     Physical,
 )
-from inlay.parquet.footer.fields import Page as PageHeader
-from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer
-from inlay.parquet.footer.pages import page_header, page_locations
+from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer, view_tree
+from inlay.parquet.footer.pages import claimed_values, page_header, page_locations
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError, encode_struct
 from inlay.storage.base import ByteRange
 
@@ -114,8 +109,8 @@ class SparseColumn:
             bodies.insert(0, bytes(memoryview(read(self.dictionary))))
         return bodies
 
-    def chunk_at(self, start: int, size: int, rows: int) -> Struct:
-        """The footer's entry of the pages, where they begin at `start` of a file."""
+    def meta_at(self, start: int, size: int, rows: int) -> Struct:
+        """The metadata of the pages as a chunk that begins at `start` of a file."""
         dictionary_bytes = 0 if self.dictionary is None else self.dictionary.length
         meta = {k: v for k, v in self.chunk.meta.items() if k not in _OF_WHOLE_CHUNK}
         meta[Meta.VALUES] = rows
@@ -123,7 +118,7 @@ class SparseColumn:
         meta[Meta.DATA_PAGE] = start + dictionary_bytes
         if dictionary_bytes:
             meta[Meta.DICTIONARY_PAGE] = start
-        return {Chunk.FILE_OFFSET: 0, Chunk.META: meta}
+        return meta
 
 
 def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
@@ -134,24 +129,16 @@ def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
     """
     footer = columns[0].footer
     rows = sum(page.rows for page in columns[0].pages)
-    parts, chunks, size = [MAGIC], [], len(MAGIC)
+    parts, metas, size = [MAGIC], [], len(MAGIC)
     for column in columns:
         bodies = column.bodies(read)
         length = sum(map(len, bodies))
-        chunks.append(column.chunk_at(size, length, rows))
+        metas.append(column.meta_at(size, length, rows))
         parts += bodies
         size += length
-    group = {
-        Group.COLUMNS: Items(STRUCT, chunks),
-        Group.BYTES: sum(chunk[Chunk.META][Meta.UNCOMPRESSED] for chunk in chunks),
-        Group.ROWS: rows,
-    }
     root = {**footer.schema[0], Element.CHILDREN: len(columns)}
-    tree = {k: v for k, v in footer.tree.items() if k in (File.VERSION, File.CREATED_BY)}
-    elements = (footer.schema[column.leaf.element] for column in columns)
-    tree[File.SCHEMA] = Items(STRUCT, [root, *elements])
-    tree[File.ROWS] = rows
-    tree[File.GROUPS] = Items(STRUCT, [group])
+    elements = [root, *(footer.schema[column.leaf.element] for column in columns)]
+    tree = view_tree(footer, elements, metas, rows, sum(m[Meta.UNCOMPRESSED] for m in metas))
     arrow = pa.schema([column.field for column in columns])
     tree[File.KEY_VALUES] = Items(STRUCT, [_arrow_schema(arrow)])
     thrift = encode_struct(tree)
@@ -169,10 +156,7 @@ def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
 def _check_rows(page: Page, body: bytes) -> None:
     """A flat column has a value, or NULL, for each row."""
     header, _ = page_header(body, 0, len(body))
-    values = header.get(PageHeader.DATA, {}).get(DataPage.VALUES)
-    if values is None:
-        values = header.get(PageHeader.DATA_V2, {}).get(DataPageV2.VALUES)
-    if values != page.rows:
+    if claimed_values(header)[0] != page.rows:
         raise UnreadableFile("a page has other rows than its index says")
 
 

@@ -1,4 +1,8 @@
-"""Statistics of a data file, from its Parquet footer.
+"""The columns of a table in a data file, and their statistics, by its Parquet footer.
+
+Promise: a field of the table is found in the file by *name under the schema the file's entry records*, so a
+name that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field ids inside the
+file are not used: files of others have ids of other tables.
 
 Promise: a bound given here bounds every non-null, non-NaN value of the column, in the physical form of the
 *table's* type; what is missing, not trusted, or not comparable is None. Long strings are truncated, the
@@ -12,15 +16,16 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.schema import Field, Primitive, Schema, Struct, Value
 from inlay.format.values import (
     EXACT,
     NANOS_PER_DAY,
@@ -31,10 +36,9 @@ from inlay.format.values import (
     is_value,
     scaled,
 )
-from inlay.parquet.footer.fields import FileColumns, locate_columns
+from inlay.parquet.arrow.types import leaf_count
 from inlay.plan.pruning.prune import Absent, absent_column, combined_stats, shortened
 
-NOTHING_ABSENT: Mapping[int, Absent] = {}
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
 BOUND_LENGTH = 16
 
@@ -45,6 +49,89 @@ _ENCODED_UNITS = {
     "TIMESTAMP_MICROS": "us",
     "TIME_MICROS": "us",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumn:
+    """A top-level column of a file: its ordinal and its leaves (column chunks)."""
+
+    ordinal: int
+    leaves: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """`tops`: field id of a top-level column → its place. `leaves`: field id of a primitive, reached
+    through structs only → its leaf, which is what has statistics. Absent means that the file does not have
+    the field: every row of it is NULL."""
+
+    tops: Mapping[int, FileColumn] = field(default_factory=dict)
+    leaves: Mapping[int, int] = field(default_factory=dict)
+
+
+def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
+    """The places of the fields of `recorded` in a file whose Arrow schema is `file`."""
+    tops: dict[int, FileColumn] = {}
+    leaves: dict[int, int] = {}
+    columns = list(file)
+    kinds = [column.type for column in columns]
+    firsts = _first_leaves(0, kinds)
+    for found, ordinal in _match(columns, recorded.fields):
+        first, end = firsts[ordinal], firsts[ordinal + 1]
+        tops[found.id] = FileColumn(ordinal, range(first, end))
+        _locate_leaves(found, kinds[ordinal], end - first, first, leaves)
+    return FileColumns(tops, leaves)
+
+
+def cut_to(columns: FileColumns, wanted: Schema) -> FileColumns:
+    """`columns` with only the leaves of structs that `wanted` has. A struct that lacks one of them in the
+    file keeps all: a leaf has to say where the struct is NULL."""
+    tops = dict(columns.tops)
+    for top in wanted.fields:
+        if top.id not in tops or not isinstance(top.type, Struct):
+            continue
+        ids = _flat_ids(top)
+        if ids is not None and all(each in columns.leaves for each in ids):
+            leaves = tuple(sorted(columns.leaves[each] for each in ids))
+            tops[top.id] = FileColumn(tops[top.id].ordinal, leaves)
+    return FileColumns(tops, columns.leaves)
+
+
+def _flat_ids(of: Field) -> list[int] | None:
+    """Ids of the primitives of a struct; None where it has lists or maps."""
+    if isinstance(of.type, Primitive):
+        return [of.id]
+    if not isinstance(of.type, Struct):
+        return None
+    found = [_flat_ids(child) for child in of.type.fields]
+    return None if None in found else [each for ids in found if ids for each in ids]
+
+
+def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[Field, int]]:
+    by_name = {column.name: ordinal for ordinal, column in enumerate(columns)}
+    return [(f, by_name[f.name]) for f in fields if f.name in by_name]
+
+
+def _first_leaves(first: int, kinds: Sequence[pa.DataType]) -> list[int]:
+    """The first leaf of each, and the one after the last."""
+    found = [first]
+    for kind in kinds:
+        first += leaf_count(kind)
+        found.append(first)
+    return found
+
+
+def _locate_leaves(
+    found: Field, kind: pa.DataType, count: int, first: int, into: dict[int, int]
+) -> None:
+    if isinstance(found.type, Primitive) and count == 1 and not pa.types.is_nested(kind):
+        into[found.id] = first
+    elif isinstance(found.type, Struct) and pa.types.is_struct(kind):
+        children = [kind.field(n) for n in range(kind.num_fields)]
+        firsts = _first_leaves(first, [child.type for child in children])
+        for wanted, ordinal in _match(children, found.type.fields):
+            count = firsts[ordinal + 1] - firsts[ordinal]
+            _locate_leaves(wanted, children[ordinal].type, count, firsts[ordinal], into)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +166,7 @@ def group_stats(
     metadata: pq.FileMetaData,
     ordinal: int,
     leaves: Mapping[int, Leaf],
-    absent: Mapping[int, Absent] = NOTHING_ABSENT,
+    absent: Mapping[int, Absent] = {},
 ) -> dict[int, ColumnStats]:
     """Statistics of one row group, of columns it has and of columns it lacks."""
     stats: dict[int, ColumnStats] = {}
@@ -100,47 +187,36 @@ def entry_of_file(
     size: int,
     schema: Schema,
     stats_columns: Collection[int],
-    footer_size: int | None = None,
+    footer_size: int,
 ) -> DataFile:
-    """The entry of a data file that is read under `schema`, from its footer.
-
-    `footer_size` is the length of the thrift footer and its trailer; None takes it from metadata parsed
-    from bytes (metadata of a writer does not have it).
-    """
+    """The entry of a data file that is read under `schema`, from its footer. `footer_size` is the length of
+    the thrift footer and its trailer."""
     columns = locate_columns(metadata.schema.to_arrow_schema(), schema)
     return DataFile(
         key=key,
         size=size,
-        footer_size=metadata.serialized_size + 8 if footer_size is None else footer_size,
+        footer_size=footer_size,
         rows=total_rows(metadata),
         row_groups=metadata.num_row_groups,
         schema_id=schema.id,
-        stats=file_stats(metadata, columns, schema, stats_columns),
+        stats=recorded_stats(whole_stats(metadata, columns, schema, stats_columns)),
     )
-
-
-def file_stats(
-    metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
-) -> dict[int, ColumnStats]:
-    """Statistics of a whole file for an entry, long bounds truncated."""
-    return recorded_stats(whole_stats(metadata, columns, schema, field_ids))
 
 
 def recorded_stats(whole: Mapping[int, ColumnStats]) -> dict[int, ColumnStats]:
     """As an entry has them: without bounds that are not values of the column's type, such as a time before
-    midnight, and with short ones."""
-    return {
-        field_id: shorten(stats if has_values(stats) else replace(stats, lower=None, upper=None))
-        for field_id, stats in whole.items()
-    }
+    midnight, and with long ones truncated.
 
-
-def has_values(stats: ColumnStats) -> bool:
-    """Whether the bounds, if known, are values of the column's type."""
-    kind = stats.kind
-    return kind is None or all(
-        bound is None or is_value(kind, bound) for bound in (stats.lower, stats.upper)
-    )
+    >>> recorded_stats({1: ColumnStats("a" * 20, "b" * 20)})[1].upper
+    'bbbbbbbbbbbbbbbc'
+    """
+    found: dict[int, ColumnStats] = {}
+    for field_id, stats in whole.items():
+        known = [bound for bound in (stats.lower, stats.upper) if bound is not None]
+        if stats.kind is not None and not all(is_value(stats.kind, bound) for bound in known):
+            stats = replace(stats, lower=None, upper=None)
+        found[field_id] = shortened(stats, BOUND_LENGTH)
+    return found
 
 
 def whole_stats(
@@ -175,15 +251,6 @@ def absent_fields(
         for field_id in field_ids
     }
     return {field_id: each for field_id, each in found.items() if each is not None}
-
-
-def shorten(stats: ColumnStats, length: int = BOUND_LENGTH) -> ColumnStats:
-    """The same statistics with bounds of at most `length` code points or bytes.
-
-    >>> shorten(ColumnStats("aaaa", "bbbb"), 2)
-    ColumnStats(lower='aa', upper='bc', null_count=None, exact=False, has_nan=None)
-    """
-    return shortened(stats, length)
 
 
 # -- one chunk ------------------------------------------------------------------------------------

@@ -62,13 +62,12 @@ def unknown_in_group(group: RowGroup) -> Iterator[tuple[str, Struct]]:
     """Each with its column, "" for the group itself."""
     yield "", _unknown(group.tree, _GROUP)
     for chunk in group.columns:
-        stats = chunk.statistics
         yield (
             ".".join(chunk.path),
             {
                 **_unknown(chunk.tree, _CHUNK),
                 **_unknown(chunk.meta, _META),
-                **(_unknown(stats.tree, _STATS) if stats is not None else {}),
+                **_unknown(chunk.statistics or {}, _STATS),
             },
         )
 
@@ -107,6 +106,12 @@ HUDI = frozenset(
 # Metadata of a field that lists all values of a column: of Polars' Enum (without it a category), of Spark.
 POLARS_VALUES = b"_PL_ENUM_VALUES"
 SPARK_VALUES = "ml_attr"
+
+# What a value raises that is not what its key says.
+_UNREADABLE = (
+    *(ValueError, RecursionError, LookupError, TypeError, AttributeError, OSError),
+    pa.ArrowException,
+)
 
 # A column's `pandas_type` and `numpy_type`.
 PandasType = tuple[str, str]
@@ -155,7 +160,7 @@ def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) 
                 column["pandas_type"], column["numpy_type"] = plain[column["name"]]
                 column["metadata"] = None
                 changed = True
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except _UNREADABLE:
         return None if names_any(raw, texts) else raw
     return json.dumps(parsed).encode() if changed else raw
 
@@ -192,43 +197,42 @@ def listed_values(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[s
 
 
 def _listed(raw: bytes) -> Iterator[str]:
-    with suppress(ValueError, RecursionError, OSError, pa.ArrowException):
-        if raw.lstrip()[:1] == b"{":
-            yield from _texts_under(SPARK_VALUES, json.loads(raw))
-        else:
-            arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
-            for field in arrow:
+    with suppress(*_UNREADABLE):
+        found = _schema_in(raw)
+        if isinstance(found, pa.Schema):
+            for field in found:
                 yield from _categories(field)
+        else:
+            yield from _texts_under(SPARK_VALUES, found)
+
+
+def _schema_in(raw: bytes) -> Any:
+    """Spark's schema, which is JSON, or Arrow's, in Base64. Raises one of `_UNREADABLE`."""
+    if raw.lstrip()[:1] == b"{":
+        return json.loads(raw)
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
 
 
 def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[bytes]]]:
-    """The keys of the pairs, with what their writer may have said there of values: key and value; of
-    schemas the metadata of fields, of pandas' description what is no name of a column."""
+    """The keys of the pairs, with the texts in which their writer may have stored values: key and value; of
+    a schema the metadata of its fields, of pandas' description everything but the names of columns."""
     for pair in map(unpack, pairs):
         key, raw = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
         said = [raw]
-        with suppress(
-            ValueError,
-            RecursionError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            OSError,
-            pa.ArrowException,
-        ):
-            if key in SCHEMAS and raw.lstrip()[:1] == b"{":
-                said = [_dumped(node) for node in _members("metadata", json.loads(raw)) if node]
+        with suppress(*_UNREADABLE):
+            found = _schema_in(raw) if key in SCHEMAS else None
+            if isinstance(found, pa.Schema):
+                said = [text for field in found for pair in _metadata_of(field) for text in pair]
             elif key in SCHEMAS:
-                arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
-                said = [text for field in arrow for text in _metadata_of(field)]
+                said = [_dumped(node) for node in _members("metadata", found) if node]
             elif key == PANDAS:
                 said = [_dumped(node) for node in _without_names(json.loads(raw))]
         yield key.decode("utf-8", "replace"), [key, *said]
 
 
-def _metadata_of(field: pa.Field) -> Iterator[bytes]:
-    for pair in (field.metadata or {}).items():
-        yield from pair
+def _metadata_of(field: pa.Field) -> Iterator[tuple[bytes, bytes]]:
+    """Of a field and of those within it."""
+    yield from (field.metadata or {}).items()
     for at in range(field.type.num_fields):
         yield from _metadata_of(field.type.field(at))
 
@@ -246,13 +250,11 @@ def _members(name: str, node: Any) -> Iterator[Any]:
 
 def _categories(field: pa.Field) -> Iterator[str]:
     """Of Polars' Enum: each with its length in bytes before it, `3;abc`."""
-    for key, value in (field.metadata or {}).items():
+    for key, value in _metadata_of(field):
         while key.startswith(POLARS_VALUES) and value:
             length, _, value = value.partition(b";")
             yield value[: int(length)].decode("utf-8", "replace")
             value = value[int(length) :]
-    for at in range(field.type.num_fields):
-        yield from _categories(field.type.field(at))
 
 
 def _texts_under(name: str, node: Any, *, within: bool = False) -> Iterator[str]:
@@ -272,12 +274,12 @@ def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:
     """A schema (Spark's JSON, or Arrow's in Base64) without metadata that names `texts`; None for one that
     cannot be read."""
     try:
-        if raw.lstrip()[:1] == b"{":
-            return json.dumps(_without_member("metadata", json.loads(raw), texts)).encode()
-        arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
-    except (ValueError, RecursionError, TypeError, OSError, pa.ArrowException):
+        found = _schema_in(raw)
+        if not isinstance(found, pa.Schema):
+            return json.dumps(_without_member("metadata", found, texts)).encode()
+    except _UNREADABLE:
         return None
-    fields = [_without_field_metadata(field, texts) for field in arrow]
+    fields = [_without_field_metadata(field, texts) for field in found]
     # The schema's own metadata are the other pairs.
     return base64.b64encode(pa.schema(fields).serialize().to_pybytes())
 
@@ -353,6 +355,6 @@ def _without_bounds(raw: bytes) -> bytes | None:
         geo = json.loads(raw)
         columns = geo["columns"].values()
         bounded = [column for column in columns if column.pop("bbox", None) is not None]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except _UNREADABLE:
         return None
     return json.dumps(geo, ensure_ascii=False).encode() if bounded else raw

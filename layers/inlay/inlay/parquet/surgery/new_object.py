@@ -27,7 +27,7 @@ an offset. When erasing, the file's key-values lose what a removed row may have 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,7 +51,6 @@ from inlay.parquet.surgery.row_group import (
     NewGroup,
     edit_group,
     profile_group,
-    read_logical,
 )
 from inlay.plan.pruning.mentions import names_any
 from inlay.plan.surgery import (
@@ -73,26 +72,11 @@ WINDOW_BYTES = 32 * MIB
 # Parts of up to 64 MiB that are downloaded to be sent, where the store cannot copy them.
 SENT_AT_ONCE = 2
 # Below this, one GET and one PUT beat four requests of a multipart upload, whatever it would save.
-SMALL_OBJECT_BYTES = 8 * MIB
+ONE_PUT_BYTES = 8 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    start: int
-    end: int
-
-    @property
-    def length(self) -> int:
-        return self.end - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class _Ours:
-    body: memoryview
-
-    @property
-    def length(self) -> int:
-        return len(self.body)
+# A range of the old object, or new bytes.
+_Piece = ByteRange | memoryview
 
 
 def description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -127,7 +111,7 @@ class Assembly:
     window_bytes: int = WINDOW_BYTES
     before_retry: Callable[[int], None] = no_wait
     size: int = 0
-    _pieces: list[_Copied | _Ours] = field(default_factory=list)
+    _pieces: list[_Piece] = field(default_factory=list)
     _waiting: int = 0
     _upload: Multipart = field(init=False)
 
@@ -162,22 +146,22 @@ class Assembly:
         if not 0 <= start < end <= self.old.size:
             # S3 refuses such a range, but other stores clamp it and write a shorter object.
             raise ValueError(f"range {start}..{end} of an object of {self.old.size} bytes")
-        if self.old.size <= SMALL_OBJECT_BYTES:
+        if self.old.size <= ONE_PUT_BYTES:
             # S3 copies ranges only from objects over 5 MiB, and these are at hand anyway.
             self.add(self.old.content(ByteRange(start, end)))
             return
         last = self._pieces[-1] if self._pieces else None
-        if isinstance(last, _Copied) and last.end == start:
-            self._pieces[-1] = _Copied(last.start, end)
+        if isinstance(last, ByteRange) and last.end == start:
+            self._pieces[-1] = ByteRange(last.start, end)
         else:
-            self._pieces.append(_Copied(start, end))
+            self._pieces.append(ByteRange(start, end))
         self.size += end - start
 
     def add(self, body: bytes | bytearray | memoryview) -> None:
         """Appends new bytes."""
         if not len(body):
             return
-        self._pieces.append(_Ours(memoryview(body)))
+        self._pieces.append(memoryview(body))
         self.size += len(body)
         self._waiting += len(body)
         if self._waiting > self.window_bytes:
@@ -187,7 +171,7 @@ class Assembly:
         """Writes what is left and makes the object appear."""
         parts = self._plan(final=True)
         assert parts is not None
-        small = self.size <= SMALL_OBJECT_BYTES
+        small = self.size <= ONE_PUT_BYTES
         # Of a store without copies all parts are sent: one is a PUT, more would be too much at once.
         at_hand = len(parts) == 1 or self.store.copies_ranges
         at_hand &= not any(part.copy for part in parts)
@@ -206,7 +190,7 @@ class Assembly:
 
     def _plan(self, *, final: bool) -> tuple[PlannedPart, ...] | None:
         copies = self.store.copies_ranges
-        segments = [Segment(p.length, copies and isinstance(p, _Copied)) for p in self._pieces]
+        segments = [Segment(_length(p), copies and isinstance(p, ByteRange)) for p in self._pieces]
         try:
             return plan_parts(segments, limits=self.limits, final=final)
         except PartsError as error:
@@ -228,37 +212,35 @@ class Assembly:
         for part in parts:
             covered = _slice(pieces, part)
             if part.copy:
-                (only,) = covered
-                assert isinstance(only, _Copied)
-                copied = ByteRange(only.start, only.end)
+                (copied,) = covered
                 source = self.old.source
-                assert source.etag is not None  # a rewrite is of one content
+                assert isinstance(copied, ByteRange) and source.etag is not None
                 self._upload.copy(source.location, copied, source.etag)
             else:
                 self._upload.send(partial(self._gather, covered))
 
-    def _gather(self, pieces: list[_Copied | _Ours]) -> bytes | memoryview:
-        if len(pieces) == 1 and isinstance(pieces[0], _Ours):
-            return pieces[0].body
-        return b"".join(
-            self.old.content(ByteRange(p.start, p.end)) if isinstance(p, _Copied) else p.body
-            for p in pieces
-        )
+    def _gather(self, pieces: list[_Piece]) -> bytes | memoryview:
+        bodies = [p if isinstance(p, memoryview) else self.old.content(p) for p in pieces]
+        return bodies[0] if len(bodies) == 1 else b"".join(bodies)
 
 
-def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _Ours]:
+def _length(piece: _Piece) -> int:
+    return piece.length if isinstance(piece, ByteRange) else len(piece)
+
+
+def _slice(pieces: list[_Piece], part: PlannedPart) -> list[_Piece]:
     """The pieces that make bytes `part.start` … `part.end - 1` of this window."""
-    found: list[_Copied | _Ours] = []
+    found: list[_Piece] = []
     at = 0
     for piece in pieces:
-        start, end = max(part.start - at, 0), min(part.end - at, piece.length)
+        start, end = max(part.start - at, 0), min(part.end - at, _length(piece))
         if start < end:
             found.append(
-                _Copied(piece.start + start, piece.start + end)
-                if isinstance(piece, _Copied)
-                else _Ours(piece.body[start:end])
+                ByteRange(piece.start + start, piece.start + end)
+                if isinstance(piece, ByteRange)
+                else piece[start:end]
             )
-        at += piece.length
+        at += _length(piece)
     return found
 
 
@@ -266,8 +248,8 @@ def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _
 MAX_GROUP_BYTES = 1024 * MIB
 MAX_GROUP_VALUE_BYTES = 4 * MAX_GROUP_BYTES
 
-KeepRows = Callable[[int, pa.Table], "pa.BooleanArray | pa.ChunkedArray | None"]
-Progress = Callable[[str, int, int | None], None]
+# Of a row group, by its ordinal, which rows stay.
+KeepRows = Callable[[int], "pa.BooleanArray | pa.ChunkedArray"]
 
 
 @dataclass(slots=True)
@@ -282,9 +264,7 @@ class GroupEditor:
     keep: KeepRows
     wanted: set[int]
     dropped: set[int]
-    columns: Collection[str] | None
     erase: bool
-    progress: Progress
     goes_on: Callable[[], bool]
     recode: frozenset[int] = frozenset()
     kept: dict[int, BitMap] = field(default_factory=dict)
@@ -304,9 +284,16 @@ class GroupEditor:
         elif group.num_rows and ordinal in self.wanted and not self._stops():
             body, moved = self._fetch(ordinal)
             profiles = profile_group(self.footer, group, body, moved)
-            mask = self._mask(group, body, moved)
-            stays = 0 if mask is None else pc.sum(mask).as_py() or 0
-            if mask is None or not stays:
+            mask = self.keep(ordinal)
+            # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by
+            # negating a predicate means the opposite. The maker of the mask must decide.
+            is_clear = pa.types.is_boolean(mask.type) and not mask.null_count
+            if not is_clear or len(mask) != group.num_rows:
+                raise ValueError(
+                    f"keep must return {group.num_rows} booleans without nulls, not {mask.type}"
+                )
+            stays = pc.sum(mask).as_py() or 0
+            if not stays:
                 found = GroupFate.DROPPED
             elif stays < group.num_rows or ordinal in self.recode:
                 new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
@@ -328,27 +315,8 @@ class GroupEditor:
     def _stops(self) -> bool:
         """Whether there is no time for one more group."""
         self.is_over = self.is_over or (self._begun > 0 and not self.goes_on())
-        if not self.is_over:
-            self.progress("row groups", self._begun, len(self.wanted))
-            self._begun += 1
+        self._begun += not self.is_over
         return self.is_over
-
-    def _mask(
-        self, group: RowGroup, body: bytes, moved: Sequence[int]
-    ) -> pa.BooleanArray | pa.ChunkedArray | None:
-        """Which rows stay; None for no row at all."""
-        if self.columns is not None and not self.columns:
-            table = pa.table({})
-        else:
-            table = read_logical(self.footer, group, body, moved, self.columns)
-        mask, rows = self.keep(group.ordinal, table), group.num_rows
-        # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by negating
-        # a predicate means the opposite. The maker of the mask must decide.
-        if mask is not None and (
-            not pa.types.is_boolean(mask.type) or len(mask) != rows or mask.null_count
-        ):
-            raise ValueError(f"keep must return {rows} booleans without nulls, not {mask.type}")
-        return mask
 
     def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
         """The group's chunks after 4 arbitrary bytes, and the resulting shift of each."""
@@ -365,8 +333,8 @@ class GroupEditor:
             )
         if not spans:
             return MAGIC, [0] * len(chunks)
-        # Readers take offset 0 for "none". So the four bytes before come along, for the first chunk to
-        # lie behind; putting four of our own there would copy the whole group.
+        # Readers take offset 0 for "none". So the four bytes before the first chunk are read as well;
+        # putting four of our own there would copy the whole group.
         spans = (ByteRange(spans[0].start - len(MAGIC), spans[0].end), *spans[1:])
         parts = [self.old.content(span) for span in spans]
         shifts, size = [], 0
@@ -413,48 +381,35 @@ def write_index(
         judge.old, judge.layout, footer.num_row_groups, judge.fate
     )
     groups: list[Struct] = []
-    chunks: list[list[Struct]] = []
-    offset_indexes: list[list[bytes | None]] = []
+    indexed: list[tuple[Struct, bytes | None, bytes | None]] = []  # column and offset index of each
     tail = bytearray()
     for ordinal, group in enumerate(left):
+        trees: list[Struct] = []
         if group.ordinal in places:
             at = places[group.ordinal]
             edited = judge.edited[group.ordinal]
-            trees = [_placed_chunk(chunk, at) for chunk in edited.chunks]
-            for tree, chunk in zip(trees, edited.chunks, strict=True):
-                if chunk.bloom is not None:
+            for new_chunk in edited.chunks:
+                tree = _placed_chunk(new_chunk, at)
+                if new_chunk.bloom is not None:
                     tree[Chunk.META][Meta.BLOOM] = new.size + len(tail)
-                    tree[Chunk.META][Meta.BLOOM_LENGTH] = len(chunk.bloom)
-                    tail += chunk.bloom
-            offset_indexes.append(
-                [_placed_index(chunk.offset_index, at) for chunk in edited.chunks]
-            )
+                    tree[Chunk.META][Meta.BLOOM_LENGTH] = len(new_chunk.bloom)
+                    tail += new_chunk.bloom
+                pages = _placed_index(new_chunk.offset_index, at)
+                trees.append(tree)
+                indexed.append((tree, new_chunk.column_index, pages))
             groups.append(_edited_group(group, ordinal, edited, trees))
         else:
-            columns = group.columns
-            shifts = [_shift_of(chunk, offsets) for chunk in columns]
-            trees = [
-                _shifted_chunk(chunk, shift, offsets)
-                for chunk, shift in zip(columns, shifts, strict=True)
-            ]
-            offset_indexes.append(
-                [
-                    _shifted_index(offset_pages.get((group.ordinal, leaf)), chunk, shift)
-                    for leaf, (chunk, shift) in enumerate(zip(columns, shifts, strict=True))
-                ]
-            )
+            for leaf, chunk in enumerate(group.columns):
+                name, shift = (group.ordinal, leaf), _shift_of(chunk, offsets)
+                tree = _shifted_chunk(chunk, shift, offsets)
+                pages = _shifted_index(offset_pages.get(name), chunk, shift)
+                trees.append(tree)
+                indexed.append((tree, column_indexes.get(name), pages))
             groups.append(_shifted_group(group, ordinal, trees))
-        chunks.append(trees)
-    for group, trees in zip(left, chunks, strict=True):
-        for leaf, tree in enumerate(trees):
-            if group.ordinal in places:
-                body = judge.edited[group.ordinal].chunks[leaf].column_index
-            else:
-                body = column_indexes.get((group.ordinal, leaf))
-            _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
-    for trees, bodies in zip(chunks, offset_indexes, strict=True):
-        for tree, body in zip(trees, bodies, strict=True):
-            _point_at(new.size, tail, tree, body, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
+    for tree, body, _ in indexed:
+        _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
+    for tree, _, body in indexed:
+        _point_at(new.size, tail, tree, body, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
     new.add(tail)
     return groups
 

@@ -20,16 +20,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch, UnreadableFile, UnsupportedFile
-from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate, field_ids
-from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.schema import Primitive, Value
 from inlay.parquet.arrow.evaluate import selected
 from inlay.parquet.arrow.types import to_arrow_scalar
 from inlay.parquet.footer.bloom import may_hold, plain_bytes, xxh64
@@ -48,6 +47,7 @@ from inlay.parquet.footer.fields import (
 from inlay.parquet.footer.footer import (
     MAGIC,
     RECODE,
+    WIDTHS,
     ColumnChunk,
     Footer,
     Leaf,
@@ -71,9 +71,7 @@ from inlay.parquet.footer.thrift import (
 )
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
-from inlay.parquet.read.ranges import Objects, RangeFile
-from inlay.parquet.read.reader import open_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.read.single_column import (
     Pages,
     check_dictionary,
@@ -92,7 +90,6 @@ from inlay.parquet.surgery.key_values import (
 )
 from inlay.plan.pruning.literals import asked_of_text, condition_on, equal_values, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
-from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
 
 Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value", "unknown field", "gap"]
@@ -121,11 +118,11 @@ class Residue:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What was found in one file, and the cost of the search. `rows_read` are row groups of which a column
-    was read, because other parts named a value that its rows might have. `key_values` are the names of the
-    pairs in its footer, of the file and of column chunks, whatever their content. `perhaps` is for
-    conditions that name no value: kind and name of each pair that may have one which they select, and of
-    gaps and undefined fields, unread."""
+    """What was found in one file, and the cost of the search, once the file was open. `rows_read` are row
+    groups of which a column was read, because other parts named a value that its rows might have.
+    `key_values` are the names of the pairs in its footer, of the file and of column chunks, whatever their
+    content. `perhaps` is for conditions that name no value: kind and name of each pair that may have one
+    which they select, and of gaps and undefined fields, unread."""
 
     residues: tuple[Residue, ...] = ()
     requests: int = 0
@@ -140,33 +137,9 @@ class Searched:
         return frozenset(r.row_group for r in self.residues if r.row_group is not None)
 
 
-def find_residue(
-    objects: Objects,
-    entry: DataFile,
-    recorded: Schema,
-    schema: Schema,
-    predicate: Predicate,
-    executor: Executor,
-) -> Searched:
-    """Searches one file. `recorded` is the schema its entry was recorded under, `schema` the one the
-    predicate is bound to.
-
-    Raises what opening the file raises; `UnsupportedFile` and `UnreadableFile` where a dictionary or an
-    index cannot be decoded.
-    """
-    is_cached = objects.cache.get(entry.key) is not None
-    opened = open_file(
-        objects, FileTask(file=entry, schema=recorded), Wanted(schema=schema, columns=()), executor
-    )
-    found = search_open(opened, predicate, executor)
-    if is_cached:
-        return found
-    fetched = len(opened.tail if opened.body is None else opened.body)
-    return replace(found, requests=found.requests + 1, bytes=found.bytes + fetched)
-
-
-def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> Searched:
-    """The same for a file whose footer was read already."""
+def find_residue(opened: OpenFile, predicate: Predicate, executor: Executor) -> Searched:
+    """Searches one file. Raises `UnsupportedFile` and `UnreadableFile` where its footer, a dictionary or an
+    index cannot be decoded."""
     footer = opened.decoded()
     held = _Held(opened, executor)
     columns = [
@@ -198,7 +171,7 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
     residues += _in_lists(footer, columns)
     for column in columns:
         column.look(held)
-    held.fetch([column.chunk(g).place for column in columns for g in column.suspects])
+    held.fetch([_place(column.chunk(g)) for column in columns for g in column.suspects])
     for column in columns:
         residues += column.confirm(held)
     rows_read = len({g for column in columns for g in column.suspects})
@@ -222,8 +195,8 @@ def unused_entries(
     ]
     for ordinal in range(footer.num_row_groups) if groups is None else sorted(groups):
         held = _Held(opened, executor)
-        coded = [c for c in columns if c.chunk(ordinal).dictionary() is not None]
-        held.fetch([c.chunk(ordinal).place for c in coded])
+        coded = [c for c in columns if _dictionary_place(c.chunk(ordinal)) is not None]
+        held.fetch([_place(c.chunk(ordinal)) for c in coded])
         name = next((c.name for c in coded if c.has_unused(held, ordinal)), None)
         if name is not None:
             yield ordinal, name
@@ -335,35 +308,26 @@ class _Held:
         return bytes(memoryview(self._file.slice(place)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """A column chunk, and the ranges of its parts."""
+def _place(chunk: ColumnChunk) -> ByteRange:
+    # With the four bytes before: readers take offset 0 for "none".
+    return ByteRange(chunk.start - len(MAGIC), max(chunk.end, chunk.start))
 
-    chunk: ColumnChunk
-    rows: int
 
-    @property
-    def place(self) -> ByteRange:
-        # With the four bytes before: readers take offset 0 for "none".
-        return ByteRange(self.chunk.start - len(MAGIC), max(self.chunk.end, self.chunk.start))
-
-    def dictionary(self) -> ByteRange | None:
-        """The range of the dictionary page, or at least its beginning."""
-        chunk = self.chunk
-        start, data = chunk.start, chunk.meta[Meta.DATA_PAGE]
-        if not chunk.compressed_size:
-            return None
-        if start < data <= chunk.end:
-            return ByteRange(start, data)
-        if set(chunk.meta.get(Meta.ENCODINGS, ())) & DICTIONARY_ENCODINGS:
-            return ByteRange(start, min(start + LIKELY_DICTIONARY_BYTES, chunk.end))
+def _dictionary_place(chunk: ColumnChunk) -> ByteRange | None:
+    """The range of the dictionary page, or at least its beginning."""
+    start, data = chunk.start, chunk.meta[Meta.DATA_PAGE]
+    if not chunk.compressed_size:
         return None
+    if start < data <= chunk.end:
+        return ByteRange(start, data)
+    if set(chunk.meta.get(Meta.ENCODINGS, ())) & DICTIONARY_ENCODINGS:
+        return ByteRange(start, min(start + LIKELY_DICTIONARY_BYTES, chunk.end))
+    return None
 
-    def bloom(self) -> ByteRange | None:
-        at = self.chunk.bloom_offset
-        if at is None:
-            return None
-        return ByteRange(at, at + (self.chunk.bloom_length or BLOOM_HEADER_BYTES))
+
+def _bloom_place(chunk: ColumnChunk) -> ByteRange | None:
+    at = chunk.bloom_offset
+    return None if at is None else ByteRange(at, at + (chunk.bloom_length or BLOOM_HEADER_BYTES))
 
 
 @dataclass(slots=True)
@@ -386,7 +350,8 @@ class _Column:
     def __post_init__(self) -> None:
         named = equal_values(self.condition) or ()
         self.plain = tuple(raw for kind, value in named for raw in self._stored(kind, value))
-        # A filter has nothing of another column that its dictionary has not, and only says "maybe".
+        # Of a column that is not asked for the dictionary is enough: its filter has the same values, and
+        # answers only "maybe".
         is_asked = self.field_id != _ELSEWHERE
         filters = (group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups)
         if is_asked and any(filters):
@@ -407,21 +372,18 @@ class _Column:
     def name(self) -> str:
         return ".".join(self.leaf.path)
 
-    def chunk(self, ordinal: int) -> _Chunk:
-        group = self.footer.row_groups[ordinal]
-        return _Chunk(group.column(self.leaf.index), group.num_rows)
-
-    def ordinals(self) -> range:
-        return range(self.footer.num_row_groups)
+    def chunk(self, ordinal: int) -> ColumnChunk:
+        return self.footer.row_groups[ordinal].column(self.leaf.index)
 
     def ranges(self) -> Iterator[ByteRange]:
         limit = self.footer.start
-        for chunk in map(self.chunk, self.ordinals()):
-            index = chunk.chunk.column_index
+        for group in self.footer.row_groups:
+            chunk = group.column(self.leaf.index)
+            index = chunk.column_index
             for place in (
-                chunk.dictionary(),
+                _dictionary_place(chunk),
                 None if index is None else ByteRange(*index),
-                chunk.bloom() if self.hashes else None,
+                _bloom_place(chunk) if self.hashes else None,
             ):
                 if place is not None and place.end <= limit:
                     yield place
@@ -432,13 +394,15 @@ class _Column:
         if self.leaf.type is Physical.BOOLEAN:
             return  # two values: neither proves anything about a row
         bounds: list[tuple[int, Where, bytes]] = []
-        for ordinal in self.ordinals():
-            chunk = self.chunk(ordinal)
-            self._look_at_dictionary(held, ordinal, chunk)
-            stats = chunk.chunk.statistics
-            tree = {} if stats is None else stats.tree
+        for group in self.footer.row_groups:
+            ordinal, chunk = group.ordinal, group.column(self.leaf.index)
+            entries = self._entries(held, chunk)
+            hits = None if entries is None else entries.filter(self._hits(entries))
+            if hits is not None and len(hits):
+                self.suspects[ordinal].append(("dictionary", hits, ()))
+            tree = chunk.statistics or {}
             bounds += [(ordinal, "bounds", tree[key]) for key in _BOUNDS if key in tree]
-            index = chunk.chunk.column_index
+            index = chunk.column_index
             if index is not None and index[1] <= self.footer.start:
                 body = held.read(ByteRange(*index))
                 bounds += [(ordinal, "page index", raw) for raw in _index_bounds(body)]
@@ -446,8 +410,8 @@ class _Column:
         self._look_at_bounds(bounds)
 
     def has_unused(self, held: _Held, ordinal: int) -> bool:
-        """Whether the dictionary of a row group has an entry that none of its rows has. One without a
-        character names nobody: DuckDB puts it in the place of each ENUM value that is not used."""
+        """Whether the dictionary of a row group has an entry that none of its rows has. An empty text
+        identifies nobody: DuckDB writes it in place of each ENUM value that is not used."""
         entries = self._entries(held, self.chunk(ordinal))
         if entries is None:
             return False
@@ -456,25 +420,17 @@ class _Column:
         rows = normalised(self._read_rows(held, ordinal))
         return not pc.all(pc.is_in(normalised(entries), value_set=rows)).as_py()
 
-    def _entries(self, held: _Held, chunk: _Chunk) -> pa.Array | None:
+    def _entries(self, held: _Held, chunk: ColumnChunk) -> pa.Array | None:
         page = _dictionary_page(held, chunk)
         if page is None:
             return None
         header, body = page
         count = header[Page.DICTIONARY][DictionaryPage.VALUES]
-        return self._decode(body, count, chunk.chunk.codec, header[Page.UNCOMPRESSED])
-
-    def _look_at_dictionary(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
-        entries = self._entries(held, chunk)
-        hits = None if entries is None else entries.filter(self._hits(entries))
-        if hits is not None and len(hits):
-            self.suspects[ordinal].append(("dictionary", hits, ()))
+        return self._decode(body, count, chunk.codec, header[Page.UNCOMPRESSED])
 
     def _look_at_bounds(self, bounds: Sequence[tuple[int, Where, bytes]]) -> None:
-        width = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
-            self.leaf.type, self.leaf.type_length if self.leaf.type != Physical.BYTE_ARRAY else None
-        )
         is_bytes = self.leaf.type is Physical.BYTE_ARRAY
+        width = None if is_bytes else WIDTHS.get(self.leaf.type, self.leaf.type_length)
         cut = _Cut(() if width is not None and self.leaf.type_length is None else self.plain)
         for ordinal, where, raw in bounds:
             if width is not None and len(raw) < width and cut.is_one(raw):
@@ -482,7 +438,7 @@ class _Column:
         whole = [b for b in bounds if width is None or len(b[2]) == width]
         if not whole or self.leaf.type is Physical.INT96:
             return
-        page = b"".join(len(raw).to_bytes(4, "little") * is_bytes + raw for *_, raw in whole)
+        page = b"".join(self._as_plain(raw) for *_, raw in whole)
         values = self._decode(page, len(whole), Codec.UNCOMPRESSED, len(page))
         hits = self._hits(values).to_pylist()
         for at, ((ordinal, where, raw), hit) in enumerate(zip(whole, hits, strict=True)):
@@ -491,8 +447,8 @@ class _Column:
             elif is_bytes and cut.is_one(raw):
                 self.suspects[ordinal].append((where, None, (raw,)))
 
-    def _look_at_bloom(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
-        place = chunk.bloom()
+    def _look_at_bloom(self, held: _Held, ordinal: int, chunk: ColumnChunk) -> None:
+        place = _bloom_place(chunk)
         if place is None or not self.hashes or place.end > self.footer.start:
             return
         header, bits = bloom_length(held.read(place)[:BLOOM_HEADER_BYTES])
@@ -533,50 +489,55 @@ class _Column:
 
     def _lacks(self, rows: pa.Array, raw: bytes) -> bool:
         """Whether no row has the value with this PLAIN encoding."""
-        page = raw if self.leaf.type is not Physical.BYTE_ARRAY else _prefixed(raw)
+        page = self._as_plain(raw)
         value = self._decode(page, 1, Codec.UNCOMPRESSED, len(page))
         return not pc.any(pc.is_in(rows, value_set=value)).as_py()
 
     def _read_rows(self, held: _Held, ordinal: int) -> pa.Array:
         """The distinct values of the column in one row group, in the type its dictionary was read in."""
         chunk = self.chunk(ordinal)
-        if not chunk.chunk.compressed_size:
+        if not chunk.compressed_size:
             return self._decode(b"", 0, Codec.UNCOMPRESSED, 0)
-        body = held.read(chunk.place)
-        pages = Pages(self.leaf, chunk.chunk, memoryview(body)[len(MAGIC) :])
-        return read_distinct(self.footer, chunk.rows, pages)
+        body = held.read(_place(chunk))
+        pages = Pages(self.leaf, chunk, memoryview(body)[len(MAGIC) :])
+        return read_distinct(self.footer, self.footer.row_groups[ordinal].num_rows, pages)
+
+    def _as_plain(self, raw: bytes) -> bytes:
+        """A bound as a value of a page."""
+        is_bytes = self.leaf.type is Physical.BYTE_ARRAY
+        return len(raw).to_bytes(4, "little") + raw if is_bytes else raw
 
     def _decode(self, body: bytes, count: int, codec: Codec, uncompressed: int) -> pa.Array:
         return read_plain(self.footer, self.leaf, body, count, codec, uncompressed)
 
 
-def _dictionary_page(held: _Held, chunk: _Chunk) -> tuple[Struct, bytes] | None:
+def _dictionary_page(held: _Held, chunk: ColumnChunk) -> tuple[Struct, bytes] | None:
     """The dictionary page's header and its (compressed) body; None without one."""
-    place = chunk.dictionary()
+    place = _dictionary_place(chunk)
     if place is None:
         return None
     body = held.read(place)
     try:
         header, start = page_header(body, 0, len(body))
     except UnreadableFile:
-        if place.end == chunk.chunk.end:
+        if place.end == chunk.end:
             raise
         return None  # the first page is a data page, with more statistics than were fetched
     if header[Page.TYPE] != PageType.DICTIONARY:
         return None
     end = place.start + start + header[Page.COMPRESSED]
-    if header[Page.COMPRESSED] < 0 or header[Page.UNCOMPRESSED] < 0 or end > chunk.chunk.end:
+    if header[Page.COMPRESSED] < 0 or header[Page.UNCOMPRESSED] < 0 or end > chunk.end:
         raise UnreadableFile("a page reaches past its column chunk")
-    if header[Page.UNCOMPRESSED] > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.chunk.uncompressed_size):
+    if header[Page.UNCOMPRESSED] > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.uncompressed_size):
         raise UnsupportedFile("a dictionary page claims to be too large", next_step=RECODE)
-    check_dictionary(header, chunk.chunk)
+    check_dictionary(header, chunk)
     if end > place.end:
         body = held.read(ByteRange(place.start, end))
     return header, body[start : start + header[Page.COMPRESSED]]
 
 
 def _index_bounds(body: bytes) -> Iterator[bytes]:
-    """The bounds of all pages; of those of only nulls, which have none, what is there nevertheless."""
+    """The bounds of all pages; of a page of only nulls, which has none, what is stored instead."""
     try:
         index, _ = decode_struct(body)
         nulls = index[ColumnIndex.NULL_PAGES]
@@ -631,7 +592,3 @@ def _cuts_some(rows: pa.Array, bound: bytes) -> bool:
         for raw in rows.cast(pa.large_binary()).to_pylist()
         if raw is not None
     )
-
-
-def _prefixed(raw: bytes) -> bytes:
-    return len(raw).to_bytes(4, "little") + raw

@@ -7,10 +7,10 @@ pyarrow can. Nothing in them is derived from a removed row: statistics, indexes,
 are made from the kept rows, and where pyarrow would order a column's bounds differently from the file, its
 bounds are left out.
 
-A view is one row group of a file, read by pyarrow under another schema: `read_view` decodes column chunks
-that are already in memory as if they were a file of one row group. The *logical* view has the meaning of
-the values, for evaluating a predicate. The *physical* view is for writing the same values back: it has only
-their storage, so no value changes by passing through Arrow, whatever the file's annotations claim:
+The rows are read by pyarrow under another schema than the file's, from column chunks that are already in
+memory, as if these were a file of one row group. This *physical* view is for writing the same values back:
+it has only their storage, so no value changes by passing through Arrow, whatever the file's annotations
+claim:
 
 - annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated fields
   are just structs and lists; every optional or repeated node keeps its level;
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -56,8 +56,8 @@ from inlay.parquet.footer.footer import (
     decode_footer,
     footer_length,
     is_decimal,
-    subtree_end,
     trailer,
+    view_tree,
 )
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
@@ -75,7 +75,6 @@ from inlay.parquet.read.single_column import (
     check_pages_fit,
     moved_meta,
     translate_errors,
-    view_tree,
 )
 
 # What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Inverted: the
@@ -85,32 +84,23 @@ _PRECISION_OF_BYTES = {
 }
 
 
-def physical_footer(footer: Footer) -> tuple[list[Struct], list[Struct]]:
-    """The schema elements of the physical view, and a patch of ColumnMetaData for each leaf."""
+def _physical_schema(footer: Footer) -> list[Struct]:
+    """The schema elements of the physical view."""
     elements: list[Struct] = []
     for at, element in enumerate(footer.schema):
-        plain: Struct = {}
+        levels = (Element.REPETITION, Element.CHILDREN)
+        plain: Struct = {key: element[key] for key in levels if key in element}
+        plain[Element.NAME] = b"f%d" % at
         if Element.TYPE in element and not element.get(Element.CHILDREN):
-            is_int96 = element[Element.TYPE] == Physical.INT96
-            plain[Element.TYPE] = (
-                Physical.FIXED_LEN_BYTE_ARRAY if is_int96 else element[Element.TYPE]
-            )
-            if is_int96:
+            plain[Element.TYPE] = element[Element.TYPE]
+            if element[Element.TYPE] == Physical.INT96:
+                plain[Element.TYPE] = Physical.FIXED_LEN_BYTE_ARRAY
                 plain[Element.LENGTH] = INT96_BYTES
             elif element[Element.TYPE] == Physical.FIXED_LEN_BYTE_ARRAY:
                 plain[Element.LENGTH] = element.get(Element.LENGTH, 0)
-        if Element.REPETITION in element:
-            plain[Element.REPETITION] = element[Element.REPETITION]
-        plain[Element.NAME] = b"f%d" % at
-        if Element.CHILDREN in element:
-            plain[Element.CHILDREN] = element[Element.CHILDREN]
-        if Element.TYPE in plain:
             plain.update(_ordering(element))
         elements.append(plain)
-    patches = []
-    for leaf in footer.leaves:
-        patches.append({Meta.TYPE: elements[leaf.element][Element.TYPE]})
-    return elements, patches
+    return elements
 
 
 def _ordering(element: Struct) -> Struct:
@@ -148,65 +138,19 @@ def is_unsigned(element: Struct) -> bool:
     )
 
 
-def read_logical(
-    footer: Footer,
-    group: RowGroup,
-    body: bytes,
-    moved: Sequence[int],
-    columns: Collection[str] | None,
-) -> pa.Table:
-    """The top-level `columns` (None: all) with the types of their Parquet annotations. The Arrow schema
-    that some writers store beside them is not applied."""
-    elements = footer.schema
-    tops, at = [], 1
-    while at < len(elements):
-        end = subtree_end(elements, at)
-        tops.append(range(at, end))
-        at = end
-    names = [
-        bytes(elements[top.start][Element.NAME]).decode("utf-8", "surrogateescape") for top in tops
-    ]
-    wanted = [i for i, name in enumerate(names) if columns is None or name in columns]
-    leaves = [leaf.index for leaf in footer.leaves if leaf.top in set(wanted)]
-    root = {**elements[0], Element.CHILDREN: len(wanted)}
-    kept = [root] + [elements[at] for i in wanted for at in tops[i]]
-    return read_view(footer, group, body, moved, elements=kept, leaves=leaves)
-
-
-def _pages(
-    footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int], leaves: Iterable[int]
-) -> Iterator[Pages]:
-    """Chunks of texts: what other pages claim was held to the footer before (`row_group.profile_group`)."""
-    for leaf in leaves:
-        chunk = group.column(leaf)
-        if chunk.type is not Physical.BYTE_ARRAY:
-            continue
-        start, length = chunk.start + moved[leaf], chunk.end - chunk.start
-        yield Pages(footer.leaves[leaf], chunk, memoryview(body)[start : start + length])
-
-
-def read_view(
-    footer: Footer,
-    group: RowGroup,
-    body: bytes,
-    moved: Sequence[int],
-    *,
-    elements: Sequence[Struct],
-    leaves: Sequence[int] | None = None,
-    patches: Sequence[Struct] | None = None,
-) -> pa.Table:
-    """Decode `leaves` (all by default) of `group` under the schema `elements`.
-
-    `body` holds the chunks after 4 other bytes; `moved[leaf]` is added to the offsets of that chunk to find
-    it in `body`.
-    """
-    leaves = range(len(footer.leaves)) if leaves is None else leaves
-    check_memory(sum(chunk_bytes(group.column(leaf)) for leaf in leaves))
-    check_pages_fit(footer, group.num_rows, _pages(footer, group, body, moved, leaves))
-    metas = []
-    for leaf in leaves:
-        meta = moved_meta(group.column(leaf), moved[leaf])
-        metas.append({**meta, **patches[leaf]} if patches else meta)
+def _read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]) -> pa.Table:
+    """All columns of `group` as stored; `body` and `moved` as in `edit_group`."""
+    elements, columns = _physical_schema(footer), group.columns
+    check_memory(sum(map(chunk_bytes, columns)))
+    metas, texts = [], []
+    for leaf, chunk in zip(footer.leaves, columns, strict=True):
+        meta = moved_meta(chunk, moved[leaf.index])
+        metas.append({**meta, Meta.TYPE: elements[leaf.element][Element.TYPE]})
+        # What other pages claim was compared with the footer before (`profile_group`).
+        if chunk.type is Physical.BYTE_ARRAY:
+            start, length = chunk.start + moved[leaf.index], chunk.end - chunk.start
+            texts.append(Pages(leaf, chunk, memoryview(body)[start : start + length]))
+    check_pages_fit(footer, group.num_rows, texts)
     size = group.total_byte_size
     thrift = encode_struct(view_tree(footer, elements, metas, group.num_rows, size))
 
@@ -215,7 +159,7 @@ def read_view(
         with pq.ParquetFile(
             pa.BufferReader(body),
             metadata=metadata,
-            binary_type=pa.large_binary() if patches else None,
+            binary_type=pa.large_binary(),
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
             pre_buffer=False,
@@ -223,7 +167,7 @@ def read_view(
             return file.read(use_threads=False)
 
     table = translate_errors(decode)
-    if table.num_rows != group.num_rows and table.num_columns:
+    if table.num_rows != group.num_rows:
         raise UnreadableFile(
             f"row group {group.ordinal} holds {table.num_rows} rows, {group.num_rows} by the footer"
         )
@@ -286,7 +230,6 @@ class NewChunk:
 class NewGroup:
     """A rewritten row group: `data` holds its chunks, one after the other."""
 
-    ordinal: int
     rows: int
     data: memoryview
     chunks: tuple[NewChunk, ...]
@@ -326,8 +269,7 @@ def edit_group(
     there. `profiles` are those of `profile_group`.
     """
     old = group.columns
-    elements, patches = physical_footer(footer)
-    table = read_view(footer, group, body, moved, elements=elements, patches=patches).filter(keep)
+    table = _read_physical(footer, group, body, moved).filter(keep)
     # The kept rows as a separate file. If the last record of a list column would open a page just when one
     # is full, pyarrow puts an empty page before it, and two pages of the index then begin at the same row.
     # Other page sizes move the boundary.
@@ -351,7 +293,7 @@ def edit_group(
     chunks = [
         _graft(was, now, mini, begin, erase=erase) for was, now in zip(old, columns, strict=True)
     ]
-    return NewGroup(group.ordinal, table.num_rows, mini[begin:end], tuple(chunks))
+    return NewGroup(table.num_rows, mini[begin:end], tuple(chunks))
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -491,7 +433,7 @@ def _must_match(leaves: Sequence[Leaf], written: Footer) -> None:
         raise UnsupportedFile("pyarrow would write it in another structure", next_step=RECODE)
     for was, now in zip(leaves, written.leaves, strict=True):
         stored = Physical.FIXED_LEN_BYTE_ARRAY if was.type is Physical.INT96 else was.type
-        length = 12 if was.type is Physical.INT96 else was.type_length
+        length = INT96_BYTES if was.type is Physical.INT96 else was.type_length
         same_length = stored is not Physical.FIXED_LEN_BYTE_ARRAY or now.type_length == length
         same_levels = (was.definition_level, was.repetition_level) == (
             now.definition_level,
@@ -522,7 +464,7 @@ def _graft(
     if now.start < now.meta[Meta.DATA_PAGE]:
         meta[Meta.DICTIONARY_PAGE] = now.start - base
     if was.statistics is not None and now.statistics is not None:
-        meta[Meta.STATISTICS] = _statistics(was.statistics.tree, now.statistics.tree)
+        meta[Meta.STATISTICS] = _statistics(was.statistics, now.statistics)
     for key in (Meta.ENCODING_STATS, Meta.SIZES):
         if key in was.meta and key in now.meta:
             meta[key] = now.meta[key]
@@ -541,18 +483,14 @@ def _graft(
 
 def _statistics(was: Mapping[int, Any], now: Mapping[int, Any]) -> Struct:
     """The statistics pyarrow computed, as far as the file had them before."""
-    kept: Struct = {}
-    for key in (Stats.OLD_MAX, Stats.OLD_MIN, Stats.NULLS, Stats.MAX, Stats.MIN):
-        if key in was and key in now:
-            kept[key] = now[key]
+    computed = (Stats.OLD_MAX, Stats.OLD_MIN, Stats.NULLS, Stats.MAX, Stats.MIN, Stats.NANS)
+    kept: Struct = {key: now[key] for key in computed if key in was and key in now}
     # pyarrow does not truncate bounds, but if the old ones were truncated those of other groups are, too:
     # DataFusion 55 cannot read truncated fixed-width bounds, and uses exact ones of one group for the whole
     # file.
     for key, bound in ((Stats.MAX_EXACT, Stats.MAX), (Stats.MIN_EXACT, Stats.MIN)):
         if key in was and bound in kept:
             kept[key] = was[key]
-    if Stats.NANS in was and Stats.NANS in now:
-        kept[Stats.NANS] = now[Stats.NANS]
     return kept
 
 

@@ -88,7 +88,7 @@ def stamped(
 
 
 def _is_consistent(pair: Struct, fields: tuple[Field, ...], same: _SameIds) -> bool:
-    """Whether a key-value pair is no Arrow schema, or one that has just the ids of `fields`."""
+    """False for an Arrow schema among the key-value pairs that has other ids than `fields`."""
     if pair.get(KeyValue.KEY) != ARROW_SCHEMA:
         return True
     try:
@@ -145,10 +145,7 @@ def _is_view(kind: pa.DataType) -> bool:
 
 def _with_id(element: Struct, field_id: int | None) -> Struct:
     found = {key: value for key, value in element.items() if key != Element.FIELD_ID}
-    if field_id is not None:
-        found[Element.FIELD_ID] = field_id
-    # Thrift's compact protocol allows any order, but ascending ids take the least space.
-    return dict(sorted(found.items()))
+    return found if field_id is None else {**found, Element.FIELD_ID: field_id}
 
 
 @dataclass(slots=True)
@@ -244,7 +241,6 @@ def _old_layout(path: tuple[str, ...], what: str) -> UnsupportedFile:
 class Stamped:
     """The object that `stamp_object` wrote."""
 
-    etag: str
     size: int
     footer_size: int
 
@@ -278,8 +274,8 @@ def stamp_object(
         ) as assembly:
             assembly.copy(0, old.start)
             assembly.add(thrift + trailer(len(thrift)))
-            written = assembly.finish()
+            assembly.finish()
     except InlayError as error:
         error.about(key=source.uri)
         raise
-    return Stamped(written.etag, assembly.size, len(thrift) + TRAILER_BYTES)
+    return Stamped(assembly.size, len(thrift) + TRAILER_BYTES)

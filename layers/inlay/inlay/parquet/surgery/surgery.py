@@ -11,12 +11,11 @@ object is never changed.
 
 The steps:
 
-1. footer    one GET of the end of the object, unless the caller has the footer
-2. layout    every region the footer points at, proven sound (`footer.pages`)
-3. groups    for each group named: GET it, ask the caller which rows stay, write it again (`row_group`)
-4. body      kept ranges and new groups, in file order (`new_object`)
-5. index     column and offset indexes and new bloom filters, offsets shifted, in one run
-6. footer    rebuilt on the old tree, checked against the layout rules like any other file's
+1. layout    every region the footer points at, proven sound (`footer.pages`)
+2. groups    for each group named: GET it, ask the caller which rows stay, write it again (`row_group`)
+3. body      kept ranges and new groups, in file order (`new_object`)
+4. index     column and offset indexes and new bloom filters, offsets shifted, in one run
+5. footer    rebuilt on the old tree, checked against the layout rules like any other file's
 """
 
 from __future__ import annotations
@@ -31,14 +30,11 @@ from inlay.parquet.footer.footer import (
     MAGIC,
     TRAILER_BYTES,
     Footer,
-    decode_footer,
-    footer_length,
     trailer,
 )
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
     GroupFate,
-    Kept,
     Layout,
     OffsetMap,
     Part,
@@ -51,11 +47,10 @@ from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
 from inlay.parquet.surgery.key_values import named_by_file, unknown_of_file
 from inlay.parquet.surgery.new_object import (
-    SMALL_OBJECT_BYTES,
+    ONE_PUT_BYTES,
     Assembly,
     GroupEditor,
     KeepRows,
-    Progress,
     description,
     must_be_sound,
     new_tree,
@@ -65,34 +60,16 @@ from inlay.plan.surgery import Cost, PartsError, PositionMap, Segment, borrowed_
 from inlay.storage.base import ByteRange, Location, ObjectStore
 from inlay.storage.write_once import no_wait
 
-# How much of the object's end is fetched when the footer is not at hand: a footer of a few hundred KB
-# and the page index before it arrive in one request, and it is little beside any row group.
-MIN_TAIL_BYTES = 64 * 1024
-MAX_TAIL_BYTES = 1024 * 1024
-TAIL_SHARE = 512
-
-
-def _silent(what: str, done: int, total: int | None) -> None:
-    return None
-
-
-def _always() -> bool:
-    return True
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A new object. `positions` maps the old rows; `footer_size` includes the trailer; `unfinished`: row
+    """The new object. `positions` maps the old rows; `footer_size` includes the trailer; `unfinished`: row
     groups were left unchanged because `goes_on` returned false."""
 
-    key: str
     etag: str
     size: int
     footer_size: int
-    rows: int
-    row_groups: int
     positions: PositionMap
-    date_us: int
     footer: Footer
     unfinished: bool = False
 
@@ -121,26 +98,23 @@ def rewrite_object(
     *,
     etag: str,
     size: int,
-    footer: Footer | None,
+    footer: Footer,
     keep: KeepRows,
     groups: Iterable[int],
     drop_groups: Iterable[int] = (),
-    columns: Collection[str] | None = None,
     executor: Executor,
     erase: bool = False,
     recode: Collection[int] = (),
     texts: frozenset[str] = frozenset(),
-    progress: Progress = _silent,
-    goes_on: Callable[[], bool] = _always,
+    goes_on: Callable[[], bool] = lambda: True,
     before_retry: Callable[[int], None] = no_wait,
 ) -> Outcome:
     """Write `source` without some of its rows as the new object `key`.
 
-    For each row group in `groups`, `keep` is called, in file order, with its ordinal and a table of
-    its top-level `columns` (None: all; none: an empty table; types by the Parquet annotations) and
-    answers which rows stay: a boolean array without nulls, or None for no row at all. Groups in
-    `drop_groups` go without being read. Everything is pinned to `etag`. `goes_on` is asked before each
-    of `groups` but the first: once it says no, the others stay as they are (`positions` has which).
+    For each row group in `groups`, `keep` is called, in file order, with its ordinal, and answers which
+    rows stay: a boolean array without nulls. Groups in `drop_groups` go without being read. Everything is
+    pinned to `etag`. `goes_on` is asked before each of `groups` but the first: once it says no, the others
+    stay as they are (`positions` has which).
 
     Groups of `recode`, which are among `groups`, are rewritten even if all of their rows stay: without
     what is in their dictionaries, bounds and filters and in no row. With `erase`, key-values that name
@@ -159,9 +133,8 @@ def rewrite_object(
     )
     wanted, dropped = set(groups), set(drop_groups)
     try:
-        if 0 < size <= SMALL_OBJECT_BYTES:
-            _hold(old, ByteRange(0, size))
-        footer = footer or _load_footer(old)
+        if 0 < size <= ONE_PUT_BYTES:
+            old.add([(0, old.content(ByteRange(0, size)))])
         layout = _load_layout(old, footer, sure=erase)
         for ordinal in wanted | dropped:
             if not 0 <= ordinal < footer.num_row_groups:
@@ -173,9 +146,7 @@ def rewrite_object(
             keep,
             wanted,
             dropped,
-            columns,
             erase,
-            progress,
             goes_on,
             frozenset(recode),
         )
@@ -183,10 +154,10 @@ def rewrite_object(
         describe = partial(description, old.source, erase=erase)
         with Assembly(store, old, key, executor, describe, before_retry=before_retry) as new:
             # Everything before the index: kept ranges and edited groups, each with its new offset.
-            kept: list[tuple[Kept, int]] = []
+            kept: list[tuple[ByteRange, int]] = []
             places: dict[int, int] = {}
             for piece in keep_pieces(layout, judge.fate, erase=erase):
-                if isinstance(piece, Kept):
+                if isinstance(piece, ByteRange):
                     kept.append((piece, new.size))
                     new.copy(piece.start, piece.end)
                 else:
@@ -211,14 +182,10 @@ def rewrite_object(
         error.about(key=location.uri)
         raise
     return Rewritten(
-        key=key,
         etag=written.etag,
         size=new.size,
         footer_size=result.length,
-        rows=result.num_rows,
-        row_groups=result.num_row_groups,
         positions=positions,
-        date_us=written.date_us,
         footer=result,
         unfinished=judge.is_over,
     )
@@ -244,23 +211,6 @@ def _load_layout(old: RangeFile, footer: Footer, *, sure: bool) -> Layout:
     heads = (ByteRange(at, min(at + BLOOM_HEADER_BYTES, footer.start)) for at in layout.unsure)
     lengths = {place.start: sum(bloom_length(body)) for place, body in old.contents(heads)}
     return read_layout(footer, lengths)
-
-
-def _load_footer(old: RangeFile) -> Footer:
-    """The footer by one request, or by two where it is longer than `MAX_TAIL_BYTES`."""
-    size = old.size
-    wanted = min(max(MIN_TAIL_BYTES, size // TAIL_SHARE), MAX_TAIL_BYTES, size)
-    tail = _hold(old, ByteRange(size - wanted, size)) if size else b""
-    length = footer_length(tail)
-    if wanted < length <= size:
-        tail = _hold(old, ByteRange(size - length, size))
-    return decode_footer(tail, file_size=size)
-
-
-def _hold(old: RangeFile, place: ByteRange) -> bytes:
-    body = old.content(place)
-    old.add([(place.start, body)])
-    return body
 
 
 # -- what it will cost ----------------------------------------------------------------------------
@@ -295,16 +245,16 @@ def plan_edit(
     stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is GroupFate.STAYS]
     pieces = list(keep_pieces(layout, fate, erase=erase))
     segments = [
-        Segment(piece.end - piece.start, copy=copies)
-        if isinstance(piece, Kept)
+        Segment(piece.length, copy=copies)
+        if isinstance(piece, ByteRange)
         else Segment(sizes[piece.group], copy=False)
         for piece in pieces
     ]
-    fetched = 0 if copies else sum(p.end - p.start for p in pieces if isinstance(p, Kept))
+    fetched = 0 if copies else sum(p.length for p in pieces if isinstance(p, ByteRange))
     segments.append(Segment(sum(r.end - r.start for r in indexes) + footer.length, copy=False))
     total = sum(segment.length for segment in segments)
     edited = sum(sizes.values())
-    if footer.file_size <= SMALL_OBJECT_BYTES:
+    if footer.file_size <= ONE_PUT_BYTES:
         return Cost(3, footer.file_size, total, recoded_bytes=edited)
     try:
         parts = plan_parts(segments)

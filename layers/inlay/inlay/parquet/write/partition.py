@@ -22,7 +22,7 @@ from inlay.format.partition import Partition, Transform, Written, parse_transfor
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT, integer_range
-from inlay.parquet.arrow.types import to_physical, to_scalar
+from inlay.parquet.arrow.types import floor_divided, to_physical, to_scalar
 
 _HOUR_NANOS = 3600 * 1_000_000_000
 
@@ -136,14 +136,7 @@ def _integers(values: pa.Array) -> pa.Array:
 def _steps(source: Primitive, values: pa.Array, step_nanos: int) -> pa.Array:
     """Whole steps since 1970 of dates and timestamps, rounded towards the past."""
     unit = NANOS_PER_DAY if source.name == "date" else NANOS_PER_UNIT[source.unit]
-    return _floored(_integers(values).cast(pa.int64()), step_nanos // unit)
-
-
-def _floored(values: pa.Array, by: int) -> pa.Array:
-    if by == 1:
-        return values
-    quotient = pc.divide(values, by)  # rounds towards zero
-    return pc.subtract(quotient, pc.cast(pc.less(values, pc.multiply(quotient, by)), pa.int64()))
+    return floor_divided(_integers(values).cast(pa.int64()), step_nanos // unit)
 
 
 def _truncated(source: Primitive, values: pa.Array, width: int) -> pa.Array:
@@ -154,7 +147,7 @@ def _truncated(source: Primitive, values: pa.Array, width: int) -> pa.Array:
         step = to_scalar(width, pa.uint64())
         return pc.multiply(pc.divide(wide, step), step)
     wide = values.cast(pa.int64())
-    found = pc.multiply(_floored(wide, width), width)  # may wrap around below the least value
+    found = pc.multiply(floor_divided(wide, width), width)  # may wrap around below the least value
     least = to_scalar(limits[0], pa.int64())
     below = pc.or_(pc.greater(found, wide), pc.less(found, least))
     return pc.if_else(below, least, found)
@@ -171,7 +164,7 @@ def _hashes(source: Primitive, values: pa.Array) -> pa.Array:
         numbers = numbers.cast(pa.int64())
         nanos = NANOS_PER_UNIT[source.unit]
         numbers = (
-            _floored(numbers, 1_000 // nanos)
+            floor_divided(numbers, 1_000 // nanos)
             if nanos < 1_000
             else pc.multiply(numbers, nanos // 1_000)
         )

@@ -21,6 +21,7 @@ parts.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
@@ -36,23 +37,22 @@ import pyarrow.parquet as pq
 from inlay.errors import InlayError, InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.partition import Partition
-from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.types import leaf_count, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.fields import Chunk, Meta, leaf_count, locate_columns
+from inlay.parquet.footer.fields import Chunk, Meta
 from inlay.parquet.footer.float_bounds import without_bounds
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.read.data_file import PAGE_ROWS
-from inlay.parquet.read.statistics import entry_of_file
+from inlay.parquet.read.statistics import entry_of_file, locate_columns
 from inlay.parquet.write.partition import Split
 from inlay.storage.base import ObjectStore
 from inlay.storage.write_once import Multipart, no_wait, write_once
 
 
 def nan_leaves(rows: pa.Table) -> Iterator[int]:
-    """The leaf columns that have NaN; those within lists and maps, which nobody filters by, are not looked
-    at."""
+    """The leaf columns that have NaN. Those within lists and maps are not checked: no filter uses them."""
     first = 0
     for column in rows.columns:
         yield from _within(column, first)
@@ -105,9 +105,9 @@ PARTS_IN_FLIGHT = 3
 TAIL_BYTES = 8
 
 
-class Upload:
+class Upload(io.RawIOBase):
     """A file object that Arrow writes to. `before_retry` is called before each further try to make it
-    visible."""
+    visible. Arrow closes its output also after a failure: only `finish` creates the object."""
 
     def __init__(
         self,
@@ -118,39 +118,33 @@ class Upload:
     ) -> None:
         self.size = 0
         self.tail = b""
-        self.closed = False
         self._store = store
         self._key = key
         self._before_retry = before_retry
         self._parts = Multipart(
             store, key, executor, in_flight=PARTS_IN_FLIGHT, before_retry=before_retry
         )
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._pending = bytearray()
         self._kept_from: int | None = None
 
     @property
     def held(self) -> int:
         """Bytes in memory now."""
-        return self._pending_bytes + PART_BYTES * self._parts.flying
+        return len(self._pending) + PART_BYTES * self._parts.flying
 
     # -- the file that Arrow sees -------------------------------------------------------------
 
     def write(self, data: Any) -> int:
-        body = bytes(data)
-        self._pending.append(body)
-        self._pending_bytes += len(body)
-        self.size += len(body)
-        self.tail = (self.tail + body[-TAIL_BYTES:])[-TAIL_BYTES:]
+        self._pending += data
+        self.size += len(data)
         most = PART_BYTES if self._parts.begun else PUT_BYTES
-        if self._pending_bytes >= most and self._kept_from is None:
-            whole = b"".join(self._pending)
+        if len(self._pending) >= most and self._kept_from is None:
+            whole = bytes(self._pending)
             cut = len(whole) - len(whole) % PART_BYTES
             for start in range(0, cut, PART_BYTES):
                 self._send_part(whole[start : start + PART_BYTES])
-            self._pending = [whole[cut:]]
-            self._pending_bytes = len(whole) - cut
-        return len(body)
+            self._pending = bytearray(whole[cut:])
+        return len(data)
 
     def _send_part(self, body: bytes) -> None:
         self._parts.send(lambda: body)
@@ -158,21 +152,8 @@ class Upload:
     def tell(self) -> int:
         return self.size
 
-    def flush(self) -> None:
-        return None
-
-    def close(self) -> None:
-        # Arrow closes its output also after a failure: only `finish` creates the object.
-        self.closed = True
-
     def writable(self) -> bool:
         return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
 
     # -- what Arrow writes last -----------------------------------------------------------------
 
@@ -182,22 +163,19 @@ class Upload:
 
     def kept(self) -> bytes:
         assert self._kept_from is not None
-        return b"".join(self._pending)[self._kept_from - self.size :]
+        return bytes(self._pending[self._kept_from - self.size :])
 
     def replace_kept(self, body: bytes) -> None:
         assert self._kept_from is not None
-        length = self.size - self._kept_from
-        whole = b"".join(self._pending)
-        self._pending = [whole[: len(whole) - length] + body]
-        self._pending_bytes += len(body) - length
-        self.size += len(body) - length
-        self.tail = body[-TAIL_BYTES:]
+        self._pending[self._kept_from - self.size :] = body
+        self.size = self._kept_from + len(body)
 
     # -- the end ------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Makes the object visible."""
-        rest, self._pending = b"".join(self._pending), []
+        rest, self._pending = bytes(self._pending), bytearray()
+        self.tail = rest[-TAIL_BYTES:]
         if not self._parts.begun:
             write_once(self._store, self._key, rest, before_retry=self._before_retry)
             return
@@ -207,7 +185,7 @@ class Upload:
 
     def abort(self) -> None:
         """Drops what was uploaded. Never raises: garbage collection deletes what is left."""
-        self._pending = []
+        self._pending = bytearray()
         self._parts.abort()
 
 
@@ -379,15 +357,11 @@ class _File:
     @property
     def full(self) -> bool:
         if self._layout.sort_by:
-            # Compressed size is only known once sorted; rows encode to no more than they take.
-            return self._pending_bytes >= min(HELD_BYTES, self._sort_bytes)
+            # Compressed size is only known once sorted; rows encode to no more than they take, and columns
+            # of rows in order to a third of their memory or less.
+            return self._pending_bytes >= min(HELD_BYTES, 3 * self._layout.target_file_bytes)
         waiting = int(self._pending_bytes * (self._density.share or 0))
         return self._upload.size + waiting >= self._layout.target_file_bytes
-
-    @property
-    def _sort_bytes(self) -> int:
-        # Columns of rows in order encode to a third of their memory or less.
-        return 3 * self._layout.target_file_bytes
 
     @property
     def sending(self) -> bool:
@@ -417,17 +391,21 @@ class _File:
             self._write_groups(self._table())
 
     def _cut_groups(self) -> None:
-        """Write full groups, and keep half of one at least, so that the last is no remnant. A bound on
-        rows is kept to the row."""
+        """Write full groups, and hold back half a group at least, so that the last one is not small. A
+        bound on rows is exact."""
         most = self._layout.row_group_rows
         while self._pending_bytes >= self._layout.row_group_bytes or self._pending_rows >= most:
             rows = self._group_rows()
             if self._pending_rows < (rows if rows == most else rows + rows // 2):
                 return
-            self._write_group(rows)
+            table = self._table()
+            self._write(table.slice(0, rows))
+            rest = table.slice(rows)
+            self._pending, self._small = rest.to_batches() if rest.num_rows else [], []
+            self._pending_rows, self._pending_bytes = rest.num_rows, rest.nbytes
 
     def _group_rows(self) -> int:
-        """Rows of a full group, going by the rows that wait."""
+        """Rows of a full group, estimated from the rows that wait."""
         most, target = self._layout.row_group_rows, self._layout.row_group_bytes
         if self._pending_bytes <= target:
             return most
@@ -449,7 +427,7 @@ class _File:
             with pq.ParquetWriter(sink, self._arrow, **self._options()) as writer:
                 writer.write_table(rows)
         except (pa.ArrowException, OSError):
-            return rows.nbytes, rows.nbytes  # the group that has them will say what is wrong
+            return rows.nbytes, rows.nbytes  # writing the group that has them reports what is wrong
         group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
         stored = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
         return rows.nbytes, stored
@@ -462,14 +440,6 @@ class _File:
             self._write(table.slice(start, end - start))
         self._pending, self._small = [], []
         self._pending_rows = self._pending_bytes = 0
-
-    def _write_group(self, rows: int) -> None:
-        table = self._table()
-        self._write(table.slice(0, rows))
-        rest = table.slice(rows)
-        self._pending, self._small = rest.to_batches() if rest.num_rows else [], []
-        self._pending_rows = rest.num_rows
-        self._pending_bytes = rest.nbytes
 
     def _table(self) -> pa.Table:
         return self._joined([*self._pending, *self._small])
@@ -497,10 +467,12 @@ class _File:
     def _open(self, first: pa.Table | None = None) -> pq.ParquetWriter:
         """The writer; `first` is the first row group."""
         if self._writer is None:
+            # NULL and NaN come last, as Arrow sorts them.
+            order = [(name, "ascending") for name in self._sort_names()]
             self._writer = pq.ParquetWriter(
                 self._upload,
                 self._arrow,
-                sorting_columns=self._sorting_columns() or None,
+                sorting_columns=pq.SortingColumn.from_ordering(self._arrow, order) or None,
                 metadata_collector=self._footers,
                 **({} if first is None else self._by_values(first)),
                 **self._options(),
@@ -510,16 +482,20 @@ class _File:
         return self._writer
 
     def _by_values(self, group: pa.Table) -> dict[str, Any]:
-        """Options that go by how many distinct values columns have: Bloom filters as large as these need,
-        and a dictionary only where all of them fit. One that is given up halfway is of no use to the pages
-        after that, and whoever reads one of these fetches it all the same."""
+        """Options that depend on how many distinct values columns have: Bloom filters as large as these
+        need, and a dictionary only where all of them fit. Pages after the one where a dictionary became
+        full do not use it, but their readers fetch it all the same."""
         # From all over the group: sorted rows are alike where they are near.
         sample = _every(group, max(1, group.num_rows // SAMPLE_ROWS))
         blooms, dictionaries = {}, []
         for each in self._schema.fields:
             values = sample.column(each.name)
             distinct = _distinct(values, group.num_rows)
-            if each.id in self._layout.bloom_columns and _is_looked_up(each):
+            kind = each.type
+            is_looked_up = isinstance(kind, Primitive) and (
+                kind.is_integer or kind.name in BLOOM_TYPES
+            )
+            if each.id in self._layout.bloom_columns and is_looked_up:
                 blooms[each.name] = {"ndv": distinct, "fpp": BLOOM_FALSE_POSITIVES}
             if distinct * values.nbytes <= DICTIONARY_BYTES * len(values):
                 dictionaries.append(each.name)
@@ -541,11 +517,6 @@ class _File:
     def _sort_names(self) -> list[str]:
         by_id = {f.id: f.name for f in self._schema.fields}
         return [by_id[found] for found in self._layout.sort_by if found in by_id]
-
-    def _sorting_columns(self) -> list[pq.SortingColumn]:
-        # NULL and NaN come last, as Arrow sorts them.
-        order = [(name, "ascending") for name in self._sort_names()]
-        return list(pq.SortingColumn.from_ordering(self._arrow, order)) if order else []
 
     def finish(self) -> DataFile:
         """Writes what is left, the footer, and the object; returns its entry."""
@@ -578,7 +549,7 @@ class _File:
         known = {
             f.id: replace(entry.stats[f.id], has_nan=leaves[f.id] in with_nan)
             for f in self._schema.fields
-            if _is_float(f) and f.id in entry.stats
+            if isinstance(f.type, Primitive) and f.type.is_float and f.id in entry.stats
         }
         return replace(
             entry,
@@ -644,12 +615,3 @@ def _distinct(sample: pa.ChunkedArray, rows: int) -> int:
         else:
             high = middle
     return min(rows, math.ceil(high))
-
-
-def _is_looked_up(found: Field) -> bool:
-    kind = found.type
-    return isinstance(kind, Primitive) and (kind.is_integer or kind.name in BLOOM_TYPES)
-
-
-def _is_float(found: Field) -> bool:
-    return isinstance(found.type, Primitive) and found.type.is_float
