@@ -13,7 +13,6 @@ import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from inlay.local.aws_app import LOG_PATH, LoggedRequest
@@ -74,12 +73,7 @@ class AwsProcess:
     def __enter__(self) -> AwsProcess:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

@@ -23,7 +23,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from inlay.errors import InvalidRequest, StoreUnavailable
@@ -144,12 +143,7 @@ class FunctionPool:
     def __enter__(self) -> FunctionPool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self) -> _Process:

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from http.client import responses
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Final
 
 from inlay.local.aws_app import AwsApp, LoggedRequest
@@ -182,12 +182,7 @@ class EmbeddedAws:
     def __enter__(self) -> EmbeddedAws:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

@@ -14,10 +14,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from inlay.cli.values import counted, size_text
-from inlay.local.demo.figures import Cost, Figures
+from inlay.local.demo.figures import Figures
 from inlay.local.demo.readers import Answer
 from inlay.local.demo.steps import Step
 from inlay.local.demo.world import State
+from inlay.storage.wrapped import Usage
 
 # Operations by what S3 bills them as.
 _VERBS = {
@@ -44,12 +45,12 @@ class Played:
 
     step: Step
     seconds: float
-    cost: Cost | None
+    cost: Usage | None
     state: State
     figures: Figures
     readers: tuple[str, ...]
     remark: str = ""
-    publishing: Cost | None = None
+    publishing: Usage | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
@@ -104,7 +105,7 @@ def _say(console: Console, text: Text) -> None:
     console.print(Padding(text, (0, 0, 0, 4), expand=False))
 
 
-def cost_text(cost: Cost | None) -> str:
+def cost_text(cost: Usage | None) -> str:
     """Requests by kind and bytes, as the server counted them."""
     if cost is None:
         return "done (requests are counted on the embedded S3 only)"
