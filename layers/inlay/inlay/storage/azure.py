@@ -131,8 +131,8 @@ class AzureStore:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        rest.check_endpoint(self._endpoint)
-        return _at, (self._bucket, self._endpoint)
+        rules.check_endpoint(self._endpoint)
+        return partial(AzureStore, endpoint_url=self._endpoint), (self._bucket,)
 
     @property
     def bucket(self) -> str:
@@ -299,12 +299,7 @@ class AzureStore:
         """Reads the source and writes it: a copy on the server cannot be bare, and one that is large goes
         on after its answer, over an object that is there already and not whole."""
         rules.check_key(key)
-        if source.scheme != self.scheme:
-            raise InvalidRequest(
-                f"{source.uri} cannot be copied inside Azure",
-                key=source.key,
-                next_step="Read it and PUT it",
-            )
+        rules.check_scheme(source, self.scheme, "Azure")
         origin = self.at(source.bucket)
         head = origin.head(source.key, version_id=source.version_id)
         if isinstance(head, Missing):
@@ -340,10 +335,9 @@ class AzureStore:
         named = list(keys)
         for key in named:
             _check_segments(key)
+        whole = {"x-ms-delete-snapshots": "include"}
         return rest.delete_each(
-            lambda key: self._delete(key, {}, {"x-ms-delete-snapshots": "include"}),
-            named,
-            lambda key, reason: DeleteFailure(key, None, reason),
+            lambda key, _: self._delete(key, {}, whole), [(key, None) for key in named]
         )
 
     def _delete(self, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> None:
@@ -467,7 +461,7 @@ class AzureStore:
             days = version_id.removeprefix(_SOFT).partition(":")[0]
             return f"the account's soft delete keeps it for {days} more days"
 
-        def delete(key: str, version_id: str) -> None:
+        def delete(key: str, version_id: str | None) -> None:
             whole = version_id == NULL_VERSION
             headers = {"x-ms-delete-snapshots": "include"} if whole else {}
             self._delete(key, _version(version_id), headers)
@@ -501,7 +495,7 @@ class AzureStore:
         # same text before the first such character are neighbours in both orders.
         for before, found in itertools.groupby(self._listed(prefix, include), _before_high):
             if before is not None:
-                found = iter(sorted(found, key=_utf8))
+                found = iter(sorted(found, key=lambda blob: blob.key.encode()))
             yield from found
 
     def _listed(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
@@ -532,14 +526,6 @@ class AzureStore:
                 return
             rules.check_goes_on(self._line.place, marker, following)
             marker = following
-
-
-def _utf8(blob: ObjectVersion) -> bytes:
-    return blob.key.encode()
-
-
-def _at(bucket: str, endpoint: str) -> AzureStore:
-    return AzureStore(bucket, endpoint_url=endpoint)
 
 
 def _sign(

@@ -20,7 +20,6 @@ import json
 import os
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -43,6 +42,7 @@ from inlay.storage.base import (
     Refused,
     Upload,
     Written,
+    system_now_us,
 )
 from inlay.storage.files import HIDDEN, Tree
 
@@ -51,10 +51,6 @@ _SIDECAR: Final = f"{HIDDEN}meta-"
 _INTERRUPTED: Final = "interrupted write"
 # A folder may be removed by others between creating and opening it; nobody does that for long.
 _FOLDER_ATTEMPTS: Final = 10
-
-
-def system_now_us() -> int:
-    return time.time_ns() // 1_000
 
 
 class DirectoryStore:
@@ -168,7 +164,7 @@ class DirectoryStore:
         condition: Condition = None,
         bare: bool = False,
     ) -> Written | Refused | Missing:
-        _check_source(source)
+        rules.check_scheme(source, self.scheme, "a directory store")
         if source.key == key:
             raise rules.copied_onto_itself(key)
         with self._reading(source.key) as file:
@@ -284,7 +280,7 @@ class DirectoryStore:
         if_source_match: str,
     ) -> Part | Refused | Missing:
         rules.check_part(key, number, byte_range.length)
-        _check_source(source)
+        rules.check_scheme(source, self.scheme, "a directory store")
         with self._staging(key, upload_id) as upload, self._reading(source.key) as file:
             if upload is None:
                 raise rules.upload_gone(key, upload_id)
@@ -442,15 +438,6 @@ class DirectoryStore:
             return {}, {}
         found = json.loads(text)
         return found["metadata"], found["headers"]
-
-
-def _check_source(source: Location) -> None:
-    if source.scheme != "file":
-        raise InvalidRequest(
-            f"{source.uri} cannot be copied inside a directory store",
-            key=source.key,
-            next_step="Read it and PUT it",
-        )
 
 
 def _upload(folder_key: str, entry: os.DirEntry[str]) -> Upload | None:

@@ -29,6 +29,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -165,14 +166,12 @@ class GcsStore:
             emulator = f"http://{emulator}"
         self._name = bucket
         self._endpoint = (endpoint_url or emulator or ENDPOINT).rstrip("/")
-        endpoint = self._endpoint
-        self._line = Line(
-            f"gs://{bucket}", endpoint, lambda request: _sign(endpoint, request), _explain
-        )
+        sign = partial(_sign, self._endpoint)
+        self._line = Line(f"gs://{bucket}", self._endpoint, sign, _explain)
 
     def __reduce__(self) -> tuple[object, ...]:
-        rest.check_endpoint(self._endpoint)
-        return _at, (self._name, self._endpoint)
+        rules.check_endpoint(self._endpoint)
+        return partial(GcsStore, endpoint_url=self._endpoint), (self._name,)
 
     @property
     def bucket(self) -> str:
@@ -371,12 +370,7 @@ class GcsStore:
         bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
-        if source.scheme != self.scheme:
-            raise InvalidRequest(
-                f"{source.uri} cannot be copied inside Google Cloud Storage",
-                key=source.key,
-                next_step="Read it and PUT it",
-            )
+        rules.check_scheme(source, self.scheme, "Google Cloud Storage")
         wanted = self._wanted(key, condition)
         if isinstance(wanted, Refused):
             return wanted
@@ -414,11 +408,7 @@ class GcsStore:
             token = said["rewriteToken"]
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
-        return rest.delete_each(
-            lambda key: self._delete(key, None),
-            list(keys),
-            lambda key, reason: DeleteFailure(key, None, reason),
-        )
+        return rest.delete_each(self._delete, [(key, None) for key in keys])
 
     def _delete(self, key: str, generation: str | None) -> None:
         query = {"generation": generation}
@@ -538,11 +528,7 @@ class GcsStore:
         """Deletes what an upload left, the object that makes it one last."""
         left = self._of_upload(key, upload_id)
         for some in ([e for e in left if e.number], [e for e in left if not e.number]):
-            failures = rest.delete_each(
-                lambda each: self._delete(each.name, each.generation),
-                some,
-                lambda each, reason: DeleteFailure(each.name, each.generation, reason),
-            )
+            failures = rest.delete_each(self._delete, [(e.name, e.generation) for e in some])
             if failures:
                 raise AccessDenied(
                     f"a part of an upload cannot be deleted: {failures[0].reason}",
@@ -645,10 +631,6 @@ def _objects(answer: Answer) -> Mapping[str, Any]:
     if page.get("kind") != "storage#objects":
         raise ValueError("the answer is no list of objects")
     return page
-
-
-def _at(bucket: str, endpoint: str) -> GcsStore:
-    return GcsStore(bucket, endpoint_url=endpoint)
 
 
 def _path(bucket: str, key: str, api: str = "/storage/v1") -> str:

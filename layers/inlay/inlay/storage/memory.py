@@ -15,7 +15,6 @@ import hashlib
 import itertools
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -38,14 +37,11 @@ from inlay.storage.base import (
     Refused,
     Upload,
     Written,
+    system_now_us,
 )
 
 LIST_PAGE_KEYS = 1_000
 DEFAULT_CONTENT_TYPE = "binary/octet-stream"
-
-
-def system_now_us() -> int:
-    return time.time_ns() // 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +423,7 @@ class MemoryStore:
     ) -> Written | Refused | Missing:
         """`described` is the metadata and headers of the copy, in place of the source's."""
         rules.check_key(key)
-        self._check_source(source)
+        rules.check_scheme(source, self.scheme, "a memory store")
         with self._region.lock:
             date_us = self._region.now_us()
             held = self._region.bucket(source.bucket).find(source.key, source.version_id)
@@ -485,14 +481,6 @@ class MemoryStore:
         bucket.add(key, Version(body, etag, modified_us, version_id, metadata, kept))
         return Written(etag, self._region.now_us(), version_id)
 
-    def _check_source(self, source: Location) -> None:
-        if source.scheme != self.scheme:
-            raise InvalidRequest(
-                f"{source.uri} cannot be copied inside a {self.scheme} store",
-                key=source.key,
-                next_step="Read it and PUT it",
-            )
-
     # -- multipart ----------------------------------------------------------------------------
 
     def create_multipart(
@@ -526,7 +514,7 @@ class MemoryStore:
         if_source_match: str,
     ) -> Part | Refused | Missing:
         rules.check_part(key, number, byte_range.length)
-        self._check_source(source)
+        rules.check_scheme(source, self.scheme, "a memory store")
         with self._region.lock:
             date_us = self._region.now_us()
             held = self._region.bucket(source.bucket).find(source.key, source.version_id)

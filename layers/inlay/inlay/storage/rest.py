@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
@@ -31,8 +31,6 @@ import urllib3
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
 from inlay.storage.base import DeleteFailure
 from inlay.storage.process import PerProcess
-
-T = TypeVar("T")
 
 # As for S3 (`s3.py`, with the reasons).
 MAX_ATTEMPTS: Final = 4
@@ -225,27 +223,19 @@ def no_body(answer: Answer) -> None:
         raise ValueError("the answer has a body, which it should not")
 
 
-def check_endpoint(endpoint: str | None) -> None:
-    """Raises `InvalidRequest` for one that cannot be put into a pickle."""
-    if endpoint and "@" in endpoint.partition("://")[2].partition("/")[0]:
-        raise InvalidRequest(
-            "the endpoint's URL holds credentials, which are not put into a pickle",
-            next_step="Set the endpoint without them",
-        )
-
-
 def delete_each(
-    delete: Callable[[T], object], items: Sequence[T], failed: Callable[[T, str], DeleteFailure]
+    delete: Callable[[str, str | None], object], items: Sequence[tuple[str, str | None]]
 ) -> list[DeleteFailure]:
-    """`delete` for each item. What is refused for good is a failure; an unknown outcome is raised."""
+    """`delete` for each (key, version id). What is refused for good is a failure; an unknown outcome is
+    raised."""
 
-    def one(item: T) -> DeleteFailure | None:
+    def one(item: tuple[str, str | None]) -> DeleteFailure | None:
         try:
-            delete(item)
+            delete(*item)
         except StoreUnavailable:
             raise
         except InlayError as error:
-            return failed(item, error.message)
+            return DeleteFailure(*item, error.message)
         return None
 
     if len(items) <= _FEW:
@@ -257,19 +247,16 @@ def delete_each(
 
 
 def delete_versions(
-    delete: Callable[[str, str], object],
+    delete: Callable[[str, str | None], object],
     versions: Iterable[tuple[str, str]],
     held: Callable[[str], str | None],
 ) -> list[DeleteFailure]:
     """`delete` for each (key, version id) but those of which `held` says why the store keeps them."""
-    free: list[tuple[str, str]] = []
+    free: list[tuple[str, str | None]] = []
     kept: list[DeleteFailure] = []
     for key, version_id in versions:
         if (reason := held(version_id)) is None:
             free.append((key, version_id))
         else:
             kept.append(DeleteFailure(key, version_id, reason))
-    failures = delete_each(
-        lambda each: delete(*each), free, lambda each, reason: DeleteFailure(*each, reason)
-    )
-    return [*kept, *failures]
+    return [*kept, *delete_each(delete, free)]

@@ -22,6 +22,7 @@ from inlay.storage.base import (
     MAX_PARTS,
     MIN_PART_BYTES,
     ByteRange,
+    Location,
     Part,
 )
 
@@ -79,6 +80,15 @@ def _broken(code: str, message: str, *, key: str | None = None, next_step: str) 
     error = InvalidRequest(message, key=key, next_step=next_step)
     error.s3_code = code
     return error
+
+
+def check_endpoint(endpoint: str | None) -> None:
+    """Refuse to pickle a store whose endpoint holds credentials."""
+    if endpoint and "@" in endpoint.partition("://")[2].partition("/")[0]:
+        raise InvalidRequest(
+            "the endpoint's URL holds credentials, which are not put into a pickle",
+            next_step="Set the endpoint without them",
+        )
 
 
 def check_key(key: str) -> None:
@@ -181,6 +191,16 @@ def delete_batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 # -- copies and multipart -------------------------------------------------------------------------
+
+
+def check_scheme(source: Location, scheme: str, store: str) -> None:
+    """Refuse to copy, inside `store`, what is in a store of another kind."""
+    if source.scheme != scheme:
+        raise InvalidRequest(
+            f"{source.uri} cannot be copied inside {store}",
+            key=source.key,
+            next_step="Read it and PUT it",
+        )
 
 
 def check_copy_size(key: str, size: int) -> None:

@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -294,13 +295,12 @@ class S3Store:
                 "an S3 store with a client of its own cannot be pickled",
                 next_step="Set AWS_ENDPOINT_URL_S3 and AWS_REGION and open the table by its URI",
             )
-        if self._endpoint_url and "@" in self._endpoint_url.partition("://")[2].partition("/")[0]:
-            raise InvalidRequest(
-                "the endpoint's URL holds credentials, which are not put into a pickle",
-                next_step="Set the endpoint without them",
-            )
+        rules.check_endpoint(self._endpoint_url)
         region = self.client.meta.region_name
-        return _with_settings, (self._name, self._endpoint_url, region, self._dialect)
+        made = partial(
+            S3Store, endpoint_url=self._endpoint_url, region=region, dialect=self._dialect
+        )
+        return made, (self._name,)
 
     @property
     def bucket(self) -> str:
@@ -498,10 +498,9 @@ class S3Store:
 
     def _delete_batch(self, batch: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
         """What S3 did not delete. One answer covers up to 1,000 keys."""
-        answer = self._ask("delete_objects", None, Delete={"Objects": batch, "Quiet": True})
-        if isinstance(answer, _Declined):
-            raise self._unexpected(answer, batch[0]["Key"])
-        refused: Sequence[Mapping[str, str]] = answer.content.get("Errors", ())
+        asked = {"Objects": batch, "Quiet": True}
+        content = self._content("delete_objects", None, batch[0]["Key"], Delete=asked)
+        refused: Sequence[Mapping[str, str]] = content.get("Errors", ())
         # A missing key counts as deleted; some servers report a missing version as an error.
         return [each for each in refused if each["Code"] not in s3_errors.GONE]
 
@@ -515,10 +514,8 @@ class S3Store:
         headers: Mapping[str, str] | None = None,
     ) -> str:
         rules.check_key(key)
-        answer = self._ask("create_multipart_upload", key, **_kept(key, metadata, headers))
-        if isinstance(answer, _Declined):
-            raise self._unexpected(answer, key)
-        upload_id: str = answer.content["UploadId"]
+        kept = _kept(key, metadata, headers)
+        upload_id: str = self._content("create_multipart_upload", key, key, **kept)["UploadId"]
         return upload_id
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
@@ -641,10 +638,7 @@ class S3Store:
         """Raises where conditions do not hold at Ceph's gateway: in a bucket that has or had versions. To
         18.2 they are held against the new version: a create replaces what is there, a swap is always
         refused. 20.2 looks at what is there, but not as it writes: of racing swaps all may succeed."""
-        answer = self._ask("get_bucket_versioning", None)
-        if isinstance(answer, _Declined):
-            raise self._unexpected(answer, "")
-        if "Status" in answer.content:
+        if "Status" in self._content("get_bucket_versioning", None, ""):
             raise UnsupportedStore(
                 f"bucket {self._name!r} has versioning, and with it Ceph's gateway lets racing writers "
                 "replace each other's rows",
@@ -665,10 +659,7 @@ class S3Store:
     def _pages(self, operation: str, prefix: str, **arguments: Any) -> Iterator[Mapping[str, Any]]:
         asked = {name: value for name, value in arguments.items() if value is not None}
         while True:  # terminates with the listing: each page begins where the last one stopped
-            answer = self._ask(operation, None, Prefix=prefix, **asked)
-            if isinstance(answer, _Declined):
-                raise self._unexpected(answer, prefix)
-            page = answer.content
+            page = self._content(operation, None, prefix, Prefix=prefix, **asked)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -677,6 +668,15 @@ class S3Store:
             }
             rules.check_goes_on(f"s3://{self._name}", asked, following)
             asked = following
+
+    def _content(
+        self, operation: str, key: str | None, about: str, **arguments: Any
+    ) -> Mapping[str, Any]:
+        """The answer to a request that has no other outcome; errors name `about` as their key."""
+        answer = self._ask(operation, key, **arguments)
+        if isinstance(answer, _Declined):
+            raise self._unexpected(answer, about)
+        return answer.content
 
     def _ask(
         self, operation: str, key: str | None, *, attempts: int = MAX_ATTEMPTS, **arguments: Any
@@ -760,12 +760,6 @@ class S3Store:
         )
 
 
-def _with_settings(
-    bucket: str, endpoint_url: str | None, region: str, dialect: str = "aws"
-) -> S3Store:
-    return S3Store(bucket, endpoint_url=endpoint_url, region=region, dialect=dialect)
-
-
 def _dialect(given: str | None) -> str:
     found = given or os.environ.get(_DIALECT_VARIABLE) or "aws"
     if found not in DIALECTS:
@@ -785,12 +779,7 @@ def _version(version_id: str | None) -> dict[str, Any]:
 
 
 def _source(source: Location, if_match: str | None) -> dict[str, Any]:
-    if source.scheme != "s3":
-        raise InvalidRequest(
-            f"{source.uri} cannot be copied inside S3",
-            key=source.key,
-            next_step="Read it and PUT it",
-        )
+    rules.check_scheme(source, "s3", "S3")
     named = {"Bucket": source.bucket, "Key": source.key}
     if source.version_id is not None:
         named["VersionId"] = source.version_id

@@ -234,19 +234,17 @@ class WrappedStore:
 
     def _paged(self, verb: str, prefix: str, items: Iterator[T]) -> Iterator[T]:
         """A listing, page by page; an empty one is a page too."""
-        asked = Asked(verb, prefix)
-        page = self._ask(asked, lambda: list(itertools.islice(items, LIST_PAGE_ITEMS)))
+
+        def page_from(first: Sequence[T]) -> list[T]:
+            return [*first, *itertools.islice(items, LIST_PAGE_ITEMS - len(first))]
+
+        first: list[T] = []
         while True:  # ends with the listing
+            page = self._ask(Asked(verb, prefix), partial(page_from, first))
             yield from page
-            more = list(itertools.islice(items, 1)) if len(page) == LIST_PAGE_ITEMS else []
-            if not more:
+            first = list(itertools.islice(items, 1)) if len(page) == LIST_PAGE_ITEMS else []
+            if not first:
                 return
-            page = self._ask(
-                asked,
-                partial(
-                    lambda first: [*first, *itertools.islice(items, LIST_PAGE_ITEMS - 1)], more
-                ),
-            )
 
 
 def _size(body: bytes | memoryview) -> int:
