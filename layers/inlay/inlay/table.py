@@ -83,7 +83,7 @@ from inlay.plan.verify import MAX_VERSIONS
 from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.open import parse_location
-from inlay.storage.wrapped import MeteredStore, Usage
+from inlay.storage.wrapped import Usage, usage_of
 
 
 class LazyModule:
@@ -401,7 +401,7 @@ class Table:
     @property
     def usage(self) -> Usage:
         """Requests and bytes of this table object so far."""
-        return _usage(self._ctx)
+        return usage_of(self._ctx.store)
 
     def refresh(self) -> Table:
         """Move to the newest version, of the branch where one is open (one GET, on a branch two). Raises
@@ -649,10 +649,12 @@ class Table:
         sources = [append_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
         ctx = self._with_note(make_note(message, metadata))
         self._writable()
-        before = _usage(self._ctx)
+        before = usage_of(self._ctx.store)
         result = ingest_op.ingest(ctx, sources, adopt=adopt, base=self._loaded)
         self._loaded = result.loaded
-        return replace(result, write=replace(result.write, usage=_usage(self._ctx) - before))
+        return replace(
+            result, write=replace(result.write, usage=usage_of(self._ctx.store) - before)
+        )
 
     def delete(
         self,
@@ -1004,9 +1006,9 @@ class Table:
         note: Note | None = None,
     ) -> WriteResult:
         """A commit that is about refs; a table in the past stays where it is."""
-        before = _usage(self._ctx)
+        before = usage_of(self._ctx.store)
         outcome = run(self._with_note(note))
-        result = write_result(operation, outcome, _usage(self._ctx) - before)
+        result = write_result(operation, outcome, usage_of(self._ctx.store) - before)
         if self._at is None:
             self._move_on(outcome.loaded)
         return result
@@ -1236,7 +1238,7 @@ class Table:
         """Inside, the operation is done in `ctx` on what is loaded, and its `outcome` set; afterwards the
         table is at what it left, and `result` is set."""
         self._writable()
-        before = _usage(self._ctx)
+        before = usage_of(self._ctx.store)
         write = _Write(self._with_note(note))
         try:
             yield write
@@ -1244,7 +1246,9 @@ class Table:
             self._move_on()  # so that the next try uploads after the boundary that it knows then
             raise
         self._loaded = write.outcome.loaded
-        result = write.result = write_result(operation, write.outcome, _usage(self._ctx) - before)
+        result = write.result = write_result(
+            operation, write.outcome, usage_of(self._ctx.store) - before
+        )
         _LOG.info(
             "%s of %s: %s, version %d, rows added: %d, requests: %d",
             operation,
@@ -1318,10 +1322,6 @@ def _key_table(keys: Any) -> pa.Table:
             f"keys cannot be read as a table from {a_type(keys)}",
             next_step="Give a pyarrow Table, or columns with lists of values: {'id': [1, 2]}",
         ) from error
-
-
-def _usage(ctx: Context) -> Usage:
-    return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
 
 
 __all__ = ["Table", "adopt", "connect", "create", "drop", "exists", "open", "tables"]

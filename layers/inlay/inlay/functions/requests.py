@@ -17,8 +17,7 @@ from aws_lambda_powertools.utilities.parser import BaseModel, Field
 from pydantic import AfterValidator, ConfigDict, model_validator
 
 from inlay.errors import InvalidRequest
-from inlay.functions.table_names import check_table_name
-from inlay.functions.validation import parse_json, validated
+from inlay.functions.validation import check_table_name
 from inlay.plan.change import Request
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 
@@ -211,15 +210,3 @@ class RoundRequest(BaseModel):
     table: TableName
     erasures_only: bool = False
     landing_only: bool = False
-
-
-def read_delete(text: str) -> DeleteRequest:
-    return validated(DeleteRequest, parse_json(text))
-
-
-def read_rewrite(text: str) -> RewriteRequest:
-    return validated(RewriteRequest, parse_json(text))
-
-
-def read_round(text: str) -> RoundRequest:
-    return validated(RoundRequest, parse_json(text))

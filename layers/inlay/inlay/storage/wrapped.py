@@ -342,3 +342,8 @@ class MeteredStore(WrappedStore):
         if isinstance(answer, Got):
             self.meter.received(len(answer.body))
         return answer
+
+
+def usage_of(store: ObjectStore) -> Usage:
+    """What a store has counted; nothing if it does not count."""
+    return store.usage() if isinstance(store, MeteredStore) else NO_USAGE
