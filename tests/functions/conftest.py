@@ -18,7 +18,7 @@ import pytest
 
 import inlay
 from inlay.functions import messages, observe, tables
-from inlay.storage import base, memory
+from inlay.storage import memory
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "events"
@@ -85,7 +85,7 @@ class Clock:
     ahead_us: int = 0
 
     def now_us(self) -> int:
-        return base.system_now_us() + self.ahead_us
+        return memory.system_now_us() + self.ahead_us
 
     def pass_days(self, days: float) -> None:
         self.ahead_us += int(days * 86_400_000_000)

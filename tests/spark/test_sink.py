@@ -22,8 +22,7 @@ from inlay.spark.merge_sink import MergeSink
 from inlay.spark.options import write_options
 from inlay.spark.sink import InlayStreamWriter, commit_batch
 from inlay.spark.types import spark_schema
-from inlay.storage.base import system_now_us
-from inlay.storage.directory import DirectoryStore
+from inlay.storage.directory import DirectoryStore, system_now_us
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from inlay.storage.process import PerProcess
+from inlay.storage.wrapped import PerProcess
 
 if TYPE_CHECKING:
     from inlay.ops.context import Progress

@@ -13,7 +13,6 @@ outcome is unknown raises `StoreUnavailable`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,11 +28,6 @@ MAX_COPY_BYTES = 5 * 1024 * 1024 * 1024
 MAX_DELETE_KEYS = 1_000
 # The id of an object's only version if it was written without versioning.
 NULL_VERSION = "null"
-
-
-def system_now_us() -> int:
-    """The host's clock, for stores that have no other; microseconds since 1970."""
-    return time.time_ns() // 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -42,7 +43,6 @@ from inlay.storage.base import (
     Refused,
     Upload,
     Written,
-    system_now_us,
 )
 from inlay.storage.files import HIDDEN, Tree
 
@@ -51,6 +51,10 @@ _SIDECAR: Final = f"{HIDDEN}meta-"
 _INTERRUPTED: Final = "interrupted write"
 # A folder may be removed by others between creating and opening it; nobody does that for long.
 _FOLDER_ATTEMPTS: Final = 10
+
+
+def system_now_us() -> int:
+    return time.time_ns() // 1_000
 
 
 class DirectoryStore:

@@ -51,8 +51,8 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
-from inlay.storage.process import PerProcess
 from inlay.storage.rest import MAX_ATTEMPTS, Answer, Line, Request
+from inlay.storage.wrapped import PerProcess
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials

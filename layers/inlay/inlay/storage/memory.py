@@ -15,12 +15,13 @@ import hashlib
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from inlay.errors import InvalidRequest
-from inlay.storage import process, rules
+from inlay.storage import rules
 from inlay.storage.base import (
     NULL_VERSION,
     ByteRange,
@@ -37,11 +38,15 @@ from inlay.storage.base import (
     Refused,
     Upload,
     Written,
-    system_now_us,
 )
+from inlay.storage.wrapped import check_same_process, current_process
 
 LIST_PAGE_KEYS = 1_000
 DEFAULT_CONTENT_TYPE = "binary/octet-stream"
+
+
+def system_now_us() -> int:
+    return time.time_ns() // 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,7 @@ class MemoryRegion:
     ) -> None:
         """`behind_us`: how far LastModified is behind the `Date` of answers."""
         self._lock = threading.RLock()
-        self._process = process.current()
+        self._process = current_process()
         self._now_us = now_us
         self._whole_seconds = whole_seconds
         self.behind_us = behind_us
@@ -212,7 +217,7 @@ class MemoryRegion:
     def lock(self) -> threading.RLock:
         """A process forked from the creator of the region has only a copy: writes to it would be lost
         silently, so it is not touched."""
-        process.check_same(self._process, "a memory:// store")
+        check_same_process(self._process, "a memory:// store")
         return self._lock
 
     def now_us(self) -> int:

@@ -30,7 +30,7 @@ import urllib3
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
 from inlay.storage.base import DeleteFailure
-from inlay.storage.process import PerProcess
+from inlay.storage.wrapped import PerProcess
 
 # As for S3 (`s3.py`, with the reasons).
 MAX_ATTEMPTS: Final = 4

@@ -46,7 +46,7 @@ from inlay.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from inlay.storage import process, rules, s3_direct, s3_errors
+from inlay.storage import rules, s3_direct, s3_errors
 from inlay.storage.base import (
     ByteRange,
     Condition,
@@ -63,7 +63,7 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
-from inlay.storage.process import PerProcess
+from inlay.storage.wrapped import PerProcess, check_same_process, current_process
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -275,7 +275,7 @@ class S3Store:
         self._region = region
         self._dialect = _dialect(dialect)
         self._plain = False  # found without versioning, where conditions need it so
-        self._process = process.current()
+        self._process = current_process()
         self._clients = PerProcess(self._connect)
         self._directs = PerProcess(lambda: _Direct(bucket))
         self._clients.get()  # raises here if the environment is wrong
@@ -283,7 +283,7 @@ class S3Store:
     def _connect(self) -> BaseClient:
         if self._given is None:
             return connect(endpoint_url=self._endpoint_url, region=self._region)
-        process.check_same(self._process, "the client that was given to this store")
+        check_same_process(self._process, "the client that was given to this store")
         _admit_conditions_on_copies(self._given)
         _sign_deletes_by_md5(self._given)
         s3_errors.check_documents(self._given)
