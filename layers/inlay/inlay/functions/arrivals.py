@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
 
+from inlay.arguments import time_us
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
 from inlay.functions.tables import LANDING
@@ -30,8 +31,6 @@ from inlay.functions.validation import check_table_name, validated
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.landing import is_data
 from inlay.storage.base import Location
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +155,6 @@ def _arrival(
         etag=found.etag.strip('"') if found.etag else None,
         # S3 says "null" where versioning is off or suspended: that identifies no content.
         version_id=None if found.version_id in (None, "", "null") else found.version_id,
-        event_time_us=_microseconds(at),
+        event_time_us=time_us(at),
     )
     return (Arrival(table, source),)
-
-
-def _microseconds(at: datetime) -> int:
-    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
-    since = aware - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -63,7 +63,9 @@ def _apply(
 ) -> Committed | Skipped:
     if asked.where is None:
         schema = schema_to_arrow(base.snapshot.schema, with_ids=False)
-        keys = asked.key_table(schema, _primary_key(base.snapshot))
+        key_ids = base.snapshot.primary_key
+        names = [field.name for field in base.snapshot.schema.fields if field.id in key_ids]
+        keys = asked.key_table(schema, names)
         return delete_keys(ctx, keys, base=base, request=request)
     predicate = parse_predicate(asked.where, base.snapshot.schema)
     if asked.mode == "erase":
@@ -71,8 +73,3 @@ def _apply(
 
         return open_erasure(ctx, predicate, base=base, request=request)
     return delete(ctx, predicate, mode=asked.mode, base=base, request=request)
-
-
-def _primary_key(snapshot: Snapshot) -> tuple[str, ...]:
-    names = {field.id: field.name for field in snapshot.schema.fields}
-    return tuple(names[field_id] for field_id in snapshot.primary_key)

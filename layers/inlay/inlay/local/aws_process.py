@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from inlay.local.aws_app import LOG_PATH, LoggedRequest
-from inlay.local.s3server import HOST, SERVICES, environment
+from inlay.local.s3server import HOST, LOG_PATH, SERVICES, LoggedRequest, environment
 
 # It holds nothing that a kill could hurt.
 _STOP_SECONDS: Final = 1.0

@@ -202,7 +202,7 @@ def up(
 ) -> None:
     """Start everything, print where it is, and keep it running until Ctrl-C."""
     # Imported here: it brings moto, which the other commands do not need.
-    from inlay.local.aws_app import LOG_PATH
+    from inlay.local.s3server import LOG_PATH
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(
@@ -275,8 +275,6 @@ app.command(cls=Verb)(demo)
 
 def run(arguments: Sequence[str]) -> None:
     """Run `inlay local …`. What S3 or SQS would not do is raised as an InlayError."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     try:
         app(list(arguments), prog_name="inlay local")
     except (BotoCoreError, ClientError) as error:

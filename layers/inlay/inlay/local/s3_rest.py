@@ -60,8 +60,8 @@ class Settings:
 class S3:
     """`notify` sends a message to a queue by its ARN; without it notifications are refused."""
 
-    def __init__(self, region: MemoryRegion | None = None, notify: Notify | None = None) -> None:
-        self.region: Final = region or MemoryRegion()
+    def __init__(self, notify: Notify | None = None) -> None:
+        self.region: Final = MemoryRegion()
         self.buckets: Final[dict[str, Settings]] = {}
         # Called when buckets or their settings have: for who keeps them.
         self.changed: Callable[[], None] = lambda: None

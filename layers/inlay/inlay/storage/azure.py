@@ -155,7 +155,7 @@ class AzureStore:
         if_match: str | None = None,
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
-        headers = {} if if_match is None else {"If-Match": _quoted(if_match)}
+        headers = {} if if_match is None else {"If-Match": rules.quoted_etag(if_match)}
         if byte_range is not None:
             headers["Range"] = f"bytes={byte_range.start}-{byte_range.end - 1}"
         answer = self._ask(
@@ -431,7 +431,10 @@ class AzureStore:
             return
         empty = self._commit(key, "", {}, IF_ABSENT)
         if empty.done:
-            pinned = {"If-Match": _quoted(_facts(empty)[0]), "x-ms-delete-snapshots": "include"}
+            pinned = {
+                "If-Match": rules.quoted_etag(_facts(empty)[0]),
+                "x-ms-delete-snapshots": "include",
+            }
             self._delete(key, {}, pinned)
 
     def _uploads_to(self, key: str) -> Sequence[str]:
@@ -547,15 +550,11 @@ def _check_segments(key: str) -> None:
         )
 
 
-def _quoted(etag: str) -> str:
-    return f'"{etag}"'
-
-
 def _condition(condition: Condition) -> dict[str, str]:
     if condition is None:
         return {}
     if isinstance(condition, IfMatch):
-        return {"If-Match": _quoted(condition.etag)}
+        return {"If-Match": rules.quoted_etag(condition.etag)}
     return {"If-None-Match": "*"}
 
 

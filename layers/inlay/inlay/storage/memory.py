@@ -192,22 +192,15 @@ class Bucket:
 class MemoryRegion:
     """Buckets that can copy from one another, one clock and one lock for all.
 
-    `whole_seconds` truncates dates as S3 does: `Date` and `LastModified` headers have no fractions. A
-    bucket is created when it is first named.
+    Dates are whole seconds, as S3's: `Date` and `LastModified` headers have no fractions. A bucket is
+    created when it is first named.
     """
 
-    def __init__(
-        self,
-        now_us: Callable[[], int] = system_now_us,
-        *,
-        whole_seconds: bool = True,
-        behind_us: int = 0,
-    ) -> None:
+    def __init__(self, now_us: Callable[[], int] = system_now_us, *, behind_us: int = 0) -> None:
         """`behind_us`: how far LastModified is behind the `Date` of answers."""
         self._lock = threading.RLock()
         self._process = current_process()
         self._now_us = now_us
-        self._whole_seconds = whole_seconds
         self.behind_us = behind_us
         self.keeper: Keeper | None = None
         self._buckets: dict[str, Bucket] = {}
@@ -222,7 +215,7 @@ class MemoryRegion:
 
     def now_us(self) -> int:
         now = self._now_us()
-        return now - now % 1_000_000 if self._whole_seconds else now
+        return now - now % 1_000_000
 
     def modified_us(self) -> int:
         """LastModified of what is written now."""
@@ -249,7 +242,7 @@ class MemoryRegion:
 
     def copy(self, now_us: Callable[[], int]) -> MemoryRegion:
         """A new region with a copy of what this one holds."""
-        other = MemoryRegion(now_us, whole_seconds=self._whole_seconds, behind_us=self.behind_us)
+        other = MemoryRegion(now_us, behind_us=self.behind_us)
         with self.lock:
             # Ids go on, so that none is given twice among what was copied.
             other._next_id = self._next_id
@@ -292,9 +285,8 @@ class MemoryStore:
         *,
         region: MemoryRegion | None = None,
         now_us: Callable[[], int] = system_now_us,
-        whole_seconds: bool = True,
     ) -> None:
-        self._region = region or MemoryRegion(now_us, whole_seconds=whole_seconds)
+        self._region = region or MemoryRegion(now_us)
         self._name = bucket
 
     @property

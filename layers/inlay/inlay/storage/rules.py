@@ -53,18 +53,10 @@ HEADER_NAMES: Final = frozenset(HEADERS)
 ARCHIVES: Final = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 # Of these, those that control how the store keeps the object: the others are written by users.
 KEEPING_HEADERS = frozenset(
-    {
-        "BucketKeyEnabled",
-        "SSEKMSKeyId",
-        "ServerSideEncryption",
-        "StorageClass",
-    }
+    {"BucketKeyEnabled", "SSEKMSKeyId", "ServerSideEncryption", "StorageClass"}
 )
 # What CopyObject takes from the *request* and not from the source object.
-NOT_COPIED = frozenset(
-    {"BucketKeyEnabled", "SSEKMSKeyId", "ServerSideEncryption", "StorageClass"}
-    | {"WebsiteRedirectLocation"}
-)
+NOT_COPIED = KEEPING_HEADERS | {"WebsiteRedirectLocation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +348,11 @@ def bare_etag(said: str) -> str:
     """An ETag as headers and listings have it, without its quotes; a weak one too: a proxy that compresses
     answers makes it that, and the store behind knows it by the strong one."""
     return said.removeprefix("W/").removeprefix('"').removesuffix('"')
+
+
+def quoted_etag(etag: str) -> str:
+    """An ETag as the headers of a request have it."""
+    return f'"{etag}"'
 
 
 def content_md5(body: bytes) -> str:

@@ -334,7 +334,7 @@ class S3Store:
         if byte_range is not None:
             arguments["Range"] = f"bytes={byte_range.start}-{byte_range.end - 1}"
         if if_match is not None:
-            arguments["IfMatch"] = _quoted(if_match)
+            arguments["IfMatch"] = rules.quoted_etag(if_match)
         answer = self._ask("get_object", key, **arguments)
         if isinstance(answer, _Answer):
             return _got(answer, byte_range)
@@ -568,7 +568,9 @@ class S3Store:
         self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
     ) -> Written | Refused | Missing:
         rules.check_part_list(key, parts)
-        listed = [{"PartNumber": part.number, "ETag": _quoted(part.etag)} for part in parts]
+        listed = [
+            {"PartNumber": part.number, "ETag": rules.quoted_etag(part.etag)} for part in parts
+        ]
         answer = self._ask(
             "complete_multipart_upload",
             key,
@@ -631,7 +633,7 @@ class S3Store:
         if ceph and not self._plain:
             self._refuse_versioning()
         if isinstance(condition, IfMatch):
-            return {"IfMatch": condition.etag if ceph else _quoted(condition.etag)}
+            return {"IfMatch": condition.etag if ceph else rules.quoted_etag(condition.etag)}
         return {"IfNoneMatch": "*"}
 
     def _refuse_versioning(self) -> None:
@@ -785,7 +787,7 @@ def _source(source: Location, if_match: str | None) -> dict[str, Any]:
         named["VersionId"] = source.version_id
     arguments: dict[str, Any] = {"CopySource": named}
     if if_match is not None:
-        arguments["CopySourceIfMatch"] = _quoted(if_match)
+        arguments["CopySourceIfMatch"] = rules.quoted_etag(if_match)
     return arguments
 
 
@@ -809,10 +811,6 @@ def _kept(
     if kept:
         arguments["Metadata"] = kept
     return arguments
-
-
-def _quoted(etag: str) -> str:
-    return f'"{etag}"'
 
 
 # -- answers --------------------------------------------------------------------------------------

@@ -125,10 +125,7 @@ def print_failed(console: Console, problem: str, hints: Sequence[str]) -> None:
 
 def print_summary(console: Console, played: Sequence[Played], seconds: float) -> None:
     # Fits 80 columns at scale 1.
-    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
-    grid.add_column("step", no_wrap=True)
-    for name in ("v", "rows", "files", "req", "up", "down", "s"):
-        grid.add_column(name, justify="right", no_wrap=True)
+    grid = _grid("v", "rows", "files", "req", "up", "down", "s")
     for each in played:
         spent = ("·", "·", "·")
         if each.cost is not None:
@@ -157,10 +154,7 @@ def print_answers(console: Console, played: Sequence[Played]) -> None:
     names = list(played[0].answers) if played else []
     if not names:
         return
-    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
-    grid.add_column("step", no_wrap=True)
-    for name in ("Inlay rows", *names, "equal", "requests"):
-        grid.add_column(name, justify="right", no_wrap=True)
+    grid = _grid("Inlay rows", *names, "equal", "requests")
     for each in played:
         versions = {answer.version for answer in each.answers.values()} - {each.state.version}
         equal = f"to version {min(versions)}" if versions else "yes"
@@ -173,6 +167,14 @@ def print_answers(console: Console, played: Sequence[Played]) -> None:
         "While an erasure waits for its files to be rewritten, engines read the version before it.",
         style="dim",
     )
+
+
+def _grid(*columns: str) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column("step", no_wrap=True)
+    for name in columns:
+        grid.add_column(name, justify="right", no_wrap=True)
+    return grid
 
 
 _NEXT = """
