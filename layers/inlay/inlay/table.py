@@ -234,7 +234,7 @@ def adopt(
 
 
 def exists(uri: str | os.PathLike[str], *, context: Context | None = None) -> bool:
-    """Whether there is a table at `uri` (one HEAD). Says nothing of its health."""
+    """Whether there is a table at `uri` (one HEAD). Says nothing about its health."""
     ctx = context or connect(uri)
     return isinstance(ctx.store.head(ctx.key(POINTER)), Head)
 
@@ -548,7 +548,7 @@ class Table:
 
     def diff(self, since_version: int, to_version: int | None = None) -> pa.Table:
         """What happened after `since_version`, up to and with `to_version` (None: this one), summed up
-        by operation; one GET for each version. `changes` tells the rows."""
+        by operation; one GET for each version. `changes` has the rows."""
         since = arguments.whole_number(since_version, "since_version")
         to = self.version
         if to_version is not None:
@@ -642,7 +642,7 @@ class Table:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ingest_op.IngestResult:
-        """Existing Parquet objects become data files byte for byte, each once. The result tells what
+        """Existing Parquet objects become data files byte for byte, each once. The result says what
         became of each."""
         if isinstance(uris, str | os.PathLike):
             raise InvalidRequest("uris is one location", next_step=f"Give a list: [{str(uris)!r}]")
@@ -867,7 +867,7 @@ class Table:
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Partition what is written from now on: `t.set_partitioning("day(ts)", "bucket(16, id)")`; by
-        nothing, not at all. Files that are there stay as they are, and queries need not know."""
+        nothing, not at all. Existing files stay as they are, and queries need not change."""
         texts = arguments.names(partition_by, "partition_by")
         request = Request.named(request_id, f"partition:{texts}")
         with self._writing("set_partitioning", make_note(message, metadata)) as write:
@@ -1176,7 +1176,7 @@ class Table:
         )
 
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
-        """Mend what can be mended safely; a dry run unless told otherwise. A table whose pointer is
+        """Mend what can be mended safely; a dry run by default. A table whose pointer is
         lost cannot be opened: `inlay repair`, or `inlay.ops.verify.repair.repair(inlay.connect(uri))`."""
         result = repair_op.repair(replace(self._ctx, branch=None), dry_run=dry_run)
         if result.mends and not dry_run:

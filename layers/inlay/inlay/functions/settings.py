@@ -133,7 +133,7 @@ def retention_days() -> Mapping[str, float]:
         return {name.strip(): float(days) for name, _, days in pairs}
     except ValueError:
         raise InvalidRequest(
-            "INLAY_RETENTION_DAYS is no list of name=days",
+            "INLAY_RETENTION_DAYS is not a list of name=days",
             next_step="Set it to one, such as: dead letters=14;function logs=30",
         ) from None
 

@@ -1,7 +1,7 @@
 """From JSON to typed models, with errors that never repeat the input.
 
-Promise: nothing that a message says is dropped or rounded on the way: a field that stands there twice and a
-number with more digits than a double holds are refused, for half of such a request would be carried out.
+Promise: nothing in a message is dropped or rounded on the way: a field that occurs twice, and a number with
+more digits than a double holds, are refused, because half of such a request would be carried out.
 An invalid message is an `InvalidRequest` that names the fields and what is wrong with them. The
 sender's text stays out, including names of unknown fields: what a delete names is personal data, wherever
 in the text it is. A table's name that passes is one folder below the tables' prefix, and cannot name

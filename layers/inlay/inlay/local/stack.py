@@ -404,7 +404,7 @@ class LocalStack:
                         **self.template.environment(function, created),
                         **self.environment,
                         "INLAY_ERASURE_KEY": erasure_key,
-                        # Its requests are told apart in the server's log.
+                        # The server's log names the function that sent a request.
                         "AWS_SDK_UA_APP_ID": function.name,
                     },
                     log=logs[function.name],

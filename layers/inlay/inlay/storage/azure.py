@@ -13,8 +13,9 @@ blocks' ids, its first block makes it visible to `list_uploads`, and its id carr
 that the blocks are committed with. Blocks of an aborted upload are dropped by committing none of them and
 deleting that empty blob, under conditions.
 
-*Without an equal here*: a suffix is read by two requests (HEAD, then a pinned range); a bare copy is read
-and written, since a copy on the server carries metadata and headers of its source; ranges are not copied.
+*Not offered by the service*: a suffix is read by two requests (HEAD, then a pinned range); a bare copy is
+read and written, since a copy on the server carries metadata and headers of its source; ranges are not
+copied.
 
 *Soft delete*, versions and snapshots are listed by `list_versions`; what is soft-deleted cannot be deleted
 sooner, so `delete_versions` reports a failure with the days that are left: an erasure stays open until
@@ -71,12 +72,12 @@ _HEADERS: Final = {
     "ContentLanguage": "content-language",
     "ContentType": "content-type",
 }
-# 409 says of these what 412 says of others: the condition does not hold.
+# With these codes a 409 means what a 412 means elsewhere: the condition does not hold.
 _EXISTS: Final = frozenset({"BlobAlreadyExists"})
 _UNMET: Final = frozenset({"ConditionNotMet", "SourceConditionNotMet", "TargetConditionNotMet", ""})
 _GONE: Final = frozenset({"BlobNotFound", "CannotVerifyCopySource", "ResourceNotFound", ""})
 _NO_BLOCKS: Final = frozenset({"InvalidBlockList"})
-# 409s that no repetition mends.
+# 409s that repeating the request does not resolve.
 _HELD: Final = frozenset(
     {
         "BlobImmutableDueToPolicy",
@@ -296,8 +297,8 @@ class AzureStore:
         condition: Condition = None,
         bare: bool = False,
     ) -> Written | Refused | Missing:
-        """Reads the source and writes it: a copy on the server cannot be bare, and one that is large goes
-        on after its answer, over an object that is there already and not whole."""
+        """Reads the source and writes it: a copy on the server cannot be bare, and a large one goes on
+        after its answer, while its object is already visible and not yet whole."""
         rules.check_key(key)
         rules.check_scheme(source, self.scheme, "Azure")
         origin = self.at(source.bucket)
@@ -367,8 +368,8 @@ class AzureStore:
         return upload_id
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
-        """`StaleUpload` of an aborted upload comes with its completion, as `Missing`. A part that is sent
-        again is another part: the one that is listed is the one that is used."""
+        """An aborted upload is noticed at its completion (`Missing`), not here. A part that is sent again
+        is another part: the one that is listed is the one that is used."""
         rules.check_part(key, number, len(body))
         content = body if isinstance(body, bytes) else bytes(body)
         block = _block(upload_id, number)
@@ -425,8 +426,8 @@ class AzureStore:
         )
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
-        """Where a blob is, its uncommitted blocks cannot be dropped without writing it again: the service
-        drops them after a week."""
+        """The uncommitted blocks of a blob that exists cannot be dropped without writing it again: the
+        service drops them after a week."""
         if upload_id.partition(".")[0] not in self._uploads_to(key):
             return
         empty = self._commit(key, "", {}, IF_ABSENT)

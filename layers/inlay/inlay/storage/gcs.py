@@ -433,7 +433,7 @@ class GcsStore:
         return upload_id
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
-        """`StaleUpload` of an aborted upload comes with its completion, as `Missing`."""
+        """An aborted upload is noticed at its completion (`Missing`), not here."""
         rules.check_part(key, number, len(body))
         content = body if isinstance(body, bytes) else bytes(body)
         answer = self._insert(_part_name(key, upload_id, number), content, {}, None)
@@ -645,7 +645,7 @@ def _part_name(key: str, upload_id: str, number: int) -> str:
 
 
 def _staged(resource: Mapping[str, Any]) -> _Staged | None:
-    """What an object is of an upload; None for all others."""
+    """An object as a part of an unfinished upload; None for every other object."""
     folder, slash, name = resource["name"].rpartition("/")
     found = _PART.fullmatch(name)
     if found is None:

@@ -364,18 +364,21 @@ class MemoryStore:
         return Head(info, date_us)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        after = start_after
+        for key, held in self._held(prefix, start_after):
+            newest = held[-1]
+            if not newest.marker:
+                yield ObjectInfo(key, len(newest.body), newest.etag, newest.modified_us)
+
+    def _held(self, prefix: str, after: str | None) -> Iterator[tuple[str, Sequence[Version]]]:
+        """Keys under `prefix` behind `after` with their versions; each page as of when it is reached."""
         while True:  # ends: `after` grows with each page
             with self._region.lock:
                 bucket = self._bucket
-                keys = bucket.page(prefix, after)
-                page = [(key, bucket.current(key)) for key in keys]
-            for key, held in page:
-                if held is not None:
-                    yield ObjectInfo(key, len(held.body), held.etag, held.modified_us)
-            if not keys:
+                page = [(key, tuple(bucket.versions[key])) for key in bucket.page(prefix, after)]
+            yield from page
+            if not page:
                 return
-            after = keys[-1]
+            after, _ = page[-1]
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         last = None
@@ -578,26 +581,17 @@ class MemoryStore:
     # -- versions -----------------------------------------------------------------------------
 
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
-        after = None
-        while True:  # ends: `after` grows with each page
-            with self._region.lock:
-                bucket = self._bucket
-                keys = bucket.page(prefix, after)
-                page = [(key, tuple(bucket.versions[key])) for key in keys]
-            for key, held in page:
-                for version in reversed(held):
-                    yield ObjectVersion(
-                        key,
-                        version.id or NULL_VERSION,
-                        len(version.body),
-                        version.modified_us,
-                        is_latest=version is held[-1],
-                        marker=version.marker,
-                        etag=version.etag,
-                    )
-            if not keys:
-                return
-            after = keys[-1]
+        for key, held in self._held(prefix, None):
+            for version in reversed(held):
+                yield ObjectVersion(
+                    key,
+                    version.id or NULL_VERSION,
+                    len(version.body),
+                    version.modified_us,
+                    is_latest=version is held[-1],
+                    marker=version.marker,
+                    etag=version.etag,
+                )
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(versions):

@@ -217,8 +217,8 @@ def size_of(headers: Mapping[str, str]) -> int:
 
 
 def no_body(answer: Answer) -> None:
-    """Of an answer that says nothing but that it is done. Raises `ValueError` for a proxy's page, which
-    does not say that."""
+    """Checks a success that has no body. Raises `ValueError` for one with a body: a proxy's page does not
+    show that the request was carried out."""
     if answer.body:
         raise ValueError("the answer has a body, which it should not")
 

@@ -327,9 +327,9 @@ K = TypeVar("K", bound=_Keyed)
 
 def in_key_order(place: str, listed: Iterable[K], *, after: str | None = None) -> Iterator[K]:
     """What a store lists, behind `after`. Raises `UnsupportedStore` at the first key that is not behind the
-    one before it in UTF-8 bytes (versions and uploads of one key may follow each other): who asks for a
-    range of keys, as garbage collection by Spark does, would meet keys of another range. So list directory
-    buckets of S3 Express and servers that walk folders, where "a/" comes before "a-b/"."""
+    one before it in UTF-8 bytes (versions and uploads of one key may follow each other): a caller that asks
+    for a range of keys, as garbage collection by Spark does, would get keys of another range. Directory
+    buckets of S3 Express, and servers that walk folders, list so: "a/" comes before "a-b/" there."""
     last = after
     for each in listed:
         # Text in order of its code points is in order of its UTF-8 bytes.
@@ -345,8 +345,8 @@ def in_key_order(place: str, listed: Iterable[K], *, after: str | None = None) -
 
 
 def bare_etag(said: str) -> str:
-    """An ETag as headers and listings have it, without its quotes; a weak one too: a proxy that compresses
-    answers makes it that, and the store behind knows it by the strong one."""
+    """An ETag of a header or a listing, without its quotes. A weak one becomes strong again: proxies that
+    compress answers weaken it, and the store behind them knows the strong one only."""
     return said.removeprefix("W/").removeprefix('"').removesuffix('"')
 
 

@@ -9,8 +9,8 @@ Attempts. The SDK's own retries are off (`total_max_attempts=1`): they cannot be
 second attempt can turn a PUT that landed into a 412. Here it depends on the request. A swap (`If-Match`) is
 tried once, because the commit reads the pointer after any doubt. Everything else is tried up to four times.
 A create (`If-None-Match: *`) that is refused on a later attempt may have met its own first one. It stays
-refused: equal bytes may be another's as well (an archive beside a pointer that went back). What is there is
-for `write_once` to compare, which says that it was there.
+refused: equal bytes may be another's as well (an archive beside a pointer that went back). `write_once`
+compares what is there, and reports that it was there before.
 
 GET, HEAD, PUT and object listings bypass the SDK's model of them (`s3_direct.py`), the rest use the SDK.
 botocore is used without boto3, whose resources are of no use here and cost import time.
@@ -184,8 +184,8 @@ def _create(endpoint: str | None, region: str | None) -> BaseClient:
 
 
 def _sign_deletes_by_md5(client: BaseClient) -> None:
-    """DeleteObjects needs a digest of its body. S3 takes any; older releases of MinIO, and gateways built
-    on them, take no other than MD5. Repeating it changes nothing."""
+    """DeleteObjects needs a digest of its body. S3 accepts several kinds; older releases of MinIO, and
+    gateways built on them, only MD5. Repeating it changes nothing."""
 
     def give(params: dict[str, Any], **_: Any) -> None:
         params["headers"]["Content-MD5"] = rules.content_md5(params["body"])
@@ -637,9 +637,10 @@ class S3Store:
         return {"IfNoneMatch": "*"}
 
     def _refuse_versioning(self) -> None:
-        """Raises where conditions do not hold at Ceph's gateway: in a bucket that has or had versions. To
-        18.2 they are held against the new version: a create replaces what is there, a swap is always
-        refused. 20.2 looks at what is there, but not as it writes: of racing swaps all may succeed."""
+        """Raises where conditions do not hold at Ceph's gateway: in a bucket that has or had versions.
+        18.2 compares them with the new version: a create replaces what is there, a swap is always refused.
+        20.2 compares them with what is there, but not in one step with the write: racing swaps may all
+        succeed."""
         if "Status" in self._content("get_bucket_versioning", None, ""):
             raise UnsupportedStore(
                 f"bucket {self._name!r} has versioning, and with it Ceph's gateway lets racing writers "
@@ -649,8 +650,8 @@ class S3Store:
         self._plain = True
 
     def _changed(self, source: Location, etag: str | None) -> Refused | Missing | None:
-        """What a copy from `source` should have answered, of a server that did not look: None where the
-        source still has the ETag that it had before the copy."""
+        """What a copy from `source` should have answered where the server ignores the condition on it; None
+        if the source still has the ETag that it had before the copy."""
         if self._dialect != "ceph" or etag is None:
             return None
         found = self.at(source.bucket).head(source.key, version_id=source.version_id)
@@ -705,7 +706,7 @@ class S3Store:
                 if not s3_errors.is_answer_to(error, operation):
                     raise s3_errors.of_settings(error) from error
                 return self._declined(operation, key, arguments, error)
-            self._take_notice(content)
+            self._note_server(content)
             _check_head(operation, content)
             return _Answer(content, _date_us(operation, content))
         except (BotoCoreError, OSError) as error:
@@ -713,13 +714,13 @@ class S3Store:
         except RuntimeError as error:  # the SDK's, of credentials that it cannot refresh
             raise s3_errors.of_settings(error) from error
         except (LookupError, ValueError, ResponseParserError) as error:
-            # What cannot be read says nothing: of a write, not that it was refused.
+            # An unreadable answer proves nothing, not even that a write was refused.
             words = f"{type(error).__name__}: {error} (bucket {self._name!r})"
             raise StoreUnavailable(f"no answer of S3 that can be read: {words}", key=key) from error
 
-    def _take_notice(self, response: Mapping[str, Any]) -> None:
-        """Of whose answer it is, and of a version in a bucket that had none. Whatever writes a name that
-        others write has read before, by this store: its first condition is sent in the right dialect."""
+    def _note_server(self, response: Mapping[str, Any]) -> None:
+        """Notes which server answered, and that a bucket has versions after all. Whatever writes a name
+        that others write has read before, by this store: its first condition is in the right dialect."""
         headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         if _ID_OF_CEPH.fullmatch(headers.get("x-amz-request-id", "")):
             self._dialect = "ceph"
@@ -729,8 +730,8 @@ class S3Store:
     def _declined(
         self, operation: str, key: str | None, arguments: Mapping[str, Any], error: ClientError
     ) -> _Declined:
-        """The outcome that the error is; raises where it is none."""
-        self._take_notice(error.response)
+        """The outcome that an error answer stands for; raises where it is not an outcome."""
+        self._note_server(error.response)
         status, code, message = s3_errors.parts_of(error)
         if _is_cut_short("", error.response):
             status, message = 500, "the head of the answer was cut short"
@@ -792,10 +793,11 @@ def _source(source: Location, if_match: str | None) -> dict[str, Any]:
 
 
 def _digest(content: bytes, condition: Condition) -> dict[str, str]:
-    """A server may take the head of a request that ends behind it for an empty object, and so lose a
-    pointer whose writer was killed (SeaweedFS 4.48); not where the head has the digest. Large objects
-    go without: it would be an eighth of the CPU of an append, and they have random names that nobody knows
-    before the store has acknowledged them. A second try of such a write is compared with what is there."""
+    """The digest of a body, in the head of its request. Without one a server may store an empty object for
+    a request that ends after its head, and so lose the pointer of a killed writer (SeaweedFS 4.48). Large
+    objects go without: it would be an eighth of the CPU of an append, and they have random names that
+    nobody knows before the store acknowledges them. A second try of such a write is compared with what is
+    there."""
     if isinstance(condition, IfMatch) or len(content) <= DIGEST_BYTES:
         return {"ContentMD5": rules.content_md5(content)}
     return {}
