@@ -13,12 +13,12 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
-from inlay.local.aws_process import AwsProcess
 from inlay.local.demo.figures import Figures, Meter
 from inlay.local.demo.play import generate_lineitem
 from inlay.local.demo.readers import ArrowReader, DuckReader, Reader
 from inlay.local.demo.show import cost_text
 from inlay.local.demo.world import Truth
+from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
 from inlay.storage.wrapped import Usage
 

@@ -18,9 +18,9 @@ import pytest
 
 import inlay
 import inlay.errors
-from inlay.local.aws_process import AwsProcess
 from inlay.local.runtime import Failed, Returned
 from inlay.local.s3_events import event as landing_event
+from inlay.local.s3server import AwsProcess
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
 from .test_runtime import wait_until

@@ -34,11 +34,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.dead_letters import Letter, read_letters, release
-from inlay.local.aws_process import AwsProcess
 from inlay.local.event_sources import Attached, EventSources
 from inlay.local.runtime import FunctionPool, Invocation, find_emulator
 from inlay.local.s3_events import event_of
-from inlay.local.s3server import HOST
+from inlay.local.s3server import HOST, AwsProcess
 from inlay.local.template import Queue, Template, find_template, load_template, read_body
 from inlay.storage.base import NULL_VERSION
 

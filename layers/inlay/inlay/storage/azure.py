@@ -168,12 +168,7 @@ class AzureStore:
             whole=lambda said: (_facts(said), rest.size_of(said.headers)),
         )
         if answer.done:
-            body = answer.body
-            if byte_range is not None and rest.size_of(answer.headers) <= byte_range.start:
-                raise rules.range_past_end(key, byte_range)  # an emulator's answer is empty
-            if byte_range is not None and answer.status == 200:
-                body = body[byte_range.start : byte_range.end]
-            return _got(answer, body)
+            return _got(answer, rest.in_range(answer, key, byte_range))
         if _is_gone(answer, version_id):
             return Missing(answer.date_us)
         if answer.status == 412 and answer.code in _UNMET:
@@ -191,7 +186,7 @@ class AzureStore:
                 return head
             info = head.info
             if info.size == 0:
-                return Got(b"", 0, info.etag, info.modified_us, head.date_us, info.version_id)
+                return head.empty()
             end = ByteRange(max(0, info.size - length), info.size)
             found = self.get(key, byte_range=end, if_match=info.etag, version_id=version_id)
             if not isinstance(found, Refused):

@@ -203,12 +203,7 @@ class GcsStore:
             if byte_range is None:
                 raise self._line.unexpected(answer, key)
             raise rules.range_past_end(key, byte_range)
-        body = answer.body
-        if byte_range is not None and rest.size_of(answer.headers) <= byte_range.start:
-            raise rules.range_past_end(key, byte_range)  # the server ignored the range
-        if byte_range is not None and answer.status == 200:  # the server ignored the range
-            body = body[byte_range.start : byte_range.end]
-        return _got(answer, body)
+        return _got(answer, rest.in_range(answer, key, byte_range))
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_suffix_length(length)
@@ -221,10 +216,9 @@ class GcsStore:
         head = self.head(key, version_id=version_id)
         if isinstance(head, Missing):
             return head
-        info = head.info
-        if answer.status != 416 or info.size:
+        if answer.status != 416 or head.info.size:
             raise self._line.unexpected(answer, key)
-        return Got(b"", 0, info.etag, info.modified_us, head.date_us, info.version_id)
+        return head.empty()
 
     def _read(
         self, key: str, asked: str | None, version_id: str | None, if_match: str | None

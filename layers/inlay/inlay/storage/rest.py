@@ -29,7 +29,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import urllib3
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
-from inlay.storage.base import DeleteFailure
+from inlay.storage import rules
+from inlay.storage.base import ByteRange, DeleteFailure
 from inlay.storage.wrapped import PerProcess
 
 # As for S3 (`s3.py`, with the reasons).
@@ -214,6 +215,18 @@ def size_of(headers: Mapping[str, str]) -> int:
     """The size of the whole object in an answer to a GET."""
     said = headers.get("content-range")  # "bytes 0-9/1234"
     return int(said.rpartition("/")[2] if said else headers["content-length"])
+
+
+def in_range(answer: Answer, key: str, byte_range: ByteRange | None) -> bytes:
+    """The body of a GET, cut where the server ignored the range. Raises `UnreadableFile` where nothing of
+    the object is in the range, which an emulator may answer with an empty body."""
+    if byte_range is None:
+        return answer.body
+    if size_of(answer.headers) <= byte_range.start:
+        raise rules.range_past_end(key, byte_range)
+    if answer.status == 200:
+        return answer.body[byte_range.start : byte_range.end]
+    return answer.body
 
 
 def no_body(answer: Answer) -> None:

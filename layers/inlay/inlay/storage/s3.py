@@ -358,10 +358,7 @@ class S3Store:
             raise self._unexpected(answer, key)
         # No byte satisfies a range of an empty object. The 416 does not say its ETag.
         head = self.head(key, version_id=version_id)
-        if isinstance(head, Missing):
-            return head
-        info = head.info
-        return Got(b"", 0, info.etag, info.modified_us, head.date_us, info.version_id)
+        return head if isinstance(head, Missing) else head.empty()
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
         answer = self._ask("head_object", key, **_version(version_id))
