@@ -146,6 +146,8 @@ else:
 
 R = TypeVar("R")
 _LOG = logging.getLogger("inlay.table")
+# One GET a version: a screenful for a person; a program asks for more.
+HISTORY_LIMIT = 100
 # Of one table in a notebook.
 _SHOWN_COLUMNS = 40
 # How far below a prefix `tables` looks for tables.
@@ -541,7 +543,7 @@ class Table:
             pinned=self._pinned(),
         )
 
-    def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
+    def history(self, *, limit: int = HISTORY_LIMIT) -> pa.Table:
         """The newest versions that can still be read, newest first; one GET each. What the columns of
         this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
         return history_op.history(self._ctx, self._loaded.pointer, limit=limit)

@@ -19,9 +19,6 @@ from inlay.ops.context import Context
 from inlay.ops.inspect.columns import TIME, Column, table_of
 from inlay.ops.metadata.load import load_seen, load_version
 
-# One GET a version: a screenful for a person; a program asks for more.
-HISTORY_LIMIT = 100
-
 _COUNT = pa.int64()
 
 
@@ -221,7 +218,7 @@ def differences(ctx: Context, current: Snapshot, since: int, to: int) -> pa.Tabl
     return table_of(DIFFERENCES, (_Done(name, found) for name, found in steps.items()))
 
 
-def history(ctx: Context, current: Snapshot, *, limit: int = HISTORY_LIMIT) -> pa.Table:
+def history(ctx: Context, current: Snapshot, *, limit: int) -> pa.Table:
     """The newest `limit` versions that can still be opened, newest first."""
     oldest = max(current.oldest_version, current.version - limit + 1)
     return table_of(HISTORY, _load(ctx, current, range(current.version, oldest - 1, -1)))
