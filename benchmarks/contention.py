@@ -47,7 +47,7 @@ from inlay.storage.base import IF_ABSENT, Got, IfMatch, Written
 from inlay.storage.s3 import S3Store
 
 if TYPE_CHECKING:
-    from inlay.local.aws_process import AwsProcess
+    from inlay.local.s3server import AwsProcess
 
 BUCKET = "contention"
 LATENCY_MS = 20.0
@@ -188,7 +188,7 @@ def in_threads(name: str, writers: int, seconds: float, *, together: bool) -> Me
 
 @contextmanager
 def server(latency_ms: float) -> Iterator[AwsProcess]:
-    from inlay.local.aws_process import AwsProcess  # slow to import: only here, not in each writer
+    from inlay.local.s3server import AwsProcess  # slow to import: only here, not in each writer
 
     with AwsProcess(["s3"], latency_ms=latency_ms) as aws:
         os.environ.update(aws.env())

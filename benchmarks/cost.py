@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 import inlay
 from inlay.cli.pricing import load_prices
-from inlay.local.aws_process import AwsProcess
+from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
 from inlay.ops.commit.driver import commit
 from inlay.plan.change import AddFiles, Change

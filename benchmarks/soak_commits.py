@@ -50,8 +50,8 @@ import inlay
 from inlay.errors import ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
-from inlay.local.aws_process import AwsProcess
 from inlay.local.fault_proxy import FAULTS, Fault, FaultProxy, Passing
+from inlay.local.s3server import AwsProcess
 from inlay.ops.verify.repair import repair
 from inlay.storage.base import Got, IfMatch, Written
 from inlay.storage.s3 import S3Store

@@ -238,7 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _embedded_s3(stack: ExitStack) -> str:
     """Where tables go in an S3 that runs while `stack` is open, found through the environment."""
-    from inlay.local.aws_process import AwsProcess
+    from inlay.local.s3server import AwsProcess
 
     aws = stack.enter_context(AwsProcess(["s3"]))
     os.environ.update(aws.env())

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from inlay.local.aws_process import AwsProcess
+    from inlay.local.s3server import AwsProcess
     from inlay.storage.s3 import S3Store
 
 # An example that takes long on a busy machine is not a failure.
@@ -24,7 +24,7 @@ settings.load_profile("inlay")
 
 @pytest.fixture(scope="session")
 def embedded_aws() -> Iterator[AwsProcess]:
-    from inlay.local.aws_process import AwsProcess
+    from inlay.local.s3server import AwsProcess
 
     with AwsProcess() as aws:
         yield aws

@@ -12,8 +12,8 @@ from typing import Any
 from inlay.errors import InvalidRequest
 from inlay.format.keys import PUBLISHED_POINTER
 from inlay.functions.observe import count, observed
-from inlay.functions.table_names import check_table_name
 from inlay.functions.tables import TABLES, executor, table_context, table_names
+from inlay.functions.validation import check_table_name
 from inlay.iceberg.catalog import Catalog
 from inlay.ops.context import Context
 from inlay.storage.base import Got, Head

@@ -17,11 +17,12 @@ from inlay.functions import settings
 from inlay.functions.observe import observed, report_erasures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
-from inlay.functions.tables import landing_names, table_context, usage_of
+from inlay.functions.tables import landing_names, table_context
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.erasure import LIFE_SECONDS
+from inlay.storage.wrapped import usage_of
 
 _DAY_SECONDS = 86_400
 
@@ -48,19 +49,18 @@ def has_erasure(table: str) -> bool:
     return bool(load_pointer(table_context(table)).snapshot.erasures)
 
 
-def collect_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
-    assert asked.table is not None
+def collect_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
     if asked.landing_only:
         if asked.dry_run:
             raise InvalidRequest(
                 "landed files are sent again, not only reported",
                 next_step="`inlay landing TABLE` lists them",
-                table=asked.table,
+                table=table,
             )
         from inlay.functions.landing import sweep_landing  # the other rounds need none of ingestion
 
-        return {"landing": sweep_landing(asked.table, settle_seconds=asked.settle_seconds)}
-    ctx = table_context(asked.table)
+        return {"landing": sweep_landing(table, settle_seconds=asked.settle_seconds)}
+    ctx = table_context(table)
     loaded = load_pointer(ctx)
     snapshot = loaded.snapshot
     if asked.erasures_only and not snapshot.erasures:
@@ -76,10 +76,10 @@ def collect_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any
         life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
         clock_margin_seconds=asked.clock_margin_seconds,
     )
-    report_erasures(asked.table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
+    report_erasures(table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
     return {
-        "expire": report_work(asked.table, "expire", expired, None),
-        "collect_garbage": report_work(asked.table, "collect_garbage", collected, usage_of(ctx)),
+        "expire": report_work(table, "expire", expired, None),
+        "collect_garbage": report_work(table, "collect_garbage", collected, usage_of(ctx.store)),
     }
 
 

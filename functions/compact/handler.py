@@ -15,9 +15,10 @@ from inlay.functions.messages import hand_over
 from inlay.functions.observe import count, observed, report_failures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
-from inlay.functions.tables import table_context, usage_of
+from inlay.functions.tables import table_context
 from inlay.ops.maintain.compact import compact
 from inlay.ops.metadata.load import load_pointer
+from inlay.storage.wrapped import usage_of
 
 
 @observed
@@ -30,9 +31,8 @@ def has_work(table: str) -> bool:
     return totals.files > 1 or totals.markers > 0
 
 
-def compact_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
-    assert asked.table is not None
-    ctx = table_context(asked.table)
+def compact_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
+    ctx = table_context(table)
     result = compact(
         ctx,
         deadline_seconds=seconds,
@@ -42,5 +42,5 @@ def compact_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any
     report_failures(result.failures)
     if result.hand_over:
         hand_over(ctx.uri, result.left, result.left_bytes)
-    count(asked.table, {"CompactionBacklogBytes": result.left_bytes})
-    return report_work(asked.table, "compact", result, usage_of(ctx))
+    count(table, {"CompactionBacklogBytes": result.left_bytes})
+    return report_work(table, "compact", result, usage_of(ctx.store))

@@ -22,7 +22,8 @@ from inlay.functions.messages import (
     sent_time_us,
 )
 from inlay.functions.observe import observed
-from inlay.functions.requests import read_delete
+from inlay.functions.requests import DeleteRequest
+from inlay.functions.validation import read
 
 
 @observed
@@ -40,7 +41,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 
 def delete_message(record: SQSRecord, erased: set[str]) -> None:
-    asked = read_delete(record.body)
+    asked = read(DeleteRequest, record.body)
     if asked.mode == "erase" and not settings.may_erase(record.event_source_arn):
         raise NotAllowed("erasures are not accepted from this queue", table=asked.table)
     # A redelivered message has the id and the sent time of the first delivery.

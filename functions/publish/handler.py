@@ -12,25 +12,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from inlay.errors import Unpublishable
-from inlay.format.keys import PUBLISHED_POINTER
+from inlay.errors import InvalidRequest, Unpublishable
+from inlay.format.keys import POINTER, PUBLISHED_POINTER
 from inlay.format.properties import is_published
 from inlay.functions import glue, settings
 from inlay.functions.messages import is_batch, messages_of, process
 from inlay.functions.observe import count, logger, observed, report_failure, report_work
-from inlay.functions.pointers import swapped_tables
-from inlay.functions.requests import MaintenanceRequest, read_round
+from inlay.functions.requests import MaintenanceRequest, RoundRequest
 from inlay.functions.rounds import Round, maintain
-from inlay.functions.tables import TABLES, store, table_context, usage_of
-from inlay.functions.validation import parse_json
+from inlay.functions.tables import TABLES, store, table_context
+from inlay.functions.validation import check_table_name, parse_json, read
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish.publish import is_published_whole, publish
 from inlay.ops.publish.status import publication_status
 from inlay.storage.base import Got
+from inlay.storage.wrapped import usage_of
 
 
 @observed
@@ -46,9 +47,8 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
         return process(messages_of(event), context, message)
 
-    def work(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
-        assert asked.table is not None
-        return publish_table(asked.table)
+    def work(table: str, asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
+        return publish_table(table)
 
     return maintain(event, context, work, lambda _: Round(has_work))
 
@@ -57,8 +57,30 @@ def tables_of(text: str) -> Sequence[str]:
     """The tables that a message names: those whose pointers were swapped, or one of a round."""
     said = parse_json(text)
     if isinstance(said, dict) and "table" in said:
-        return [read_round(text).table]
+        return [read(RoundRequest, text).table]
     return swapped_tables(said, bucket=store().bucket, tables=f"{settings.prefix()}{TABLES}")
+
+
+def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:
+    """Table names, each once, of the pointers under `tables` (a prefix of keys) in a notification; other
+    objects, and S3's test event, give none. Raises `InvalidRequest` for what is not a notification, and for
+    another bucket's: its tables are not this deployment's, even under the same names."""
+    if isinstance(found, dict) and found.get("Event") == "s3:TestEvent":
+        return []
+    try:
+        records = [r for r in found["Records"] if r["eventSource"] == "aws:s3"]
+        objects = [
+            (r["s3"]["bucket"]["name"], unquote_plus(r["s3"]["object"]["key"])) for r in records
+        ]
+        if not records or len(records) < len(found["Records"]):
+            raise KeyError
+    except (KeyError, TypeError, AttributeError):
+        raise InvalidRequest("a message is not an S3 notification") from None
+    if any(name != bucket for name, _ in objects):
+        raise InvalidRequest("the pointer is in a bucket that is not this deployment's")
+    keys = [key.removeprefix(tables) for _, key in objects if key.startswith(tables)]
+    named = [key.removesuffix(f"/{POINTER}") for key in keys if key.endswith(f"/{POINTER}")]
+    return [check_table_name(name) for name in dict.fromkeys(named) if "/" not in name]
 
 
 def has_work(table: str) -> bool:
@@ -89,7 +111,7 @@ def publish_table(table: str) -> Mapping[str, Any]:
         # How long readers elsewhere waited for the version, by the store's clock, but for the work itself.
         lag_us = loaded.date_us - snapshot.commit.time_us
         count(table, {"PublishLagSeconds": max(0, lag_us) / 1_000_000})
-    return {"publish": report_work(table, "publish", result, usage_of(ctx))}
+    return {"publish": report_work(table, "publish", result, usage_of(ctx.store))}
 
 
 def _register(ctx: Context, database: str, table: str) -> None:

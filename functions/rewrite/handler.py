@@ -27,14 +27,15 @@ from inlay.functions.requests import (
     DeleteRequest,
     MaintenanceRequest,
     RewriteRequest,
-    read_rewrite,
 )
 from inlay.functions.rounds import Round, maintain
-from inlay.functions.tables import table_context, usage_of
+from inlay.functions.tables import table_context
+from inlay.functions.validation import read
 from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.parse import parse_predicate
+from inlay.storage.wrapped import usage_of
 
 
 @observed
@@ -42,7 +43,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     if is_batch(event):
 
         def message(record: SQSRecord) -> None:
-            asked = read_rewrite(record.body)
+            asked = read(RewriteRequest, record.body)
             if asked.delete is None:
                 rewrite_table(asked, seconds_left(context))
             else:
@@ -50,9 +51,8 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
         return process(messages_of(event), context, message)
 
-    def work(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
-        assert asked.table is not None
-        return rewrite_table(RewriteRequest(table=asked.table), seconds)
+    def work(table: str, asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
+        return rewrite_table(RewriteRequest(table=table), seconds)
 
     return maintain(event, context, work, lambda _: Round(has_work))
 
@@ -90,5 +90,5 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
             count(asked.table, {"HopsSpent": 1})
     return {
         "erase": report_work(asked.table, "erase", erased, None),
-        "rewrite": report_work(asked.table, "rewrite", result, usage_of(ctx)),
+        "rewrite": report_work(asked.table, "rewrite", result, usage_of(ctx.store)),
     }

@@ -40,8 +40,8 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.ops.context import InlineExecutor
-from inlay.storage.process import PerProcess
 from inlay.storage.s3 import S3Store, connect
+from inlay.storage.wrapped import PerProcess
 from inlay.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("who", pa.string())])

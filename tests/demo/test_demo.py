@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from inlay.cli.app import app
 from inlay.errors import InvalidRequest
-from inlay.local.aws_process import AwsProcess
 from inlay.local.demo import play as playing
 from inlay.local.demo.play import DemoOptions, play
 from inlay.local.demo.readers import engines_python
 from inlay.local.demo.steps import STEPS, land
 from inlay.local.demo.world import World
 from inlay.local.runtime import find_emulator
+from inlay.local.s3server import AwsProcess
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.functions

@@ -13,13 +13,14 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
-from inlay.local.aws_process import AwsProcess
-from inlay.local.demo.figures import Cost, Figures, Meter
+from inlay.local.demo.figures import Figures, Meter
 from inlay.local.demo.play import generate_lineitem
 from inlay.local.demo.readers import ArrowReader, DuckReader, Reader
 from inlay.local.demo.show import cost_text
 from inlay.local.demo.world import Truth
+from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
+from inlay.storage.wrapped import Usage
 
 
 @pytest.fixture(scope="module")
@@ -127,5 +128,5 @@ def test_another_server_is_not_counted_and_that_is_said() -> None:
 
 
 def test_a_cost_reads_well() -> None:
-    cost = Cost({"GetObject": 1, "PutObject": 2}, 1_500, 20)
+    cost = Usage({"GetObject": 1, "PutObject": 2}, 1_500, 20)
     assert cost_text(cost) == "3 requests (2 PUT, 1 GET), 1.5 kB up, 20 B down"

@@ -10,7 +10,7 @@ import pytest
 
 from inlay.errors import InvalidRequest
 from inlay.functions.arrivals import Arrival, read_arrivals
-from inlay.functions.table_names import check_table_name
+from inlay.functions.validation import check_table_name
 
 from .conftest import event
 

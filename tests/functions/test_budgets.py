@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlay
-from inlay.functions import deletes, ingest_arrivals, requests
+from inlay.functions import deletes, ingest_arrivals
 from inlay.functions.messages import TimeLeft
-from inlay.functions.requests import MAX_HOPS
+from inlay.functions.requests import MAX_HOPS, RewriteRequest
+from inlay.functions.validation import read
 
 from . import conftest
 from .conftest import BUCKET, ORDERS, Functions, LambdaContext, event, few, fresh
@@ -295,4 +296,4 @@ def test_time_left_keeps_some_back() -> None:
 
 
 def test_requests_know_how_far_they_may_hop() -> None:
-    assert requests.read_rewrite('{"table": "orders"}').hops == 0
+    assert read(RewriteRequest, '{"table": "orders"}').hops == 0

@@ -176,10 +176,10 @@ def test_a_failing_table_fails_its_own_message_only(functions: Functions) -> Non
         fill(functions, name).delete("customer_id = 7")
     done: list[str] = []
 
-    def work(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
-        if asked.table == "broken":
+    def work(table: str, asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
+        if table == "broken":
             raise StoreUnavailable("it does not answer")
-        done.append(str(asked.table))
+        done.append(table)
         return {}
 
     answers = {}

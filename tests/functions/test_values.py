@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import inlay
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions import observe
-from inlay.functions.table_names import check_table_name
+from inlay.functions.validation import check_table_name
 
 from .conftest import BUCKET, Functions, event, fresh
 from .test_budgets import batch

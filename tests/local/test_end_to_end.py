@@ -18,9 +18,9 @@ import pytest
 
 import inlay
 import inlay.errors
-from inlay.local.aws_process import AwsProcess
 from inlay.local.runtime import Failed, Returned
 from inlay.local.s3_events import event as landing_event
+from inlay.local.s3server import AwsProcess
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
 from .test_runtime import wait_until
@@ -117,7 +117,7 @@ def test_bad_input_is_put_aside_with_its_reason_and_harms_nothing_else(stack: Lo
     stack.send("IngestQueue", "not JSON")
     stack.drain()
     letters = stack.dead_letters("IngestQueue")[before:]
-    assert sorted(letter.reasons["InlayError"] for letter in letters) == [
+    assert sorted(letter.reasons["Error"] for letter in letters) == [
         "InvalidRequest",
         "UnreadableFile",
         "UnreadableFile",
@@ -174,7 +174,7 @@ def test_a_bad_delete_request_goes_to_the_dead_letters(stack: LocalStack) -> Non
     stack.send("DeleteQueue", {"table": "nobody-made-this", "where": "x = 1"})
     stack.send("DeleteQueue", "not JSON")
     stack.drain()
-    reasons = [letter.reasons["InlayError"] for letter in stack.dead_letters("DeleteQueue")]
+    reasons = [letter.reasons["Error"] for letter in stack.dead_letters("DeleteQueue")]
     assert sorted(reasons) == ["InvalidRequest", "TableNotFound"]
 
 

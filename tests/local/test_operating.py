@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import inlay
 from inlay.cli.app import app
 from inlay.functions.dead_letters import Letter, as_sent_before, read_letters
-from inlay.local.aws_process import AwsProcess
 from inlay.local.cli import LetterWatch
+from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
 
 ROOT = Path(__file__).parents[2]

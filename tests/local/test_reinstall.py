@@ -10,8 +10,8 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
-from inlay.local.aws_process import AwsProcess
 from inlay.local.runtime import Failed
+from inlay.local.s3server import AwsProcess
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
 pytestmark = pytest.mark.functions

@@ -19,8 +19,8 @@ import boto3
 import pytest
 
 import inlay
-from inlay.local.aws_process import AwsProcess
 from inlay.local.runtime import FunctionPool, Returned
+from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
 from inlay.local.template import Template, load_template
 

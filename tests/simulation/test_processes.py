@@ -145,7 +145,7 @@ def wrong(uri: str, folder: Path) -> list[str]:
 
 @pytest.fixture(params=["embedded", "endpoint"])
 def table_uri(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    from inlay.local.aws_process import AwsProcess
+    from inlay.local.s3server import AwsProcess
     from inlay.storage.s3 import S3Store
 
     bucket = f"killed-{uuid.uuid4().hex}"

@@ -14,7 +14,7 @@ import inlay
 from inlay.spark import local_session
 
 if TYPE_CHECKING:
-    from inlay.local.aws_process import AwsProcess
+    from inlay.local.s3server import AwsProcess
 
 # 3 files of 4 row groups each.
 ROWS_PER_FILE = 400

@@ -28,10 +28,9 @@ from botocore.exceptions import ClientError
 from pyarrow.fs import FileSelector, S3FileSystem
 
 from inlay.errors import InvalidRequest
-from inlay.local.aws_process import AwsProcess
 from inlay.local.aws_request import Request, S3Error
 from inlay.local.s3_rest import S3
-from inlay.local.s3server import EmbeddedAws
+from inlay.local.s3server import AwsProcess, EmbeddedAws
 from inlay.storage.base import IF_ABSENT, MIN_PART_BYTES, Written
 from inlay.storage.s3 import S3Store, connect
 

@@ -35,7 +35,7 @@ from inlay.storage.s3 import S3Store
 from .wired import OPERATIONS, Operation
 
 if TYPE_CHECKING:
-    from inlay.local.aws_process import AwsProcess
+    from inlay.local.s3server import AwsProcess
 
 # A client that waits for an answer that does not come gives up after this long.
 READ_TIMEOUT_SECONDS = 5

@@ -10,8 +10,8 @@ import pytest
 
 import inlay
 from inlay.errors import TableNotFound, UnsupportedStore
-from inlay.local.aws_process import AwsProcess
 from inlay.local.fault_proxy import FaultProxy
+from inlay.local.s3server import AwsProcess
 from inlay.ops.context import Context, InlineExecutor
 from inlay.storage.base import IfMatch, Missing
 from inlay.storage.faults import Fate, FaultyStore

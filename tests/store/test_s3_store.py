@@ -45,7 +45,7 @@ from inlay.storage.s3 import S3Store, connect
 from inlay.storage.write_once import complete_once, write_once
 
 if TYPE_CHECKING:
-    from inlay.local.aws_process import AwsProcess
+    from inlay.local.s3server import AwsProcess
 
 DATE = "Fri, 20 Nov 2026 16:00:00 GMT"
 DATE_US = 1_795_190_400_000_000

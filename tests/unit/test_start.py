@@ -40,13 +40,13 @@ import sys
 import inlay
 
 inlay.open(sys.argv[1]).scan(where="id > 1").to_arrow()
-rooms = ["ops.erase", "ops.maintain", "ops.verify", "ops.write", "parquet.surgery"]
+rooms = ["ops.erase", "ops.inspect", "ops.maintain", "ops.verify", "ops.write", "parquet.surgery"]
 rooms = tuple("inlay." + room for room in rooms)
 loaded = [name for name in sys.modules if name.startswith(rooms)]
 assert loaded == [], loaded
 """
 
 
-def test_a_process_that_only_reads_imports_nothing_that_writes(tmp_path):
+def test_a_process_that_only_reads_imports_nothing_that_writes_or_inspects(tmp_path):
     inlay.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
     subprocess.run([sys.executable, "-c", READ_ONLY, str(tmp_path / "t")], check=True)

@@ -57,12 +57,8 @@ class InlayError(Exception):
     def __str__(self) -> str:
         about = [
             f"{name}={value}"
-            for name, value in (
-                ("table", self.table),
-                ("key", self.key),
-                ("version", self.version),
-            )
-            if value is not None and str(value) not in self.message
+            for name, value in self._subject().items()
+            if str(value) not in self.message
         ]
         text = self.message + (f" [{', '.join(about)}]" if about else "")
         return f"{text}. {self.next_step}" if self.next_step else text
@@ -82,13 +78,11 @@ class InlayError(Exception):
         }
         if self.next_step:
             found["next_step"] = self.next_step
-        if self.table is not None:
-            found["table"] = self.table
-        if self.key is not None:
-            found["key"] = self.key
-        if self.version is not None:
-            found["version"] = self.version
-        return found
+        return found | self._subject()
+
+    def _subject(self) -> dict[str, str | int]:
+        named = {"table": self.table, "key": self.key, "version": self.version}
+        return {name: value for name, value in named.items() if value is not None}
 
 
 def a_type(value: object) -> str:

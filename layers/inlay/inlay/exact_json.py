@@ -1,8 +1,8 @@
-"""JSON of which nothing is dropped or rounded on the way.
+"""JSON that loses nothing when it is parsed.
 
-Promise: what Python's parser would change silently is a `ValueError`: of a name that stands twice in one
-object it keeps the last, a number with more digits than a double holds it rounds, and NaN and Infinity are
-no values of JSON (RFC 8259). The errors repeat nothing of the text.
+Promise: what Python's parser would change silently is a `ValueError`. Of two equal names in one object it
+keeps the last, it rounds a number with more digits than a double holds, and it accepts NaN and Infinity,
+which are not JSON (RFC 8259). The errors repeat nothing of the text.
 """
 
 from __future__ import annotations
@@ -43,4 +43,4 @@ def _exact(text: str) -> float:
 
 
 def _no_number(text: str) -> float:
-    raise InexactJson(f"{text} is no value of JSON")
+    raise InexactJson(f"{text} is not a JSON value")

@@ -1,7 +1,7 @@
-"""Progress of long work as bars: by rich or tqdm, whichever is there, else as lines of the log.
+"""Progress of long work as bars: by rich or tqdm, whichever is installed, else as lines of the log.
 
-Promise: nothing is drawn before work reports, and a bar goes when its work is done; calls may come from any
-thread. `inlay.open(uri, progress=True)` and the command line draw by this.
+Promise: nothing is drawn before work reports, and a bar disappears when its work is done; calls may come
+from any thread. `inlay.open(uri, progress=True)` and the command line draw by this.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from inlay.storage.process import PerProcess
+from inlay.storage.wrapped import PerProcess
 
 if TYPE_CHECKING:
     from inlay.ops.context import Progress
@@ -80,7 +80,7 @@ class _Rich:
 
 
 class _Tqdm:
-    """Of tqdm, which draws in notebooks as well; without it, lines of the log."""
+    """By tqdm, which draws in notebooks as well; without it, lines of the log."""
 
     def __init__(self) -> None:
         self._bars: dict[str, Any] = {}

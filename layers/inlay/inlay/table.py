@@ -83,7 +83,7 @@ from inlay.plan.verify import MAX_VERSIONS
 from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.open import parse_location
-from inlay.storage.wrapped import MeteredStore, Usage
+from inlay.storage.wrapped import Usage, usage_of
 
 
 class LazyModule:
@@ -146,6 +146,8 @@ else:
 
 R = TypeVar("R")
 _LOG = logging.getLogger("inlay.table")
+# One GET a version: a screenful for a person; a program asks for more.
+HISTORY_LIMIT = 100
 # Of one table in a notebook.
 _SHOWN_COLUMNS = 40
 # How far below a prefix `tables` looks for tables.
@@ -234,7 +236,7 @@ def adopt(
 
 
 def exists(uri: str | os.PathLike[str], *, context: Context | None = None) -> bool:
-    """Whether there is a table at `uri` (one HEAD). Says nothing of its health."""
+    """Whether there is a table at `uri` (one HEAD). Says nothing about its health."""
     ctx = context or connect(uri)
     return isinstance(ctx.store.head(ctx.key(POINTER)), Head)
 
@@ -401,7 +403,7 @@ class Table:
     @property
     def usage(self) -> Usage:
         """Requests and bytes of this table object so far."""
-        return _usage(self._ctx)
+        return usage_of(self._ctx.store)
 
     def refresh(self) -> Table:
         """Move to the newest version, of the branch where one is open (one GET, on a branch two). Raises
@@ -541,14 +543,14 @@ class Table:
             pinned=self._pinned(),
         )
 
-    def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
+    def history(self, *, limit: int = HISTORY_LIMIT) -> pa.Table:
         """The newest versions that can still be read, newest first; one GET each. What the columns of
         this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
         return history_op.history(self._ctx, self._loaded.pointer, limit=limit)
 
     def diff(self, since_version: int, to_version: int | None = None) -> pa.Table:
         """What happened after `since_version`, up to and with `to_version` (None: this one), summed up
-        by operation; one GET for each version. `changes` tells the rows."""
+        by operation; one GET for each version. `changes` has the rows."""
         since = arguments.whole_number(since_version, "since_version")
         to = self.version
         if to_version is not None:
@@ -642,17 +644,19 @@ class Table:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ingest_op.IngestResult:
-        """Existing Parquet objects become data files byte for byte, each once. The result tells what
+        """Existing Parquet objects become data files byte for byte, each once. The result says what
         became of each."""
         if isinstance(uris, str | os.PathLike):
             raise InvalidRequest("uris is one location", next_step=f"Give a list: [{str(uris)!r}]")
         sources = [append_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
         ctx = self._with_note(make_note(message, metadata))
         self._writable()
-        before = _usage(self._ctx)
+        before = usage_of(self._ctx.store)
         result = ingest_op.ingest(ctx, sources, adopt=adopt, base=self._loaded)
         self._loaded = result.loaded
-        return replace(result, write=replace(result.write, usage=_usage(self._ctx) - before))
+        return replace(
+            result, write=replace(result.write, usage=usage_of(self._ctx.store) - before)
+        )
 
     def delete(
         self,
@@ -865,7 +869,7 @@ class Table:
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Partition what is written from now on: `t.set_partitioning("day(ts)", "bucket(16, id)")`; by
-        nothing, not at all. Files that are there stay as they are, and queries need not know."""
+        nothing, not at all. Existing files stay as they are, and queries need not change."""
         texts = arguments.names(partition_by, "partition_by")
         request = Request.named(request_id, f"partition:{texts}")
         with self._writing("set_partitioning", make_note(message, metadata)) as write:
@@ -1004,9 +1008,9 @@ class Table:
         note: Note | None = None,
     ) -> WriteResult:
         """A commit that is about refs; a table in the past stays where it is."""
-        before = _usage(self._ctx)
+        before = usage_of(self._ctx.store)
         outcome = run(self._with_note(note))
-        result = write_result(operation, outcome, _usage(self._ctx) - before)
+        result = write_result(operation, outcome, usage_of(self._ctx.store) - before)
         if self._at is None:
             self._move_on(outcome.loaded)
         return result
@@ -1174,7 +1178,7 @@ class Table:
         )
 
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
-        """Mend what can be mended safely; a dry run unless told otherwise. A table whose pointer is
+        """Mend what can be mended safely; a dry run by default. A table whose pointer is
         lost cannot be opened: `inlay repair`, or `inlay.ops.verify.repair.repair(inlay.connect(uri))`."""
         result = repair_op.repair(replace(self._ctx, branch=None), dry_run=dry_run)
         if result.mends and not dry_run:
@@ -1236,7 +1240,7 @@ class Table:
         """Inside, the operation is done in `ctx` on what is loaded, and its `outcome` set; afterwards the
         table is at what it left, and `result` is set."""
         self._writable()
-        before = _usage(self._ctx)
+        before = usage_of(self._ctx.store)
         write = _Write(self._with_note(note))
         try:
             yield write
@@ -1244,7 +1248,9 @@ class Table:
             self._move_on()  # so that the next try uploads after the boundary that it knows then
             raise
         self._loaded = write.outcome.loaded
-        result = write.result = write_result(operation, write.outcome, _usage(self._ctx) - before)
+        result = write.result = write_result(
+            operation, write.outcome, usage_of(self._ctx.store) - before
+        )
         _LOG.info(
             "%s of %s: %s, version %d, rows added: %d, requests: %d",
             operation,
@@ -1318,10 +1324,6 @@ def _key_table(keys: Any) -> pa.Table:
             f"keys cannot be read as a table from {a_type(keys)}",
             next_step="Give a pyarrow Table, or columns with lists of values: {'id': [1, 2]}",
         ) from error
-
-
-def _usage(ctx: Context) -> Usage:
-    return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
 
 
 __all__ = ["Table", "adopt", "connect", "create", "drop", "exists", "open", "tables"]

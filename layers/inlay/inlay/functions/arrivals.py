@@ -17,22 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
 
+from inlay.arguments import time_us
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
-from inlay.functions.table_names import check_table_name
 from inlay.functions.tables import LANDING
-from inlay.functions.validation import validated
+from inlay.functions.validation import check_table_name, validated
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.landing import is_data
 from inlay.storage.base import Location
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,40 +123,21 @@ def _of_notification(record: dict[str, Any], scheme: str) -> Sequence[Arrival]:
     event = validated(_Notification, record)
     if not event.event_name.startswith("ObjectCreated:"):
         return ()
-    found = event.s3.object
-    return _arrival(
-        scheme,
-        event.s3.bucket.name,
-        unquote_plus(found.key),
-        etag=found.etag,
-        version_id=found.version_id,
-        at=event.event_time,
-    )
+    found = event.s3
+    key = unquote_plus(found.object.key)
+    return _arrival(scheme, found.bucket.name, key, found.object, event.event_time)
 
 
 def _of_bridge(body: dict[str, Any], scheme: str) -> Sequence[Arrival]:
     event = validated(_Bridged, body)
     if event.detail_type != "Object Created":
         return ()
-    found = event.detail.object
-    return _arrival(
-        scheme,
-        event.detail.bucket.name,
-        found.key,
-        etag=found.etag,
-        version_id=found.version_id,
-        at=event.time,
-    )
+    found = event.detail
+    return _arrival(scheme, found.bucket.name, found.object.key, found.object, event.time)
 
 
 def _arrival(
-    scheme: str,
-    bucket: str,
-    key: str,
-    *,
-    etag: str | None,
-    version_id: str | None,
-    at: datetime,
+    scheme: str, bucket: str, key: str, found: _NotifiedObject | _BridgedObject, at: datetime
 ) -> Sequence[Arrival]:
     landing = f"{settings.prefix()}{LANDING}"
     table, slash, path = key.removeprefix(landing).partition("/")
@@ -173,15 +152,9 @@ def _arrival(
         return ()
     source = IngestSource(
         location=Location(scheme, bucket, key),
-        etag=etag.strip('"') if etag else None,
+        etag=found.etag.strip('"') if found.etag else None,
         # S3 says "null" where versioning is off or suspended: that identifies no content.
-        version_id=None if version_id in (None, "", "null") else version_id,
-        event_time_us=_microseconds(at),
+        version_id=None if found.version_id in (None, "", "null") else found.version_id,
+        event_time_us=time_us(at),
     )
     return (Arrival(table, source),)
-
-
-def _microseconds(at: datetime) -> int:
-    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
-    since = aware - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

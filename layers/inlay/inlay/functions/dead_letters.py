@@ -98,7 +98,7 @@ _TIME = re.compile(r"[0-9TZ.:+-]{1,40}")
 _WITHHELD = "…"
 # Fields that show what a message is about, as far as they hold what they are for: a sender may have written
 # anything there.
-_TELLING: Mapping[str, Callable[[Any], bool]] = {
+_SHOWN: Mapping[str, Callable[[Any], bool]] = {
     "id": lambda said: isinstance(said, str),
     "table": lambda said: isinstance(said, str) and bool(_PLACE.fullmatch(said)),
     "mode": lambda said: said in (*DELETE_MODES, "erase"),
@@ -141,9 +141,9 @@ class Letter:
         said = _json(self.body)
         if not isinstance(said, dict):
             return {"body": f"{len(self.body)} characters, not a JSON object"}
-        found = _told(said)
+        found = _shown(said)
         if isinstance(said.get("delete"), dict):
-            found |= _told(said["delete"])
+            found |= _shown(said["delete"])
         records = said.get("Records")
         objects = [
             unquote_plus(record["s3"]["object"]["key"])  # as S3's events write it
@@ -251,10 +251,10 @@ def source_queue(sqs: SQSClient, url: str) -> str:
     return found[0]
 
 
-def _told(said: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(said: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "request" if name == "id" else name: said[name] if holds(said[name]) else _WITHHELD
-        for name, holds in _TELLING.items()
+        for name, holds in _SHOWN.items()
         if name in said
     }
 

@@ -12,7 +12,7 @@ from inlay.format.properties import Properties
 from inlay.format.snapshot import Snapshot
 from inlay.functions.observe import report_write
 from inlay.functions.requests import DeleteRequest
-from inlay.functions.tables import table_context, usage_of
+from inlay.functions.tables import table_context
 from inlay.ops.commit.driver import Committed, Skipped, write_result
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
@@ -20,6 +20,7 @@ from inlay.ops.write.delete import delete, delete_keys
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
+from inlay.storage.wrapped import usage_of
 
 # A `vector` delete reads the filter's columns of files that may match. For tables up to this size that
 # takes at most some 6 s of CPU (46 MiB of Parquet a second and core), so ten of a batch fit one invocation.
@@ -40,7 +41,7 @@ def apply_delete(asked: DeleteRequest, request: Request, *, heavy: bool) -> bool
     except InlayError as error:
         raise error.about(table=ctx.uri) from None
     operation = "erase" if asked.mode == "erase" else "delete"
-    report_write(asked.table, write_result(operation, done, usage_of(ctx)))
+    report_write(asked.table, write_result(operation, done, usage_of(ctx.store)))
     return True
 
 
@@ -62,7 +63,9 @@ def _apply(
 ) -> Committed | Skipped:
     if asked.where is None:
         schema = schema_to_arrow(base.snapshot.schema, with_ids=False)
-        keys = asked.key_table(schema, _primary_key(base.snapshot))
+        key_ids = base.snapshot.primary_key
+        names = [field.name for field in base.snapshot.schema.fields if field.id in key_ids]
+        keys = asked.key_table(schema, names)
         return delete_keys(ctx, keys, base=base, request=request)
     predicate = parse_predicate(asked.where, base.snapshot.schema)
     if asked.mode == "erase":
@@ -70,8 +73,3 @@ def _apply(
 
         return open_erasure(ctx, predicate, base=base, request=request)
     return delete(ctx, predicate, mode=asked.mode, base=base, request=request)
-
-
-def _primary_key(snapshot: Snapshot) -> tuple[str, ...]:
-    names = {field.id: field.name for field in snapshot.schema.fields}
-    return tuple(names[field_id] for field_id in snapshot.primary_key)

@@ -73,7 +73,7 @@ def register(glue: Any, database: str, name: str, pointer: bytes, *, back: bool 
 
 def _unavailable(error: Exception) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the Glue catalog does not do as asked: {code_of(error)}",
+        f"the Glue catalog refuses a request: {code_of(error)}",
         next_step="Does the database exist, and may this role change its tables?",
     )
 

@@ -17,7 +17,7 @@ from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
 from inlay.functions.messages import NotBegun, TimeLeft
 from inlay.functions.observe import report_superseded, report_write
-from inlay.functions.tables import table_context, usage_of
+from inlay.functions.tables import table_context
 from inlay.ops.context import Context
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import (
@@ -31,6 +31,7 @@ from inlay.ops.write.ingest import (
 )
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.read.describe import parse_object_footer, read_tail
+from inlay.storage.wrapped import usage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _into_table(
         result = _ingest(ctx, sources, time_left)
     except Exception as error:
         return _failed(ctx, table, sources, error, time_left)
-    report_write(table, replace(result.write, usage=usage_of(ctx)))
+    report_write(table, replace(result.write, usage=usage_of(ctx.store)))
     for outcome in result.outcomes:
         if isinstance(outcome, Superseded):
             report_superseded(table, outcome.source.location.key)

@@ -220,24 +220,24 @@ def notify_rewrite(table: str, where: str | None = None, *, hops: int = 0) -> No
         asked["where"] = where
     if hops:
         asked["hops"] = hops
-    _send(settings.rewrite_queue_url(), asked)
+    _send(settings.queue_url("rewrite"), asked)
 
 
 def forward_delete(table: str, request: Mapping[str, Any]) -> None:
     """Forwards a delete request that has to read data to the rewrite function. The request includes its id
     and time, so that it stays the same however often it is forwarded."""
-    _send(settings.rewrite_queue_url(), {"table": table, "delete": request})
+    _send(settings.queue_url("rewrite"), {"table": table, "delete": request})
 
 
 def send_to_ingest(event: Mapping[str, Any]) -> None:
     """Notifies the ingest function of a landed file."""
-    _send(settings.ingest_queue_url(), event)
+    _send(settings.queue_url("ingest"), event)
 
 
 def hand_over(uri: str, left_units: int, left_bytes: int) -> None:
     """Notifies the operator of Spark that a table's compaction backlog is too large for this function."""
     body = {"table": uri, "left_units": left_units, "left_bytes": left_bytes}
-    _send(settings.handover_queue_url(), body)
+    _send(settings.queue_url("handover"), body)
 
 
 def _send(queue: str, body: Mapping[str, Any]) -> None:

@@ -17,8 +17,7 @@ from aws_lambda_powertools.utilities.parser import BaseModel, Field
 from pydantic import AfterValidator, ConfigDict, model_validator
 
 from inlay.errors import InvalidRequest
-from inlay.functions.table_names import check_table_name
-from inlay.functions.validation import parse_json, validated
+from inlay.functions.validation import check_table_name
 from inlay.plan.change import Request
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 
@@ -63,7 +62,7 @@ class DeleteRequest(BaseModel):
     mode: Mode | None = None
 
     @model_validator(mode="after")
-    def _says_what(self) -> DeleteRequest:
+    def _names_rows(self) -> DeleteRequest:
         if (self.where is None) == (self.keys is None):
             raise ValueError("give either where or keys")
         if self.mode == "erase" and self.where is None:
@@ -151,17 +150,17 @@ class DeleteRequest(BaseModel):
 
 
 def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Values of JSON as `kind`: a text may be any type's, a number is a number only. Raises `TypeError` and
-    Arrow's errors; what Arrow would make of another kind of value (of a number a date or a text, of true 1)
-    nobody has asked for, and it would delete other rows."""
+    """JSON values as `kind`: a text may stand for a value of any type, a number for a number only. Raises
+    `TypeError` and Arrow's errors. Arrow would also make a date or a text of a number, and 1 of true:
+    nobody asked for that, and it would delete other rows."""
     given = column.type
     if pa.types.is_null(given):
         return column.cast(kind)
     if pa.types.is_boolean(given) != pa.types.is_boolean(kind):
-        raise TypeError("a boolean is no number and no text")
+        raise TypeError("a boolean is not a number or a text")
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (pa.types.is_string(given) or is_number or pa.types.is_boolean(kind)):
-        raise TypeError("a number is no text, no date and no time")
+        raise TypeError("a number is not a text, a date or a time")
     if pa.types.is_decimal(kind) and not pa.types.is_string(given):
         # By its digits: Arrow rounds a double to the scale, and takes integers for all of 19 digits.
         texts = [None if value is None else repr(value) for value in column.to_pylist()]
@@ -211,15 +210,3 @@ class RoundRequest(BaseModel):
     table: TableName
     erasures_only: bool = False
     landing_only: bool = False
-
-
-def read_delete(text: str) -> DeleteRequest:
-    return validated(DeleteRequest, parse_json(text))
-
-
-def read_rewrite(text: str) -> RewriteRequest:
-    return validated(RewriteRequest, parse_json(text))
-
-
-def read_round(text: str) -> RoundRequest:
-    return validated(RoundRequest, parse_json(text))

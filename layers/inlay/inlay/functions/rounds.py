@@ -29,13 +29,12 @@ from inlay.functions.messages import (
     waiting_at,
 )
 from inlay.functions.observe import count, logger, report_failure
-from inlay.functions.requests import MaintenanceRequest, RoundRequest, read_round
-from inlay.functions.table_names import check_table_name
+from inlay.functions.requests import MaintenanceRequest, RoundRequest
 from inlay.functions.tables import executor, table_names
-from inlay.functions.validation import validated
+from inlay.functions.validation import check_table_name, read, validated
 
-# Works on one table for at most so many seconds; returns what to report of it.
-Work = Callable[[MaintenanceRequest, float], Mapping[str, Any]]
+# Works on one table, as asked, for at most so many seconds; returns what to report of it.
+Work = Callable[[str, MaintenanceRequest, float], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,8 @@ def maintain(
     if is_batch(event):
 
         def message(record: SQSRecord) -> None:
-            asked = read_round(record.body)
-            work(MaintenanceRequest(**asked.model_dump()), seconds_left(context))
+            asked = read(RoundRequest, record.body)
+            work(asked.table, MaintenanceRequest(**asked.model_dump()), seconds_left(context))
 
         return process(messages_of(event), context, message)
 
@@ -77,7 +76,7 @@ def maintain(
             next_step="Leave it out, or ask the function that does (docs/OPERATE.md)",
         )
     if asked.table is not None:
-        return {asked.table: work(asked, seconds_left(context))}
+        return {asked.table: work(asked.table, asked, seconds_left(context))}
     return _begin(asked, context, round_of(asked))
 
 
@@ -90,7 +89,7 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
             "a round of all tables takes no settings of its own",
             next_step='Name the table that they are for: {"table": …}',
         )
-    queue = settings.round_queue_url()
+    queue = settings.queue_url("round")
     waiting = waiting_at(queue)
     if waiting:
         logger.warning("the last round has not finished", extra={"waiting": waiting})

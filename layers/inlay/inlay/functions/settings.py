@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from typing import Literal
 
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.verdict import code_of
@@ -33,7 +34,7 @@ def prefix() -> str:
     return os.environ.get("INLAY_PREFIX", "")
 
 
-def dead_letters_url(source_arn: str = "") -> str:
+def dead_letters_url(source_arn: str) -> str:
     """The dead-letter queue for messages of a queue: the erase and round queues have their own."""
     for kind in ("ERASE", "ROUND"):
         own = os.environ.get(f"INLAY_{kind}_DEAD_LETTERS")
@@ -53,11 +54,6 @@ def _is_from(variable: str, source_arn: str) -> bool:
     return bool(url) and url.rpartition("/")[2] == source_arn.rpartition(":")[2]
 
 
-def round_queue_url() -> str:
-    """The queue by which this function sends itself the tables of a round."""
-    return _variable("INLAY_ROUND_QUEUE")
-
-
 def may_erase(source_arn: str) -> bool:
     """Whether a request from this queue may erase. Without a queue for erasures, any may."""
     if not os.environ.get("INLAY_ERASE_QUEUE"):
@@ -66,16 +62,9 @@ def may_erase(source_arn: str) -> bool:
     return anyone or is_erase_queue(source_arn)
 
 
-def ingest_queue_url() -> str:
-    return _variable("INLAY_INGEST_QUEUE")
-
-
-def rewrite_queue_url() -> str:
-    return _variable("INLAY_REWRITE_QUEUE")
-
-
-def handover_queue_url() -> str:
-    return _variable("INLAY_HANDOVER_QUEUE")
+def queue_url(name: Literal["handover", "ingest", "rewrite", "round"]) -> str:
+    """A queue that this function sends to; "round" is its own, for the tables of a round."""
+    return _variable(f"INLAY_{name.upper()}_QUEUE")
 
 
 def memory_bytes() -> int | None:
@@ -111,7 +100,7 @@ def table_metrics() -> bool:
     return os.environ.get("INLAY_TABLE_METRICS", "false").lower() == "true"
 
 
-def source_queue_url(source_arn: str = "") -> str | None:
+def source_queue_url(source_arn: str) -> str | None:
     """The queue that a batch came from, to which its messages may be handed back."""
     if is_erase_queue(source_arn):
         return os.environ["INLAY_ERASE_QUEUE"]
@@ -144,7 +133,7 @@ def retention_days() -> Mapping[str, float]:
         return {name.strip(): float(days) for name, _, days in pairs}
     except ValueError:
         raise InvalidRequest(
-            "INLAY_RETENTION_DAYS is no list of name=days",
+            "INLAY_RETENTION_DAYS is not a list of name=days",
             next_step="Set it to one, such as: dead letters=14;function logs=30",
         ) from None
 

@@ -13,7 +13,7 @@ from inlay.functions import settings
 from inlay.ops.context import Context, Workers
 from inlay.storage.base import ObjectStore
 from inlay.storage.open import open_store
-from inlay.storage.wrapped import MeteredStore, Usage
+from inlay.storage.wrapped import MeteredStore
 
 TABLES = "tables/"
 LANDING = "ingest/"
@@ -31,11 +31,6 @@ def table_context(table: str) -> Context:
         parallel=_PARALLEL,
         adopt_from=settings.adopt_from(),
     )
-
-
-def usage_of(ctx: Context) -> Usage:
-    """Requests and bytes of the work done with `ctx`."""
-    return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
 
 
 def table_names() -> Iterator[str]:

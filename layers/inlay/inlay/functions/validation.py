@@ -1,15 +1,17 @@
 """From JSON to typed models, with errors that never repeat the input.
 
-Promise: nothing that a message says is dropped or rounded on the way: a field that stands there twice and a
-number with more digits than a double holds are refused, for half of such a request would be carried out.
+Promise: nothing in a message is dropped or rounded on the way: a field that occurs twice, and a number with
+more digits than a double holds, are refused, because half of such a request would be carried out.
 An invalid message is an `InvalidRequest` that names the fields and what is wrong with them. The
 sender's text stays out, including names of unknown fields: what a delete names is personal data, wherever
-in the text it is.
+in the text it is. A table's name that passes is one folder below the tables' prefix, and cannot name
+anything outside of it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
@@ -21,6 +23,21 @@ Model = TypeVar("Model", bound=BaseModel)
 
 # A message may be a megabyte of mistakes.
 _MAX_PROBLEMS = 5
+_TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# A key is at most 1,024 bytes; the table's name is a part of every key of the table.
+_MAX_TABLE = 128
+
+
+def check_table_name(name: str) -> str:
+    """`name`, if it is a valid table name. Raises `InvalidRequest`."""
+    good = _TABLE.fullmatch(name) and ".." not in name and len(name) <= _MAX_TABLE
+    if not good:
+        raise InvalidRequest(
+            "this is not a valid table name",
+            next_step="Use letters, digits, '_', '-' and single dots, beginning with a letter, "
+            f"digit or '_', at most {_MAX_TABLE}",
+        )
+    return name
 
 
 def parse_json(text: str) -> Any:
@@ -37,6 +54,11 @@ def parse_json(text: str) -> Any:
         raise InvalidRequest(
             f"the message is not JSON{where}", next_step="Send one JSON object"
         ) from None
+
+
+def read(model: type[Model], text: str) -> Model:
+    """The message of a queue, as what it should be. Raises `InvalidRequest`."""
+    return validated(model, parse_json(text))
 
 
 def validated(model: type[Model], body: Any) -> Model:

@@ -4,7 +4,7 @@ Promise: names what AWS would call the request (`GetObject`, `UploadPartCopy`, `
 the access log and to dispatch it. A bucket is addressed by path (`/bucket/key`) or by host
 (`bucket.localhost`, `bucket.s3.amazonaws.com`). A body that was sent in signed chunks (`aws-chunked`) is
 put together again, and its checksums are verified: those of CRC32, SHA-1, SHA-256 and MD5, which Python
-computes; CRC32C and CRC64NVME are taken as they are.
+computes; CRC32C and CRC64NVME are not checked.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ class Request:
             found, trailers = _unchunked(self.sent)
             length = self.headers.get("x-amz-decoded-content-length")
             if length is not None and int(length) != len(found):
-                raise S3Error(400, "IncompleteBody", "The body has not the length it should have.")
+                raise S3Error(
+                    400, "IncompleteBody", "The body does not have the length it should have."
+                )
         for name, digest in _CHECKSUMS.items():
             said = trailers.get(name) or self.headers.get(name)
             if said is not None and base64.b64encode(digest(found)).decode() != said:

@@ -1,7 +1,7 @@
 """`inlay local …`: the local AWS and the demo, from the command line.
 
-While it runs, what ends in its dead letters is said as it happens. Promise: each letter is said once,
-within a few seconds, without the values in it (`functions.dead_letters` decides what is shown, as for
+While it runs, it prints what becomes a dead letter. Promise: each letter is printed once, within a few
+seconds, without the values in it (`functions.dead_letters` decides what is shown, as for
 `inlay dlq`), and stays where it is: it is hidden from others for no longer than reading takes.
 """
 
@@ -12,6 +12,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,28 +59,26 @@ def demo(
 
 
 _LOOK_SECONDS = 2.0
-# The queues say how many letters there are; as many others may have come in their place.
+# The queues count their letters; others may have come in place of as many that went.
 _LOOKS_ANYWAY = 5
 # More at once are counted: a thousand bad files must not bury the first one's reason.
 _SAID_AT_ONCE = 10
 _REMEMBERED = 10_000
 
 
+@dataclass(eq=False)
 class LetterWatch:
-    """Says each new letter of `queues` (URLs by name) as a line. Ends with the `with` block."""
+    """Prints each new letter of `queues` (URLs by name) by `say`. Ends with the `with` block."""
 
-    def __init__(
-        self, sqs: SQSClient, queues: Mapping[str, str], say: Callable[[str], None]
-    ) -> None:
-        self._sqs = sqs
-        self._queues = queues
-        self._say = say
-        self._seen: deque[str] = deque(maxlen=_REMEMBERED)
-        self._counts: dict[str, int] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="letter-watch", daemon=True)
+    sqs: SQSClient
+    queues: Mapping[str, str]
+    say: Callable[[str], None]
+    _seen: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _counts: dict[str, int] = field(default_factory=dict)
+    _stopping: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> LetterWatch:
+        self._thread = threading.Thread(target=self._follow, name="letter-watch", daemon=True)
         self._thread.start()
         return self
 
@@ -88,8 +87,8 @@ class LetterWatch:
         self._thread.join()
 
     def look(self, *, anyway: bool = False) -> None:
-        """Say what has come since the last look, as far as a queue's count shows it, or in any case."""
-        for name, url in self._queues.items():
+        """Print what has come since the last look, where a queue's count has changed, or `anyway`."""
+        for name, url in self.queues.items():
             count = self._waiting(url)
             if count and (anyway or count != self._counts.get(name)):
                 self._read(name, url)
@@ -104,7 +103,7 @@ class LetterWatch:
                 self.look(anyway=looks % _LOOKS_ANYWAY == 0)
 
     def _waiting(self, url: str) -> int:
-        found = self._sqs.get_queue_attributes(
+        found = self.sqs.get_queue_attributes(
             QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"]
         )
         return int(found["Attributes"].get("ApproximateNumberOfMessages", 0))
@@ -113,16 +112,16 @@ class LetterWatch:
         letters: list[Letter] = []
         try:
             # The embedded SQS finds all that there is at once.
-            letters.extend(read_letters(self._sqs, url, wait_seconds=0))
+            letters.extend(read_letters(self.sqs, url, wait_seconds=0))
         finally:
-            release(self._sqs, url, letters)
+            release(self.sqs, url, letters)
         new = [each for each in letters if each.id not in self._seen]
         self._seen.extend(each.id for each in new)
         for letter in new[:_SAID_AT_ONCE]:
-            self._say(f"{line(name, letter)}\n  inlay dlq show {url} --id {letter.id}")
+            self.say(f"{line(name, letter)}\n  inlay dlq show {url} --id {letter.id}")
         if len(new) > _SAID_AT_ONCE:
             more = len(new) - _SAID_AT_ONCE
-            self._say(f"dead letters in {name}: {more} more\n  inlay dlq list {url}")
+            self.say(f"dead letters in {name}: {more} more\n  inlay dlq list {url}")
 
 
 def line(queue: str, letter: Letter) -> str:
@@ -202,7 +201,7 @@ def up(
 ) -> None:
     """Start everything, print where it is, and keep it running until Ctrl-C."""
     # Imported here: it brings moto, which the other commands do not need.
-    from inlay.local.aws_app import LOG_PATH
+    from inlay.local.s3server import LOG_PATH
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(
@@ -275,12 +274,10 @@ app.command(cls=Verb)(demo)
 
 def run(arguments: Sequence[str]) -> None:
     """Run `inlay local …`. What S3 or SQS would not do is raised as an InlayError."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     try:
         app(list(arguments), prog_name="inlay local")
     except (BotoCoreError, ClientError) as error:
         raise StoreUnavailable(
-            f"the S3 server does not do as asked: {error}",
+            f"the S3 server refuses a request: {error}",
             next_step="Check that it runs at the --endpoint-url, and the credentials",
         ) from error

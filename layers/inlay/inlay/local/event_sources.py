@@ -17,7 +17,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,39 +51,28 @@ class Attached:
     queue_arn: str
 
 
+@dataclass(kw_only=True, eq=False)
 class EventSources:
     """Threads that poll the queues and run the schedules until `stop`."""
 
-    def __init__(
-        self,
-        *,
-        sqs: SQSClient,
-        region: str,
-        invoke: Invoke,
-        sources: Sequence[Attached],
-        schedules: Sequence[Schedule],
-        retry_seconds: float,
-        max_concurrency: int,
-        schedule_speed: float,
-    ) -> None:
-        self._sqs = sqs
-        self._region = region
-        self._invoke = invoke
-        self._sources = sources
-        self._schedules = schedules
-        self._retry_seconds = retry_seconds
-        self._max_concurrency = max_concurrency
-        self._schedule_speed = schedule_speed
-        self._stopping = threading.Event()
-        self._hurried = 0
-        self._scheduled = 0
-        self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
+    sqs: SQSClient
+    region: str
+    invoke: Invoke
+    sources: Sequence[Attached]
+    schedules: Sequence[Schedule]
+    retry_seconds: float
+    max_concurrency: int
+    schedule_speed: float
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _hurried: int = 0
+    _scheduled: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
-        for attached in self._sources:
+        for attached in self.sources:
             self._run(partial(self._follow, attached), attached.source.function)
-        if self._schedules:
+        if self.schedules:
             self._run(self._keep_time, "schedules")
 
     def stop_taking(self) -> None:
@@ -100,15 +90,22 @@ class EventSources:
         """How many scheduled runs are under way."""
         return self._scheduled
 
-    def hurry(self) -> _Hurry:
-        """A context in which batches do not wait for their windows."""
-        return _Hurry(self)
+    @contextmanager
+    def hurry(self) -> Iterator[None]:
+        """Inside, batches do not wait for their windows."""
+        with self._lock:
+            self._hurried += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._hurried -= 1
 
     # -- event source mappings --------------------------------------------------------------------
 
     def _follow(self, attached: Attached) -> None:
         source = attached.source
-        width = max(1, min(source.max_concurrency, self._max_concurrency))
+        width = max(1, min(source.max_concurrency, self.max_concurrency))
         slots = threading.Semaphore(width)
         with ThreadPoolExecutor(width, thread_name_prefix=source.function) as workers:
             while not self._stopping.is_set():
@@ -131,7 +128,7 @@ class EventSources:
         size = 0
         opened = time.monotonic()
         while len(batch) < attached.source.batch_size and size < _MAX_BATCH_BYTES:
-            got = self._sqs.receive_message(
+            got = self.sqs.receive_message(
                 QueueUrl=attached.queue_url,
                 MaxNumberOfMessages=min(_SQS_BATCH, attached.source.batch_size - len(batch)),
                 MessageSystemAttributeNames=["All"],
@@ -152,7 +149,7 @@ class EventSources:
 
     def _process(self, attached: Attached, batch: Sequence[MessageTypeDef]) -> None:
         records = [self._record(attached, message) for message in batch]
-        outcome = self._invoke(attached.source.function, {"Records": records})
+        outcome = self.invoke(attached.source.function, {"Records": records})
         failed = failed_messages(outcome, [message["MessageId"] for message in batch])
         if not attached.source.partial_failures and failed:
             failed = {message["MessageId"] for message in batch}
@@ -165,7 +162,7 @@ class EventSources:
         self, attached: Attached, batch: Sequence[MessageTypeDef], failed: set[str]
     ) -> None:
         for some in _in_tens([each for each in batch if each["MessageId"] not in failed]):
-            self._sqs.delete_message_batch(
+            self.sqs.delete_message_batch(
                 QueueUrl=attached.queue_url,
                 Entries=[
                     {"Id": str(at), "ReceiptHandle": each["ReceiptHandle"]}
@@ -173,13 +170,13 @@ class EventSources:
                 ],
             )
         for some in _in_tens([each for each in batch if each["MessageId"] in failed]):
-            self._sqs.change_message_visibility_batch(
+            self.sqs.change_message_visibility_batch(
                 QueueUrl=attached.queue_url,
                 Entries=[
                     {
                         "Id": str(at),
                         "ReceiptHandle": each["ReceiptHandle"],
-                        "VisibilityTimeout": round(self._retry_seconds),
+                        "VisibilityTimeout": round(self.retry_seconds),
                     }
                     for at, each in enumerate(some)
                 ],
@@ -199,27 +196,27 @@ class EventSources:
             "md5OfBody": message["MD5OfBody"],
             "eventSource": "aws:sqs",
             "eventSourceARN": attached.queue_arn,
-            "awsRegion": self._region,
+            "awsRegion": self.region,
         }
 
     # -- schedules --------------------------------------------------------------------------------
 
     def _keep_time(self) -> None:
         due = {
-            each: time.monotonic() + each.every_seconds / self._schedule_speed
-            for each in self._schedules
+            each: time.monotonic() + each.every_seconds / self.schedule_speed
+            for each in self.schedules
         }
         while not self._stopping.wait(max(0.0, min(due.values()) - time.monotonic())):
             for schedule, at in due.items():
                 if at <= time.monotonic():
-                    due[schedule] = time.monotonic() + schedule.every_seconds / self._schedule_speed
+                    due[schedule] = time.monotonic() + schedule.every_seconds / self.schedule_speed
                     self._run(partial(self._fire, schedule), "scheduled")
 
     def _fire(self, schedule: Schedule) -> None:
         with self._lock:
             self._scheduled += 1
         try:
-            self._invoke(schedule.function, scheduled_event(schedule, self._region))
+            self.invoke(schedule.function, scheduled_event(schedule, self.region))
         finally:
             with self._lock:
                 self._scheduled -= 1
@@ -228,19 +225,6 @@ class EventSources:
         thread = threading.Thread(target=target, name=f"event-source-{name}", daemon=True)
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
-
-
-class _Hurry:
-    def __init__(self, sources: EventSources) -> None:
-        self._event_sources = sources
-
-    def __enter__(self) -> None:
-        with self._event_sources._lock:
-            self._event_sources._hurried += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._event_sources._lock:
-            self._event_sources._hurried -= 1
 
 
 def failed_messages(outcome: Invocation, sent: Sequence[str]) -> set[str]:

@@ -46,7 +46,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
-from types import TracebackType
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -222,12 +221,7 @@ class FaultProxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._thread.join()

@@ -2,7 +2,7 @@
 
 Promise: each request is one step, because moto's queues lose a message when one is deleted while another
 arrives. Only waiting happens outside the lock: a long poll of ReceiveMessage is asked again whenever
-anything changed. Moto is spoken to as a server, by its protocol, never through its models; its state
+anything changed. Moto is used as a server, by its protocol, never through its models; its state
 belongs to the process.
 """
 
@@ -43,7 +43,7 @@ class Queues:
         return answered
 
     def send(self, arn: str, message: Mapping[str, Any]) -> None:
-        """Put a message into the queue of that ARN; into none where there is no such queue."""
+        """Put a message into the queue of that ARN; it is dropped where there is no such queue."""
         _, _, _, region, account, name = arn.split(":")
         url = f"http://127.0.0.1/{account}/{name}"
         self(_call("SendMessage", region, QueueUrl=url, MessageBody=json.dumps(message)))

@@ -23,7 +23,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from inlay.errors import InvalidRequest, StoreUnavailable
@@ -144,12 +143,7 @@ class FunctionPool:
     def __enter__(self) -> FunctionPool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self) -> _Process:
@@ -162,21 +156,21 @@ class FunctionPool:
         return process
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Process:
     """One emulator with one function process under it, on a leash."""
 
-    def __init__(self, leashed: subprocess.Popen[bytes], port: int, timeout_seconds: int) -> None:
-        self._leashed = leashed
-        self._port = port
-        self._timeout_seconds = timeout_seconds
+    leashed: subprocess.Popen[bytes]
+    port: int
+    timeout_seconds: int
 
     @property
     def alive(self) -> bool:
-        return self._leashed.poll() is None
+        return self.leashed.poll() is None
 
     def invoke(self, event: Any) -> Invocation:
         connection = http.client.HTTPConnection(
-            "127.0.0.1", self._port, timeout=self._timeout_seconds + _ANSWER_SLACK_SECONDS
+            "127.0.0.1", self.port, timeout=self.timeout_seconds + _ANSWER_SLACK_SECONDS
         )
         try:
             connection.request("POST", _INVOKE_PATH, body=json.dumps(event))
@@ -190,10 +184,10 @@ class _Process:
 
     def kill(self) -> None:
         # The leash itself is spared: it sees its command end, reaps it and follows.
-        end_with_parent.kill_session(self._leashed.pid, spare=self._leashed.pid)
-        if self._leashed.stdin is not None:
-            self._leashed.stdin.close()
-        self._leashed.wait()
+        end_with_parent.kill_session(self.leashed.pid, spare=self.leashed.pid)
+        if self.leashed.stdin is not None:
+            self.leashed.stdin.close()
+        self.leashed.wait()
 
 
 def _read_answer(status: int, body: bytes) -> Invocation:

@@ -92,6 +92,20 @@ def event(
     }
 
 
+def event_of(
+    bucket: str, key: str, found: Mapping[str, Any], *, version_id: str | None = None
+) -> Mapping[str, Any]:
+    """The same of an object that a listing or a HEAD of boto3 shows."""
+    return event(
+        bucket,
+        key,
+        size=found["Size"] if "Size" in found else found["ContentLength"],
+        etag=found["ETag"].strip('"'),
+        at_us=int(found["LastModified"].timestamp() * 1_000_000),
+        version_id=version_id,
+    )
+
+
 def test_event(bucket: str) -> Mapping[str, Any]:
     """What S3 sends to a queue first."""
     now_us = int(datetime.now(UTC).timestamp() * 1_000_000)

@@ -213,7 +213,7 @@ def _limit(request: Request, name: str) -> int:
     try:
         return min(int(request.query.get(name) or _PAGE), _PAGE)
     except ValueError:
-        raise S3Error(400, "InvalidArgument", f"{name} is no number.") from None
+        raise S3Error(400, "InvalidArgument", f"{name} is not a number.") from None
 
 
 def _named(request: Request) -> Callable[[str], str]:

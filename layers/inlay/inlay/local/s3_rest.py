@@ -60,8 +60,8 @@ class Settings:
 class S3:
     """`notify` sends a message to a queue by its ARN; without it notifications are refused."""
 
-    def __init__(self, region: MemoryRegion | None = None, notify: Notify | None = None) -> None:
-        self.region: Final = region or MemoryRegion()
+    def __init__(self, notify: Notify | None = None) -> None:
+        self.region: Final = MemoryRegion()
         self.buckets: Final[dict[str, Settings]] = {}
         # Called when buckets or their settings have: for who keeps them.
         self.changed: Callable[[], None] = lambda: None
@@ -154,7 +154,7 @@ class S3:
             now = self.region.now_us()
             self.buckets[request.bucket] = Settings(now, region or "us-east-1")
             self.changed()
-        elif region is not None:  # in us-east-1 S3 says yes again
+        elif region is not None:  # in us-east-1 S3 accepts it again
             words = "Your previous request to create the named bucket succeeded and you own it."
             raise S3Error(409, "BucketAlreadyOwnedByYou", words)
         return Answer(200, {"Location": f"/{request.bucket}"})
@@ -638,7 +638,7 @@ def _seconds(date: str) -> float:
     try:
         return email.utils.parsedate_to_datetime(date).timestamp()
     except ValueError:
-        raise S3Error(400, "InvalidArgument", f"{date!r} is no date.") from None
+        raise S3Error(400, "InvalidArgument", f"{date!r} is not a date.") from None
 
 
 # -- what an answer says --------------------------------------------------------------------------

@@ -1,8 +1,12 @@
-"""The embedded S3 and SQS: an HTTP server on this machine, in this process or one of its own.
+"""The embedded S3 and SQS, and a log of what was asked of them: an HTTP server on this machine, in this
+process or one of its own.
 
 Promise: `EmbeddedAws` is up when its block is entered and gone when it is left. It listens on
 127.0.0.1 only. Buckets and queues live in memory and end with it, unless it has a `data_dir`, which keeps
 the buckets. Moto's queues belong to the process, so a process runs one server with SQS at a time.
+`AwsProcess` promises the same, but it takes no turn of this process's interpreter lock, and any number can
+run beside one another. It ends with the block, and with this process however that dies: its standard input
+is a pipe from here.
 
     with EmbeddedAws() as aws:
         boto3.client("s3", endpoint_url=aws.endpoint_url)
@@ -14,30 +18,141 @@ its standard input closes (if that is a pipe) or until its parent is gone.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+import urllib.request
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from http.client import responses
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Final
+from types import FrameType
+from typing import TYPE_CHECKING, Final
 
-from inlay.local.aws_app import AwsApp, LoggedRequest
 from inlay.local.aws_request import Answer, Request, S3Error
+from inlay.local.data_dir import DataDir
+from inlay.local.s3_rest import S3
+
+if TYPE_CHECKING:
+    from inlay.local.queues import Queues
 
 HOST: Final = "127.0.0.1"
 REGION: Final = "us-east-1"
 SERVICES: Final = ("s3", "sqs")
 _PARENT_POLL_SECONDS: Final = 1.0
+# The process holds nothing that a kill could hurt.
+_STOP_SECONDS: Final = 1.0
+_LOG_SECONDS: Final = 30.0
 # The size line of a chunk of a request.
 _LINE_BYTES: Final = 4_096
+LOG_PATH: Final = "/_inlay/requests"
+# A benchmark makes some ten thousand requests; older ones make room.
+LOG_ENTRIES: Final = 200_000
 _running = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One request, as the server saw it; `number` counts from 1 since the server started, `app` is what the
+    client calls itself (the SDKs' setting AWS_SDK_UA_APP_ID), if anything."""
+
+    number: int
+    service: str
+    operation: str
+    method: str
+    bucket: str
+    key: str
+    status: int
+    bytes_in: int
+    bytes_out: int
+    app: str = ""
+
+
+class AwsApp:
+    """Answers requests, which the server hands over whole. Each S3 request takes
+    `latency_ms` longer; what S3 holds is kept in `data_dir`, if that is given."""
+
+    def __init__(
+        self, services: Iterable[str], *, latency_ms: float = 0.0, data_dir: Path | None = None
+    ) -> None:
+        self._services = frozenset(services)
+        self._latency_seconds = latency_ms / 1_000
+        self._queues: Queues | None = None
+        if "sqs" in self._services:
+            from inlay.local.queues import Queues  # brings moto
+
+            self._queues = Queues()
+            self._queues.reset()
+        self._s3 = S3(notify=self._queues.send if self._queues is not None else None)
+        self._kept = DataDir(data_dir, self._s3) if data_dir is not None else None
+        self._log: deque[LoggedRequest] = deque(maxlen=LOG_ENTRIES)
+        self._numbers = itertools.count(1)
+
+    def close(self) -> None:
+        if self._queues is not None:
+            self._queues.reset()
+        if self._kept is not None:
+            self._kept.close()
+
+    def requests(self, *, after: int = 0) -> Sequence[LoggedRequest]:
+        """What was asked since request number `after`, in order of answering."""
+        return [each for each in tuple(self._log) if each.number > after]
+
+    def forget_requests(self) -> None:
+        self._log.clear()
+
+    def __call__(self, request: Request) -> Answer:
+        if request.path == LOG_PATH:
+            return self._answer_log(request)
+        answered = self._answer(request)
+        self._log.append(
+            LoggedRequest(
+                next(self._numbers),
+                request.service,
+                request.operation,
+                request.method,
+                request.bucket,
+                request.key,
+                answered.status,
+                len(request.sent),
+                0 if request.method == "HEAD" else len(answered.body),
+                _app(request.headers.get("user-agent", "")),
+            )
+        )
+        return answered
+
+    def _answer(self, request: Request) -> Answer:
+        if request.service not in self._services:
+            words = f"This server has {', '.join(sorted(self._services))}, not {request.service}."
+            return S3Error(501, "NotImplemented", words).answer
+        if request.service == "sqs":
+            assert self._queues is not None
+            return self._queues(request)
+        if self._latency_seconds:
+            time.sleep(self._latency_seconds)
+        return self._s3(request)
+
+    def _answer_log(self, request: Request) -> Answer:
+        if request.method == "DELETE":
+            self.forget_requests()
+        found = self.requests(after=int(request.query.get("after", 0)))
+        body = json.dumps([asdict(each) for each in found]).encode()
+        return Answer(200, {"Content-Type": "application/json"}, body)
+
+
+def _app(user_agent: str) -> str:
+    """The application id in an SDK's User-Agent."""
+    found = (part[4:] for part in user_agent.split() if part.startswith("app/"))
+    return next(found, "")
 
 
 def environment(endpoint_url: str) -> Mapping[str, str]:
@@ -182,12 +297,7 @@ class EmbeddedAws:
     def __enter__(self) -> EmbeddedAws:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -215,6 +325,84 @@ class EmbeddedAws:
 
 
 # -- as a process ---------------------------------------------------------------------------------
+
+
+class AwsProcess:
+    """S3 and SQS on 127.0.0.1, or another `host`, served by a child process."""
+
+    def __init__(
+        self,
+        services: Sequence[str] = SERVICES,
+        *,
+        port: int = 0,
+        latency_ms: float = 0.0,
+        host: str = HOST,
+        data_dir: Path | None = None,
+    ) -> None:
+        self._command = [
+            *(sys.executable, "-m", "inlay.local.s3server"),
+            *("--services", ",".join(services)),
+            *("--port", str(port), "--latency-ms", str(latency_ms), "--host", host),
+            *(("--data-dir", str(data_dir)) if data_dir is not None else ()),
+        ]
+        self._child: subprocess.Popen[str] | None = None
+        self._url = ""
+
+    def start(self) -> AwsProcess:
+        # A group of its own: Ctrl-C at a terminal is for us, who then stop the server in our order.
+        child = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        assert child.stdout is not None
+        self._child, self._url = child, child.stdout.readline().strip()
+        if not self._url:
+            raise RuntimeError(f"the embedded AWS did not start, exit code {child.wait()}")
+        return self
+
+    def stop(self) -> None:
+        if self._child is None:
+            return
+        self._child.terminate()
+        try:
+            self._child.communicate(timeout=_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.communicate()
+        self._child = None
+
+    def __enter__(self) -> AwsProcess:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def endpoint_url(self) -> str:
+        if self._child is None:
+            raise RuntimeError("the embedded AWS is not running")
+        return self._url
+
+    def env(self) -> Mapping[str, str]:
+        """The variables with which an SDK, here or in another process, finds this server."""
+        return environment(self.endpoint_url)
+
+    def requests(self, *, after: int = 0) -> Sequence[LoggedRequest]:
+        """What was asked of the server, since request number `after`."""
+        return [LoggedRequest(**each) for each in json.loads(self._log("GET", after))]
+
+    def forget_requests(self) -> None:
+        self._log("DELETE", 0)
+
+    def _log(self, method: str, after: int) -> bytes:
+        url = f"{self.endpoint_url}{LOG_PATH}?after={after}"
+        asked = urllib.request.Request(url, method=method)
+        with urllib.request.urlopen(asked, timeout=_LOG_SECONDS) as answer:
+            body: bytes = answer.read()
+        return body
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -34,11 +33,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from inlay.errors import InvalidRequest, StoreUnavailable
-from inlay.local.aws_process import AwsProcess
+from inlay.functions.dead_letters import Letter, read_letters, release
 from inlay.local.event_sources import Attached, EventSources
 from inlay.local.runtime import FunctionPool, Invocation, find_emulator
-from inlay.local.s3_events import event
-from inlay.local.s3server import HOST
+from inlay.local.s3_events import event_of
+from inlay.local.s3server import HOST, AwsProcess
 from inlay.local.template import Queue, Template, find_template, load_template, read_body
 from inlay.storage.base import NULL_VERSION
 
@@ -51,39 +50,31 @@ if TYPE_CHECKING:
 OLDEST_EVENT = timedelta(days=14)
 
 
+@dataclass(kw_only=True, eq=False)
 class LandingWatch:
     """Lists the landing zone of one bucket and sends the events of what is new."""
 
-    def __init__(
-        self, *, s3: S3Client, sqs: SQSClient, bucket: str, prefix: str, queue_url: str
-    ) -> None:
-        self._s3 = s3
-        self._sqs = sqs
-        self._bucket = bucket
-        self._prefix = prefix
-        self._queue_url = queue_url
-        self._announced: dict[str, str] = {}
-        self._lock = threading.Lock()
+    s3: S3Client
+    sqs: SQSClient
+    bucket: str
+    prefix: str
+    queue_url: str
+    _announced: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self) -> int:
         """Announce what has landed since the last look; returns how many files."""
         with self._lock:
             count = 0
             oldest = datetime.now(UTC) - OLDEST_EVENT
-            pages = self._s3.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+            pages = self.s3.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix):
                 for found in page.get("Contents", []):
                     key, etag = found["Key"], found["ETag"]
                     if self._announced.get(key) == etag or found["LastModified"] < oldest:
                         continue
-                    landed = event(
-                        self._bucket,
-                        key,
-                        size=found["Size"],
-                        etag=etag.strip('"'),
-                        at_us=int(found["LastModified"].timestamp() * 1_000_000),
-                    )
-                    self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(landed))
+                    landed = event_of(self.bucket, key, found)
+                    self.sqs.send_message(QueueUrl=self.queue_url, MessageBody=json.dumps(landed))
                     self._announced[key] = etag
                     count += 1
             return count
@@ -198,12 +189,7 @@ class LocalStack:
     def __enter__(self) -> LocalStack:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # -- using it ---------------------------------------------------------------------------------
@@ -271,30 +257,13 @@ class LocalStack:
         found = [each.dead_letters for each in self.template.queues if each.dead_letters]
         return list(dict.fromkeys(found))  # several queues may share one
 
-    def dead_letters(self, queue: str) -> list[DeadLetter]:
+    def dead_letters(self, queue: str) -> list[Letter]:
         """What waits in the dead letters of `queue` (a logical id); it stays there."""
         named = next(each for each in self.template.queues if each.logical_id == queue)
         url = self.queue_url(named.dead_letters or queue)
-        found: dict[str, DeadLetter] = {}
-        receipts: list[str] = []
-        while got := self.sqs.receive_message(
-            QueueUrl=url,
-            MaxNumberOfMessages=10,
-            MessageAttributeNames=["All"],
-            VisibilityTimeout=60,
-        ).get("Messages", []):
-            for message in got:
-                receipts.append(message["ReceiptHandle"])
-                reasons = {
-                    name: value.get("StringValue", "")
-                    for name, value in message.get("MessageAttributes", {}).items()
-                }
-                found[message["MessageId"]] = DeadLetter(message["Body"], reasons)
-        for receipt in receipts:
-            self.sqs.change_message_visibility(
-                QueueUrl=url, ReceiptHandle=receipt, VisibilityTimeout=0
-            )
-        return list(found.values())
+        found = list(read_letters(self.sqs, url, wait_seconds=0))
+        release(self.sqs, url, found)
+        return found
 
     def _busy(self) -> bool:
         if self._watch is not None and self._watch.look():
@@ -434,7 +403,7 @@ class LocalStack:
                         **self.template.environment(function, created),
                         **self.environment,
                         "INLAY_ERASURE_KEY": erasure_key,
-                        # Its requests are told apart in the server's log.
+                        # The server's log names the function that sent a request.
                         "AWS_SDK_UA_APP_ID": function.name,
                     },
                     log=logs[function.name],
@@ -488,14 +457,8 @@ class LocalStack:
                 for found in page.get("Versions", []):
                     if found["IsLatest"] and found["LastModified"] >= oldest:
                         version_id = found["VersionId"]
-                        landed = event(
-                            self.bucket,
-                            found["Key"],
-                            size=found["Size"],
-                            etag=found["ETag"].strip('"'),
-                            at_us=int(found["LastModified"].timestamp() * 1_000_000),
-                            version_id=None if version_id == NULL_VERSION else version_id,
-                        )
+                        named = None if version_id == NULL_VERSION else version_id
+                        landed = event_of(self.bucket, found["Key"], found, version_id=named)
                         self.send(rule.queue, landed)
 
     def _start_watch(self, started: contextlib.ExitStack) -> None:
@@ -519,14 +482,6 @@ class LocalStack:
         thread.start()
         started.callback(thread.join)
         started.callback(stopping.set)
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A message nobody could deal with; `reasons` are the attributes the function gave it."""
-
-    body: str
-    reasons: Mapping[str, str]
 
 
 @contextlib.contextmanager

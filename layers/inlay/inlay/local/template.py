@@ -109,14 +109,14 @@ class Template:
         return {name: _text(value, values) for name, value in function.environment.items()}
 
 
-def find_template(start: Path | None = None) -> Path:
+def find_template() -> Path:
     """`template.yaml`: `INLAY_TEMPLATE`, else upwards from the working directory, else upwards from this
     file, else what was installed with the package."""
     named = os.environ.get("INLAY_TEMPLATE")
     if named:
         return Path(named)
     here = Path(__file__).parent
-    for place in (start or Path.cwd(), here, here / "deployment"):
+    for place in (Path.cwd(), here, here / "deployment"):
         for folder in (place, *place.parents):
             if (folder / "template.yaml").is_file() and (folder / "functions").is_dir():
                 return folder / "template.yaml"

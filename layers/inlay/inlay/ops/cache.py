@@ -42,8 +42,7 @@ from typing import Any, TypeVar
 
 from inlay.errors import InvalidRequest
 from inlay.parquet.read.ranges import Kept
-from inlay.storage import process
-from inlay.storage.process import PerProcess
+from inlay.storage.wrapped import PerProcess, current_process
 
 # Footers take some KB, deletion vectors some MB: this holds those of a table of thousands of files.
 CACHE_BYTES = 64 * 1024 * 1024
@@ -234,7 +233,7 @@ def disk_cache() -> DiskCache | None:
     if not folder:
         return None
     return _cache_of(
-        folder, os.environ.get(BYTES_VARIABLE) or str(DEFAULT_BYTES), process.current()
+        folder, os.environ.get(BYTES_VARIABLE) or str(DEFAULT_BYTES), current_process()
     )
 
 

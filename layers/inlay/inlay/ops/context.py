@@ -23,11 +23,9 @@ from weakref import WeakValueDictionary
 from inlay.format.snapshot import Note
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.read.ranges import Objects
-from inlay.storage import process
 from inlay.storage.base import ObjectStore
 from inlay.storage.open import open_store
-from inlay.storage.process import PerProcess
-from inlay.storage.wrapped import MeteredStore
+from inlay.storage.wrapped import MeteredStore, PerProcess, check_same_process, current_process
 from inlay.storage.write_once import Stored, write_once
 
 T = TypeVar("T")
@@ -106,10 +104,10 @@ class OfThisProcess(Executor):
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._process = process.current()
+        self._process = current_process()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        process.check_same(self._process, "the executor that was given to connect()")
+        check_same_process(self._process, "the executor that was given to connect()")
         return self._executor.submit(fn, *args, **kwargs)
 
 
@@ -222,7 +220,7 @@ class Context:
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """`fn` over `items` in parallel, at most `parallel` ahead, results in order. The first error is
         raised after the tasks already started have ended, so none outlives the call."""
-        began = process.current()
+        began = current_process()
         pending: list[Future[R]] = []
         try:
             for item in items:
@@ -233,7 +231,7 @@ class Context:
                 yield pending.pop(0).result()
         finally:
             # In a process forked meanwhile these never end: their threads belong to the parent.
-            if process.current() == began:
+            if current_process() == began:
                 for future in pending:
                     future.cancel()
                 for future in pending:

@@ -13,8 +13,9 @@ blocks' ids, its first block makes it visible to `list_uploads`, and its id carr
 that the blocks are committed with. Blocks of an aborted upload are dropped by committing none of them and
 deleting that empty blob, under conditions.
 
-*Without an equal here*: a suffix is read by two requests (HEAD, then a pinned range); a bare copy is read
-and written, since a copy on the server carries metadata and headers of its source; ranges are not copied.
+*Not offered by the service*: a suffix is read by two requests (HEAD, then a pinned range); a bare copy is
+read and written, since a copy on the server carries metadata and headers of its source; ranges are not
+copied.
 
 *Soft delete*, versions and snapshots are listed by `list_versions`; what is soft-deleted cannot be deleted
 sooner, so `delete_versions` reports a failure with the days that are left: an erasure stays open until
@@ -71,12 +72,12 @@ _HEADERS: Final = {
     "ContentLanguage": "content-language",
     "ContentType": "content-type",
 }
-# 409 says of these what 412 says of others: the condition does not hold.
+# With these codes a 409 means what a 412 means elsewhere: the condition does not hold.
 _EXISTS: Final = frozenset({"BlobAlreadyExists"})
 _UNMET: Final = frozenset({"ConditionNotMet", "SourceConditionNotMet", "TargetConditionNotMet", ""})
 _GONE: Final = frozenset({"BlobNotFound", "CannotVerifyCopySource", "ResourceNotFound", ""})
 _NO_BLOCKS: Final = frozenset({"InvalidBlockList"})
-# 409s that no repetition mends.
+# 409s that repeating the request does not resolve.
 _HELD: Final = frozenset(
     {
         "BlobImmutableDueToPolicy",
@@ -131,8 +132,8 @@ class AzureStore:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        rest.check_endpoint(self._endpoint)
-        return _at, (self._bucket, self._endpoint)
+        rules.check_endpoint(self._endpoint)
+        return partial(AzureStore, endpoint_url=self._endpoint), (self._bucket,)
 
     @property
     def bucket(self) -> str:
@@ -155,7 +156,7 @@ class AzureStore:
         if_match: str | None = None,
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
-        headers = {} if if_match is None else {"If-Match": _quoted(if_match)}
+        headers = {} if if_match is None else {"If-Match": rules.quoted_etag(if_match)}
         if byte_range is not None:
             headers["Range"] = f"bytes={byte_range.start}-{byte_range.end - 1}"
         answer = self._ask(
@@ -167,12 +168,7 @@ class AzureStore:
             whole=lambda said: (_facts(said), rest.size_of(said.headers)),
         )
         if answer.done:
-            body = answer.body
-            if byte_range is not None and rest.size_of(answer.headers) <= byte_range.start:
-                raise rules.range_past_end(key, byte_range)  # an emulator's answer is empty
-            if byte_range is not None and answer.status == 200:
-                body = body[byte_range.start : byte_range.end]
-            return _got(answer, body)
+            return _got(answer, rest.in_range(answer, key, byte_range))
         if _is_gone(answer, version_id):
             return Missing(answer.date_us)
         if answer.status == 412 and answer.code in _UNMET:
@@ -190,7 +186,7 @@ class AzureStore:
                 return head
             info = head.info
             if info.size == 0:
-                return Got(b"", 0, info.etag, info.modified_us, head.date_us, info.version_id)
+                return head.empty()
             end = ByteRange(max(0, info.size - length), info.size)
             found = self.get(key, byte_range=end, if_match=info.etag, version_id=version_id)
             if not isinstance(found, Refused):
@@ -296,15 +292,10 @@ class AzureStore:
         condition: Condition = None,
         bare: bool = False,
     ) -> Written | Refused | Missing:
-        """Reads the source and writes it: a copy on the server cannot be bare, and one that is large goes
-        on after its answer, over an object that is there already and not whole."""
+        """Reads the source and writes it: a copy on the server cannot be bare, and a large one goes on
+        after its answer, while its object is already visible and not yet whole."""
         rules.check_key(key)
-        if source.scheme != self.scheme:
-            raise InvalidRequest(
-                f"{source.uri} cannot be copied inside Azure",
-                key=source.key,
-                next_step="Read it and PUT it",
-            )
+        rules.check_scheme(source, self.scheme, "Azure")
         origin = self.at(source.bucket)
         head = origin.head(source.key, version_id=source.version_id)
         if isinstance(head, Missing):
@@ -340,10 +331,9 @@ class AzureStore:
         named = list(keys)
         for key in named:
             _check_segments(key)
+        whole = {"x-ms-delete-snapshots": "include"}
         return rest.delete_each(
-            lambda key: self._delete(key, {}, {"x-ms-delete-snapshots": "include"}),
-            named,
-            lambda key, reason: DeleteFailure(key, None, reason),
+            lambda key, _: self._delete(key, {}, whole), [(key, None) for key in named]
         )
 
     def _delete(self, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> None:
@@ -373,8 +363,8 @@ class AzureStore:
         return upload_id
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
-        """`StaleUpload` of an aborted upload comes with its completion, as `Missing`. A part that is sent
-        again is another part: the one that is listed is the one that is used."""
+        """An aborted upload is noticed at its completion (`Missing`), not here. A part that is sent again
+        is another part: the one that is listed is the one that is used."""
         rules.check_part(key, number, len(body))
         content = body if isinstance(body, bytes) else bytes(body)
         block = _block(upload_id, number)
@@ -431,13 +421,16 @@ class AzureStore:
         )
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
-        """Where a blob is, its uncommitted blocks cannot be dropped without writing it again: the service
-        drops them after a week."""
+        """The uncommitted blocks of a blob that exists cannot be dropped without writing it again: the
+        service drops them after a week."""
         if upload_id.partition(".")[0] not in self._uploads_to(key):
             return
         empty = self._commit(key, "", {}, IF_ABSENT)
         if empty.done:
-            pinned = {"If-Match": _quoted(_facts(empty)[0]), "x-ms-delete-snapshots": "include"}
+            pinned = {
+                "If-Match": rules.quoted_etag(_facts(empty)[0]),
+                "x-ms-delete-snapshots": "include",
+            }
             self._delete(key, {}, pinned)
 
     def _uploads_to(self, key: str) -> Sequence[str]:
@@ -467,7 +460,7 @@ class AzureStore:
             days = version_id.removeprefix(_SOFT).partition(":")[0]
             return f"the account's soft delete keeps it for {days} more days"
 
-        def delete(key: str, version_id: str) -> None:
+        def delete(key: str, version_id: str | None) -> None:
             whole = version_id == NULL_VERSION
             headers = {"x-ms-delete-snapshots": "include"} if whole else {}
             self._delete(key, _version(version_id), headers)
@@ -501,7 +494,7 @@ class AzureStore:
         # same text before the first such character are neighbours in both orders.
         for before, found in itertools.groupby(self._listed(prefix, include), _before_high):
             if before is not None:
-                found = iter(sorted(found, key=_utf8))
+                found = iter(sorted(found, key=lambda blob: blob.key.encode()))
             yield from found
 
     def _listed(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
@@ -534,14 +527,6 @@ class AzureStore:
             marker = following
 
 
-def _utf8(blob: ObjectVersion) -> bytes:
-    return blob.key.encode()
-
-
-def _at(bucket: str, endpoint: str) -> AzureStore:
-    return AzureStore(bucket, endpoint_url=endpoint)
-
-
 def _sign(
     account: str, endpoint: str, request: Request
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -561,15 +546,11 @@ def _check_segments(key: str) -> None:
         )
 
 
-def _quoted(etag: str) -> str:
-    return f'"{etag}"'
-
-
 def _condition(condition: Condition) -> dict[str, str]:
     if condition is None:
         return {}
     if isinstance(condition, IfMatch):
-        return {"If-Match": _quoted(condition.etag)}
+        return {"If-Match": rules.quoted_etag(condition.etag)}
     return {"If-None-Match": "*"}
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
-from inlay.storage.process import PerProcess
 from inlay.storage.rest import Request
+from inlay.storage.wrapped import PerProcess
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential

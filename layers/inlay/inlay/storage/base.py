@@ -123,6 +123,11 @@ class Head:
     info: ObjectInfo
     date_us: int
 
+    def empty(self) -> Got:
+        """The answer to a GET of this object, if it has no bytes."""
+        info = self.info
+        return Got(b"", 0, info.etag, info.modified_us, self.date_us, info.version_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Missing:

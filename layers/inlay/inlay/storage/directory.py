@@ -87,9 +87,9 @@ class DirectoryStore:
         if_match: str | None = None,
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
-        with self._reading(key) as file:
+        with self._reading(key, version_id) as file:
             date_us = self._now_us()
-            if file is None or version_id not in (None, NULL_VERSION):
+            if file is None:
                 return Missing(date_us)
             facts = os.fstat(file.fileno())
             if if_match is not None and files.etag(facts) != if_match:
@@ -99,18 +99,18 @@ class DirectoryStore:
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_suffix_length(length)
-        with self._reading(key) as file:
+        with self._reading(key, version_id) as file:
             date_us = self._now_us()
-            if file is None or version_id not in (None, NULL_VERSION):
+            if file is None:
                 return Missing(date_us)
             facts = os.fstat(file.fileno())
             start = max(0, facts.st_size - length)
             return _got(key, file, facts, start, facts.st_size, date_us)
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
-        with self._reading(key) as file:
+        with self._reading(key, version_id) as file:
             date_us = self._now_us()
-            if file is None or version_id not in (None, NULL_VERSION):
+            if file is None:
                 return Missing(date_us)
             facts = os.fstat(file.fileno())
             metadata, headers = self._sidecar(key, facts)
@@ -168,11 +168,11 @@ class DirectoryStore:
         condition: Condition = None,
         bare: bool = False,
     ) -> Written | Refused | Missing:
-        _check_source(source)
+        rules.check_scheme(source, self.scheme, "a directory store")
         if source.key == key:
             raise rules.copied_onto_itself(key)
-        with self._reading(source.key) as file:
-            if file is None or source.version_id not in (None, NULL_VERSION):
+        with self._reading(source.key, source.version_id) as file:
+            if file is None:
                 return Missing(self._now_us())
             before = os.fstat(file.fileno())
             if if_source_match is not None and files.etag(before) != if_source_match:
@@ -284,13 +284,12 @@ class DirectoryStore:
         if_source_match: str,
     ) -> Part | Refused | Missing:
         rules.check_part(key, number, byte_range.length)
-        _check_source(source)
-        with self._staging(key, upload_id) as upload, self._reading(source.key) as file:
+        rules.check_scheme(source, self.scheme, "a directory store")
+        with self._staging(key, upload_id) as upload, self._reading(source.key) as content:
             if upload is None:
                 raise rules.upload_gone(key, upload_id)
-            if file is None:
+            if content is None:
                 return Missing(self._now_us())
-            content = file
             facts = os.fstat(content.fileno())
             if files.etag(facts) != if_source_match:
                 return Refused("exists", self._now_us())
@@ -383,9 +382,12 @@ class DirectoryStore:
     # -- paths --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _reading(self, key: str) -> Iterator[BinaryIO | None]:
-        """The object's file, open; None when there is no such object."""
+    def _reading(self, key: str, version_id: str | None = None) -> Iterator[BinaryIO | None]:
+        """The object's file, open; None when there is no such object, or no such version of it."""
         parent, name = self._tree.split(key)
+        if version_id not in (None, NULL_VERSION):
+            yield None
+            return
         with files.typed(key):
             try:
                 # Not blocking: a named pipe would wait for its writer.
@@ -442,15 +444,6 @@ class DirectoryStore:
             return {}, {}
         found = json.loads(text)
         return found["metadata"], found["headers"]
-
-
-def _check_source(source: Location) -> None:
-    if source.scheme != "file":
-        raise InvalidRequest(
-            f"{source.uri} cannot be copied inside a directory store",
-            key=source.key,
-            next_step="Read it and PUT it",
-        )
 
 
 def _upload(folder_key: str, entry: os.DirEntry[str]) -> Upload | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NoReturn, TypeVar
 
@@ -95,47 +95,39 @@ def once(fate: Fate, *, verb: str | None = None, key: str | None = None) -> Plan
 # -- the store ------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
 class _Process:
     """Shared by the buckets of one process: its plan, its count of requests, its life."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        before: Hook | None,
-        after: Hook | None,
-        again: Hook | None,
-        later: Callable[[Request], None] | None,
-    ) -> None:
-        self.plan: Final = plan
-        self.before: Final = before
-        self.after: Final = after
-        self.again: Final = again
-        self.later: Final = later
-        self._lock = threading.Lock()
-        self._number = 0
-        self._dead = False
+    plan: Plan
+    before: Hook | None
+    after: Hook | None
+    again: Hook | None
+    later: Callable[[Request], None] | None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    number: int = 0
+    dead: bool = False
 
     def send(self, asked: Asked) -> Sent:
         possible = (
             *_ANY,
             *((Fate.TWICE,) if asked.verb in _REPEATED else ()),
-            *((Fate.RACE,) if asked.conditional else ()),
-            *((Fate.RESENT,) if asked.conditional else ()),
+            *((Fate.RACE, Fate.RESENT) if asked.conditional else ()),
             *((Fate.LATE,) if self.later is not None and asked.verb in _LATE else ()),
             *((Fate.GHOST,) if self._may_haunt(asked) else ()),
         )
-        with self._lock:
-            if self._dead:
+        with self.lock:
+            if self.dead:
                 raise Killed
-            self._number += 1
-            return Sent(self._number, asked.verb, asked.key, possible)
+            self.number += 1
+            return Sent(self.number, asked.verb, asked.key, possible)
 
     def _may_haunt(self, asked: Asked) -> bool:
         return self.later is not None and asked.conditional and asked.verb in _GHOSTS
 
     def die(self) -> NoReturn:
-        with self._lock:
-            self._dead = True
+        with self.lock:
+            self.dead = True
         raise Killed
 
 

@@ -32,7 +32,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Final
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, StoreUnavailable
@@ -319,7 +319,7 @@ class Staging:
                 found = json.load(file)
         except FileNotFoundError:
             return None
-        return Manifest(found["name"], found["started_us"], found["metadata"], found["headers"])
+        return Manifest(**found)
 
     def end(self) -> None:
         remove(_MANIFEST, self.folder)
@@ -351,14 +351,8 @@ def start(folder: int, manifest: Manifest) -> str:
     upload_id = uuid.uuid4().hex
     name = f"{UPLOAD}{upload_id}"
     os.mkdir(name, dir_fd=folder)
-    content = {
-        "name": manifest.name,
-        "started_us": manifest.started_us,
-        "metadata": dict(manifest.metadata),
-        "headers": dict(manifest.headers),
-    }
     # Renamed into place: nobody may read half a manifest.
-    write_json(f"{name}/{TEMPORARY}", content, folder)
+    write_json(f"{name}/{TEMPORARY}", asdict(manifest), folder)
     os.rename(f"{name}/{TEMPORARY}", f"{name}/{_MANIFEST}", src_dir_fd=folder, dst_dir_fd=folder)
     return upload_id
 

@@ -29,6 +29,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -50,8 +51,8 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
-from inlay.storage.process import PerProcess
 from inlay.storage.rest import MAX_ATTEMPTS, Answer, Line, Request
+from inlay.storage.wrapped import PerProcess
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -165,14 +166,12 @@ class GcsStore:
             emulator = f"http://{emulator}"
         self._name = bucket
         self._endpoint = (endpoint_url or emulator or ENDPOINT).rstrip("/")
-        endpoint = self._endpoint
-        self._line = Line(
-            f"gs://{bucket}", endpoint, lambda request: _sign(endpoint, request), _explain
-        )
+        sign = partial(_sign, self._endpoint)
+        self._line = Line(f"gs://{bucket}", self._endpoint, sign, _explain)
 
     def __reduce__(self) -> tuple[object, ...]:
-        rest.check_endpoint(self._endpoint)
-        return _at, (self._name, self._endpoint)
+        rules.check_endpoint(self._endpoint)
+        return partial(GcsStore, endpoint_url=self._endpoint), (self._name,)
 
     @property
     def bucket(self) -> str:
@@ -204,12 +203,7 @@ class GcsStore:
             if byte_range is None:
                 raise self._line.unexpected(answer, key)
             raise rules.range_past_end(key, byte_range)
-        body = answer.body
-        if byte_range is not None and rest.size_of(answer.headers) <= byte_range.start:
-            raise rules.range_past_end(key, byte_range)  # the server ignored the range
-        if byte_range is not None and answer.status == 200:  # the server ignored the range
-            body = body[byte_range.start : byte_range.end]
-        return _got(answer, body)
+        return _got(answer, rest.in_range(answer, key, byte_range))
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_suffix_length(length)
@@ -222,10 +216,9 @@ class GcsStore:
         head = self.head(key, version_id=version_id)
         if isinstance(head, Missing):
             return head
-        info = head.info
-        if answer.status != 416 or info.size:
+        if answer.status != 416 or head.info.size:
             raise self._line.unexpected(answer, key)
-        return Got(b"", 0, info.etag, info.modified_us, head.date_us, info.version_id)
+        return head.empty()
 
     def _read(
         self, key: str, asked: str | None, version_id: str | None, if_match: str | None
@@ -371,12 +364,7 @@ class GcsStore:
         bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
-        if source.scheme != self.scheme:
-            raise InvalidRequest(
-                f"{source.uri} cannot be copied inside Google Cloud Storage",
-                key=source.key,
-                next_step="Read it and PUT it",
-            )
+        rules.check_scheme(source, self.scheme, "Google Cloud Storage")
         wanted = self._wanted(key, condition)
         if isinstance(wanted, Refused):
             return wanted
@@ -414,11 +402,7 @@ class GcsStore:
             token = said["rewriteToken"]
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
-        return rest.delete_each(
-            lambda key: self._delete(key, None),
-            list(keys),
-            lambda key, reason: DeleteFailure(key, None, reason),
-        )
+        return rest.delete_each(self._delete, [(key, None) for key in keys])
 
     def _delete(self, key: str, generation: str | None) -> None:
         query = {"generation": generation}
@@ -443,7 +427,7 @@ class GcsStore:
         return upload_id
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
-        """`StaleUpload` of an aborted upload comes with its completion, as `Missing`."""
+        """An aborted upload is noticed at its completion (`Missing`), not here."""
         rules.check_part(key, number, len(body))
         content = body if isinstance(body, bytes) else bytes(body)
         answer = self._insert(_part_name(key, upload_id, number), content, {}, None)
@@ -538,11 +522,7 @@ class GcsStore:
         """Deletes what an upload left, the object that makes it one last."""
         left = self._of_upload(key, upload_id)
         for some in ([e for e in left if e.number], [e for e in left if not e.number]):
-            failures = rest.delete_each(
-                lambda each: self._delete(each.name, each.generation),
-                some,
-                lambda each, reason: DeleteFailure(each.name, each.generation, reason),
-            )
+            failures = rest.delete_each(self._delete, [(e.name, e.generation) for e in some])
             if failures:
                 raise AccessDenied(
                     f"a part of an upload cannot be deleted: {failures[0].reason}",
@@ -647,10 +627,6 @@ def _objects(answer: Answer) -> Mapping[str, Any]:
     return page
 
 
-def _at(bucket: str, endpoint: str) -> GcsStore:
-    return GcsStore(bucket, endpoint_url=endpoint)
-
-
 def _path(bucket: str, key: str, api: str = "/storage/v1") -> str:
     return f"{api}/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
 
@@ -663,7 +639,7 @@ def _part_name(key: str, upload_id: str, number: int) -> str:
 
 
 def _staged(resource: Mapping[str, Any]) -> _Staged | None:
-    """What an object is of an upload; None for all others."""
+    """An object as a part of an unfinished upload; None for every other object."""
     folder, slash, name = resource["name"].rpartition("/")
     found = _PART.fullmatch(name)
     if found is None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from inlay.errors import InvalidRequest
-from inlay.storage import process, rules
+from inlay.storage import rules
 from inlay.storage.base import (
     NULL_VERSION,
     ByteRange,
@@ -39,6 +39,7 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
+from inlay.storage.wrapped import check_same_process, current_process
 
 LIST_PAGE_KEYS = 1_000
 DEFAULT_CONTENT_TYPE = "binary/octet-stream"
@@ -191,22 +192,15 @@ class Bucket:
 class MemoryRegion:
     """Buckets that can copy from one another, one clock and one lock for all.
 
-    `whole_seconds` truncates dates as S3 does: `Date` and `LastModified` headers have no fractions. A
-    bucket is created when it is first named.
+    Dates are whole seconds, as S3's: `Date` and `LastModified` headers have no fractions. A bucket is
+    created when it is first named.
     """
 
-    def __init__(
-        self,
-        now_us: Callable[[], int] = system_now_us,
-        *,
-        whole_seconds: bool = True,
-        behind_us: int = 0,
-    ) -> None:
+    def __init__(self, now_us: Callable[[], int] = system_now_us, *, behind_us: int = 0) -> None:
         """`behind_us`: how far LastModified is behind the `Date` of answers."""
         self._lock = threading.RLock()
-        self._process = process.current()
+        self._process = current_process()
         self._now_us = now_us
-        self._whole_seconds = whole_seconds
         self.behind_us = behind_us
         self.keeper: Keeper | None = None
         self._buckets: dict[str, Bucket] = {}
@@ -216,12 +210,12 @@ class MemoryRegion:
     def lock(self) -> threading.RLock:
         """A process forked from the creator of the region has only a copy: writes to it would be lost
         silently, so it is not touched."""
-        process.check_same(self._process, "a memory:// store")
+        check_same_process(self._process, "a memory:// store")
         return self._lock
 
     def now_us(self) -> int:
         now = self._now_us()
-        return now - now % 1_000_000 if self._whole_seconds else now
+        return now - now % 1_000_000
 
     def modified_us(self) -> int:
         """LastModified of what is written now."""
@@ -248,7 +242,7 @@ class MemoryRegion:
 
     def copy(self, now_us: Callable[[], int]) -> MemoryRegion:
         """A new region with a copy of what this one holds."""
-        other = MemoryRegion(now_us, whole_seconds=self._whole_seconds, behind_us=self.behind_us)
+        other = MemoryRegion(now_us, behind_us=self.behind_us)
         with self.lock:
             # Ids go on, so that none is given twice among what was copied.
             other._next_id = self._next_id
@@ -291,9 +285,8 @@ class MemoryStore:
         *,
         region: MemoryRegion | None = None,
         now_us: Callable[[], int] = system_now_us,
-        whole_seconds: bool = True,
     ) -> None:
-        self._region = region or MemoryRegion(now_us, whole_seconds=whole_seconds)
+        self._region = region or MemoryRegion(now_us)
         self._name = bucket
 
     @property
@@ -371,18 +364,21 @@ class MemoryStore:
         return Head(info, date_us)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        after = start_after
+        for key, held in self._held(prefix, start_after):
+            newest = held[-1]
+            if not newest.marker:
+                yield ObjectInfo(key, len(newest.body), newest.etag, newest.modified_us)
+
+    def _held(self, prefix: str, after: str | None) -> Iterator[tuple[str, Sequence[Version]]]:
+        """Keys under `prefix` behind `after` with their versions; each page as of when it is reached."""
         while True:  # ends: `after` grows with each page
             with self._region.lock:
                 bucket = self._bucket
-                keys = bucket.page(prefix, after)
-                page = [(key, bucket.current(key)) for key in keys]
-            for key, held in page:
-                if held is not None:
-                    yield ObjectInfo(key, len(held.body), held.etag, held.modified_us)
-            if not keys:
+                page = [(key, tuple(bucket.versions[key])) for key in bucket.page(prefix, after)]
+            yield from page
+            if not page:
                 return
-            after = keys[-1]
+            after, _ = page[-1]
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         last = None
@@ -427,7 +423,7 @@ class MemoryStore:
     ) -> Written | Refused | Missing:
         """`described` is the metadata and headers of the copy, in place of the source's."""
         rules.check_key(key)
-        self._check_source(source)
+        rules.check_scheme(source, self.scheme, "a memory store")
         with self._region.lock:
             date_us = self._region.now_us()
             held = self._region.bucket(source.bucket).find(source.key, source.version_id)
@@ -485,14 +481,6 @@ class MemoryStore:
         bucket.add(key, Version(body, etag, modified_us, version_id, metadata, kept))
         return Written(etag, self._region.now_us(), version_id)
 
-    def _check_source(self, source: Location) -> None:
-        if source.scheme != self.scheme:
-            raise InvalidRequest(
-                f"{source.uri} cannot be copied inside a {self.scheme} store",
-                key=source.key,
-                next_step="Read it and PUT it",
-            )
-
     # -- multipart ----------------------------------------------------------------------------
 
     def create_multipart(
@@ -526,7 +514,7 @@ class MemoryStore:
         if_source_match: str,
     ) -> Part | Refused | Missing:
         rules.check_part(key, number, byte_range.length)
-        self._check_source(source)
+        rules.check_scheme(source, self.scheme, "a memory store")
         with self._region.lock:
             date_us = self._region.now_us()
             held = self._region.bucket(source.bucket).find(source.key, source.version_id)
@@ -593,26 +581,17 @@ class MemoryStore:
     # -- versions -----------------------------------------------------------------------------
 
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
-        after = None
-        while True:  # ends: `after` grows with each page
-            with self._region.lock:
-                bucket = self._bucket
-                keys = bucket.page(prefix, after)
-                page = [(key, tuple(bucket.versions[key])) for key in keys]
-            for key, held in page:
-                for version in reversed(held):
-                    yield ObjectVersion(
-                        key,
-                        version.id or NULL_VERSION,
-                        len(version.body),
-                        version.modified_us,
-                        is_latest=version is held[-1],
-                        marker=version.marker,
-                        etag=version.etag,
-                    )
-            if not keys:
-                return
-            after = keys[-1]
+        for key, held in self._held(prefix, None):
+            for version in reversed(held):
+                yield ObjectVersion(
+                    key,
+                    version.id or NULL_VERSION,
+                    len(version.body),
+                    version.modified_us,
+                    is_latest=version is held[-1],
+                    marker=version.marker,
+                    etag=version.etag,
+                )
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(versions):

@@ -33,9 +33,10 @@ _ALIASES: Final = {
     "wasb": "abfss",
     "wasbs": "abfss",
 }
-# What people ask for, refused by its name.
+# Stores that people ask for, refused by name.
 _NOT_YET: Final = {"hdfs": "HDFS", "http": "a web server", "https": "a web server"}
-# What begins so is no local path: data would land on this disk in place of the bucket that was meant.
+# A name that begins so is not a local path: data would be written to this disk instead of to the bucket
+# that was meant.
 _MEANT: Final = frozenset((*SCHEMES, *_ALIASES, *_NOT_YET, "arn"))
 # What each store takes, and the prefix under which other tools know it.
 _OPTIONS: Final = {
@@ -69,7 +70,7 @@ def parse_location(uri: str) -> Location:
         name, colon, _ = uri.partition(":")
         if colon and name.lower() in _MEANT:
             raise InvalidRequest(
-                f"{uri[:200]!r} looks like a URI and is none",
+                f"{uri[:200]!r} looks like a URI but is not one",
                 next_step=f"{_EXPECTED}; a file of that name is ./{uri[:200]}",
             )
         if uri == "~" or uri.startswith("~/"):

@@ -23,16 +23,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
-from inlay.storage.base import DeleteFailure
-from inlay.storage.process import PerProcess
-
-T = TypeVar("T")
+from inlay.storage import rules
+from inlay.storage.base import ByteRange, DeleteFailure
+from inlay.storage.wrapped import PerProcess
 
 # As for S3 (`s3.py`, with the reasons).
 MAX_ATTEMPTS: Final = 4
@@ -218,34 +217,38 @@ def size_of(headers: Mapping[str, str]) -> int:
     return int(said.rpartition("/")[2] if said else headers["content-length"])
 
 
+def in_range(answer: Answer, key: str, byte_range: ByteRange | None) -> bytes:
+    """The body of a GET, cut where the server ignored the range. Raises `UnreadableFile` where nothing of
+    the object is in the range, which an emulator may answer with an empty body."""
+    if byte_range is None:
+        return answer.body
+    if size_of(answer.headers) <= byte_range.start:
+        raise rules.range_past_end(key, byte_range)
+    if answer.status == 200:
+        return answer.body[byte_range.start : byte_range.end]
+    return answer.body
+
+
 def no_body(answer: Answer) -> None:
-    """Of an answer that says nothing but that it is done. Raises `ValueError` for a proxy's page, which
-    does not say that."""
+    """Checks a success that has no body. Raises `ValueError` for one with a body: a proxy's page does not
+    show that the request was carried out."""
     if answer.body:
         raise ValueError("the answer has a body, which it should not")
 
 
-def check_endpoint(endpoint: str | None) -> None:
-    """Raises `InvalidRequest` for one that cannot be put into a pickle."""
-    if endpoint and "@" in endpoint.partition("://")[2].partition("/")[0]:
-        raise InvalidRequest(
-            "the endpoint's URL holds credentials, which are not put into a pickle",
-            next_step="Set the endpoint without them",
-        )
-
-
 def delete_each(
-    delete: Callable[[T], object], items: Sequence[T], failed: Callable[[T, str], DeleteFailure]
+    delete: Callable[[str, str | None], object], items: Sequence[tuple[str, str | None]]
 ) -> list[DeleteFailure]:
-    """`delete` for each item. What is refused for good is a failure; an unknown outcome is raised."""
+    """`delete` for each (key, version id). What is refused for good is a failure; an unknown outcome is
+    raised."""
 
-    def one(item: T) -> DeleteFailure | None:
+    def one(item: tuple[str, str | None]) -> DeleteFailure | None:
         try:
-            delete(item)
+            delete(*item)
         except StoreUnavailable:
             raise
         except InlayError as error:
-            return failed(item, error.message)
+            return DeleteFailure(*item, error.message)
         return None
 
     if len(items) <= _FEW:
@@ -257,19 +260,16 @@ def delete_each(
 
 
 def delete_versions(
-    delete: Callable[[str, str], object],
+    delete: Callable[[str, str | None], object],
     versions: Iterable[tuple[str, str]],
     held: Callable[[str], str | None],
 ) -> list[DeleteFailure]:
     """`delete` for each (key, version id) but those of which `held` says why the store keeps them."""
-    free: list[tuple[str, str]] = []
+    free: list[tuple[str, str | None]] = []
     kept: list[DeleteFailure] = []
     for key, version_id in versions:
         if (reason := held(version_id)) is None:
             free.append((key, version_id))
         else:
             kept.append(DeleteFailure(key, version_id, reason))
-    failures = delete_each(
-        lambda each: delete(*each), free, lambda each, reason: DeleteFailure(*each, reason)
-    )
-    return [*kept, *failures]
+    return [*kept, *delete_each(delete, free)]

@@ -22,6 +22,7 @@ from inlay.storage.base import (
     MAX_PARTS,
     MIN_PART_BYTES,
     ByteRange,
+    Location,
     Part,
 )
 
@@ -52,18 +53,10 @@ HEADER_NAMES: Final = frozenset(HEADERS)
 ARCHIVES: Final = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 # Of these, those that control how the store keeps the object: the others are written by users.
 KEEPING_HEADERS = frozenset(
-    {
-        "BucketKeyEnabled",
-        "SSEKMSKeyId",
-        "ServerSideEncryption",
-        "StorageClass",
-    }
+    {"BucketKeyEnabled", "SSEKMSKeyId", "ServerSideEncryption", "StorageClass"}
 )
 # What CopyObject takes from the *request* and not from the source object.
-NOT_COPIED = frozenset(
-    {"BucketKeyEnabled", "SSEKMSKeyId", "ServerSideEncryption", "StorageClass"}
-    | {"WebsiteRedirectLocation"}
-)
+NOT_COPIED = KEEPING_HEADERS | {"WebsiteRedirectLocation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +72,15 @@ def _broken(code: str, message: str, *, key: str | None = None, next_step: str) 
     error = InvalidRequest(message, key=key, next_step=next_step)
     error.s3_code = code
     return error
+
+
+def check_endpoint(endpoint: str | None) -> None:
+    """Refuse to pickle a store whose endpoint holds credentials."""
+    if endpoint and "@" in endpoint.partition("://")[2].partition("/")[0]:
+        raise InvalidRequest(
+            "the endpoint's URL holds credentials, which are not put into a pickle",
+            next_step="Set the endpoint without them",
+        )
 
 
 def check_key(key: str) -> None:
@@ -181,6 +183,16 @@ def delete_batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 # -- copies and multipart -------------------------------------------------------------------------
+
+
+def check_scheme(source: Location, scheme: str, store: str) -> None:
+    """Refuse to copy, inside `store`, what is in a store of another kind."""
+    if source.scheme != scheme:
+        raise InvalidRequest(
+            f"{source.uri} cannot be copied inside {store}",
+            key=source.key,
+            next_step="Read it and PUT it",
+        )
 
 
 def check_copy_size(key: str, size: int) -> None:
@@ -315,9 +327,9 @@ K = TypeVar("K", bound=_Keyed)
 
 def in_key_order(place: str, listed: Iterable[K], *, after: str | None = None) -> Iterator[K]:
     """What a store lists, behind `after`. Raises `UnsupportedStore` at the first key that is not behind the
-    one before it in UTF-8 bytes (versions and uploads of one key may follow each other): who asks for a
-    range of keys, as garbage collection by Spark does, would meet keys of another range. So list directory
-    buckets of S3 Express and servers that walk folders, where "a/" comes before "a-b/"."""
+    one before it in UTF-8 bytes (versions and uploads of one key may follow each other): a caller that asks
+    for a range of keys, as garbage collection by Spark does, would get keys of another range. Directory
+    buckets of S3 Express, and servers that walk folders, list so: "a/" comes before "a-b/" there."""
     last = after
     for each in listed:
         # Text in order of its code points is in order of its UTF-8 bytes.
@@ -333,9 +345,14 @@ def in_key_order(place: str, listed: Iterable[K], *, after: str | None = None) -
 
 
 def bare_etag(said: str) -> str:
-    """An ETag as headers and listings have it, without its quotes; a weak one too: a proxy that compresses
-    answers makes it that, and the store behind knows it by the strong one."""
+    """An ETag of a header or a listing, without its quotes. A weak one becomes strong again: proxies that
+    compress answers weaken it, and the store behind them knows the strong one only."""
     return said.removeprefix("W/").removeprefix('"').removesuffix('"')
+
+
+def quoted_etag(etag: str) -> str:
+    """An ETag as the headers of a request have it."""
+    return f'"{etag}"'
 
 
 def content_md5(body: bytes) -> str:

@@ -9,8 +9,8 @@ Attempts. The SDK's own retries are off (`total_max_attempts=1`): they cannot be
 second attempt can turn a PUT that landed into a 412. Here it depends on the request. A swap (`If-Match`) is
 tried once, because the commit reads the pointer after any doubt. Everything else is tried up to four times.
 A create (`If-None-Match: *`) that is refused on a later attempt may have met its own first one. It stays
-refused: equal bytes may be another's as well (an archive beside a pointer that went back). What is there is
-for `write_once` to compare, which says that it was there.
+refused: equal bytes may be another's as well (an archive beside a pointer that went back). `write_once`
+compares what is there, and reports that it was there before.
 
 GET, HEAD, PUT and object listings bypass the SDK's model of them (`s3_direct.py`), the rest use the SDK.
 botocore is used without boto3, whose resources are of no use here and cost import time.
@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -45,7 +46,7 @@ from inlay.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from inlay.storage import process, rules, s3_direct, s3_errors
+from inlay.storage import rules, s3_direct, s3_errors
 from inlay.storage.base import (
     ByteRange,
     Condition,
@@ -62,7 +63,7 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
-from inlay.storage.process import PerProcess
+from inlay.storage.wrapped import PerProcess, check_same_process, current_process
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -183,8 +184,8 @@ def _create(endpoint: str | None, region: str | None) -> BaseClient:
 
 
 def _sign_deletes_by_md5(client: BaseClient) -> None:
-    """DeleteObjects needs a digest of its body. S3 takes any; older releases of MinIO, and gateways built
-    on them, take no other than MD5. Repeating it changes nothing."""
+    """DeleteObjects needs a digest of its body. S3 accepts several kinds; older releases of MinIO, and
+    gateways built on them, only MD5. Repeating it changes nothing."""
 
     def give(params: dict[str, Any], **_: Any) -> None:
         params["headers"]["Content-MD5"] = rules.content_md5(params["body"])
@@ -274,7 +275,7 @@ class S3Store:
         self._region = region
         self._dialect = _dialect(dialect)
         self._plain = False  # found without versioning, where conditions need it so
-        self._process = process.current()
+        self._process = current_process()
         self._clients = PerProcess(self._connect)
         self._directs = PerProcess(lambda: _Direct(bucket))
         self._clients.get()  # raises here if the environment is wrong
@@ -282,7 +283,7 @@ class S3Store:
     def _connect(self) -> BaseClient:
         if self._given is None:
             return connect(endpoint_url=self._endpoint_url, region=self._region)
-        process.check_same(self._process, "the client that was given to this store")
+        check_same_process(self._process, "the client that was given to this store")
         _admit_conditions_on_copies(self._given)
         _sign_deletes_by_md5(self._given)
         s3_errors.check_documents(self._given)
@@ -294,13 +295,12 @@ class S3Store:
                 "an S3 store with a client of its own cannot be pickled",
                 next_step="Set AWS_ENDPOINT_URL_S3 and AWS_REGION and open the table by its URI",
             )
-        if self._endpoint_url and "@" in self._endpoint_url.partition("://")[2].partition("/")[0]:
-            raise InvalidRequest(
-                "the endpoint's URL holds credentials, which are not put into a pickle",
-                next_step="Set the endpoint without them",
-            )
+        rules.check_endpoint(self._endpoint_url)
         region = self.client.meta.region_name
-        return _with_settings, (self._name, self._endpoint_url, region, self._dialect)
+        made = partial(
+            S3Store, endpoint_url=self._endpoint_url, region=region, dialect=self._dialect
+        )
+        return made, (self._name,)
 
     @property
     def bucket(self) -> str:
@@ -334,7 +334,7 @@ class S3Store:
         if byte_range is not None:
             arguments["Range"] = f"bytes={byte_range.start}-{byte_range.end - 1}"
         if if_match is not None:
-            arguments["IfMatch"] = _quoted(if_match)
+            arguments["IfMatch"] = rules.quoted_etag(if_match)
         answer = self._ask("get_object", key, **arguments)
         if isinstance(answer, _Answer):
             return _got(answer, byte_range)
@@ -358,10 +358,7 @@ class S3Store:
             raise self._unexpected(answer, key)
         # No byte satisfies a range of an empty object. The 416 does not say its ETag.
         head = self.head(key, version_id=version_id)
-        if isinstance(head, Missing):
-            return head
-        info = head.info
-        return Got(b"", 0, info.etag, info.modified_us, head.date_us, info.version_id)
+        return head if isinstance(head, Missing) else head.empty()
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
         answer = self._ask("head_object", key, **_version(version_id))
@@ -498,10 +495,9 @@ class S3Store:
 
     def _delete_batch(self, batch: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
         """What S3 did not delete. One answer covers up to 1,000 keys."""
-        answer = self._ask("delete_objects", None, Delete={"Objects": batch, "Quiet": True})
-        if isinstance(answer, _Declined):
-            raise self._unexpected(answer, batch[0]["Key"])
-        refused: Sequence[Mapping[str, str]] = answer.content.get("Errors", ())
+        asked = {"Objects": batch, "Quiet": True}
+        content = self._content("delete_objects", None, batch[0]["Key"], Delete=asked)
+        refused: Sequence[Mapping[str, str]] = content.get("Errors", ())
         # A missing key counts as deleted; some servers report a missing version as an error.
         return [each for each in refused if each["Code"] not in s3_errors.GONE]
 
@@ -515,10 +511,8 @@ class S3Store:
         headers: Mapping[str, str] | None = None,
     ) -> str:
         rules.check_key(key)
-        answer = self._ask("create_multipart_upload", key, **_kept(key, metadata, headers))
-        if isinstance(answer, _Declined):
-            raise self._unexpected(answer, key)
-        upload_id: str = answer.content["UploadId"]
+        kept = _kept(key, metadata, headers)
+        upload_id: str = self._content("create_multipart_upload", key, key, **kept)["UploadId"]
         return upload_id
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
@@ -571,7 +565,9 @@ class S3Store:
         self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
     ) -> Written | Refused | Missing:
         rules.check_part_list(key, parts)
-        listed = [{"PartNumber": part.number, "ETag": _quoted(part.etag)} for part in parts]
+        listed = [
+            {"PartNumber": part.number, "ETag": rules.quoted_etag(part.etag)} for part in parts
+        ]
         answer = self._ask(
             "complete_multipart_upload",
             key,
@@ -634,17 +630,15 @@ class S3Store:
         if ceph and not self._plain:
             self._refuse_versioning()
         if isinstance(condition, IfMatch):
-            return {"IfMatch": condition.etag if ceph else _quoted(condition.etag)}
+            return {"IfMatch": condition.etag if ceph else rules.quoted_etag(condition.etag)}
         return {"IfNoneMatch": "*"}
 
     def _refuse_versioning(self) -> None:
-        """Raises where conditions do not hold at Ceph's gateway: in a bucket that has or had versions. To
-        18.2 they are held against the new version: a create replaces what is there, a swap is always
-        refused. 20.2 looks at what is there, but not as it writes: of racing swaps all may succeed."""
-        answer = self._ask("get_bucket_versioning", None)
-        if isinstance(answer, _Declined):
-            raise self._unexpected(answer, "")
-        if "Status" in answer.content:
+        """Raises where conditions do not hold at Ceph's gateway: in a bucket that has or had versions.
+        18.2 compares them with the new version: a create replaces what is there, a swap is always refused.
+        20.2 compares them with what is there, but not in one step with the write: racing swaps may all
+        succeed."""
+        if "Status" in self._content("get_bucket_versioning", None, ""):
             raise UnsupportedStore(
                 f"bucket {self._name!r} has versioning, and with it Ceph's gateway lets racing writers "
                 "replace each other's rows",
@@ -653,8 +647,8 @@ class S3Store:
         self._plain = True
 
     def _changed(self, source: Location, etag: str | None) -> Refused | Missing | None:
-        """What a copy from `source` should have answered, of a server that did not look: None where the
-        source still has the ETag that it had before the copy."""
+        """What a copy from `source` should have answered where the server ignores the condition on it; None
+        if the source still has the ETag that it had before the copy."""
         if self._dialect != "ceph" or etag is None:
             return None
         found = self.at(source.bucket).head(source.key, version_id=source.version_id)
@@ -665,10 +659,7 @@ class S3Store:
     def _pages(self, operation: str, prefix: str, **arguments: Any) -> Iterator[Mapping[str, Any]]:
         asked = {name: value for name, value in arguments.items() if value is not None}
         while True:  # terminates with the listing: each page begins where the last one stopped
-            answer = self._ask(operation, None, Prefix=prefix, **asked)
-            if isinstance(answer, _Declined):
-                raise self._unexpected(answer, prefix)
-            page = answer.content
+            page = self._content(operation, None, prefix, Prefix=prefix, **asked)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -677,6 +668,15 @@ class S3Store:
             }
             rules.check_goes_on(f"s3://{self._name}", asked, following)
             asked = following
+
+    def _content(
+        self, operation: str, key: str | None, about: str, **arguments: Any
+    ) -> Mapping[str, Any]:
+        """The answer to a request that has no other outcome; errors name `about` as their key."""
+        answer = self._ask(operation, key, **arguments)
+        if isinstance(answer, _Declined):
+            raise self._unexpected(answer, about)
+        return answer.content
 
     def _ask(
         self, operation: str, key: str | None, *, attempts: int = MAX_ATTEMPTS, **arguments: Any
@@ -703,7 +703,7 @@ class S3Store:
                 if not s3_errors.is_answer_to(error, operation):
                     raise s3_errors.of_settings(error) from error
                 return self._declined(operation, key, arguments, error)
-            self._take_notice(content)
+            self._note_server(content)
             _check_head(operation, content)
             return _Answer(content, _date_us(operation, content))
         except (BotoCoreError, OSError) as error:
@@ -711,13 +711,13 @@ class S3Store:
         except RuntimeError as error:  # the SDK's, of credentials that it cannot refresh
             raise s3_errors.of_settings(error) from error
         except (LookupError, ValueError, ResponseParserError) as error:
-            # What cannot be read says nothing: of a write, not that it was refused.
+            # An unreadable answer proves nothing, not even that a write was refused.
             words = f"{type(error).__name__}: {error} (bucket {self._name!r})"
             raise StoreUnavailable(f"no answer of S3 that can be read: {words}", key=key) from error
 
-    def _take_notice(self, response: Mapping[str, Any]) -> None:
-        """Of whose answer it is, and of a version in a bucket that had none. Whatever writes a name that
-        others write has read before, by this store: its first condition is sent in the right dialect."""
+    def _note_server(self, response: Mapping[str, Any]) -> None:
+        """Notes which server answered, and that a bucket has versions after all. Whatever writes a name
+        that others write has read before, by this store: its first condition is in the right dialect."""
         headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         if _ID_OF_CEPH.fullmatch(headers.get("x-amz-request-id", "")):
             self._dialect = "ceph"
@@ -727,8 +727,8 @@ class S3Store:
     def _declined(
         self, operation: str, key: str | None, arguments: Mapping[str, Any], error: ClientError
     ) -> _Declined:
-        """The outcome that the error is; raises where it is none."""
-        self._take_notice(error.response)
+        """The outcome that an error answer stands for; raises where it is not an outcome."""
+        self._note_server(error.response)
         status, code, message = s3_errors.parts_of(error)
         if _is_cut_short("", error.response):
             status, message = 500, "the head of the answer was cut short"
@@ -760,12 +760,6 @@ class S3Store:
         )
 
 
-def _with_settings(
-    bucket: str, endpoint_url: str | None, region: str, dialect: str = "aws"
-) -> S3Store:
-    return S3Store(bucket, endpoint_url=endpoint_url, region=region, dialect=dialect)
-
-
 def _dialect(given: str | None) -> str:
     found = given or os.environ.get(_DIALECT_VARIABLE) or "aws"
     if found not in DIALECTS:
@@ -785,26 +779,22 @@ def _version(version_id: str | None) -> dict[str, Any]:
 
 
 def _source(source: Location, if_match: str | None) -> dict[str, Any]:
-    if source.scheme != "s3":
-        raise InvalidRequest(
-            f"{source.uri} cannot be copied inside S3",
-            key=source.key,
-            next_step="Read it and PUT it",
-        )
+    rules.check_scheme(source, "s3", "S3")
     named = {"Bucket": source.bucket, "Key": source.key}
     if source.version_id is not None:
         named["VersionId"] = source.version_id
     arguments: dict[str, Any] = {"CopySource": named}
     if if_match is not None:
-        arguments["CopySourceIfMatch"] = _quoted(if_match)
+        arguments["CopySourceIfMatch"] = rules.quoted_etag(if_match)
     return arguments
 
 
 def _digest(content: bytes, condition: Condition) -> dict[str, str]:
-    """A server may take the head of a request that ends behind it for an empty object, and so lose a
-    pointer whose writer was killed (SeaweedFS 4.48); not where the head has the digest. Large objects
-    go without: it would be an eighth of the CPU of an append, and they have random names that nobody knows
-    before the store has acknowledged them. A second try of such a write is compared with what is there."""
+    """The digest of a body, in the head of its request. Without one a server may store an empty object for
+    a request that ends after its head, and so lose the pointer of a killed writer (SeaweedFS 4.48). Large
+    objects go without: it would be an eighth of the CPU of an append, and they have random names that
+    nobody knows before the store acknowledges them. A second try of such a write is compared with what is
+    there."""
     if isinstance(condition, IfMatch) or len(content) <= DIGEST_BYTES:
         return {"ContentMD5": rules.content_md5(content)}
     return {}
@@ -820,10 +810,6 @@ def _kept(
     if kept:
         arguments["Metadata"] = kept
     return arguments
-
-
-def _quoted(etag: str) -> str:
-    return f'"{etag}"'
 
 
 # -- answers --------------------------------------------------------------------------------------

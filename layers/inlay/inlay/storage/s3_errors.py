@@ -102,8 +102,8 @@ def document_of(content: bytes) -> str | None:
 
 
 def check_document(operation: str, content: bytes) -> None:
-    """Raises `UnsupportedStore` for an answer of 200 that is none of S3's to `operation` (the API's name),
-    `ConnectionError` for one without any document."""
+    """Raises `UnsupportedStore` for a 200 with another document than S3's answer to `operation` (the API's
+    name), `ConnectionError` for one without any document."""
     wanted, root = _DOCUMENTS[operation], document_of(content)
     if root is None:
         raise ConnectionError("the answer has no document")
@@ -127,8 +127,8 @@ def check_documents(client: BaseClient) -> None:
         client.meta.events.register(name, check, unique_id=f"inlay-check-{operation}")
 
 
-# An error that comes after a head with 200 (S3 sends that before it has copied or joined what is large) has
-# the status 500 from the SDK, whatever it is about: there the code says it.
+# S3 sends a 200 before a large copy or completion is done, so its error may follow in the body. The SDK
+# gives all such errors the status 500; the code decides what they mean.
 _BEHIND_200: Final = {
     "ConditionalRequestConflict": 409,
     "NoSuchKey": 404,
@@ -232,8 +232,8 @@ def _bare(operation: str) -> str:
 
 
 def of_settings(error: Exception) -> InlayError:
-    """The meaning of a client that cannot be made or cannot sign: of whatever the settings, files, commands
-    and services raise that credentials come from. Nothing was sent to S3."""
+    """The meaning of an error while a client is created or a request signed: from settings, or from the
+    files, commands and services that credentials come from. Nothing was sent to S3."""
     about = f"{type(error).__name__}: {error}"
     match error:
         case InlayError():

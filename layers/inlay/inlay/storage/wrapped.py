@@ -10,17 +10,25 @@ complete_multipart, abort_multipart, list_uploads, list_versions.
 A meter counts requests by verb, and bytes up and down: one count per HTTP request, before it is sent, so
 that a failed request counts as well. Bytes are those of bodies, not of headers or listings. An attempt
 that the store repeats itself counts once.
+
+What belongs to one process (connections, threads, locks, and what they protect, a meter's counts among
+it) is held through `PerProcess`. Promise: a forked process never waits for a thread that it does not have,
+never takes a lock that a thread of its parent holds, and never uses its parent's sockets: it creates its
+own. A process is identified by the number of forks between it and the first one, not by its id: memory is
+only inherited along that line, while the system may give a grandchild the id of its dead grandparent.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
+from inlay.errors import InvalidRequest
 from inlay.storage import rules
 from inlay.storage.base import (
     ByteRange,
@@ -38,9 +46,52 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
-from inlay.storage.process import PerProcess
 
 T = TypeVar("T")
+
+_forks = 0
+
+
+def current_process() -> int:
+    """This process, among those that share memory by descent."""
+    return _forks
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class PerProcess(Generic[T]):
+    """A value that each process creates on first use. Several threads may call `make` at once; all get the
+    value of one of them."""
+
+    __slots__ = ("_make", "_values")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values: dict[int, T] = {}
+
+    def get(self) -> T:
+        found = self._values.get(_forks)
+        if found is None:
+            # One step under the interpreter's lock: no lock of ours that a fork could leave locked.
+            found = self._values.setdefault(_forks, self._make())
+        return found
+
+
+def check_same_process(began: int, what: str) -> None:
+    """Raises `InvalidRequest` if something that cannot be used after a fork was forked."""
+    if began != _forks:
+        raise InvalidRequest(
+            f"{what} belongs to the process that this one was forked from",
+            next_step="Create it in the process that uses it: open the table there, or start again there",
+        )
+
 
 # AWS: a page of ListObjectsV2, ListObjectVersions or ListMultipartUploads has at most 1,000 items.
 LIST_PAGE_ITEMS: Final = 1_000
@@ -234,19 +285,17 @@ class WrappedStore:
 
     def _paged(self, verb: str, prefix: str, items: Iterator[T]) -> Iterator[T]:
         """A listing, page by page; an empty one is a page too."""
-        asked = Asked(verb, prefix)
-        page = self._ask(asked, lambda: list(itertools.islice(items, LIST_PAGE_ITEMS)))
+
+        def page_from(first: Sequence[T]) -> list[T]:
+            return [*first, *itertools.islice(items, LIST_PAGE_ITEMS - len(first))]
+
+        first: list[T] = []
         while True:  # ends with the listing
+            page = self._ask(Asked(verb, prefix), partial(page_from, first))
             yield from page
-            more = list(itertools.islice(items, 1)) if len(page) == LIST_PAGE_ITEMS else []
-            if not more:
+            first = list(itertools.islice(items, 1)) if len(page) == LIST_PAGE_ITEMS else []
+            if not first:
                 return
-            page = self._ask(
-                asked,
-                partial(
-                    lambda first: [*first, *itertools.islice(items, LIST_PAGE_ITEMS - 1)], more
-                ),
-            )
 
 
 def _size(body: bytes | memoryview) -> int:
@@ -344,3 +393,8 @@ class MeteredStore(WrappedStore):
         if isinstance(answer, Got):
             self.meter.received(len(answer.body))
         return answer
+
+
+def usage_of(store: ObjectStore) -> Usage:
+    """What a store has counted; nothing if it does not count."""
+    return store.usage() if isinstance(store, MeteredStore) else NO_USAGE

@@ -30,9 +30,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Final
 
 from inlay.errors import (
     InlayError,
@@ -218,32 +218,23 @@ def plain() -> tuple[Mapping[str, str], Mapping[str, str]]:
     return {}, {}
 
 
+@dataclass(eq=False)
 class Multipart:
     """`describe` is called for metadata and headers when the upload begins. With `in_flight`, a part waits
     until fewer than that many are in flight. `before_retry` is called before each further try to complete
     it (`complete_once`)."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        key: str,
-        executor: Executor,
-        *,
-        describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = plain,
-        in_flight: int | None = None,
-        limit: int = MAX_PARTS,
-        before_retry: Callable[[int], None],
-    ) -> None:
-        self._store: Final = store
-        self._key: Final = key
-        self._executor: Final = executor
-        self._describe: Final = describe
-        self._in_flight: Final = in_flight
-        self._limit: Final = limit
-        self._before_retry: Final = before_retry
-        self._upload_id: str | None = None
-        self._parts: list[Part] = []
-        self._flying: deque[Future[Part]] = deque()
+    store: ObjectStore
+    key: str
+    executor: Executor
+    _: KW_ONLY
+    before_retry: Callable[[int], None]
+    describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = plain
+    in_flight: int | None = None
+    limit: int = MAX_PARTS
+    _upload_id: str | None = field(default=None, init=False)
+    _parts: list[Part] = field(default_factory=list, init=False)
+    _flying: deque[Future[Part]] = field(default_factory=deque, init=False)
 
     @property
     def begun(self) -> bool:
@@ -258,7 +249,7 @@ class Multipart:
         """The next part; `body` is called where it is sent. All but the last have 5 MiB and more."""
 
         def send(upload_id: str, number: int) -> Part:
-            return self._store.upload_part(self._key, upload_id, number, body())
+            return self.store.upload_part(self.key, upload_id, number, body())
 
         self._submit(send)
 
@@ -267,8 +258,8 @@ class Multipart:
         `finish`, or by a later part."""
 
         def copy(upload_id: str, number: int) -> Part:
-            answer = self._store.upload_part_copy(
-                self._key,
+            answer = self.store.upload_part_copy(
+                self.key,
                 upload_id,
                 number,
                 source=source,
@@ -276,7 +267,7 @@ class Multipart:
                 if_source_match=etag,
             )
             if not isinstance(answer, Part):
-                check_source(self._store, source, etag)
+                check_source(self.store, source, etag)
                 raise StoreUnavailable(
                     f"a part of {source.uri} was not copied, although that is as it was",
                     key=source.key,
@@ -287,20 +278,20 @@ class Multipart:
 
     def _submit(self, part: Callable[[str, int], Part]) -> None:
         if self._upload_id is None:
-            metadata, headers = self._describe()
-            self._upload_id = self._store.create_multipart(
-                self._key, metadata=metadata, headers=headers
+            metadata, headers = self.describe()
+            self._upload_id = self.store.create_multipart(
+                self.key, metadata=metadata, headers=headers
             )
-        if self._in_flight is not None and len(self._flying) >= self._in_flight:
+        if self.in_flight is not None and len(self._flying) >= self.in_flight:
             self._parts.append(self._flying.popleft().result())
         number = len(self._parts) + len(self._flying) + 1
-        if number > self._limit:
+        if number > self.limit:
             raise UnsupportedFile(
-                f"the object takes more than {self._limit} parts",
-                key=self._key,
+                f"the object takes more than {self.limit} parts",
+                key=self.key,
                 next_step="Write several smaller files",
             )
-        self._flying.append(self._executor.submit(part, self._upload_id, number))
+        self._flying.append(self.executor.submit(part, self._upload_id, number))
 
     def settle(self) -> None:
         """Waits until all parts so far have arrived: their bytes are no longer held."""
@@ -313,12 +304,12 @@ class Multipart:
         self.settle()
         assert self._upload_id is not None, "an upload has at least one part"
         return complete_once(
-            self._store,
-            self._key,
+            self.store,
+            self.key,
             self._upload_id,
             self._parts,
             size=size,
-            before_retry=self._before_retry,
+            before_retry=self.before_retry,
         )
 
     def abort(self) -> None:
@@ -329,7 +320,5 @@ class Multipart:
         wait(self._flying)
         self._flying.clear()
         if self._upload_id is not None:
-            try:
-                self._store.abort_multipart(self._key, self._upload_id)
-            except InlayError:
-                return
+            with suppress(InlayError):
+                self.store.abort_multipart(self.key, self._upload_id)

@@ -7,12 +7,12 @@ the program, as S3 would bill it. Another S3 server keeps no log for us.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any
 
-from inlay.local.aws_process import AwsProcess
+from inlay.local.s3server import AwsProcess
+from inlay.storage.wrapped import Usage
 
 # The columns figures are made of, and how, in SQL that DuckDB and Spark share. The last adds up which
 # rows they are, so that one row in the place of another is noticed (an order has at most 7 lines).
@@ -48,19 +48,6 @@ class Figures:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Requests by operation, bytes to the server and from it (bodies)."""
-
-    requests: Mapping[str, int]
-    bytes_up: int
-    bytes_down: int
-
-    @property
-    def total(self) -> int:
-        return sum(self.requests.values())
-
-
 class Meter:
     """`mark()`, then `since_mark()`: what a function of the name asked for (`only`), or all but it (`but`).
     The demo's own uploads into the landing zone do not count."""
@@ -75,7 +62,7 @@ class Meter:
                 (r.number for r in self._aws.requests(after=self._mark)), default=self._mark
             )
 
-    def since_mark(self, *, only: str = "", but: str = "") -> Cost | None:
+    def since_mark(self, *, only: str = "", but: str = "") -> Usage | None:
         if self._aws is None:
             return None
         found = [
@@ -85,7 +72,7 @@ class Meter:
             and (request.app == only if only else not but or request.app != but)
             and not (request.method == "PUT" and request.key.startswith("ingest/"))
         ]
-        return Cost(
+        return Usage(
             Counter(request.operation for request in found),
             sum(request.bytes_in for request in found),
             sum(request.bytes_out for request in found),

@@ -127,18 +127,17 @@ class Engines:
             text=True,
         )
 
-    def ask(self, engine: str, uri: str) -> tuple[Figures, int]:
-        """The figures of the table at `uri` as `engine` reads it, and the version it read."""
-        namespace, _, table = uri.rpartition("/")
-        named = f'{namespace.rpartition("/")[2]}."{table}"' if engine == "duckdb" else ""
-        named = named or f"{namespace.rpartition('/')[2]}.{table}"
+    def ask(self, engine: str, uri: str) -> Answer:
+        """What `engine` reads of the table at `uri`."""
+        *_, namespace, table = uri.split("/")
+        named = f'{namespace}."{table}"' if engine == "duckdb" else f"{namespace}.{table}"
         assert self._program.stdin is not None and self._program.stdout is not None
         self._program.stdin.write(f"{engine} {named} {SQL}\n")
         self._program.stdin.flush()
         answer = json.loads(self._program.stdout.readline() or '{"error": "it ended"}')
         if "error" in answer:
             raise Mismatch(f"{engine} cannot read the published table: {answer['error']}")
-        return Figures.of(answer["row"]), int(answer["version"])
+        return Answer(Figures.of(answer["row"]), int(answer["version"]))
 
     def close(self) -> None:
         self._program.terminate()
@@ -156,16 +155,16 @@ class Answer:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
 class EngineReader:
     """One of the engines, which reads what is published."""
 
-    def __init__(self, engines: Engines, engine: str, name: str) -> None:
-        self._engines = engines
-        self._engine = engine
-        self.name = name
+    engines: Engines
+    engine: str
+    name: str
 
     def read(self, uri: str) -> Answer:
-        return Answer(*self._engines.ask(self._engine, uri))
+        return self.engines.ask(self.engine, uri)
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from inlay.cli.values import counted, size_text
-from inlay.local.demo.figures import Cost, Figures
+from inlay.local.demo.figures import Figures
 from inlay.local.demo.readers import Answer
 from inlay.local.demo.steps import Step
 from inlay.local.demo.world import State
+from inlay.storage.wrapped import Usage
 
 # Operations by what S3 bills them as.
 _VERBS = {
@@ -44,12 +45,12 @@ class Played:
 
     step: Step
     seconds: float
-    cost: Cost | None
+    cost: Usage | None
     state: State
     figures: Figures
     readers: tuple[str, ...]
     remark: str = ""
-    publishing: Cost | None = None
+    publishing: Usage | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
@@ -104,7 +105,7 @@ def _say(console: Console, text: Text) -> None:
     console.print(Padding(text, (0, 0, 0, 4), expand=False))
 
 
-def cost_text(cost: Cost | None) -> str:
+def cost_text(cost: Usage | None) -> str:
     """Requests by kind and bytes, as the server counted them."""
     if cost is None:
         return "done (requests are counted on the embedded S3 only)"
@@ -124,10 +125,7 @@ def print_failed(console: Console, problem: str, hints: Sequence[str]) -> None:
 
 def print_summary(console: Console, played: Sequence[Played], seconds: float) -> None:
     # Fits 80 columns at scale 1.
-    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
-    grid.add_column("step", no_wrap=True)
-    for name in ("v", "rows", "files", "req", "up", "down", "s"):
-        grid.add_column(name, justify="right", no_wrap=True)
+    grid = _grid("v", "rows", "files", "req", "up", "down", "s")
     for each in played:
         spent = ("·", "·", "·")
         if each.cost is not None:
@@ -156,10 +154,7 @@ def print_answers(console: Console, played: Sequence[Played]) -> None:
     names = list(played[0].answers) if played else []
     if not names:
         return
-    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
-    grid.add_column("step", no_wrap=True)
-    for name in ("Inlay rows", *names, "equal", "requests"):
-        grid.add_column(name, justify="right", no_wrap=True)
+    grid = _grid("Inlay rows", *names, "equal", "requests")
     for each in played:
         versions = {answer.version for answer in each.answers.values()} - {each.state.version}
         equal = f"to version {min(versions)}" if versions else "yes"
@@ -172,6 +167,14 @@ def print_answers(console: Console, played: Sequence[Played]) -> None:
         "While an erasure waits for its files to be rewritten, engines read the version before it.",
         style="dim",
     )
+
+
+def _grid(*columns: str) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column("step", no_wrap=True)
+    for name in columns:
+        grid.add_column(name, justify="right", no_wrap=True)
+    return grid
 
 
 _NEXT = """

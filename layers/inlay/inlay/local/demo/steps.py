@@ -20,7 +20,7 @@ Check = Callable[[], str]
 CONDITION = "l_shipmode = 'AIR' AND l_discount >= 0.05 AND l_shipdate < DATE '1995-01-01'"
 LAST_CONDITION = "l_quantity = 50"
 LISTED_ORDERS = 500
-# The store tells time in whole seconds; what is to be older must be older by one.
+# The store's clock has whole seconds; what is to be older must be older by one.
 TICK_SECONDS = 1.1
 
 
@@ -38,10 +38,10 @@ def land(world: World) -> Check:
     return lambda: f"{files} files landed, {files} events, {_times(versions, 'commit')}"
 
 
-def tell_again(world: World) -> Check:
+def send_events_again(world: World) -> Check:
     before = world.open().version
     for source in [*reversed(world.sources[:-1])] * 2:
-        world.tell_again(source)
+        world.send_event_again(source)
     world.stack.drain()
 
     def check() -> str:
@@ -187,7 +187,7 @@ STEPS: Sequence[Step] = (
     Step(
         "Events arrive again",
         "S3 and SQS deliver more than once: each event is sent twice more, in another order",
-        tell_again,
+        send_events_again,
     ),
     Step("Delete a range of keys", "a message to the delete queue; no data is read", delete_range),
     Step(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import inlay
 from inlay.local.demo.figures import SQL, Figures
 from inlay.local.runtime import Failed
-from inlay.local.s3_events import event
+from inlay.local.s3_events import event_of
 from inlay.local.stack import LocalStack
 from inlay.table import Table
 
@@ -115,19 +115,13 @@ class World:
         self.stack.drain()
         self.truth.add(sources)
 
-    def tell_again(self, source: Path) -> None:
+    def send_event_again(self, source: Path) -> None:
         """Send the event of a landed file once more, as S3 and SQS may."""
         key = self._landing_key(source)
         head = self.stack.s3.head_object(Bucket=self.stack.bucket, Key=key)
-        landed = event(
-            self.stack.bucket,
-            key,
-            size=head["ContentLength"],
-            etag=head["ETag"].strip('"'),
-            at_us=int(head["LastModified"].timestamp() * 1_000_000),
-            # The first event named it, unless another S3 server's landing zone is listed instead.
-            version_id=None if self.stack.options.endpoint_url else head.get("VersionId"),
-        )
+        # The first event named it, unless another S3 server's landing zone is listed instead.
+        version_id = None if self.stack.options.endpoint_url else head.get("VersionId")
+        landed = event_of(self.stack.bucket, key, head, version_id=version_id)
         self.stack.send("IngestQueue", landed)
 
     def request_delete(self, request_id: str, **request: Any) -> None:
@@ -157,9 +151,8 @@ class World:
     def await_publication(self) -> None:
         """Until the newest version is published, as far as the publish function can."""
         if self.stack.options.endpoint_url:
-            self.stack.invoke(
-                "publish"
-            )  # no event of that server reaches the function: its schedule does
+            # No event of that server reaches the function: its schedule does.
+            self.stack.invoke("publish")
         self.stack.drain()
 
     def create(self) -> None:

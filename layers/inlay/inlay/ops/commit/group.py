@@ -56,7 +56,7 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.metadata.state import State
-from inlay.storage.process import PerProcess
+from inlay.storage.wrapped import PerProcess
 
 # Data files of one merged commit: what a pointer holds without rolling many segments at once.
 MAX_FILES = 256

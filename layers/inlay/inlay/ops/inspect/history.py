@@ -18,10 +18,6 @@ from inlay.ops.context import Context
 from inlay.ops.inspect.columns import COUNT, TIME, Row, columns, table_of
 from inlay.ops.metadata.load import load_seen, load_version
 
-# One GET a version: a screenful for a person; a program asks for more.
-HISTORY_LIMIT = 100
-
-
 HISTORY = columns(
     ("version", COUNT, "version number"),
     ("time", TIME, "commit time, by the store's clock"),
@@ -117,7 +113,7 @@ def _total(counts: Iterable[int | None]) -> int | None:
     return total
 
 
-def history(ctx: Context, current: Snapshot, *, limit: int = HISTORY_LIMIT) -> pa.Table:
+def history(ctx: Context, current: Snapshot, *, limit: int) -> pa.Table:
     """The newest `limit` versions that can still be opened, newest first."""
     oldest = max(current.oldest_version, current.version - limit + 1)
     return table_of(HISTORY, _load(ctx, current, range(current.version, oldest - 1, -1)))

@@ -38,6 +38,7 @@ from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
 from inlay.parquet.arrow.expression import ExpressionFilter
+from inlay.parquet.footer.footer import without_gc
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_by_task
 from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Wanted, subschema
@@ -45,7 +46,6 @@ from inlay.parse import format_predicate, parse_condition
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
-from inlay.storage.process import without_gc
 
 
 class ArrowStream(ABC):

@@ -46,8 +46,8 @@ from inlay.errors import (
     SourceChanged,
     UnreadableFile,
 )
-from inlay.storage import process
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
+from inlay.storage.wrapped import check_same_process, current_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -489,7 +489,7 @@ def run_ahead(
     `first` starts with fewer in flight and doubles with each result: for a consumer that may stop early
     (LIMIT). An error is raised in place of the unit's result.
     """
-    began = process.current()
+    began = current_process()
     source = iter(units)
     upcoming: Unit[T] | None = None
     flight: deque[_Running[T]] = deque()
@@ -535,7 +535,7 @@ def run_ahead(
                 if head.error is not None:
                     raise head.error
                 yield head.value  # type: ignore[misc]  # done without an error: it has one
-                process.check_same(began, "this stream of rows")
+                check_same_process(began, "this stream of rows")
                 # Only now: until the consumer comes back, the result is still held.
                 flight.popleft()
                 window = min(parallel, window * 2)
@@ -546,7 +546,7 @@ def run_ahead(
             )
     finally:
         # In a process forked meanwhile the jobs never end: their threads belong to the parent.
-        if process.current() == began:
+        if current_process() == began:
             _stop(flight)
 
 
