@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
-from inlay.format.predicate import TRUE, Predicate, field_ids
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import Segment, Snapshot, Tier
 from inlay.format.values import order_key, widened, widens
@@ -32,7 +32,14 @@ from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import Nodes, State, live_files, live_markers, open_tree
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MERGE
-from inlay.plan.scan import FileTask, marker_may_hit, marker_predicate, plan_scan, segment_may_match
+from inlay.plan.scan import (
+    FileTask,
+    fields_of_marker,
+    marker_may_hit,
+    marker_predicate,
+    plan_scan,
+    segment_may_match,
+)
 
 # Of a schema that no commit made.
 _NO_ID = -1
@@ -76,25 +83,13 @@ def reading_schema(
     schema: Schema, markers: Iterable[Marker], before: Snapshot, after: Snapshot
 ) -> Schema:
     """`schema` and, where a delete reads a column that was dropped since, the columns of these states."""
-    looked_at = frozenset[int]().union(*map(_looked_at, markers))
+    looked_at = frozenset[int]().union(*map(fields_of_marker, markers))
     if looked_at <= schema.fields_by_id.keys():
         return schema
     fields = schema.fields
     for older in (after.schema, before.schema):
         fields = _union(fields, older.fields)
     return Schema(_NO_ID, fields)
-
-
-def _looked_at(marker: Marker) -> frozenset[int]:
-    match marker.body:
-        case Where(predicate):
-            return field_ids(predicate)
-        case KeyRange(field_id=field_id):
-            return frozenset((field_id,))
-        case Keys(field_ids=ids):
-            return frozenset(ids)
-        case _:
-            return frozenset()
 
 
 def _union(fields: tuple[Field, ...], older: tuple[Field, ...]) -> tuple[Field, ...]:

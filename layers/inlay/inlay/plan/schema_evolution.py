@@ -31,6 +31,7 @@ from inlay.format.schema import (
     Struct,
     Type,
     Value,
+    with_fields,
 )
 from inlay.format.values import widened, widens
 
@@ -193,14 +194,10 @@ class _Steps:
                         next_step="Drop the struct itself",
                     )
                 return Struct(left)
-            case ListOf(element):
-                return ListOf(self.apply(element))
-            case MapOf(key, value):
-                if key.id in self.optional:
-                    raise InvalidRequest("the key of a map is never NULL: it cannot be optional")
-                return MapOf(self.apply(key), self.apply(value))
-            case Primitive():
-                return kind
+            case MapOf(key) if key.id in self.optional:
+                raise InvalidRequest("the key of a map is never NULL: it cannot be optional")
+            case _:
+                return with_fields(kind, self.apply)
 
 
 def _may_be_named(schema: Schema, path: Path) -> None:
@@ -284,17 +281,7 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
 def _numbered(field: Field, ids: Iterator[int]) -> Field:
     """The field with new ids, depth first."""
     own = next(ids)
-    match field.type:
-        case Struct(fields):
-            kind: Type = Struct(tuple(_numbered(f, ids) for f in fields))
-        case ListOf(element):
-            kind = ListOf(_numbered(element, ids))
-        case MapOf(key, value):
-            made = _numbered(key, ids)
-            kind = MapOf(made, _numbered(value, ids))
-        case Primitive():
-            kind = field.type
-    return replace(field, id=own, type=kind)
+    return replace(field, id=own, type=with_fields(field.type, lambda f: _numbered(f, ids)))
 
 
 def _with_members(schema: Schema, struct_id: int, members: tuple[Field, ...]) -> Schema:
@@ -303,15 +290,7 @@ def _with_members(schema: Schema, struct_id: int, members: tuple[Field, ...]) ->
     def within(field: Field) -> Field:
         if field.id == struct_id:
             return replace(field, type=Struct(members))
-        match field.type:
-            case Struct(fields):
-                return replace(field, type=Struct(tuple(map(within, fields))))
-            case ListOf(element):
-                return replace(field, type=ListOf(within(element)))
-            case MapOf(key, value):
-                return replace(field, type=MapOf(within(key), within(value)))
-            case Primitive():
-                return field
+        return replace(field, type=with_fields(field.type, within))
 
     return replace(schema, fields=tuple(map(within, schema.fields)))
 
@@ -433,20 +412,9 @@ def _called(field: Field) -> str:
 def same_columns(a: Schema, b: Schema, known: frozenset[int]) -> bool:
     """Whether two schemas that both evolved from one with the field ids `known` are equal except for the
     ids of new fields."""
-    return _anonymous(a.fields, known) == _anonymous(b.fields, known)
 
-
-def _anonymous(fields: tuple[Field, ...], known: frozenset[int]) -> tuple[Field, ...]:
     def anonymous(field: Field) -> Field:
-        match field.type:
-            case Struct(members):
-                kind: Type = Struct(_anonymous(members, known))
-            case ListOf(element):
-                kind = ListOf(anonymous(element))
-            case MapOf(key, value):
-                kind = MapOf(anonymous(key), anonymous(value))
-            case Primitive():
-                kind = field.type
-        return replace(field, id=field.id if field.id in known else 0, type=kind)
+        own = field.id if field.id in known else 0
+        return replace(field, id=own, type=with_fields(field.type, anonymous))
 
-    return tuple(map(anonymous, fields))
+    return [anonymous(f) for f in a.fields] == [anonymous(f) for f in b.fields]

@@ -56,7 +56,7 @@ from inlay.format.predicate import (
     like_exact,
     like_prefix,
 )
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Value
+from inlay.format.schema import Field, Primitive, Schema, Value, fields_within
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.format.values import (
     compare,
@@ -405,7 +405,7 @@ class Absent:
 
 def absent_column(schema: Schema, field_id: int, is_there: IsThere) -> Absent | None:
     """What a file has instead of a field of `schema`; None when it has the field, or that is unknown."""
-    chain = chain_of(schema, field_id)
+    chain = chain_of(schema.fields, field_id)
     first = next((field for field in chain if not is_there(field)), None)
     if first is None:
         return None
@@ -415,31 +415,14 @@ def absent_column(schema: Schema, field_id: int, is_there: IsThere) -> Absent | 
     return Absent(default, kind, within=len(chain) > 1)
 
 
-def chain_of(schema: Schema, field_id: int) -> tuple[Field, ...]:
-    """The structs that contain the field, and the field; empty when the schema does not have it."""
-    for field in schema.fields:
-        found = _chain(field, field_id)
-        if found:
-            return found
-    return ()
-
-
-def _chain(field: Field, field_id: int) -> tuple[Field, ...]:
-    if field.id == field_id:
-        return (field,)
-    match field.type:
-        case Struct(fields):
-            inner = fields
-        case ListOf(element):
-            inner = (element,)
-        case MapOf(key, value):
-            inner = (key, value)
-        case Primitive():
-            return ()
-    for child in inner:
-        found = _chain(child, field_id)
-        if found:
-            return (field, *found)
+def chain_of(fields: Iterable[Field], field_id: int) -> tuple[Field, ...]:
+    """The structs that contain the field, and the field; empty when it is not among `fields`."""
+    for field in fields:
+        if field.id == field_id:
+            return (field,)
+        inner = chain_of(fields_within(field.type), field_id)
+        if inner:
+            return (field, *inner)
     return ()
 
 
