@@ -117,11 +117,13 @@ def encode_frame(kind: str, body: dict[str, Any], *, plain_bytes: int = PLAIN_MA
     return packer.compress(plain) + packer.flush()
 
 
-def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
+def decode_frame(
+    kind: str, data: bytes, *, key: str, parts: Collection[str] | None = None
+) -> dict[str, Any]:
     """The body of the frame stored at `key`.
 
     Raises `CorruptTable` for anything that is not a whole, unedited frame of this kind, `NewerFormat`
-    for one written by a later version of the format.
+    for one written by a later version of the format, or with others than these `parts`.
     """
     plain = _inflate(data, key) if data[:2] == _GZIP_MAGIC else data
     head, tail = plain[:-_TAIL_BYTES], plain[-_TAIL_BYTES:]
@@ -148,6 +150,9 @@ def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
         raise CorruptTable(f"{key} is a {body.get('kind')!r}, expected a {kind!r}", key=key)
     for name in ("inlay", "kind", "digest"):
         del body[name]
+    unknown = () if parts is None else body.keys() - parts
+    if unknown:
+        raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
     return body
 
 
@@ -392,10 +397,7 @@ def decode_snapshot(
     data: bytes, *, key: str, apart: SchemaLoader = no_separate_schemas
 ) -> Snapshot:
     """`apart` loads the schemas that the snapshot does not carry itself."""
-    body = decode_frame("snapshot", data, key=key)
-    unknown = body.keys() - _KEYS
-    if unknown:
-        raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
+    body = decode_frame("snapshot", data, key=key, parts=_KEYS)
     objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
     # Outside the guard: damage in such an object is not damage in this one.
     others = [schema for found in objects for schema in apart(found)]
@@ -528,13 +530,21 @@ def _tier_from_json(found: dict[str, Any], entry: Callable[[Any], T], types: Typ
     )
 
 
+def dead_to_text(segment: Segment) -> str | None:
+    return bytes_to_text(segment.dead.serialize()) if segment.dead else None
+
+
+def dead_from_text(found: str | None) -> FrozenBitMap:
+    return NO_DEAD if found is None else FrozenBitMap.deserialize(bytes_from_text(found))
+
+
 def _segment_to_json(segment: Segment, types: Types) -> list[Any]:
     return trim(
         [
             segment.id,
             segment.count,
             segment.size,
-            bytes_to_text(segment.dead.serialize()) if segment.dead else None,
+            dead_to_text(segment),
             segment.sequence,
             segment.rows or None,
             segment.bytes or None,
@@ -559,7 +569,7 @@ def _segment_from_json(found: list[Any], types: Types) -> Segment:
         id=as_text(segment_id),
         count=as_count(count),
         size=as_count(size),
-        dead=NO_DEAD if dead is None else FrozenBitMap.deserialize(bytes_from_text(dead)),
+        dead=dead_from_text(dead),
         sequence=optional(as_count, sequence),
         rows=rows or 0,
         bytes=data_bytes or 0,

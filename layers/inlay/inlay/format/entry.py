@@ -105,10 +105,6 @@ class DataFile:
         """The version that added the newest of these rows to the table."""
         return self.arrived or self.sequence or 0
 
-    @property
-    def where(self) -> str:
-        return self.key
-
 
 # -- markers --------------------------------------------------------------------------------------
 
@@ -261,7 +257,7 @@ def file_to_json(entry: DataFile, types: Types) -> list[Any]:
             entry.origin,
             entry.etag,
             entry.spec_id or None,
-            list(map(_plain, entry.partition)) or None,
+            list(map(plain_value, entry.partition)) or None,
             entry.arrived,
             entry.cluster,
         ]
@@ -289,7 +285,7 @@ def file_from_json(found: list[Any], types: Types) -> DataFile:
         origin=optional(as_text, origin),
         etag=optional(as_text, etag),
         spec_id=spec_id or 0,
-        partition=tuple(map(_plain, partition or ())),
+        partition=tuple(map(plain_value, partition or ())),
         arrived=optional(as_count, arrived),
         cluster=optional(as_count, cluster),
     )
@@ -434,7 +430,7 @@ def stats_of(
     return ColumnStats(lower, upper, null_count, exact, has_nan, kind, sure)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Partition values are already JSON values (`format.partition`), or null."""
     if value is not None and not isinstance(value, int | float | str):
         raise TypeError(f"a partition value must be a number or text, not {type(value).__name__}")

@@ -12,11 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, TypeVar
 
-from pyroaring import FrozenBitMap
-
-from inlay.errors import NewerFormat
 from inlay.format import columns
-from inlay.format.codec import decode_frame, encode_frame, guarded
+from inlay.format.codec import (
+    dead_from_text,
+    dead_to_text,
+    decode_frame,
+    encode_frame,
+    guarded,
+)
 from inlay.format.entry import (
     ColumnStats,
     DataFile,
@@ -27,11 +30,12 @@ from inlay.format.entry import (
     flags_of,
     marker_from_json,
     marker_to_json,
+    plain_value,
 )
 from inlay.format.file_entries import FileEntries, StatsColumn, packed
 from inlay.format.schema import Primitive, parse_primitive
-from inlay.format.snapshot import NO_DEAD, Segment
-from inlay.format.values import as_count, bytes_from_text, bytes_to_text, optional, pad
+from inlay.format.snapshot import Segment
+from inlay.format.values import as_count, bytes_from_text, bytes_to_text, pad
 
 T = TypeVar("T")
 
@@ -98,7 +102,8 @@ def _files_from_json(body: Mapping[str, Any], count: int) -> FileEntries:
 
     partitions = columns.read_column(body.get("partition"), count)
     for values in partitions:
-        _check_partition(values)
+        for value in values or ():
+            plain_value(value)
     found: dict[str, Sequence[Any]] = {
         "key": columns.read_all(texts("key")),
         "partition": partitions,
@@ -107,12 +112,6 @@ def _files_from_json(body: Mapping[str, Any], count: int) -> FileEntries:
         **{name: texts(name) for name in ("etag", "event", "origin")},
     }
     return FileEntries(found, _stats_columns(body.get("stats"), count), count)
-
-
-def _check_partition(found: Any) -> None:
-    for value in found or ():
-        if value is not None and not isinstance(value, int | float | str):
-            raise TypeError("a partition value must be a number, text or null")
 
 
 # -- markers --------------------------------------------------------------------------------------
@@ -226,9 +225,7 @@ def encode_references(leaves: Sequence[Segment], types: Types) -> bytes:
         "id": columns.texts([s.id for s in leaves]),
         "entries": numbers([s.count for s in leaves]),
         "size": numbers([s.size for s in leaves]),
-        "dead": columns.texts(
-            [bytes_to_text(s.dead.serialize()) if s.dead else None for s in leaves]
-        ),
+        "dead": columns.texts([dead_to_text(s) for s in leaves]),
         "sequence": numbers([s.sequence for s in leaves]),
         "rows": numbers([s.rows or None for s in leaves]),
         "bytes": numbers([s.bytes or None for s in leaves]),
@@ -267,7 +264,7 @@ def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment,
             id=id_,
             count=entries,
             size=size,
-            dead=optional(dead_from_text, dead) or NO_DEAD,
+            dead=dead_from_text(dead),
             sequence=sequence,
             rows=rows_ or 0,
             bytes=bytes_ or 0,
@@ -278,10 +275,6 @@ def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment,
         )
         for (id_, entries, size, dead, sequence, rows_, bytes_, first, last, stats, schema) in rows
     )
-
-
-def dead_from_text(text: str) -> FrozenBitMap:
-    return FrozenBitMap.deserialize(bytes_from_text(text))
 
 
 # -- statistics -----------------------------------------------------------------------------------
@@ -358,10 +351,7 @@ def _decode(
     known: frozenset[str],
     read: Callable[[Mapping[str, Any], int], T],
 ) -> T:
-    body = decode_frame(kind, data, key=key)
-    unknown = body.keys() - known
-    if unknown:
-        raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
+    body = decode_frame(kind, data, key=key, parts=known)
 
     def decode() -> T:
         count = as_count(body["count"])

@@ -259,16 +259,20 @@ def walk(predicate: Predicate) -> Iterator[Predicate]:
     while stack:
         node = stack.pop()
         yield node
-        match node:
-            case And(parts) | Or(parts):
-                stack.extend(reversed(parts))
-            case Not(part):
-                stack.append(part)
-            case _:
-                pass
+        stack.extend(reversed(_parts_of(node)))
 
 
-_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+def _parts_of(node: Predicate) -> tuple[Predicate, ...]:
+    match node:
+        case And(parts) | Or(parts):
+            return parts
+        case Not(part):
+            return (part,)
+        case _:
+            return ()
+
+
+_OPERATORS = tuple(NEGATED)
 
 
 def check_bounds(predicate: Predicate) -> Predicate:
@@ -290,13 +294,7 @@ def check_bounds(predicate: Predicate) -> Predicate:
                 f"the predicate has more than {MAX_NODES:,} conditions and values",
                 next_step="Delete by a key file (`keys`) instead of a long list",
             )
-        match node:
-            case And(parts) | Or(parts):
-                stack.extend((part, depth + 1) for part in parts)
-            case Not(part):
-                stack.append((part, depth + 1))
-            case _:
-                pass
+        stack.extend((part, depth + 1) for part in _parts_of(node))
     return predicate
 
 

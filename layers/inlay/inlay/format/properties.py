@@ -176,14 +176,6 @@ class Properties:
         return int(self.text(name))
 
     @property
-    def ledger_days(self) -> int:
-        return self.number("ledger.days")
-
-    @property
-    def stats_columns(self) -> int:
-        return self.number("stats.columns")
-
-    @property
     def adds_columns(self) -> bool:
         """Whether columns of new data are added to the table."""
         return self.text("schema.evolve") == "add"

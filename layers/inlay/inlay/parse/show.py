@@ -21,7 +21,7 @@ from inlay.format.predicate import (
     Predicate,
 )
 from inlay.format.schema import Primitive, Schema, Value
-from inlay.format.values import NANOS_PER_UNIT
+from inlay.format.values import NANOS_PER_UNIT, encode_value
 from inlay.parse.grammar import quote_path
 from inlay.parse.times import write_clock, write_day, write_moment
 
@@ -88,7 +88,7 @@ def format_value(kind: Primitive, value: Value) -> str:
     if isinstance(value, bool):
         return _CONSTANTS[value]
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else f"DOUBLE '{_special(value)}'"
+        return repr(value) if math.isfinite(value) else f"DOUBLE '{encode_value(kind, value)}'"
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, str):
@@ -105,7 +105,3 @@ def format_value(kind: Primitive, value: Value) -> str:
             return f"TIMESTAMP '{write_moment(nanos, zoned=kind.name == 'timestamptz')}'"
         case _:
             return str(value)
-
-
-def _special(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -47,7 +47,7 @@ from inlay.format.predicate import (
     parse_like,
 )
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.format.values import EXACT, NANOS_PER_DAY, integer_range
+from inlay.format.values import EXACT, NANOS_PER_DAY, days_of, integer_range
 from inlay.parse.grammar import resolve
 from inlay.parse.syntax import (
     DISTINCT,
@@ -71,7 +71,6 @@ from inlay.parse.syntax import (
 )
 from inlay.parse.times import (
     UNITS,
-    days_of,
     next_start,
     read_clock,
     read_day,

@@ -68,7 +68,7 @@ def choose_stats_columns(
     `stats.columns`."""
     plain = (f.id for f in schema.fields if isinstance(f.type, Primitive))
     wanted = [*sort_by, *primary_key, *partitioned_by, *plain]
-    return tuple(dict.fromkeys(wanted))[: Properties(properties).stats_columns]
+    return tuple(dict.fromkeys(wanted))[: Properties(properties).number("stats.columns")]
 
 
 # How far a sender's clock may run ahead of the store's before a ledger lookup by time misses.
@@ -182,7 +182,8 @@ def horizon(snapshot: Snapshot) -> int:
 
 
 def _cutoff(snapshot: Snapshot) -> int:
-    return snapshot.commit.time_us - Properties(snapshot.properties).ledger_days * DAY_US
+    days = Properties(snapshot.properties).number("ledger.days")
+    return snapshot.commit.time_us - days * DAY_US
 
 
 def _opened(state: State, asked: Sequence[Request]) -> Opened:
