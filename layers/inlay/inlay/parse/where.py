@@ -68,6 +68,7 @@ from inlay.parse.syntax import (
     OneOf,
     Span,
     Syntax,
+    refused,
 )
 from inlay.parse.times import (
     UNITS,
@@ -87,8 +88,7 @@ _MAX_DIGITS = 76
 class Folder:
     """One text. `timed`: whether it asked for the time, once, in microseconds since 1970."""
 
-    def __init__(self, text: str, schema: Schema, now: Callable[[], int] | None) -> None:
-        self.text = text
+    def __init__(self, schema: Schema, now: Callable[[], int] | None) -> None:
         self.now = now
         self.columns = {field.name.casefold() for field in schema.fields}
         self.moment: Moment | None = None
@@ -142,7 +142,6 @@ class Folder:
         if self.now is None:
             raise InvalidPredicate(
                 f"{word} is not known here: what is asked may be carried out later",
-                text=self.text,
                 position=at,
                 next_step="Write the time: TIMESTAMPTZ '2026-01-31 12:00:00'",
             )
@@ -156,7 +155,7 @@ class Folder:
         try:
             found = _calculated(node.op, node.left.value, node.right.value)
         except ValueError as error:
-            raise self.error(node, str(error)) from None
+            raise refused(node, str(error)) from None
         return node if found is None else Given(found, node.left.at)
 
     def cast(self, node: Cast) -> Syntax:
@@ -165,11 +164,8 @@ class Folder:
         try:
             found = _as_type(node.operand.value, node.to)
         except ValueError as error:
-            raise self.error(node, f"this is not a {node.to}: {error}") from None
+            raise refused(node, f"this is not a {node.to}: {error}") from None
         return node if found is None else Given(found, node.operand.at)
-
-    def error(self, node: Syntax, message: str) -> InvalidPredicate:
-        return InvalidPredicate(message, text=self.text, position=node.at)
 
 
 def _calculated(
@@ -291,7 +287,7 @@ def bucket_of(node: Syntax, schema: Schema) -> tuple[Name, str, str] | None:
         case _:
             return None
     try:
-        kind = resolve(name, schema, "").type
+        kind = resolve(name, schema).type
     except InvalidPredicate:
         return None
     calendar = ("date", "timestamp", "timestamptz")
@@ -299,10 +295,9 @@ def bucket_of(node: Syntax, schema: Schema) -> tuple[Name, str, str] | None:
 
 
 class Binder:
-    """One text and its schema, for errors and names. Depth is bounded by `parse_text`."""
+    """Binds to one schema. Depth is bounded by `parse_text`."""
 
-    def __init__(self, text: str, schema: Schema) -> None:
-        self.text = text
+    def __init__(self, schema: Schema) -> None:
         self.schema = schema
 
     def condition(self, node: Syntax) -> Predicate:
@@ -332,14 +327,14 @@ class Binder:
             case Given(Flag(value)):
                 return Constant(value)
             case Name():
-                field = resolve(node, self.schema, self.text)
+                field = resolve(node, self.schema)
                 if field.type != Primitive("bool"):
-                    raise self.error(
+                    raise refused(
                         node, f"column {field.name!r} is not boolean, so it is not a condition"
                     )
                 return compare_with(field.id, field.type, "=", Flag(True))
             case _:
-                raise self.error(node, "this is a value, not a condition")
+                raise refused(node, "this is a value, not a condition")
 
     def comparison(self, node: Compared) -> Predicate:
         op = cast(Operator, node.op)
@@ -370,7 +365,7 @@ class Binder:
             return compare_with(field.id, kind, op, value)
         except InvalidPredicate as error:
             message = f"{error.message} ({field.name!r})"
-            raise self.error(literal, message, error.next_step) from None
+            raise refused(literal, message, error.next_step) from None
 
     def bucketed(
         self, name: Name, unit: str, gives: str, op: Operator, literal: Syntax
@@ -382,7 +377,7 @@ class Binder:
                 case Given(Number(year)) if year == year.to_integral_value() and abs(year) < 10**5:
                     value: Written | None = Day(days_of(int(year), 1, 1))
                 case _:
-                    raise self.error(literal, "a year is a whole number of at most five digits")
+                    raise refused(literal, "a year is a whole number of at most five digits")
         else:
             value = self.literal(literal, kind if kind.name != "date" else Primitive("timestamp"))
         zoned = kind.name == "timestamptz"
@@ -392,7 +387,7 @@ class Binder:
             case Moment(nanos, zoned=with_zone) if zoned or not with_zone:
                 pass
             case _:
-                raise self.error(literal, "a date or a timestamp is compared with one")
+                raise refused(literal, "a date or a timestamp is compared with one")
         start = truncated(nanos, unit)
         after = Moment(next_start(start, unit), zoned)
         first = Moment(start, zoned)
@@ -432,36 +427,36 @@ class Binder:
     def matches(self, node: Matches) -> Predicate:
         field, kind = self.leaf(node.operand)
         if kind.name != "string":
-            raise self.error(node, f"LIKE needs a string column; {field.name!r} is {kind}")
+            raise refused(node, f"LIKE needs a string column; {field.name!r} is {kind}")
         match node.pattern:
             case Given(None):
                 found: Predicate = Constant(None)
             case Given(Text(pattern)):
                 found = Like(field.id, self.pattern(pattern, node))
             case _:
-                raise self.error(node.pattern, "LIKE needs a string literal")
+                raise refused(node.pattern, "LIKE needs a string literal")
         return Not(found) if node.negated else found
 
     def pattern(self, pattern: str, node: Matches) -> str:
         """The pattern with backslash as the escape character, as the format requires."""
         escape = "\\" if node.escape is None else node.escape
         if len(escape) > 1:
-            raise self.error(node, "ESCAPE takes one character, or '' for none")
+            raise refused(node, "ESCAPE takes one character, or '' for none")
         try:
             quoted = pattern if escape == "\\" else _requote(pattern, escape)
             parse_like(quoted)
         except InvalidPredicate as error:
-            raise self.error(node.pattern, error.message, error.next_step) from None
+            raise refused(node.pattern, error.message, error.next_step) from None
         return quoted
 
     def is_test(self, node: Is) -> Predicate:
         if not isinstance(node.operand, Name):
-            raise self.error(node.operand, "IS needs a column before it")
-        field = resolve(node.operand, self.schema, self.text)
+            raise refused(node.operand, "IS needs a column before it")
+        field = resolve(node.operand, self.schema)
         found: Predicate = IsNull(field.id)
         if node.what is not None:
             if field.type != Primitive("bool"):
-                raise self.error(
+                raise refused(
                     node, f"IS TRUE and IS FALSE need a boolean; {field.name!r} is not one"
                 )
             value = compare_with(field.id, field.type, "=", Flag(node.what))
@@ -471,10 +466,10 @@ class Binder:
     def leaf(self, node: Syntax) -> tuple[Field, Primitive]:
         """The column that a condition is on, and its type."""
         if not isinstance(node, Name):
-            raise self.error(node, "a column is needed here")
-        field = resolve(node, self.schema, self.text)
+            raise refused(node, "a column is needed here")
+        field = resolve(node, self.schema)
         if not isinstance(field.type, Primitive):
-            raise self.error(
+            raise refused(
                 node,
                 f"column {field.name!r} is nested; it supports only IS NULL",
                 "Name a field inside a struct by its path: a.b",
@@ -483,16 +478,13 @@ class Binder:
 
     def literal(self, node: Syntax, kind: Primitive) -> Written | None:
         if not isinstance(node, Given) or isinstance(node.value, Span):
-            raise self.error(node, "a literal is needed here")
+            raise refused(node, "a literal is needed here")
         if isinstance(node.value, Text) and kind.is_temporal:
             try:
                 return read_as(kind, node.value.value)
             except ValueError as error:
-                raise self.error(node, f"this string is not a {kind.name}: {error}") from None
+                raise refused(node, f"this string is not a {kind.name}: {error}") from None
         return node.value
-
-    def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
-        return InvalidPredicate(message, text=self.text, position=node.at, next_step=next_step)
 
 
 def read_as(kind: Primitive, text: str) -> Written:
