@@ -19,7 +19,7 @@ Pure. A step is a frozen value that pickles, so its units can be read in other p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -29,7 +29,7 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct,
 from inlay.format.snapshot import Segment, Snapshot, Tier
 from inlay.format.values import order_key, widened, widens
 from inlay.plan.change import NeedSegments
-from inlay.plan.metadata.state import Nodes, State, live_files, live_markers, open_tree
+from inlay.plan.metadata.state import Nodes, State, live_entries, open_tree
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MERGE
 from inlay.plan.scan import (
@@ -95,12 +95,7 @@ def reading_schema(
 def _union(fields: tuple[Field, ...], older: tuple[Field, ...]) -> tuple[Field, ...]:
     """`fields`, with the fields of `older` that they lack at every level, under unique names."""
     by_id = {field.id: field for field in older}
-    found = [
-        replace(field, type=_union_of(field.type, by_id[field.id].type))
-        if field.id in by_id
-        else field
-        for field in fields
-    ]
+    found = [_merged(field, by_id[field.id]) if field.id in by_id else field for field in fields]
     known = {field.id for field in fields}
     dropped = (field for field in older if field.id not in known)
     return (*found, *(replace(f, name=f"{f.name} (dropped, field {f.id})") for f in dropped))
@@ -191,7 +186,7 @@ def plan_step(
     `schema` is the schema of the feed: that of the newest version, to which `predicate` is bound.
     """
     if before is None:
-        before = State(_emptied(after.snapshot))
+        before = State(replace(after.snapshot, version=0, files=Tier(), markers=Tier()))
     files = _difference(_files_of(before), _files_of(after))
     if isinstance(files, _Missing):
         return NeedMore(NeedSegments(files=files.before), NeedSegments(files=files.after))
@@ -226,12 +221,19 @@ def plan_step(
         later = (m for m in newest.markers.inline if (m.sequence or 0) > newest.version)
         all_after = [*markers.come.values(), *later]
     reading = reading_schema(schema, (*all_before, *all_after), before.snapshot, after.snapshot)
-    planner = _Planner(Evidence(reading, newest.schemas, newest.specs))
-    gone_tasks = planner.tasks(gone, all_before, predicate)
-    come_tasks = planner.tasks(come, all_after, predicate)
+    evidence = Evidence(reading, newest.schemas, newest.specs)
+
+    def tasks(
+        files: Iterable[DataFile], markers: Iterable[Marker], selects: Predicate = predicate
+    ) -> dict[str, FileTask]:
+        return {t.file.key: t for t in plan_scan(files, markers, selects, evidence=evidence).tasks}
+
+    old, new = (kept_before.values(), all_before), (kept_after.values(), all_after)
     units = [
-        *planner.lost(kept_before, all_before, kept_after, all_after, predicate),
-        *_paired(gone_tasks, come_tasks, newest, planner.evidence, mixed=mixed),
+        # Files of both states: the rows lost to new markers, and those regained from removed ones.
+        *(FeedUnit((task,)) for task in _lost(tasks(*old), tasks(*new, TRUE))),
+        *(FeedUnit((), (task,)) for task in _lost(tasks(*new), tasks(*old, TRUE))),
+        *_paired(tasks(gone, all_before), tasks(come, all_after), newest, evidence, mixed=mixed),
     ]
     commit = after.snapshot.commit
     return Step(
@@ -241,10 +243,6 @@ def plan_step(
         schema=reading,
         units=tuple(units),
     )
-
-
-def _emptied(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, version=0, files=Tier(), markers=Tier())
 
 
 def _is_new(entry: DataFile, after: Snapshot) -> bool:
@@ -279,7 +277,6 @@ class _Side(Generic[T]):
     tier: Tier[T]
     nodes: Nodes
     loaded: Mapping[str, Sequence[T]]
-    resolve: Callable[[Segment, Sequence[T]], Iterator[tuple[int, T]]]
 
     def apart(self, shared: set[str]) -> tuple[Segment, ...]:
         """Its leaves, and nodes not loaded, except the segments that both states have."""
@@ -292,16 +289,16 @@ class _Side(Generic[T]):
 
     def entries(self, shared: set[str]) -> dict[str, T]:
         """Its entries by name, except those of shared segments."""
-        found = [e for s in self.apart(shared) for _, e in self.resolve(s, self.loaded[s.id])]
+        found = [e for s in self.apart(shared) for _, e in live_entries(s, self.loaded[s.id])]
         return {_name(entry): entry for entry in (*found, *self.tier.inline)}
 
 
 def _files_of(state: State) -> _Side[DataFile]:
-    return _Side(state.snapshot.files, state.contents.nodes, state.contents.files, live_files)
+    return _Side(state.snapshot.files, state.contents.nodes, state.contents.files)
 
 
 def _markers_of(state: State) -> _Side[Marker]:
-    return _Side(state.snapshot.markers, state.contents.nodes, state.contents.markers, live_markers)
+    return _Side(state.snapshot.markers, state.contents.nodes, state.contents.markers)
 
 
 def _difference(before: _Side[T], after: _Side[T]) -> _Difference[T] | _Missing:
@@ -358,54 +355,22 @@ def _touched(
 # -- units ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    evidence: Evidence
-
-    def tasks(
-        self, files: Iterable[DataFile], markers: Iterable[Marker], predicate: Predicate
-    ) -> list[FileTask]:
-        """The live rows of `files` that `predicate` selects."""
-        return list(plan_scan(files, markers, predicate, evidence=self.evidence).tasks)
-
-    def lost(
-        self,
-        before: Mapping[str, DataFile],
-        before_markers: list[Marker],
-        after: Mapping[str, DataFile],
-        after_markers: list[Marker],
-        predicate: Predicate,
-    ) -> list[FeedUnit]:
-        """The rows that files of both states lost to new markers, and regained from removed ones."""
-
-        def only(
-            mine: Mapping[str, DataFile],
-            markers: list[Marker],
-            theirs: Mapping[str, DataFile],
-            other: list[Marker],
-        ) -> list[FileTask]:
-            there = {t.file.key: t for t in self.tasks(theirs.values(), other, TRUE)}
-            found = []
-            for task in self.tasks(mine.values(), markers, predicate):
-                twin = there.get(task.file.key)
-                if twin is None:  # deleted as a whole in the other state
-                    found.append(task)
-                    continue
-                applied = {marker.id for marker in task.markers}
-                more = tuple(m for m in twin.markers if m.id not in applied)
-                if more:
-                    found.append(replace(task, only=more))
-            return found
-
-        return [
-            *(FeedUnit((t,)) for t in only(before, before_markers, after, after_markers)),
-            *(FeedUnit((), (t,)) for t in only(after, after_markers, before, before_markers)),
-        ]
+def _lost(selected: Mapping[str, FileTask], there: Mapping[str, FileTask]) -> Iterator[FileTask]:
+    """The selected rows of files of both states that the deletes of the other state, `there`, remove."""
+    for key, task in selected.items():
+        twin = there.get(key)
+        if twin is None:  # deleted as a whole in the other state
+            yield task
+            continue
+        applied = {marker.id for marker in task.markers}
+        more = tuple(m for m in twin.markers if m.id not in applied)
+        if more:
+            yield replace(task, only=more)
 
 
 def _paired(
-    gone: list[FileTask],
-    come: list[FileTask],
+    gone: Mapping[str, FileTask],
+    come: Mapping[str, FileTask],
     after: Snapshot,
     evidence: Evidence,
     *,
@@ -413,9 +378,9 @@ def _paired(
 ) -> list[FeedUnit]:
     """Removed files with the files that replaced them. `mixed`: any file may hold rows of removed ones."""
     units: list[FeedUnit] = []
-    by_key = {task.file.key: task for task in gone}
+    by_key = dict(gone)
     rest: list[FileTask] = []
-    for task in come:
+    for task in come.values():
         origin = by_key.pop(task.file.origin, None) if task.file.origin is not None else None
         if origin is not None:
             units.append(FeedUnit((origin,), (task,)))

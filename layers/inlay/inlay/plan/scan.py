@@ -38,7 +38,7 @@ from inlay.format.predicate import TRUE, And, Comparison, In, Predicate, field_i
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
-from inlay.plan.metadata.state import live_files
+from inlay.plan.metadata.state import live_entries
 from inlay.plan.pruning.partitions import PartitionedStats
 from inlay.plan.pruning.prune import (
     Evidence,
@@ -248,7 +248,7 @@ def leaf_candidates(
     """The live entries of a leaf that may match, by whole columns of bounds, and the number of the
     others. `plan_scan` checks those that are left one by one, by everything known."""
     if not isinstance(entries, FileEntries) or predicate == TRUE:
-        return [entry for _, entry in live_files(leaf, entries)], 0
+        return [entry for _, entry in live_entries(leaf, entries)], 0
     left = set(range(len(entries))).difference(leaf.dead)
     live = len(left)
     for field_id, lower, upper, kind in _all_bounds(predicate):

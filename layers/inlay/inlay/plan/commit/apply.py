@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from inlay.format.codec import encode_schemas, encode_snapshot
-from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
-from inlay.format.leaves import encode_files, encode_ledger, encode_markers, encode_references
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
+from inlay.format.leaves import encode_files, encode_ledger, encode_markers
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
     MARKERS_MAX_ENTRIES,
@@ -58,8 +58,7 @@ from inlay.plan.metadata.state import (
     State,
     forgotten_before,
     ledger_records,
-    live_files,
-    live_markers,
+    live_entries,
     look_up,
     without_duplicates,
 )
@@ -67,7 +66,7 @@ from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.schema_conflicts import is_evolved
 
-T = TypeVar("T")
+E = TypeVar("E", bound=DataFile | Marker)
 
 # Columns bounded in a reference: partition, sort and key columns prune best, and every column costs about
 # 30 bytes in each reference.
@@ -78,13 +77,30 @@ INLINE_MIN_BYTES = 2_400
 TIERS = ("files", "markers", "ledger")
 
 
-class _Files(Packing[DataFile]):
+class _Entries(Packing[E]):
+    """Files or markers. A new one takes its sequence from the reference to its leaf: the version of its
+    commit may change on a rebase."""
+
+    loaded: Mapping[str, Sequence[E]]
+
+    def as_written(self, entries: Sequence[E]) -> Sequence[E]:
+        return [dataclasses.replace(e, sequence=None) if self.is_new(e) else e for e in entries]
+
+    def is_new(self, entry: E) -> bool:
+        return entry.sequence == self.state.snapshot.version + 1
+
+    def live(self, leaf: Segment) -> list[E] | None:
+        entries = self.loaded.get(leaf.id)
+        return None if entries is None else [e for _, e in live_entries(leaf, entries)]
+
+
+class _Files(_Entries[DataFile]):
     kind = "files"
     most = SEGMENT_MAX_ENTRIES
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
-        self.state = state
-        self.types = Types(snapshot.schemas)
+        super().__init__(state, snapshot)
+        self.loaded = state.contents.files
         self.evidence = Evidence.of_snapshot(snapshot)
         self.keys = (*snapshot.sort_by, *snapshot.primary_key)
         split = [field.source for field in snapshot.spec.fields]
@@ -92,16 +108,6 @@ class _Files(Packing[DataFile]):
 
     def encode(self, entries: Sequence[DataFile]) -> bytes:
         return encode_files(entries, self.types)
-
-    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
-        return encode_references(leaves, self.types)
-
-    def as_written(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
-        # New entries take their sequence from the reference: their version may change on a rebase.
-        return [dataclasses.replace(f, sequence=None) if self.is_new(f) else f for f in entries]
-
-    def is_new(self, entry: DataFile) -> bool:
-        return entry.sequence == self.state.snapshot.version + 1
 
     def describe(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
         schema_id, stats = self.evidence.of_files(entries, self.columns)
@@ -132,35 +138,18 @@ class _Files(Packing[DataFile]):
             *((v is None, 0 if v is None else order_key(v)) for v in lowers),
         )
 
-    def live(self, leaf: Segment) -> list[DataFile] | None:
-        contents = self.state.contents.files.get(leaf.id)
-        return None if contents is None else [f for _, f in live_files(leaf, contents)]
 
-
-class _Markers(Packing[Marker]):
+class _Markers(_Entries[Marker]):
     kind = "markers"
     most = MARKERS_MAX_ENTRIES
     growth = 16  # every scan reads all of them, and they are small
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
-        self.state = state
-        self.types = Types(snapshot.schemas)
+        super().__init__(state, snapshot)
+        self.loaded = state.contents.markers
 
     def encode(self, entries: Sequence[Marker]) -> bytes:
         return encode_markers(entries, self.types)
-
-    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
-        return encode_references(leaves, self.types)
-
-    def as_written(self, entries: Sequence[Marker]) -> Sequence[Marker]:
-        return [dataclasses.replace(m, sequence=None) if self.is_new(m) else m for m in entries]
-
-    def is_new(self, entry: Marker) -> bool:
-        return entry.sequence == self.state.snapshot.version + 1
-
-    def live(self, leaf: Segment) -> list[Marker] | None:
-        contents = self.state.contents.markers.get(leaf.id)
-        return None if contents is None else [m for _, m in live_markers(leaf, contents)]
 
 
 class _Records(Packing[LedgerRecord]):
@@ -168,15 +157,11 @@ class _Records(Packing[LedgerRecord]):
     most = LEDGER_MAX_RECORDS
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
-        self.state = state
-        self.types = Types(snapshot.schemas)
+        super().__init__(state, snapshot)
         self.forgotten_us = forgotten_before(snapshot)
 
     def encode(self, entries: Sequence[LedgerRecord]) -> bytes:
         return encode_ledger(entries)
-
-    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
-        return encode_references(leaves, self.types)
 
     def is_new(self, entry: LedgerRecord) -> bool:
         return entry.version is None
@@ -376,11 +361,15 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
     draft = proposal.snapshot
 
     def stamped(record: LedgerRecord) -> LedgerRecord:
-        return (
-            record
-            if record.version is not None
-            else dataclasses.replace(record, version=draft.version, time_us=time_us)
-        )
+        if record.version is not None:
+            return record
+        return dataclasses.replace(record, version=draft.version, time_us=time_us)
+
+    def dated(leaf: Segment) -> Segment:
+        if leaf.last_us is not None:
+            return leaf
+        first_us = time_us if leaf.first_us is None else leaf.first_us
+        return dataclasses.replace(leaf, first_us=first_us, last_us=time_us)
 
     records = draft.ledger.records
     return dataclasses.replace(
@@ -388,17 +377,7 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
         commit=dataclasses.replace(draft.commit, time_us=time_us),
         ledger=dataclasses.replace(
             draft.ledger,
-            records=Tier(
-                tuple(
-                    s
-                    if s.last_us is not None
-                    else dataclasses.replace(
-                        s, first_us=time_us if s.first_us is None else s.first_us, last_us=time_us
-                    )
-                    for s in records.segments
-                ),
-                tuple(stamped(r) for r in records.inline),
-            ),
+            records=Tier(tuple(map(dated, records.segments)), tuple(map(stamped, records.inline))),
         ),
         time_index=thin_time_index((*draft.time_index, (draft.version, time_us)), draft.version),
         erasures=tuple(

@@ -22,10 +22,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from inlay.format.entry import ColumnStats
-from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
+from inlay.format.entry import ColumnStats, Types
+from inlay.format.leaves import encode_references
+from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Snapshot, Tier
 from inlay.plan.change import NewSegment, SegmentKind
-from inlay.plan.metadata.state import Nodes, open_tree, under
+from inlay.plan.metadata.state import Nodes, State, open_tree, under
 
 # Full leaves gather in a node from this many on, because the node is rewritten for them.
 GATHER_LEAVES = 8
@@ -46,11 +47,12 @@ class Packing(ABC, Generic[T]):
     # entry about half of this in rewriting, and fewer steps mean fewer leaves.
     growth = 4
 
-    @abstractmethod
-    def encode(self, entries: Sequence[T]) -> bytes: ...
+    def __init__(self, state: State, snapshot: Snapshot) -> None:
+        self.state = state
+        self.types = Types(snapshot.schemas)
 
     @abstractmethod
-    def encode_node(self, leaves: Sequence[Segment]) -> bytes: ...
+    def encode(self, entries: Sequence[T]) -> bytes: ...
 
     @abstractmethod
     def is_new(self, entry: T) -> bool:
@@ -115,7 +117,7 @@ class Writer:
         made: list[Segment] = []
         for start in range(0, len(leaves), NODE_MAX_LEAVES):
             inner = tuple(leaves[start : start + NODE_MAX_LEAVES])
-            data = packing.encode_node(inner)
+            data = encode_references(inner, packing.types)
             times = [t for s in inner for t in (s.first_us, s.last_us) if t is not None]
             schema_id, stats = packing.bounds(inner)
             node = Segment(

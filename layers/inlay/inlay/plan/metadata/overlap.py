@@ -15,7 +15,7 @@ from typing import Any
 from inlay.format.entry import ColumnStats
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.format.values import order_key
-from inlay.plan.metadata.state import State, live_files
+from inlay.plan.metadata.state import State, live_entries
 from inlay.plan.pruning.prune import Evidence
 
 # Overlapping leaves that are not worth more work: those that still grow are among them.
@@ -53,7 +53,7 @@ def would_part(state: State, taken: Sequence[Segment]) -> bool:
     evidence = Evidence.of_snapshot(state.snapshot)
     spans: list[tuple[Any, Any]] = []
     for leaf in taken:
-        for _, entry in live_files(leaf, state.contents.files[leaf.id]):
+        for _, entry in live_entries(leaf, state.contents.files[leaf.id]):
             span = _span(evidence.column(entry, column))
             if span is None:
                 return False

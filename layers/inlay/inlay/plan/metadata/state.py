@@ -309,6 +309,7 @@ def _with_offsets(leaves: Iterable[Segment]) -> Iterator[tuple[int, Segment]]:
 
 
 T = TypeVar("T")
+E = TypeVar("E", bound=DataFile | Marker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +356,7 @@ class State:
     def loaded_files(self) -> Iterator[DataFile]:
         """The live files of the loaded leaves, and the inline ones."""
         for leaf in self.open_files().leaves:
-            for _, entry in live_files(leaf, self.contents.files.get(leaf.id, ())):
+            for _, entry in live_entries(leaf, self.contents.files.get(leaf.id, ())):
                 yield entry
         yield from self.snapshot.files.inline
 
@@ -363,17 +364,13 @@ class State:
         """Those of `loaded_files`."""
         found = {f.key for f in self.snapshot.files.inline}
         for leaf in self.open_files().leaves:
-            entries = self.contents.files.get(leaf.id, ())
-            if isinstance(entries, FileEntries):
-                keys: Iterable[str] = entries.column("key")
-            else:
-                keys = (entry.key for entry in entries)
+            keys = _column(self.contents.files.get(leaf.id, ()), "key")
             found.update(key for n, key in enumerate(keys) if n not in leaf.dead)
         return found
 
     def loaded_markers(self) -> Iterator[Marker]:
         for leaf in self.open_markers().leaves:
-            for _, entry in live_markers(leaf, self.contents.markers.get(leaf.id, ())):
+            for _, entry in live_entries(leaf, self.contents.markers.get(leaf.id, ())):
                 yield entry
         yield from self.snapshot.markers.inline
 
@@ -388,29 +385,18 @@ def _missing(opened: Opened, loaded: Mapping[str, object]) -> tuple[Segment, ...
     return (*opened.closed, *(leaf for leaf in opened.leaves if leaf.id not in loaded))
 
 
-def live_files(segment: Segment, entries: Sequence[DataFile]) -> Iterator[tuple[int, DataFile]]:
+def live_entries(segment: Segment, entries: Sequence[E]) -> Iterator[tuple[int, E]]:
     """(ordinal, entry) of the live entries of a segment, sequences filled in."""
     sequence = segment.sequence
     for ordinal in range(len(entries)):
         if ordinal in segment.dead:
             continue
         if isinstance(entries, FileEntries):
-            yield ordinal, entries.resolved(ordinal, sequence)
+            yield ordinal, entries.resolved(ordinal, sequence)  # type: ignore[misc]  # then E is DataFile
             continue
         entry = entries[ordinal]
         known = entry.sequence is not None
         yield ordinal, entry if known else dataclasses.replace(entry, sequence=sequence)
-
-
-def live_markers(segment: Segment, entries: Sequence[Marker]) -> Iterator[tuple[int, Marker]]:
-    for ordinal, entry in enumerate(entries):
-        if ordinal not in segment.dead:
-            yield (
-                ordinal,
-                entry
-                if entry.sequence is not None
-                else dataclasses.replace(entry, sequence=segment.sequence),
-            )
 
 
 def resolved_record(leaf: Segment, record: LedgerRecord) -> LedgerRecord:
@@ -469,7 +455,7 @@ def head_fault(table: Snapshot, head: HeadObject, content: Content, size: int) -
     return _unknown(table, content.files.inline)
 
 
-def _column(entries: Sequence[DataFile], name: str) -> Sequence[int]:
+def _column(entries: Sequence[DataFile], name: str) -> Sequence[Any]:
     if isinstance(entries, FileEntries):
         return entries.column(name)
     return [getattr(entry, name) for entry in entries]
