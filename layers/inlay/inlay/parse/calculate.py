@@ -29,7 +29,7 @@ from inlay.format.expression import (
 )
 from inlay.format.predicate import TRUE, Like, Predicate, check_bounds, quote_like
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
-from inlay.parse.grammar import over_many_rows, parse_text, resolve
+from inlay.parse.grammar import errors_in, over_many_rows, parse_text, refused, resolve
 from inlay.parse.syntax import (
     Between,
     Calculation,
@@ -48,8 +48,6 @@ from inlay.parse.syntax import (
     OneOf,
     Span,
     Syntax,
-    errors_in,
-    refused,
 )
 from inlay.parse.times import UNITS
 from inlay.parse.where import Binder, Folder, is_plain, read_as

@@ -17,9 +17,12 @@ only. The error for an unknown name lists similar names.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
+from typing import Protocol
 
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.binding import Flag, Number, Octets, Text
@@ -42,10 +45,7 @@ from inlay.parse.syntax import (
     Name,
     Negated,
     OneOf,
-    Placed,
     Syntax,
-    errors_in,
-    refused,
 )
 from inlay.parse.times import read_span, read_typed
 
@@ -107,6 +107,26 @@ class _Token:
     def __str__(self) -> str:
         named = {"string": "a string", "number": "a number", "bytes": "bytes"}
         return named.get(self.kind) or self.text[:40]
+
+
+class Placed(Protocol):
+    @property
+    def at(self) -> int: ...
+
+
+def refused(part: Placed, message: str, next_step: str = "") -> InvalidPredicate:
+    """The error that points at the place of a part of the text."""
+    return InvalidPredicate(message, position=part.at, next_step=next_step)
+
+
+@contextmanager
+def errors_in(text: str) -> Iterator[None]:
+    """What is refused here is refused at a place of this text."""
+    try:
+        yield
+    except InvalidPredicate as error:
+        error.text = error.text or text
+        raise
 
 
 def parse_text(text: str) -> Syntax:

@@ -16,8 +16,8 @@ from inlay.format.expression import Assigned, Assignment, Assignments, Column, E
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.values import widens
 from inlay.parse.calculate import Calculator
-from inlay.parse.grammar import parse_text, resolve, spelled
-from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax, errors_in, refused
+from inlay.parse.grammar import errors_in, parse_text, refused, resolve, spelled
+from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax
 from inlay.parse.where import Folder, read_as
 
 

@@ -1,17 +1,13 @@
 """Syntax trees: the structure of a text before names are bound to columns.
 
 Promise: every node has its position in the text (`at`, the offset of its operator or first token), so that
-later errors can point at it. Whoever knows the text adds it to them (`errors_in`).
+later errors can point at it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
-from inlay.errors import InvalidPredicate
 from inlay.format.binding import Written
 from inlay.format.schema import Primitive
 
@@ -169,23 +165,3 @@ Syntax = (
     | Joined
     | Negated
 )
-
-
-class Placed(Protocol):
-    @property
-    def at(self) -> int: ...
-
-
-def refused(part: Placed, message: str, next_step: str = "") -> InvalidPredicate:
-    """The error that points at the place of a part of the text."""
-    return InvalidPredicate(message, position=part.at, next_step=next_step)
-
-
-@contextmanager
-def errors_in(text: str) -> Iterator[None]:
-    """What is refused here is refused at a place of this text."""
-    try:
-        yield
-    except InvalidPredicate as error:
-        error.text = error.text or text
-        raise

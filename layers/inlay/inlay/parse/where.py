@@ -48,7 +48,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import EXACT, NANOS_PER_DAY, days_of, integer_range
-from inlay.parse.grammar import resolve
+from inlay.parse.grammar import refused, resolve
 from inlay.parse.syntax import (
     DISTINCT,
     Between,
@@ -68,7 +68,6 @@ from inlay.parse.syntax import (
     OneOf,
     Span,
     Syntax,
-    refused,
 )
 from inlay.parse.times import (
     UNITS,

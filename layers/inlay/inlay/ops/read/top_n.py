@@ -34,8 +34,8 @@ from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Ahead, read_by_task, read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
-from inlay.parse.grammar import resolve
-from inlay.parse.syntax import Name, errors_in
+from inlay.parse.grammar import errors_in, resolve
+from inlay.parse.syntax import Name
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
 

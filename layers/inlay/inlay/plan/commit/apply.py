@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from inlay.format.codec import encode_schemas, encode_snapshot
-from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
 from inlay.format.leaves import encode_files, encode_ledger, encode_markers
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
@@ -81,13 +81,16 @@ class _Entries(Packing[E]):
     """Files or markers. A new one takes its sequence from the reference to its leaf: the version of its
     commit may change on a rebase."""
 
-    loaded: Mapping[str, Sequence[E]]
+    def __init__(self, state: State, snapshot: Snapshot, loaded: Mapping[str, Sequence[E]]) -> None:
+        self.version = state.snapshot.version + 1
+        self.types = Types(snapshot.schemas)
+        self.loaded = loaded
 
     def as_written(self, entries: Sequence[E]) -> Sequence[E]:
         return [dataclasses.replace(e, sequence=None) if self.is_new(e) else e for e in entries]
 
     def is_new(self, entry: E) -> bool:
-        return entry.sequence == self.state.snapshot.version + 1
+        return entry.sequence == self.version
 
     def live(self, leaf: Segment) -> list[E] | None:
         entries = self.loaded.get(leaf.id)
@@ -99,8 +102,7 @@ class _Files(_Entries[DataFile]):
     most = SEGMENT_MAX_ENTRIES
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
-        super().__init__(state, snapshot)
-        self.loaded = state.contents.files
+        super().__init__(state, snapshot, state.contents.files)
         self.evidence = Evidence.of_snapshot(snapshot)
         self.keys = (*snapshot.sort_by, *snapshot.primary_key)
         split = [field.source for field in snapshot.spec.fields]
@@ -144,10 +146,6 @@ class _Markers(_Entries[Marker]):
     most = MARKERS_MAX_ENTRIES
     growth = 16  # every scan reads all of them, and they are small
 
-    def __init__(self, state: State, snapshot: Snapshot) -> None:
-        super().__init__(state, snapshot)
-        self.loaded = state.contents.markers
-
     def encode(self, entries: Sequence[Marker]) -> bytes:
         return encode_markers(entries, self.types)
 
@@ -157,7 +155,8 @@ class _Records(Packing[LedgerRecord]):
     most = LEDGER_MAX_RECORDS
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
-        super().__init__(state, snapshot)
+        self.loaded = state.contents.ledger
+        self.types = Types(snapshot.schemas)
         self.forgotten_us = forgotten_before(snapshot)
 
     def encode(self, entries: Sequence[LedgerRecord]) -> bytes:
@@ -182,7 +181,7 @@ class _Records(Packing[LedgerRecord]):
         return leaf.last_us is None or leaf.last_us >= self.forgotten_us
 
     def live(self, leaf: Segment) -> list[LedgerRecord] | None:
-        contents = self.state.contents.ledger.get(leaf.id)
+        contents = self.loaded.get(leaf.id)
         if contents is None:
             return None
         records = ledger_records(leaf, contents)
@@ -195,7 +194,7 @@ def fit_pointer(
     """`snapshot`, which `change` made of `state`, with its pointer within its target."""
     packs: Mapping[str, Packing[Any]] = {
         "files": _Files(state, snapshot),
-        "markers": _Markers(state, snapshot),
+        "markers": _Markers(state, snapshot, state.contents.markers),
         "ledger": _Records(state, snapshot),
     }
     nodes = state.contents.nodes

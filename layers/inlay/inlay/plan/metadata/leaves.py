@@ -24,9 +24,9 @@ from typing import Any, Generic, TypeVar
 
 from inlay.format.entry import ColumnStats, Types
 from inlay.format.leaves import encode_references
-from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Snapshot, Tier
+from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
 from inlay.plan.change import NewSegment, SegmentKind
-from inlay.plan.metadata.state import Nodes, State, open_tree, under
+from inlay.plan.metadata.state import Nodes, open_tree, under
 
 # Full leaves gather in a node from this many on, because the node is rewritten for them.
 GATHER_LEAVES = 8
@@ -46,10 +46,7 @@ class Packing(ABC, Generic[T]):
     # A leaf is rewritten with what is rolled if it is at most so many times as large: each step up costs an
     # entry about half of this in rewriting, and fewer steps mean fewer leaves.
     growth = 4
-
-    def __init__(self, state: State, snapshot: Snapshot) -> None:
-        self.state = state
-        self.types = Types(snapshot.schemas)
+    types: Types
 
     @abstractmethod
     def encode(self, entries: Sequence[T]) -> bytes: ...
