@@ -67,6 +67,7 @@ from inlay.format.snapshot import (
     Snapshot,
     Tier,
     Totals,
+    with_content,
 )
 from inlay.format.values import (
     as_count,
@@ -434,24 +435,18 @@ def _snapshot_from_json(
     types = Types(schemas)
     ledger = body["ledger"]
     boundary_version, boundary_us = body["boundary"]
-    files, rows, data_bytes, markers = body["totals"]
-    snapshot = Snapshot(
+    content = _content_from_json(body, types)
+    table = Snapshot(
         table_id=as_text(body["table"]),
-        version=as_count(body["version"]),
+        version=content.version,
         commit=_commit_from_json(body["commit"]),
         schemas=schemas,
-        schema_id=as_count(body["schema"]),
+        schema_id=content.schema_id,
         last_field_id=as_count(body["last_field_id"]),
         schema_objects=objects,
         specs=tuple(_spec_from_json(s) for s in body["specs"]),
-        spec_id=as_count(body["spec"]),
-        primary_key=tuple(as_count(i) for i in body["primary_key"]),
-        sort_by=tuple(as_count(i) for i in body["sort_by"]),
-        stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
         properties={as_text(k): as_text(v) for k, v in body["properties"].items()},
         refs={name: _ref_from_json(ref) for name, ref in body["refs"].items()},
-        files=_tier_from_json(body["files"], partial(file_from_json, types=types), types),
-        markers=_tier_from_json(body["markers"], partial(marker_from_json, types=types), types),
         ledger=Ledger(
             records=_tier_from_json(ledger, record_from_json, types),
             horizon_us=as_count(ledger["horizon_us"]),
@@ -461,10 +456,8 @@ def _snapshot_from_json(
         boundary=Boundary(as_count(boundary_version), optional(as_count, boundary_us)),
         expired=tuple(Expiration(as_count(t), optional(as_count, us)) for t, us in body["expired"]),
         time_index=tuple((as_count(v), as_count(us)) for v, us in body["time_index"]),
-        totals=Totals(as_count(files), as_count(rows), as_count(data_bytes), as_count(markers)),
-        changed=as_count(body["changed"]),
-        replaced=as_count(body["replaced"]),
     )
+    snapshot = with_content(table, content)
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
         raise CorruptTable("the snapshot names an impossible version or schema")
     known = {s.id for s in schemas}, {s.id for s in snapshot.specs}

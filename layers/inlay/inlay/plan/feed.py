@@ -30,7 +30,7 @@ from inlay.format.snapshot import Segment, Snapshot, Tier
 from inlay.format.values import order_key, widened, widens
 from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import Nodes, State, live_entries, open_tree
-from inlay.plan.pruning.prune import Evidence
+from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.refs import MERGE
 from inlay.plan.scan import (
     FileTask,
@@ -38,7 +38,6 @@ from inlay.plan.scan import (
     marker_may_hit,
     marker_predicate,
     plan_scan,
-    segment_may_match,
 )
 
 # Of a schema that no commit made.
@@ -339,7 +338,7 @@ def _touched(
     predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
 
     def may_hit(segments: Sequence[Segment]) -> list[bool]:
-        return [any(segment_may_match(s, p) for p in predicates) for s in segments]
+        return [any(may_match(p, s.stats, s.rows) for p in predicates) for s in segments]
 
     wanted = after.missing_files(may_hit if named <= found.keys() else None)
     if wanted:

@@ -57,10 +57,8 @@ def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
         case Where(predicate):
             return predicate
         case KeyRange() as key_range:
-            found = schema.by_id(key_range.field_id)
-            if found is None or not isinstance(found.type, Primitive):
-                return None
-            return range_predicate(key_range, key_range.kind or found.type)
+            kind = schema.types.get(key_range.field_id)
+            return None if kind is None else range_predicate(key_range, key_range.kind or kind)
         case _:
             return None
 
@@ -274,11 +272,6 @@ def _outside(column: StatsColumn, lower: Value | None, upper: Value | None) -> I
                 yield n
 
 
-def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
-    """Whether a file of this segment can hold a row that the predicate selects."""
-    return may_match(predicate, segment.stats, segment.rows)
-
-
 def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
     """The part of `predicate` that rows with these statistics can still fail."""
     if all_match(predicate, stats, rows):
@@ -355,14 +348,16 @@ def _near(
             yield n, marker, "covers"
 
 
-def _bounds_of(
-    marker: Marker,
-) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
+# A field, the least and the greatest value, and their type.
+_Range = tuple[int, Value | None, Value | None, Primitive | None]
+
+
+def _bounds_of(marker: Marker) -> _Range | None:
     """A field and bounds that hold for each row that a marker hits; None for none known. An erasure asks
     more than statistics."""
     if marker.erasure is not None:
         return None
-    found: tuple[int, Value | None, Value | None, Primitive | None] | None
+    found: _Range | None
     match marker.body:
         case KeyRange(field_id=field_id, lower=lower, upper=upper, kind=kind):
             found = (field_id, lower, upper, kind)
@@ -377,9 +372,7 @@ def _bounds_of(
     return None if found is None or is_nan(found[1]) or is_nan(found[2]) else found
 
 
-def _bounds(
-    predicate: Predicate,
-) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
+def _bounds(predicate: Predicate) -> _Range | None:
     """A field and bounds that hold for it wherever the predicate is TRUE; None for none known."""
     match predicate:
         case Comparison(field_id, "=", literal):
@@ -396,9 +389,7 @@ def _bounds(
             return None
 
 
-def _all_bounds(
-    predicate: Predicate,
-) -> Iterator[tuple[int, Value | None, Value | None, Primitive | None]]:
+def _all_bounds(predicate: Predicate) -> Iterator[_Range]:
     """All such fields and bounds, of every part that must be TRUE."""
     parts = predicate.parts if isinstance(predicate, And) else (predicate,)
     for part in parts:

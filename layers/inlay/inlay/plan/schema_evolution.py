@@ -78,8 +78,9 @@ def evolve(
             f"the table has given out every field id up to {MAX_FIELD_ID}",
             next_step="Copy its rows to a new table, whose columns are numbered from 1",
         )
-    for parent, paths in _by_parent(evolution.order).items():
-        found = _ordered(found, parent, [path[-1] for path in paths])
+    for parent in dict.fromkeys(path[:-1] for path in evolution.order):
+        names = [path[-1] for path in evolution.order if path[:-1] == parent]
+        found = _ordered(found, parent, names)
     _check(schema, found)
     return found
 
@@ -118,13 +119,6 @@ def field_at(schema: Schema, path: Path) -> Field:
 
 def spell(path: Path) -> str:
     return ".".join(path)
-
-
-def _by_parent(paths: Iterable[Path]) -> dict[Path, list[Path]]:
-    found: dict[Path, list[Path]] = {}
-    for path in paths:
-        found.setdefault(path[:-1], []).append(path)
-    return found
 
 
 # -- steps on fields that are there ---------------------------------------------------------------
@@ -311,7 +305,7 @@ def _ordered(schema: Schema, parent: Path, names: Sequence[str]) -> Schema:
     ordered = (*(by_name[name] for name in names), *rest)
     if not parent:
         return replace(schema, fields=ordered)
-    return _with_members(schema, field_at(schema, parent).id, ordered)
+    return _with_members(schema, within.id, ordered)
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -323,18 +317,12 @@ def _check(before: Schema, after: Schema) -> None:
             "the table would have no columns left", next_step="Keep one, or delete the table"
         )
     old = {field.id: field.name for _, field in before.walk()}
-    for siblings, path in _structs(after):
+    structs = [(path, f.type.fields) for path, f in after.walk() if isinstance(f.type, Struct)]
+    for path, siblings in [((), after.fields), *structs]:
         for field in siblings:
             if old.get(field.id) != field.name:
                 others = tuple(f for f in siblings if f.id != field.id)
                 _may_stand_beside(field.name, others, (*path, field.name))
-
-
-def _structs(schema: Schema) -> Iterator[tuple[tuple[Field, ...], Path]]:
-    yield schema.fields, ()
-    for path, field in schema.walk():
-        if isinstance(field.type, Struct):
-            yield field.type.fields, path
 
 
 def _may_stand_beside(name: str, siblings: Iterable[Field], path: Path) -> None:

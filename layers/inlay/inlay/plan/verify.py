@@ -403,11 +403,9 @@ def _sequence(name: str, sequence: int | None, version: int) -> Finding:
 
 def column_of(schema: Schema | None, field_id: int) -> tuple[str, Primitive | None]:
     """A column's name and type, for messages and comparisons."""
-    found = None if schema is None else schema.by_id(field_id)
     path = None if schema is None else schema.path_of(field_id)
     name = ".".join(path) if path else f"field {field_id}"
-    kind = found.type if found is not None and isinstance(found.type, Primitive) else None
-    return name, kind
+    return name, None if schema is None else schema.types.get(field_id)
 
 
 def contradictions(claimed: ColumnStats, actual: ColumnStats, kind: Primitive) -> Iterator[str]:

@@ -81,7 +81,7 @@ class _Placed:
 
     @property
     def run(self) -> int | str:
-        return self.entry.key if self.entry.cluster is None else self.entry.cluster
+        return _run_of(self.entry)
 
 
 def cluster_units(
@@ -97,7 +97,11 @@ def cluster_units(
 
 def runs_of(files: Iterable[DataFile]) -> int:
     """The number of runs that files belong to."""
-    return len({f.key if f.cluster is None else f.cluster for f in files})
+    return len(set(map(_run_of, files)))
+
+
+def _run_of(entry: DataFile) -> int | str:
+    return entry.key if entry.cluster is None else entry.cluster
 
 
 def _placed(entry: DataFile, order: Order, evidence: Evidence) -> _Placed | None:

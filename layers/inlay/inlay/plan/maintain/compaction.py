@@ -136,12 +136,7 @@ def live_tasks(
     state: State, entries: Iterable[DataFile], markers: Iterable[Marker]
 ) -> Mapping[str, FileTask]:
     """By key, the files that may have live rows, each with the markers that may hit it."""
-    snapshot = state.snapshot
-    plan = plan_scan(
-        entries,
-        markers,
-        evidence=Evidence.of_snapshot(snapshot),
-    )
+    plan = plan_scan(entries, markers, evidence=Evidence.of_snapshot(state.snapshot))
     return {task.file.key: task for task in plan.tasks}
 
 
@@ -169,12 +164,8 @@ def deleted_at_least(task: FileTask) -> int:
 
 def worth_merging(snapshot: Snapshot) -> bool:
     """Whether a tier has clearly more segments, or more dead entries, than it needs."""
-    tiers: tuple[tuple[Segment, ...], ...] = (
-        snapshot.files.segments,
-        snapshot.markers.segments,
-        snapshot.ledger.records.segments,
-    )
-    return any(_sprawls(segments) for segments in tiers)
+    tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+    return any(_sprawls(tier.segments) for tier in tiers)
 
 
 def _sprawls(segments: tuple[Segment, ...]) -> bool:

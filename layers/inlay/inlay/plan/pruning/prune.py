@@ -255,7 +255,8 @@ def _some_value(column: ColumnStats, op: Operator, literal: Literal) -> bool:
     """Whether some non-null value of the column can compare this way."""
     kind, wanted = literal.type, literal.value
     may_have_nan = kind.is_float and column.has_nan is not False
-    if may_have_nan and _holds(kind, op, float("nan"), wanted):
+    # NaN equals itself and is above every other number.
+    if may_have_nan and op in (("=", "<=", ">=") if is_nan(wanted) else ("!=", ">", ">=")):
         return True
     bounds, (value,) = _alike(column, kind, (wanted,))
     low = None if bounds.lower is None else compare(kind, bounds.lower, value)
@@ -282,23 +283,6 @@ def _admits(column: ColumnStats, kind: Primitive, values: tuple[Value, ...]) -> 
     """False only when the partition rules out each of these values."""
     facts = column.facts if isinstance(column, PartitionedStats) else ()
     return all(fact.admits_any(kind, values) for fact in facts)
-
-
-def _holds(kind: Primitive, op: Operator, left: Value, right: Value) -> bool:
-    order = compare(kind, left, right)
-    match op:
-        case "=":
-            return order == 0
-        case "!=":
-            return order != 0
-        case "<":
-            return order < 0
-        case "<=":
-            return order <= 0
-        case ">":
-            return order > 0
-        case ">=":
-            return order >= 0
 
 
 def _in(column: ColumnStats, kind: Primitive, values: tuple[Value, ...]) -> tuple[bool, bool]:
