@@ -200,19 +200,15 @@ def _truncated(call: Call) -> Syntax:
     return call
 
 
-def _as_type(value: Written | Span | None, to: Primitive) -> Written | None:
+def _as_type(value: Written | Span | None, to: Primitive) -> Written | Span | None:
     """The literal as another type's; None where rows have to say. ValueError: it is none."""
     match to.name, value:
-        case "date", Text(text):
-            return read_day(text.strip())
+        case ("date", Day()) | ("time", Clock()) | ("string", Text()) | ("bool", Flag()):
+            return value
+        case "date" | "time", Text(text):
+            return read_as(to, text.strip())
         case "date", Moment(nanos):
             return Day(nanos // NANOS_PER_DAY)
-        case "date", Day():
-            return value
-        case "time", Text(text):
-            return read_clock(text.strip())
-        case "time", Clock():
-            return value
         case "timestamp" | "timestamptz", Text(text):
             found = read_moment(text.strip())
             if to.name == "timestamp" and found.zoned:
@@ -231,10 +227,6 @@ def _as_type(value: Written | Span | None, to: Primitive) -> Written | None:
             if not least <= whole <= greatest:
                 raise ValueError("the number is beyond the type's range")
             return Number(whole)
-        case "string", Text():
-            return value
-        case "bool", Flag():
-            return value
     return None
 
 

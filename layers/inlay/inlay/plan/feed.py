@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
@@ -186,16 +186,16 @@ def plan_step(
     """
     if before is None:
         before = State(replace(after.snapshot, version=0, files=Tier(), markers=Tier()))
-    files = _difference(_files_of(before), _files_of(after))
-    if isinstance(files, _Missing):
-        return NeedMore(NeedSegments(files=files.before), NeedSegments(files=files.after))
-    markers = _difference(_markers_of(before), _markers_of(after))
-    if isinstance(markers, _Missing):
-        return NeedMore(NeedSegments(markers=markers.before), NeedSegments(markers=markers.after))
+    files = _difference("files", _files_of(before), _files_of(after))
+    if isinstance(files, NeedMore):
+        return files
+    markers = _difference("markers", _markers_of(before), _markers_of(after))
+    if isinstance(markers, NeedMore):
+        return markers
     changed = (*markers.gone.values(), *markers.come.values())
     kept = _touched(after, changed, schema, {*files.gone, *files.come})
-    if isinstance(kept, _Missing):
-        return NeedMore(NeedSegments(), NeedSegments(files=kept.after))
+    if isinstance(kept, NeedMore):
+        return kept
     # A file whose sequence alone changed is the same file, hit by other markers.
     moved = {key for key in files.gone if key in files.come}
     kept_before = {**kept, **{key: files.gone[key] for key in moved}}
@@ -262,14 +262,6 @@ class _Difference(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Missing:
-    """Segments to load."""
-
-    before: tuple[Segment, ...] = ()
-    after: tuple[Segment, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Side(Generic[T]):
     """The entries of one kind that one state has."""
 
@@ -300,14 +292,16 @@ def _markers_of(state: State) -> _Side[Marker]:
     return _Side(state.snapshot.markers, state.contents.nodes, state.contents.markers)
 
 
-def _difference(before: _Side[T], after: _Side[T]) -> _Difference[T] | _Missing:
+def _difference(
+    kind: Literal["files", "markers"], before: _Side[T], after: _Side[T]
+) -> _Difference[T] | NeedMore:
     dead = {s.id: s.dead for s in (*before.tier.segments, *before.leaves())}
     shared = {s.id for s in (*after.tier.segments, *after.leaves()) if dead.get(s.id) == s.dead}
     absent = [
         tuple(s for s in side.apart(shared) if s.id not in side.loaded) for side in (before, after)
     ]
     if any(absent):
-        return _Missing(*absent)
+        return NeedMore(*(NeedSegments(**{kind: segments}) for segments in absent))
     gone, come = before.entries(shared), after.entries(shared)
     same = {name for name, entry in gone.items() if name in come and _same(entry, come[name])}
     return _Difference(
@@ -328,7 +322,7 @@ def _same(left: DataFile | Marker, right: DataFile | Marker) -> bool:
 
 def _touched(
     after: State, markers: Iterable[Marker], schema: Schema, others: set[str]
-) -> dict[str, DataFile] | _Missing:
+) -> dict[str, DataFile] | NeedMore:
     """The files of both states that one of `markers` may hit; `others` are handled elsewhere."""
     named = {m.file for m in markers if m.file is not None} - others
     of_table = [m for m in markers if m.file is None]
@@ -342,7 +336,7 @@ def _touched(
 
     wanted = after.missing_files(may_hit if named <= found.keys() else None)
     if wanted:
-        return _Missing(after=wanted)
+        return NeedMore(NeedSegments(), NeedSegments(files=wanted))
     evidence = Evidence(schema, after.snapshot.schemas, after.snapshot.specs)
     return {
         key: entry

@@ -136,30 +136,24 @@ class _Steps:
 
     @staticmethod
     def of(schema: Schema, evolution: Evolution) -> _Steps:
-        def ids(paths: Iterable[Path], what: str) -> list[int]:
-            found = [field_at(schema, path).id for path in paths]
-            if len(set(found)) < len(found):
+        def by_id(named: Sequence[tuple[Path, T]], what: str) -> dict[int, T]:
+            found = {field_at(schema, path).id: value for path, value in named}
+            if len(found) < len(named):
                 raise InvalidRequest(f"a column is named twice to {what}")
             return found
 
         for path in (*evolution.drop, *(p for p, _ in evolution.rename)):
             _may_be_named(schema, path)
-        dropped = ids(evolution.drop, "drop")
-        renamed = ids((p for p, _ in evolution.rename), "rename")
-        retyped = ids((p for p, _ in evolution.widen), "widen")
-        described = ids((p for p, _ in evolution.comment), "comment on")
-        steps = _Steps(
-            frozenset(dropped),
-            dict(zip(renamed, (name for _, name in evolution.rename), strict=True)),
-            dict(zip(retyped, (kind for _, kind in evolution.widen), strict=True)),
-            frozenset(ids(evolution.optional, "make optional")),
-            dict(zip(described, (text for _, text in evolution.comment), strict=True)),
-        )
-        both = steps.dropped & (set(renamed) | set(retyped) | steps.optional | set(described))
+        dropped = by_id([(path, None) for path in evolution.drop], "drop")
+        names = by_id(evolution.rename, "rename")
+        types = by_id(evolution.widen, "widen")
+        docs = by_id(evolution.comment, "comment on")
+        optional = by_id([(path, None) for path in evolution.optional], "make optional")
+        both = dropped.keys() & {*names, *types, *docs, *optional}
         if both:
             name = spell(schema.path_of(min(both)) or ())
             raise InvalidRequest(f"column {name!r} is both dropped and changed")
-        return steps
+        return _Steps(frozenset(dropped), names, types, frozenset(optional), docs)
 
     def apply(self, field: Field) -> Field:
         kind = self._type(field.type)

@@ -281,10 +281,8 @@ def _with_arrival(unit: Unit, inputs: Sequence[DataFile]) -> Unit:
 
 def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
     """Row markers on the output of a 1:1 rewrite; None when that is not possible."""
-    if not landed or is_restamp(unit):
-        return []
-    if not unit.outputs:
-        # Every row of the inputs was deleted, including those deleted since.
+    # Without outputs every row of the inputs was deleted, including those deleted since.
+    if not landed or is_restamp(unit) or not unit.outputs:
         return []
     if unit.positions is None or len(unit.outputs) != 1:
         return None
