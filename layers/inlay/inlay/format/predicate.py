@@ -347,7 +347,7 @@ def _decode(found: Any, depth: int) -> Predicate:
         case ["null", field_id]:
             return IsNull(_field_id(field_id))
         case ["like", field_id, str(pattern)]:
-            parse_like(pattern)  # refuses what is no pattern
+            parse_like(pattern)  # raises for an invalid pattern
             return Like(_field_id(field_id), pattern)
         case ["in", field_id, kind, [_, *_] as values]:
             return _decode_in(_field_id(field_id), parse_primitive(str(kind)), values)

@@ -1,10 +1,10 @@
 """Calculated conditions and values bound to a schema: syntax to expressions.
 
 Promise: an expression has one type, known before a row is read; what types do not allow is refused at its
-place, with what to write instead. Nothing is converted without a word but numbers among numbers, and
-dates and texts beside a timestamp: CAST says the rest.
+place, with what to write instead. Only numbers among numbers, and dates and texts next to a timestamp, are
+converted implicitly; everything else needs a CAST.
 
-docs/SQL.md is the reference of the functions; `parquet.arrow.calculate` carries them out.
+docs/SQL.md is the reference of the functions; `parquet.arrow.calculate` evaluates them.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ _AGGREGATES = ("SUM", "COUNT", "AVG", "MIN", "MAX")
 def parse_condition(
     text: str, schema: Schema, *, now: Callable[[], int] | None = None
 ) -> Condition:
-    """A WHERE text as a condition on `schema`; `now` gives microseconds since 1970, and is asked where
-    the text does. Raises InvalidPredicate, pointing at the place."""
+    """A WHERE text as a condition on `schema`; `now` gives microseconds since 1970, and is called
+    only if the text uses the time. Raises InvalidPredicate, pointing at the place."""
     with errors_in(text):
         folder = Folder(schema, now)
         root = folder.fold(parse_text(text))
@@ -101,7 +101,7 @@ def parse_condition(
         parts = root.parts if isinstance(root, Joined) and root.op == "AND" else (root,)
         bound = [binder.condition(part) for part in parts]
         predicate = check_bounds(implied(Apply("and", tuple(bound), BOOL)))
-        # Plain parts are asked first, and what is calculated only of the rows that they leave.
+        # Plain parts are evaluated first, calculations only on the rows that these leave.
         bound.sort(key=lambda part: not isinstance(part, Test))
         whole = bound[0] if len(bound) == 1 else Apply("and", tuple(bound), BOOL)
         return Condition(predicate, whole, text, folder.timed)
@@ -124,13 +124,13 @@ def condition_of(
 
 
 def parse_predicate(text: str, schema: Schema) -> Predicate:
-    """A WHERE text as a predicate that may be kept. Raises InvalidPredicate, pointing at the place."""
+    """A WHERE text as a predicate that can be stored. Raises InvalidPredicate, pointing at the place."""
     found = parse_condition(text, schema)
     if found.calculated is not None:
         raise InvalidPredicate(
-            "this condition calculates, and here only columns compared with literals can be asked",
+            "this condition calculates, and only columns compared with literals are allowed here",
             text=text,
-            next_step="Name columns and literals alone, or find the rows first and name their keys",
+            next_step="Compare columns with literals only, or find the rows first and give their keys",
         )
     return found.predicate
 
@@ -151,12 +151,12 @@ class Calculator:
         return found
 
     def expression(self, node: Syntax) -> Expression:
-        """What the syntax says, with its type."""
+        """The typed expression of a syntax tree."""
         match node:
             case Given(Span()):
                 raise refused(
                     node,
-                    "an interval stands only beside a date or timestamp",
+                    "an interval can only be added to or subtracted from a date or timestamp",
                     "Write at + INTERVAL '1 day'",
                 )
             case Given(None):
@@ -303,7 +303,9 @@ class Calculator:
     def moved(self, node: Calculation, operand: Expression, span: Span) -> Expression:
         kind = operand.type
         if node.op not in "+-" or not (isinstance(kind, Primitive) and kind.name in _CALENDAR):
-            raise refused(node, "an interval is added to a date or timestamp, or taken from it")
+            raise refused(
+                node, "an interval can only be added to or subtracted from a date or timestamp"
+            )
         nanos = span.nanos if node.op == "+" else -span.nanos
         months = span.months if node.op == "+" else -span.months
         unit = kind.unit if kind.unit in ("us", "ns") and nanos % 1_000 == 0 else "us"
@@ -439,7 +441,7 @@ class Calculator:
         except ValueError:
             raise refused(
                 node.arguments[1],
-                "this is no regular expression",
+                "this is not a regular expression",
                 "Its syntax is RE2's, as in DuckDB: no look-around, no back references",
             ) from None
         whole = node.function == "REGEXP_FULL_MATCH"
@@ -565,7 +567,7 @@ class Calculator:
     # -- helpers ------------------------------------------------------------------------------
 
     def together(self, nodes: tuple[Syntax, ...], at: Syntax) -> list[Expression]:
-        """Values that stand side by side, in types that compare: texts as dates beside a date."""
+        """Values that are compared or mixed, in comparable types: texts as dates next to a date."""
         found: list[Expression | None] = [
             None if _is_text(node) else self.expression(node) for node in nodes
         ]
@@ -674,7 +676,7 @@ def _begins(column: Column, text: str) -> Predicate:
 
 
 def check_regular(pattern: str) -> None:
-    """ValueError: RE2, which carries it out, does not take it."""
+    """Raises ValueError where RE2, which evaluates it, refuses it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -682,7 +684,7 @@ def check_regular(pattern: str) -> None:
 
 
 def literal_start(pattern: str, *, whole: bool) -> str:
-    """Characters that every text begins with which the pattern matches; "" where that is not sure."""
+    """The characters that every matching text begins with; "" where that is not certain."""
     if not whole:
         if not pattern.startswith("^"):
             return ""
@@ -691,12 +693,12 @@ def literal_start(pattern: str, *, whole: bool) -> str:
         return ""
     start = re.match(r"[\w \-/:@]*", pattern, re.ASCII)
     found = start[0] if start else ""
-    # A quantifier is of the last character.
+    # A quantifier applies to the last character.
     return found[:-1] if pattern[len(found) :][:1] in ("?", "*", "+", "{") else found
 
 
 def _floating(expression: Expression) -> Expression:
-    """A number as the nearest double, where it stands beside one; -0.0 keeps its sign."""
+    """A number as the nearest double, as next to a double; -0.0 keeps its sign."""
     if isinstance(expression, Constant) and isinstance(expression.value, Decimal):
         return Constant(float(expression.value), DOUBLE)
     return expression
@@ -707,7 +709,7 @@ def _negated(found: Expression, negated: bool) -> Expression:
 
 
 def _coalesce(values: list[Expression]) -> tuple[Expression, ...]:
-    """As CASE: what comes after the first that is not NULL is not looked at."""
+    """As CASE: values after the first that is not NULL are not evaluated."""
     parts: list[Expression] = []
     for value in values[:-1]:
         parts += [Apply("not", (Apply("is null", (value,), BOOL),), BOOL), value]

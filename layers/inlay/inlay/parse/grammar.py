@@ -1,13 +1,13 @@
-"""Text to syntax: the one SQL grammar, for WHERE and for the values of an update, and what its names name.
+"""Text to syntax: the one SQL grammar, for WHERE and for the values of an update; names to fields.
 
 Promise: `parse_text` either returns a syntax tree no deeper than MAX_DEPTH or raises InvalidPredicate with
-the offset of the place and, in words, what to do. The grammar knows no schema: names and types are bound
+the offset of the place and the next step. The grammar knows no schema: names and types are bound
 afterwards.
 
-One pass by operator precedence. The text is bounded before anything looks at it, and so is the stack.
-Words are reserved only where nothing else could tell them from a column: `end`, `date` or `case` may be
-columns. Errors describe what was found by its kind, never by its value: literals are people's data, and
-messages go to logs.
+One pass by operator precedence. The length of the text is checked first, the depth while parsing. Words are
+reserved only where they could not be distinguished from a column: `end`, `date` or `case` may be columns.
+Errors describe what was found by its kind, never by its value: literals are people's data, and messages go
+to logs.
 
 Names are found among a schema's fields as users write them: an exact match wins; an unquoted name also
 matches in another case if exactly one column does; a quoted name never does. A path goes through structs
@@ -121,7 +121,7 @@ def refused(part: Placed, message: str, next_step: str = "") -> InvalidPredicate
 
 @contextmanager
 def errors_in(text: str) -> Iterator[None]:
-    """What is refused here is refused at a place of this text."""
+    """Errors raised within point into this text."""
     try:
         yield
     except InvalidPredicate as error:
@@ -178,7 +178,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """One text. `token` is the next one; nothing behind it is looked at again."""
+    """Parses one text. `token` is the next one."""
 
     def __init__(self, text: str) -> None:
         self.tokens = _tokens(text)
@@ -214,7 +214,7 @@ class _Parser:
     # -- operators ----------------------------------------------------------------------------
 
     def expression(self, least: int) -> Syntax:
-        """What stands here, up to an operator that binds less than `least`."""
+        """An expression, up to an operator that binds less tightly than `least`."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise _too_deep(self.token)
@@ -326,7 +326,7 @@ class _Parser:
     # -- values -------------------------------------------------------------------------------
 
     def operand(self, least: int) -> Syntax:
-        """A value with what stands before it (NOT, signs) and behind it (`::type`, `[…]`)."""
+        """A value with what precedes it (NOT, signs) and follows it (`::type`, `[…]`)."""
         before: list[_Token] = []
         while least <= _NOT and self.token.word == "NOT":
             before.append(self.take())
@@ -591,7 +591,7 @@ def _too_deep(at: Placed) -> InvalidPredicate:
 def over_many_rows(name: str, at: Placed) -> InvalidPredicate:
     return refused(
         at,
-        f"{name} is over many rows: a condition looks at one",
+        f"{name} is over many rows: a condition sees one row at a time",
         "Read the rows, and count or sum them with DuckDB or Polars",
     )
 
@@ -624,8 +624,8 @@ _SHOWN = 8  # names listed in an error
 
 
 def resolve(name: Name, schema: Schema, *, or_text: bool = False) -> Field:
-    """The field that a name refers to. Raises InvalidPredicate, pointing at it; `or_text`: where a text
-    could stand as well, it says how one is written."""
+    """The field that a name refers to. Raises InvalidPredicate, pointing at it; `or_text`: a string would
+    be valid, too, so the error says how to write one."""
     fields, found = schema.fields, None
     for depth, (part, quoted) in enumerate(name.parts):
         found = _pick(fields, part, quoted, name)

@@ -84,7 +84,7 @@ class _Setter:
             case Given(None):
                 return Assigned(None)
             case Given(Span()):
-                raise refused(node, "an interval is no value", "Write at + INTERVAL '1 day'")
+                raise refused(node, "an interval is not a value", "Write at + INTERVAL '1 day'")
             case Given(written) if isinstance(kind, Primitive) and written is not None:
                 return Assigned(self.constant(node, kind, written))
             case Given():

@@ -1,18 +1,18 @@
 """Plain conditions bound to a schema: syntax to the format's predicates.
 
-Promise: the predicate means what SQL's three-valued logic says of the text, whatever the types'
-limits. `is_plain` says which syntax is of that kind: columns with literals. A calendar function of a
-column beside a literal is one, too: `year(at) = 2026` is a range of `at`. Everything else is calculated
+Promise: the predicate means what the text means in SQL's three-valued logic, whatever the limits of the
+types. `is_plain` decides which conditions are plain: columns compared with literals, and calendar functions
+of a column compared with a literal: `year(at) = 2026` is a range of `at`. Everything else is calculated
 (`parse.calculate`).
 
 A plain string compared with a date, time or timestamp is read as one. A timestamp without a zone compared
 with a `timestamptz` is UTC. In LIKE a backslash escapes the next character unless ESCAPE names another
 character; ESCAPE '' means none does.
 
-What a text says without any row is calculated before columns are looked at: `fold` gives the same tree with
-literals where the text calculates with literals alone, exactly: `now() - INTERVAL '7 days'` is one moment
-for all rows of a statement, and the condition around it a plain one, which prunes files and may be kept.
-What cannot be exact (a quotient) stays as it is.
+What does not depend on a row is calculated first: `fold` gives the same tree with a literal for each exact
+calculation with literals alone. `now() - INTERVAL '7 days'` is one moment for all rows of a statement, and
+the condition around it a plain one, which prunes files and can be stored. What cannot be exact (a quotient)
+stays as it is.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _MAX_DIGITS = 76
 
 
 class Folder:
-    """One text. `timed`: whether it asked for the time, once, in microseconds since 1970."""
+    """Folds one text. `timed`: whether the text uses the time, which is asked for once."""
 
     def __init__(self, schema: Schema, now: Callable[[], int] | None) -> None:
         self.now = now
@@ -140,7 +140,7 @@ class Folder:
     def time(self, word: str, at: int) -> Given:
         if self.now is None:
             raise InvalidPredicate(
-                f"{word} is not known here: what is asked may be carried out later",
+                f"{word} is not available here: the condition may be evaluated later",
                 position=at,
                 next_step="Write the time: TIMESTAMPTZ '2026-01-31 12:00:00'",
             )
@@ -201,7 +201,8 @@ def _truncated(call: Call) -> Syntax:
 
 
 def _as_type(value: Written | Span | None, to: Primitive) -> Written | Span | None:
-    """The literal as another type's; None where rows have to say. ValueError: it is none."""
+    """The literal cast to a type; None where that is left to the evaluation. Raises ValueError where the
+    literal is not a value of the type."""
     match to.name, value:
         case ("date", Day()) | ("time", Clock()) | ("string", Text()) | ("bool", Flag()):
             return value
@@ -241,7 +242,7 @@ FLIPPED: dict[Operator, Operator] = {
 
 
 def is_plain(node: Syntax, schema: Schema) -> bool:
-    """Whether the condition is one of the format's grammar. Names need not resolve."""
+    """Whether the condition can be a predicate of the format. Names need not resolve."""
     match node:
         case Joined(_, parts):
             return all(is_plain(part, schema) for part in parts)

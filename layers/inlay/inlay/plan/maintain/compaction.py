@@ -203,8 +203,8 @@ def _bins(
 
 
 def _uncut(tasks: Iterable[FileTask], snapshot: Snapshot) -> Iterator[DataFile]:
-    """Files in no single partition, such as large landing files, which a query for one partition opens
-    besides it. An adopted file stays where it is on purpose."""
+    """Files in no single partition, such as large landing files, which a query for one partition has to
+    open, too. An adopted file stays where it is on purpose."""
     if snapshot.spec.fields:
         for task in tasks:
             if spans_partitions(task.file, snapshot.specs) and not task.file.adopted:

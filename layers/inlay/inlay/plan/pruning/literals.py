@@ -143,7 +143,7 @@ def texts_of(predicate: Predicate) -> frozenset[str]:
 
 
 def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
-    """TRUE for the texts that the predicate names in whatever column, asked of the column `field_id`: one
+    """TRUE for the texts that the predicate names in whatever column, as a condition on one column: a
     dictionary may serve several columns. Equalities and INs, and LIKEs with a fixed part, of `MIN_TEXT`
     characters or more.
 

@@ -5,8 +5,8 @@ text satisfies the condition on one of `columns`. These are the columns whose va
 does not list completely: under a range, NOT, a short LIKE, or with values too short to be searched for. It
 only says where to look: in what program text means, `7` may be an age or a count.
 
-Read are, in the text as it is, with the escapes of JSON or URLs resolved, and as what the whole of it
-stands for in Base64 or hexadecimal digits: numbers that are no part of a word or of a version (`2.2.3`),
+The text is read as it is, with the escapes of JSON or URLs resolved, and decoded as a whole from Base64 or
+hexadecimal digits. Values in it are: numbers that are not part of a word or of a version (`2.2.3`),
 dates and times in ISO 8601, UUIDs and hexadecimal digits for bytes, words (what is between white space,
 quotes, brackets and `,;:=/&?|<>\\`), texts in JSON, and the text as a whole. Truth values are not read:
 `true` says nothing about a row. A text too long to be read counts as one that has a value.
@@ -136,7 +136,7 @@ _DIGITS = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{2}(?:-?[0-9a-fA-F]{2}){0,63}(
 _WORD = re.compile(r"[^\s\"'`,;:=/&?|<>(){}\[\]\\]+")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = datetime(1970, 1, 1)
-# Longer numbers are no values of a column, and Python takes long to read them.
+# No column holds longer numbers, and Python takes long to read them.
 _MAX_DIGITS = 400
 # Files of one writer have the same few pairs.
 _REMEMBERED = 64
@@ -154,7 +154,7 @@ class Mentions:
     columns: tuple[tuple[int, Primitive, Predicate], ...] = ()
 
     @staticmethod
-    @lru_cache(4)  # asked of each file: 3 ms for a thousand values
+    @lru_cache(4)  # called for each file: 3 ms for a thousand values
     def of(predicate: Predicate) -> Mentions:
         """
         >>> from inlay.format.predicate import Literal

@@ -111,9 +111,9 @@ def all_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
 def denied_by(
     field_id: int, kind: Primitive, column: ColumnStats, rows: int
 ) -> Iterator[Predicate]:
-    """The conditions that statistics of a column of `kind` deny to all of `rows` rows, and by which they
-    are left out: a row for which one is TRUE shows that the statistics are false. A count of some NULLs
-    leaves nothing out, one of more NULLs than rows is false whatever they are."""
+    """The conditions that no row of a file fulfils by the statistics of a column, so that scans leave the
+    file out: a row for which one is TRUE proves the statistics wrong. A count of some NULLs leaves nothing
+    out; a count above the number of rows is wrong in any case."""
     nulls = column.null_count
     if nulls is not None and nulls >= rows:
         yield Not(IsNull(field_id))
