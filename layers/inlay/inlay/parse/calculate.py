@@ -171,8 +171,8 @@ class Calculator:
                 return self.call(node)
             case Cast(operand, to):
                 return self.cast(node, self.expression(operand), to)
-            case Case(branches, otherwise):
-                return self.case(node, branches, otherwise)
+            case Case():
+                return self.case(node)
             case Element():
                 return self.element(node)
             case Member():
@@ -191,8 +191,9 @@ class Calculator:
                     self.compared(node, "<=", operand, high),
                 )
                 return _negated(Apply("and", both, BOOL), negated)
-            case OneOf():
-                return self.one_of(node)
+            case OneOf(operand, items, negated):
+                found = Apply("in", tuple(self.together((operand, *items), node)), BOOL)
+                return _negated(found, negated)
             case Matches():
                 return self.matches(node)
             case Is(operand, what, negated):
@@ -211,10 +212,6 @@ class Calculator:
                 "Compare their fields or elements",
             )
         return Apply(op, (one, other), BOOL)
-
-    def one_of(self, node: OneOf) -> Expression:
-        subject, *items = self.together((node.operand, *node.items), node)
-        return _negated(Apply("in", (subject, *items), BOOL), node.negated)
 
     def matches(self, node: Matches) -> Expression:
         subject = self.typed(node.operand, STRING, "LIKE and ILIKE take a string")
@@ -313,12 +310,10 @@ class Calculator:
         name = "timestamp" if kind.name == "date" else kind.name
         return Apply("later", (operand,), Primitive(name, unit=unit), (months, nanos))
 
-    def case(
-        self, node: Syntax, branches: tuple[tuple[Syntax, Syntax], ...], otherwise: Syntax
-    ) -> Expression:
-        values = self.together((*(value for _, value in branches), otherwise), node)
+    def case(self, node: Case) -> Expression:
+        values = self.together((*(value for _, value in node.branches), node.otherwise), node)
         parts: list[Expression] = []
-        for (condition, _), value in zip(branches, values[:-1], strict=True):
+        for (condition, _), value in zip(node.branches, values[:-1], strict=True):
             parts += [self.condition(condition), value]
         kind = next((v.type for v in values if v.type is not None), None)
         return Apply("case", (*parts, values[-1]), _common(values) or kind)
@@ -473,7 +468,7 @@ class Calculator:
 
     def chosen(self, node: Call) -> Expression:
         condition, one, other = node.arguments
-        return self.case(node, ((condition, one),), other)
+        return self.case(Case(((condition, one),), other, node.at))
 
     def side(self, node: Call) -> Expression:
         """LEFT and RIGHT: n characters, or all but n where n is negative."""

@@ -347,6 +347,22 @@ TableUpdate = (
     | RecountTotals
 )
 Update = RowUpdate | TableUpdate
+# Updates that require nothing of the base by themselves.
+Unconditional = (
+    DropMarkers
+    | PackMetadata
+    | ClusterLeaves
+    | SetProperties
+    | MoveBoundary
+    | ExpireThrough
+    | ExpireAll
+    | ForgetExpirations
+    | ForgetContents
+    | ReplaceContent
+    | TakeLayout
+    | AdvanceStream
+    | RecountTotals
+)
 U = TypeVar("U", bound=Update)
 R = TypeVar("R", bound=Requirement)
 

@@ -74,7 +74,6 @@ REFERENCE_COLUMNS = 3
 # Bytes of entries and references that a pointer holds before it rolls, however large the rest of it is, so
 # that at most one small commit in ten writes a segment.
 INLINE_MIN_BYTES = 2_400
-TIERS = ("files", "markers", "ledger")
 
 
 class _Entries(Packing[E]):
@@ -201,30 +200,31 @@ def fit_pointer(
     writer = Writer(snapshot.version, name)
     snapshot = _with_schemas_apart(snapshot, writer)
     for tier_name, chosen in _to_rebuild(change, packs):
-        tier = tier_of(snapshot, tier_name)
-        found = rebuild(tier, packs[tier_name], writer, nodes, chosen)
+        found = rebuild(_tiers(snapshot)[tier_name], packs[tier_name], writer, nodes, chosen)
         if isinstance(found, Missing):
             return NeedSegments(**{tier_name: found.segments})
-        snapshot = with_tier(snapshot, tier_name, found)
+        snapshot = _with_tiers(snapshot, {tier_name: found})
     size = len(encode_snapshot(snapshot))
     limit = POINTER_TARGET_BYTES
     if size > limit:
         # A wide schema may fill the target on its own: entries then still get room to gather in.
-        limit = max(limit, len(encode_snapshot(_bare(snapshot))) + INLINE_MIN_BYTES)
+        bare = _with_tiers(snapshot, dict.fromkeys(packs, Tier()))
+        limit = max(limit, len(encode_snapshot(bare)) + INLINE_MIN_BYTES)
     while size > limit:
         weights: dict[tuple[str, bool], int] = {}
-        for tier_name, pack in packs.items():
-            tier = tier_of(snapshot, tier_name)
+        tiers = _tiers(snapshot)
+        for tier_name, tier in tiers.items():
+            pack = packs[tier_name]
             weights[tier_name, False] = len(pack.encode(tier.inline)) if tier.inline else 0
             weights[tier_name, True] = gatherable(tier, pack)
         (tier_name, is_gather), weight = max(weights.items(), key=lambda item: item[1])
         if weight == 0:
             break
-        tier, pack = tier_of(snapshot, tier_name), packs[tier_name]
+        tier, pack = tiers[tier_name], packs[tier_name]
         found = gather(tier, pack, writer, nodes) if is_gather else roll(tier, pack, writer)
         if isinstance(found, Missing):
             return NeedSegments(**{tier_name: found.segments})
-        snapshot = with_tier(snapshot, tier_name, found)
+        snapshot = _with_tiers(snapshot, {tier_name: found})
         size = len(encode_snapshot(snapshot))
     return snapshot, tuple(writer.written)
 
@@ -260,28 +260,18 @@ def _to_rebuild(
     return [(tier_name, untidy(tier_name)) for tier_name in ("files", "markers")]
 
 
-def tier_of(snapshot: Snapshot, name: str) -> Tier[Any]:
-    if name == "ledger":
-        return snapshot.ledger.records
-    return snapshot.files if name == "files" else snapshot.markers
+def _tiers(snapshot: Snapshot) -> dict[str, Tier[Any]]:
+    """By the kind of their entries."""
+    records = snapshot.ledger.records
+    return {"files": snapshot.files, "markers": snapshot.markers, "ledger": records}
 
 
-def with_tier(snapshot: Snapshot, name: str, tier: Tier[Any]) -> Snapshot:
-    match name:
-        case "ledger":
-            ledger = dataclasses.replace(snapshot.ledger, records=tier)
-            return dataclasses.replace(snapshot, ledger=ledger)
-        case "files":
-            return dataclasses.replace(snapshot, files=tier)
-        case _:
-            return dataclasses.replace(snapshot, markers=tier)
-
-
-def _bare(snapshot: Snapshot) -> Snapshot:
-    """Without entries and references."""
-    for name in TIERS:
-        snapshot = with_tier(snapshot, name, Tier())
-    return snapshot
+def _with_tiers(snapshot: Snapshot, changed: Mapping[str, Tier[Any]]) -> Snapshot:
+    tiers = {**_tiers(snapshot), **changed}
+    ledger = dataclasses.replace(snapshot.ledger, records=tiers["ledger"])
+    return dataclasses.replace(
+        snapshot, files=tiers["files"], markers=tiers["markers"], ledger=ledger
+    )
 
 
 def apply(

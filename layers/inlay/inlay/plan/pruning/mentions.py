@@ -36,7 +36,7 @@ from urllib.parse import unquote_to_bytes
 from inlay.format.entry import ColumnStats
 from inlay.format.predicate import And, Comparison, In, Like, Or, Predicate, field_ids, walk
 from inlay.format.schema import Primitive, Value
-from inlay.plan.pruning.literals import condition_on, plainly, texts_of
+from inlay.plan.pruning.literals import EPOCH, PER_SECOND, condition_on, plainly, texts_of
 from inlay.plan.pruning.prune import may_match
 
 # JSON within JSON escapes the escapes.
@@ -134,8 +134,6 @@ _MOMENT = re.compile(
 _CLOCK = re.compile(r"(?<!\d)(?<!\d:)\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?![\d:])")
 _DIGITS = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{2}(?:-?[0-9a-fA-F]{2}){0,63}(?![0-9A-Za-z])")
 _WORD = re.compile(r"[^\s\"'`,;:=/&?|<>(){}\[\]\\]+")
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_EPOCH = datetime(1970, 1, 1)
 # No column holds longer numbers, and Python takes long to read them.
 _MAX_DIGITS = 400
 # Files of one writer have the same few pairs.
@@ -237,7 +235,7 @@ def _spans(kind: Primitive, text: str) -> Iterator[_Span]:
         case "date":
             for day, _, _ in _MOMENT.findall(text):
                 with suppress(ValueError):
-                    days = date.fromisoformat(day).toordinal() - _EPOCH.toordinal()
+                    days = date.fromisoformat(day).toordinal() - EPOCH.toordinal()
                     yield days, days
         case "timestamp" | "timestamptz":
             yield from _moments(kind, text)
@@ -303,7 +301,7 @@ def _as(kind: Primitive, number: Decimal) -> Value | None:
 def _moments(kind: Primitive, text: str) -> Iterator[_Span]:
     for day, clock, zone in _MOMENT.findall(text):
         with suppress(ValueError, OverflowError):
-            since = datetime.fromisoformat(day) - _EPOCH
+            since = datetime.fromisoformat(day) - EPOCH
             if kind.name == "timestamptz" and zone not in ("", "Z"):
                 shift = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
                 since += -shift if zone[0] == "+" else shift
@@ -312,7 +310,7 @@ def _moments(kind: Primitive, text: str) -> Iterator[_Span]:
 
 def _units(kind: Primitive, since: timedelta, clock: str) -> _Span:
     """The first and the last moment, in the column's unit, that a day and a time of it stand for."""
-    per = _PER_SECOND[kind.unit]
+    per = PER_SECOND[kind.unit]
     seconds = since.days * 86_400 + since.seconds
     if not clock:
         return seconds * per, (seconds + 86_400) * per - 1
