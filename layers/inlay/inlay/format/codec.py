@@ -375,12 +375,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "boundary": [snapshot.boundary.version, snapshot.boundary.time_us],
         "expired": [[e.through, e.time_us] for e in snapshot.expired],
         "time_index": [list(point) for point in snapshot.time_index],
-        "totals": [
-            snapshot.totals.files,
-            snapshot.totals.rows,
-            snapshot.totals.bytes,
-            snapshot.totals.markers,
-        ],
+        "totals": _totals_to_json(snapshot.totals),
         "changed": snapshot.changed,
         "replaced": snapshot.replaced,
     }
@@ -470,7 +465,6 @@ def _snapshot_from_json(
 
 def encode_head(content: Content, types: Types) -> bytes:
     """The content of a ref, encoded as the immutable object that its head refers to."""
-    totals = content.totals
     body = {
         "version": content.version,
         "schema": content.schema_id,
@@ -480,7 +474,7 @@ def encode_head(content: Content, types: Types) -> bytes:
         "stats_columns": list(content.stats_columns),
         "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
         "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
-        "totals": [totals.files, totals.rows, totals.bytes, totals.markers],
+        "totals": _totals_to_json(content.totals),
         "changed": content.changed,
         "replaced": content.replaced,
     }
@@ -507,6 +501,10 @@ def _content_from_json(body: dict[str, Any], types: Types) -> Content:
         changed=as_count(body["changed"]),
         replaced=as_count(body["replaced"]),
     )
+
+
+def _totals_to_json(totals: Totals) -> list[int]:
+    return [totals.files, totals.rows, totals.bytes, totals.markers]
 
 
 def _tier_to_json(tier: Tier[T], entry: Callable[[T], Any], types: Types) -> dict[str, Any]:

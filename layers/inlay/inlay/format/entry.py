@@ -232,7 +232,7 @@ class Types:
         return found
 
 
-def file_flags(entry: DataFile) -> int | None:
+def _file_flags(entry: DataFile) -> int | None:
     set_ = (
         ADOPTED if entry.adopted else 0,
         0 if entry.data_change else NO_DATA_CHANGE,
@@ -242,26 +242,30 @@ def file_flags(entry: DataFile) -> int | None:
 
 
 def file_to_json(entry: DataFile, types: Types) -> list[Any]:
-    return trim(
-        [
-            entry.key,
-            entry.size,
-            entry.footer_size,
-            entry.rows,
-            entry.row_groups,
-            entry.schema_id,
-            entry.sequence,
-            stats_to_json(entry.stats, entry.schema_id, types),
-            file_flags(entry),
-            entry.event,
-            entry.origin,
-            entry.etag,
-            entry.spec_id or None,
-            list(map(plain_value, entry.partition)) or None,
-            entry.arrived,
-            entry.cluster,
-        ]
-    )
+    found = file_values(entry)
+    found.insert(7, stats_to_json(entry.stats, entry.schema_id, types))
+    return trim(found)
+
+
+def file_values(entry: DataFile) -> list[Any]:
+    """The values of an entry, its statistics apart, in the order of its JSON."""
+    return [
+        entry.key,
+        entry.size,
+        entry.footer_size,
+        entry.rows,
+        entry.row_groups,
+        entry.schema_id,
+        entry.sequence,
+        _file_flags(entry),
+        entry.event,
+        entry.origin,
+        entry.etag,
+        entry.spec_id or None,
+        list(map(plain_value, entry.partition)) or None,
+        entry.arrived,
+        entry.cluster,
+    ]
 
 
 def file_from_json(found: list[Any], types: Types) -> DataFile:

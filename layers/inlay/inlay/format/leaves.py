@@ -26,7 +26,7 @@ from inlay.format.entry import (
     LedgerRecord,
     Marker,
     Types,
-    file_flags,
+    file_values,
     flags_of,
     marker_from_json,
     marker_to_json,
@@ -44,12 +44,13 @@ MAX_ENTRIES = 1 << 20
 IDENTITY_BYTES = 12
 BODY_BYTES = 8
 
-_FILES = frozenset(
-    (
-        *("count", "key", "size", "footer", "rows", "groups", "schema", "sequence", "stats"),
-        *("flags", "event", "origin", "etag", "spec", "partition", "arrived", "cluster"),
-    )
+# The columns of data files in the order of `file_values`, which all are numbers, texts or partitions.
+_FILE_COLUMNS = (
+    *("key", "size", "footer", "rows", "groups", "schema", "sequence", "flags"),
+    *("event", "origin", "etag", "spec", "partition", "arrived", "cluster"),
 )
+_FILE_TEXTS = ("key", "event", "origin", "etag")
+_FILES = frozenset(("count", "stats", *_FILE_COLUMNS))
 _MARKERS = frozenset(("count", "id", "what", "body", "sequence", "file", "erasure"))
 _LEDGER = frozenset(("count", "ids", "versions", "times", "runs", "bodies"))
 _REFERENCES = frozenset(
@@ -64,25 +65,16 @@ _REFERENCES = frozenset(
 
 
 def encode_files(entries: Sequence[DataFile], types: Types) -> bytes:
-    numbers, texts = columns.numbers, columns.texts
-    body = {
-        "key": texts([f.key for f in entries]),
-        "size": numbers([f.size for f in entries]),
-        "footer": numbers([f.footer_size for f in entries]),
-        "rows": numbers([f.rows for f in entries]),
-        "groups": numbers([f.row_groups for f in entries]),
-        "schema": numbers([f.schema_id for f in entries]),
-        "sequence": numbers([f.sequence for f in entries]),
-        "flags": numbers([file_flags(f) for f in entries]),
-        "event": texts([f.event for f in entries]),
-        "origin": texts([f.origin for f in entries]),
-        "etag": texts([f.etag for f in entries]),
-        "spec": numbers([f.spec_id or None for f in entries]),
-        "partition": columns.column([list(f.partition) or None for f in entries]),
-        "arrived": numbers([f.arrived for f in entries]),
-        "cluster": numbers([f.cluster for f in entries]),
-        "stats": _stats_to_json([f.stats for f in entries], [f.schema_id for f in entries], types),
-    }
+    def encoded(name: str, values: Sequence[Any]) -> Any:
+        if name == "partition":
+            return columns.column(values)
+        return columns.texts(values) if name in _FILE_TEXTS else columns.numbers(values)
+
+    by_column = zip(*map(file_values, entries), strict=True)
+    body = {name: encoded(name, v) for name, v in zip(_FILE_COLUMNS, by_column, strict=False)}
+    body["stats"] = _stats_to_json(
+        [f.stats for f in entries], [f.schema_id for f in entries], types
+    )
     return _encode("files", len(entries), body)
 
 

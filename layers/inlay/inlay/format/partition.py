@@ -137,14 +137,9 @@ def result_type(transform: Transform, source: Primitive) -> Primitive | None:
             return None if source.name in ("bool", "float", "double") else _INT
         case "hour":
             return _INT if source.name in ("timestamp", "timestamptz") else None
-        case "day":
-            return Primitive("date") if _has_days(source) else None
         case _:
-            return _INT if _has_days(source) else None
-
-
-def _has_days(source: Primitive) -> bool:
-    return source.name in ("date", "timestamp", "timestamptz")
+            kind = Primitive("date") if transform.name == "day" else _INT
+            return kind if source.name in ("date", "timestamp", "timestamptz") else None
 
 
 def partition_of(transform: Transform, source: Primitive, value: Value | None) -> Written | None:

@@ -268,10 +268,10 @@ class Calculator:
         kinds = [_name(left), _name(right)]
         if kinds == ["date", "date"] and node.op == "-":
             return Apply("days between", (left, right), WHOLE)
-        if kinds[0] == "date" and node.op in "+-" and _is_whole(right.type):
+        if kinds[0] == "date" and node.op in "+-" and _primitive(right.type).is_integer:
             return Apply("days later", (left, right), DATE, node.op)
         for side, syntax in ((left, node.left), (right, node.right)):
-            if not (side.type is None or _is_number(side.type)):
+            if not (side.type is None or _primitive(side.type).is_numeric):
                 steps = {
                     "string": "Join texts with ||",
                     "timestamp": "Add an interval: at + INTERVAL '1 day'",
@@ -287,14 +287,14 @@ class Calculator:
     def arithmetic(self, node: Syntax, op: str, left: Expression, right: Expression) -> Expression:
         sides = (left, right)
         kinds = [side.type for side in sides if side.type is not None]
-        floating = op == "/" or any(_is_floating(kind) for kind in kinds)
+        floating = op == "/" or any(_primitive(kind).is_float for kind in kinds)
         if op == "%":
-            if not all(_is_whole(kind) for kind in kinds):
+            if not all(_primitive(kind).is_integer for kind in kinds):
                 raise refused(node, "% takes whole numbers", "CAST them, or write floor(x / y)")
             return Apply(op, sides, WHOLE)
         if floating:
             return Apply(op, (_floating(left), _floating(right)), DOUBLE)
-        whole = all(_is_whole(kind) for kind in kinds)
+        whole = all(_primitive(kind).is_integer for kind in kinds)
         return Apply(op, sides, WHOLE if whole else Primitive("decimal", precision=WIDEST_DIGITS))
 
     def moved(self, node: Calculation, operand: Expression, span: Span) -> Expression:
@@ -595,7 +595,7 @@ class Calculator:
                         f"{_called(first)} and {_called(other)} are not compared or mixed",
                         _how_to_mix(first, other),
                     )
-        if any(_is_floating(value.type) for value in values):
+        if any(_primitive(value.type).is_float for value in values):
             return [_floating(value) for value in values]
         return values
 
@@ -615,7 +615,7 @@ class Calculator:
 
     def numeric(self, node: Syntax, function: str) -> Expression:
         found = self.expression(node)
-        if found.type is not None and not _is_number(found.type):
+        if found.type is not None and not _primitive(found.type).is_numeric:
             raise refused(node, f"{function} takes a number: this is {_called(found)}")
         return found
 
@@ -721,20 +721,13 @@ def _is_text(node: Syntax) -> bool:
     return isinstance(node, Given) and isinstance(node.value, Text)
 
 
+def _primitive(kind: Type | None) -> Primitive:
+    """The type; of what is nested or NULL one without a name, of no kind."""
+    return kind if isinstance(kind, Primitive) else Primitive("")
+
+
 def _name(expression: Expression) -> str:
-    return expression.type.name if isinstance(expression.type, Primitive) else ""
-
-
-def _is_number(kind: Type | None) -> bool:
-    return isinstance(kind, Primitive) and kind.is_numeric
-
-
-def _is_whole(kind: Type | None) -> bool:
-    return isinstance(kind, Primitive) and kind.is_integer
-
-
-def _is_floating(kind: Type | None) -> bool:
-    return isinstance(kind, Primitive) and kind.is_float
+    return _primitive(expression.type).name
 
 
 def _family(kind: Primitive) -> str:
@@ -759,10 +752,10 @@ def _common(values: list[Expression]) -> Type | None:
     if not kinds:
         return None
     names = {kind.name for kind in kinds if isinstance(kind, Primitive)}
-    if all(_is_number(kind) for kind in kinds):
-        if any(_is_floating(kind) for kind in kinds):
+    if all(_primitive(kind).is_numeric for kind in kinds):
+        if any(_primitive(kind).is_float for kind in kinds):
             return DOUBLE
-        whole = all(_is_whole(kind) for kind in kinds)
+        whole = all(_primitive(kind).is_integer for kind in kinds)
         return WHOLE if whole else Primitive("decimal", precision=WIDEST_DIGITS)
     for name in ("timestamptz", "timestamp", "time"):
         if name in names:

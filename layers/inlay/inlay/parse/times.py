@@ -11,7 +11,7 @@ import re
 from decimal import Decimal, InvalidOperation
 
 from inlay.format.binding import Clock, Day, Moment, Number, Octets, Written
-from inlay.format.values import NANOS_PER_DAY, civil, days_of
+from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT, civil, days_of
 from inlay.parse.syntax import Span
 
 _DATE = r"(?P<year>\d{4}|[+-]\d{4,12})-(?P<month>\d\d)-(?P<day>\d\d)"
@@ -21,7 +21,7 @@ _DAY = re.compile(_DATE, re.ASCII)
 _CLOCK = re.compile(_TIME, re.ASCII)
 _MOMENT = re.compile(rf"{_DATE}(?:[ Tt]{_TIME} ?{_ZONE}?)?", re.ASCII)
 
-_NANOS_PER_SECOND = 1_000_000_000
+_NANOS_PER_SECOND = NANOS_PER_UNIT["s"]
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 

@@ -292,8 +292,7 @@ class _Nearby:
 
     def __init__(self, markers: Iterable[Marker]) -> None:
         # Field and type of the bounds → (place, marker, bounds on every row that it hits).
-        self._columns: dict[tuple[int, int], list[_Bounded]] = defaultdict(list)
-        self._kinds: dict[int, Primitive | None] = {}
+        self._columns: dict[tuple[int, Primitive | None], list[_Bounded]] = defaultdict(list)
         self._others: list[tuple[int, Marker]] = []
         for n, marker in enumerate(markers):
             found = _bounds_of(marker)
@@ -301,8 +300,7 @@ class _Nearby:
                 self._others.append((n, marker))
                 continue
             field_id, lower, upper, kind = found
-            self._kinds[id(kind)] = kind
-            self._columns[field_id, id(kind)].append((n, marker, lower, upper))
+            self._columns[field_id, kind].append((n, marker, lower, upper))
 
     def of(self, known: Stats) -> list[tuple[Marker, _Relation]]:
         """Those that are not certainly apart from rows with these statistics, in their order. Only a
@@ -310,7 +308,7 @@ class _Nearby:
         and those that share a bound with the rows, are "unknown"."""
         found: list[tuple[int, Marker, _Relation]] = [(n, m, "unknown") for n, m in self._others]
         for (field_id, kind), column in self._columns.items():
-            found += _near(column, known.get(field_id), self._kinds[kind])
+            found += _near(column, known.get(field_id), kind)
         if len(self._columns) + bool(self._others) > 1:
             found.sort(key=itemgetter(0))
         return [(marker, relation) for _, marker, relation in found]

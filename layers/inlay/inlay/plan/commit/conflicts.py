@@ -326,19 +326,16 @@ def _newer_or(change: Change, resolved: int | None) -> Wanted:
     to read."""
     reads = change.reads
 
-    def wanted(found: Sequence[Segment]) -> list[bool]:
-        return [_may_name(s) or _may_have_come(s) for s in found]
-
-    def _may_name(segment: Segment) -> bool:
+    def is_wanted(segment: Segment) -> bool:
+        sequence = segment.sequence or 0
         # A node is opened whatever its age: leaves from elsewhere may have been added to it.
-        return resolved is not None and (segment.level > 0 or (segment.sequence or 0) > resolved)
-
-    def _may_have_come(segment: Segment) -> bool:
-        if reads is None or (segment.sequence or 0) <= reads.version:
+        if resolved is not None and (segment.level > 0 or sequence > resolved):
+            return True
+        if reads is None or sequence <= reads.version:
             return False
         return reads.predicate is None or may_match(reads.predicate, segment.stats, segment.rows)
 
-    return wanted
+    return lambda found: [is_wanted(segment) for segment in found]
 
 
 def _markers(state: State, change: Change) -> tuple[Segment, ...]:
