@@ -237,35 +237,29 @@ def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment,
     def counts(name: str) -> Sequence[int | None]:
         return columns.read_counts(body.get(name), count)
 
-    rows = zip(
-        columns.read_all(columns.read_texts(body.get("id"), count)),
-        columns.read_all(counts("entries")),
-        columns.read_all(counts("size")),
+    ids = columns.read_all(columns.read_texts(body.get("id"), count))
+    entries, sizes = columns.read_all(counts("entries")), columns.read_all(counts("size"))
+    dead, stats = (
         columns.read_texts(body.get("dead"), count),
-        counts("sequence"),
-        counts("rows"),
-        counts("bytes"),
-        counts("first"),
-        counts("last"),
         _stats_from_json(body.get("stats"), count),
-        counts("schema"),
-        strict=True,
     )
+    sequences, rows, data_bytes = counts("sequence"), counts("rows"), counts("bytes")
+    first, last, schemas = counts("first"), counts("last"), counts("schema")
     return tuple(
         Segment(
-            id=id_,
-            count=entries,
-            size=size,
-            dead=dead_from_text(dead),
-            sequence=sequence,
-            rows=rows_ or 0,
-            bytes=bytes_ or 0,
-            first_us=first,
-            last_us=last,
-            stats=stats,
-            schema_id=schema or 0,
+            id=ids[n],
+            count=entries[n],
+            size=sizes[n],
+            dead=dead_from_text(dead[n]),
+            sequence=sequences[n],
+            rows=rows[n] or 0,
+            bytes=data_bytes[n] or 0,
+            first_us=first[n],
+            last_us=last[n],
+            stats=stats[n],
+            schema_id=schemas[n] or 0,
         )
-        for (id_, entries, size, dead, sequence, rows_, bytes_, first, last, stats, schema) in rows
+        for n in range(count)
     )
 
 

@@ -75,14 +75,7 @@ _OF_DATES = {
 }
 _OF_TIMES = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
 _OF_TEXTS = {"LOWER": "lower", "LCASE": "lower", "UPPER": "upper", "UCASE": "upper"}
-_TRIMS = {"TRIM": "trim", "LTRIM": "ltrim", "RTRIM": "rtrim"}
-_SEARCHES = {
-    "STARTS_WITH": "starts_with",
-    "ENDS_WITH": "ends_with",
-    "CONTAINS": "contains",
-}
 _OF_NUMBERS = {"FLOOR": "floor", "CEIL": "ceil", "CEILING": "ceil", "ABS": "abs"}
-_OF_DOUBLES = {"SQRT": "sqrt", "EXP": "exp", "LN": "ln"}
 _AGGREGATES = ("SUM", "COUNT", "AVG", "MIN", "MAX")
 
 
@@ -390,16 +383,16 @@ class Calculator:
     def trimmed(self, node: Call) -> Expression:
         operand = self.string(node)
         characters = self.text(node.arguments[1]) if len(node.arguments) > 1 else " "
-        return Apply(_TRIMS[node.function], (operand,), STRING, characters)
+        return Apply(node.function.lower(), (operand,), STRING, characters)
 
     def searched(self, node: Call) -> Expression:
         operand, text = self.string(node), self.text(node.arguments[1])
         if node.function == "STARTS_WITH" and isinstance(operand, Column):
             return Test(_begins(operand, text))
-        return Apply(_SEARCHES[node.function], (operand,), BOOL, text)
+        return Apply(node.function.lower(), (operand,), BOOL, text)
 
     def of_double(self, node: Call) -> Expression:
-        return Apply(_OF_DOUBLES[node.function], (_floating(self.number(node)),), DOUBLE)
+        return Apply(node.function.lower(), (_floating(self.number(node)),), DOUBLE)
 
     def kept_type(self, node: Call) -> Expression:
         operand = self.number(node)
@@ -638,10 +631,10 @@ _Bind = Callable[[Calculator, Call], Expression]
 _FUNCTIONS: dict[str, tuple[_Bind, int, int]] = {
     **dict.fromkeys((*_OF_DATES, *_OF_TIMES), (Calculator.part, 1, 1)),
     **dict.fromkeys(_OF_TEXTS, (Calculator.cased, 1, 1)),
-    **dict.fromkeys(_TRIMS, (Calculator.trimmed, 1, 2)),
-    **dict.fromkeys(_SEARCHES, (Calculator.searched, 2, 2)),
+    **dict.fromkeys(("TRIM", "LTRIM", "RTRIM"), (Calculator.trimmed, 1, 2)),
+    **dict.fromkeys(("STARTS_WITH", "ENDS_WITH", "CONTAINS"), (Calculator.searched, 2, 2)),
     **dict.fromkeys(_OF_NUMBERS, (Calculator.kept_type, 1, 1)),
-    **dict.fromkeys(_OF_DOUBLES, (Calculator.of_double, 1, 1)),
+    **dict.fromkeys(("SQRT", "EXP", "LN"), (Calculator.of_double, 1, 1)),
     **dict.fromkeys(("REGEXP_MATCHES", "REGEXP_FULL_MATCH"), (Calculator.regular, 2, 3)),
     **dict.fromkeys(("LENGTH", "LEN", "CHAR_LENGTH"), (Calculator.length, 1, 1)),
     **dict.fromkeys(("GREATEST", "LEAST"), (Calculator.extreme, 1, 20)),

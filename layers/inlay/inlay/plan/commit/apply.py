@@ -53,7 +53,7 @@ from inlay.plan.change import (
 )
 from inlay.plan.commit.conflicts import needed, settle_units, validate
 from inlay.plan.commit.draft import Draft, always_commits
-from inlay.plan.metadata.leaves import Missing, Packing, Writer, gather, gatherable, rebuild, roll
+from inlay.plan.metadata.leaves import Packing, Writer, gather, gatherable, rebuild, roll
 from inlay.plan.metadata.state import (
     State,
     forgotten_before,
@@ -201,8 +201,8 @@ def fit_pointer(
     snapshot = _with_schemas_apart(snapshot, writer)
     for tier_name, chosen in _to_rebuild(change, packs):
         found = rebuild(_tiers(snapshot)[tier_name], packs[tier_name], writer, nodes, chosen)
-        if isinstance(found, Missing):
-            return NeedSegments(**{tier_name: found.segments})
+        if isinstance(found, NeedSegments):
+            return found
         snapshot = _with_tiers(snapshot, {tier_name: found})
     size = len(encode_snapshot(snapshot))
     limit = POINTER_TARGET_BYTES
@@ -222,8 +222,8 @@ def fit_pointer(
             break
         tier, pack = tiers[tier_name], packs[tier_name]
         found = gather(tier, pack, writer, nodes) if is_gather else roll(tier, pack, writer)
-        if isinstance(found, Missing):
-            return NeedSegments(**{tier_name: found.segments})
+        if isinstance(found, NeedSegments):
+            return found
         snapshot = _with_tiers(snapshot, {tier_name: found})
         size = len(encode_snapshot(snapshot))
     return snapshot, tuple(writer.written)
