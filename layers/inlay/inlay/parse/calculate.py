@@ -256,7 +256,7 @@ class Calculator:
             parts = [self.typed(side, STRING, "|| joins texts: CAST others") for side in sides]
             return Apply("concat", tuple(parts), STRING)
         if isinstance(node.right, Given) and isinstance(node.right.value, Span):
-            return self.moved(node, self.expression(node.left), node.right.value)
+            return self.plus_interval(node, self.expression(node.left), node.right.value)
         left, right = self.expression(node.left), self.expression(node.right)
         kinds = [_name(left), _name(right)]
         if kinds == ["date", "date"] and node.op == "-":
@@ -290,7 +290,7 @@ class Calculator:
         whole = all(_primitive(kind).is_integer for kind in kinds)
         return Apply(op, sides, WHOLE if whole else Primitive("decimal", precision=WIDEST_DIGITS))
 
-    def moved(self, node: Calculation, operand: Expression, span: Span) -> Expression:
+    def plus_interval(self, node: Calculation, operand: Expression, span: Span) -> Expression:
         kind = operand.type
         if node.op not in "+-" or not (isinstance(kind, Primitive) and kind.name in _CALENDAR):
             raise refused(
@@ -377,28 +377,28 @@ class Calculator:
             "pyarrow, DuckDB or Polars",
         )
 
-    def cased(self, node: Call) -> Expression:
+    def change_case(self, node: Call) -> Expression:
         return Apply(_OF_TEXTS[node.function], (self.string(node),), STRING)
 
-    def trimmed(self, node: Call) -> Expression:
+    def trim(self, node: Call) -> Expression:
         operand = self.string(node)
         characters = self.text(node.arguments[1]) if len(node.arguments) > 1 else " "
         return Apply(node.function.lower(), (operand,), STRING, characters)
 
-    def searched(self, node: Call) -> Expression:
+    def search_text(self, node: Call) -> Expression:
         operand, text = self.string(node), self.text(node.arguments[1])
         if node.function == "STARTS_WITH" and isinstance(operand, Column):
             return Test(_begins(operand, text))
         return Apply(node.function.lower(), (operand,), BOOL, text)
 
-    def of_double(self, node: Call) -> Expression:
+    def floating_function(self, node: Call) -> Expression:
         return Apply(node.function.lower(), (_floating(self.number(node)),), DOUBLE)
 
-    def kept_type(self, node: Call) -> Expression:
+    def numeric_function(self, node: Call) -> Expression:
         operand = self.number(node)
         return Apply(_OF_NUMBERS[node.function], (operand,), operand.type)
 
-    def part(self, node: Call) -> Expression:
+    def part_of_date(self, node: Call) -> Expression:
         operand = self.expression(node.arguments[0])
         takes = _CALENDAR if node.function in _OF_DATES else ("time", *_INSTANTS)
         if operand.type is not None and _name(operand) not in takes:
@@ -409,15 +409,15 @@ class Calculator:
             )
         return Apply((_OF_DATES | _OF_TIMES)[node.function], (operand,), WHOLE)
 
-    def named_part(self, node: Call) -> Expression:
+    def date_part(self, node: Call) -> Expression:
         """DATE_PART('year', x) is YEAR(x)."""
         part = self.text(node.arguments[0]).upper()
         if part not in _OF_DATES and part not in _OF_TIMES:
             parts = ", ".join(sorted({*_OF_DATES, *_OF_TIMES})).lower()
             raise refused(node.arguments[0], "there is no such part", f"Parts: {parts}")
-        return self.part(Call(part, node.arguments[1:], node.at))
+        return self.part_of_date(Call(part, node.arguments[1:], node.at))
 
-    def regular(self, node: Call) -> Expression:
+    def regexp(self, node: Call) -> Expression:
         """A pattern that begins with plain characters implies LIKE, which prunes."""
         operand = self.string(node)
         pattern = self.text(node.arguments[1])
@@ -446,7 +446,7 @@ class Calculator:
         sides = [_floating(self.numeric(each, node.function)) for each in node.arguments]
         return Apply("power", tuple(sides), DOUBLE)
 
-    def extreme(self, node: Call) -> Expression:
+    def greatest_or_least(self, node: Call) -> Expression:
         """NULL only where all are; as CASE, so that every type that compares will do."""
         values = self.together(node.arguments, node)
         op = ">=" if node.function == "GREATEST" else "<="
@@ -459,11 +459,11 @@ class Calculator:
             found = Apply("case", (Apply("or", (absent, better), BOOL), found, value), kind)
         return found
 
-    def chosen(self, node: Call) -> Expression:
+    def if_else(self, node: Call) -> Expression:
         condition, one, other = node.arguments
         return self.case(Case(((condition, one),), other, node.at))
 
-    def side(self, node: Call) -> Expression:
+    def left_or_right(self, node: Call) -> Expression:
         """LEFT and RIGHT: n characters, or all but n where n is negative."""
         operand = self.string(node)
         n = self.whole(node.arguments[1], 1 - 2**31, 2**31 - 1)
@@ -471,17 +471,17 @@ class Calculator:
             return Apply("substr", (operand,), STRING, (0, n))
         return Apply("substr", (operand,), STRING, (-n, None) if n else (0, 0))
 
-    def place(self, node: Call) -> Expression:
+    def position(self, node: Call) -> Expression:
         return Apply("strpos", (self.string(node),), WHOLE, self.text(node.arguments[1]))
 
-    def rounded(self, node: Call) -> Expression:
+    def round(self, node: Call) -> Expression:
         operand = self.number(node)
         digits = 0
         if len(node.arguments) > 1:
             digits = self.whole(node.arguments[1], -WIDEST_DIGITS, WIDEST_DIGITS)
         return Apply("round", (operand,), operand.type, digits)
 
-    def remainder(self, node: Call) -> Expression:
+    def modulo(self, node: Call) -> Expression:
         one, other = (self.numeric(each, node.function) for each in node.arguments)
         return self.arithmetic(node, "%", one, other)
 
@@ -500,28 +500,28 @@ class Calculator:
             last = max(start + self.whole(node.arguments[2], 0, 2**31 - 1) - 1, 0)
         return Apply("substr", (operand,), STRING, (max(start - 1, 0), last))
 
-    def replaced(self, node: Call) -> Expression:
+    def replace(self, node: Call) -> Expression:
         operand = self.string(node)
         old, new = self.text(node.arguments[1]), self.text(node.arguments[2])
         return Apply("replace", (operand,), STRING, (old, new)) if old else operand
 
-    def concatenated(self, node: Call) -> Expression:
+    def concat(self, node: Call) -> Expression:
         """As in Postgres and DuckDB, unlike ||: NULL is an empty text."""
         parts = [self.typed(a, STRING, "CONCAT joins texts: CAST others") for a in node.arguments]
         empty = Constant("", STRING)
         filled = (Apply("case", _coalesce([part, empty]), STRING) for part in parts)
         return Apply("concat", tuple(filled), STRING)
 
-    def coalesced(self, node: Call) -> Expression:
+    def coalesce(self, node: Call) -> Expression:
         values = self.together(node.arguments, node)
         return Apply("case", _coalesce(values), _common(values))
 
-    def null_if(self, node: Call) -> Expression:
+    def nullif(self, node: Call) -> Expression:
         one, _ = self.together(node.arguments, node)
         same = self.compared(node, "=", *node.arguments)
         return Apply("case", (same, Constant(None, None), one), one.type)
 
-    def truncated(self, node: Call) -> Expression:
+    def date_trunc(self, node: Call) -> Expression:
         unit = self.text(node.arguments[0]).lower()
         if unit not in UNITS:
             raise refused(node.arguments[0], "there is no such unit", f"Units: {', '.join(UNITS)}")
@@ -532,7 +532,7 @@ class Calculator:
             )
         return Apply("date_trunc", (operand,), operand.type, unit)
 
-    def holds(self, node: Call) -> Expression:
+    def list_contains(self, node: Call) -> Expression:
         operand = self.expression(node.arguments[0])
         if not isinstance(operand.type, ListOf) or not isinstance(
             operand.type.element.type, Primitive
@@ -629,30 +629,30 @@ class Calculator:
 _Bind = Callable[[Calculator, Call], Expression]
 # What binds each function, and how many arguments it takes, at the least and at the most.
 _FUNCTIONS: dict[str, tuple[_Bind, int, int]] = {
-    **dict.fromkeys((*_OF_DATES, *_OF_TIMES), (Calculator.part, 1, 1)),
-    **dict.fromkeys(_OF_TEXTS, (Calculator.cased, 1, 1)),
-    **dict.fromkeys(("TRIM", "LTRIM", "RTRIM"), (Calculator.trimmed, 1, 2)),
-    **dict.fromkeys(("STARTS_WITH", "ENDS_WITH", "CONTAINS"), (Calculator.searched, 2, 2)),
-    **dict.fromkeys(_OF_NUMBERS, (Calculator.kept_type, 1, 1)),
-    **dict.fromkeys(("SQRT", "EXP", "LN"), (Calculator.of_double, 1, 1)),
-    **dict.fromkeys(("REGEXP_MATCHES", "REGEXP_FULL_MATCH"), (Calculator.regular, 2, 3)),
+    **dict.fromkeys((*_OF_DATES, *_OF_TIMES), (Calculator.part_of_date, 1, 1)),
+    **dict.fromkeys(_OF_TEXTS, (Calculator.change_case, 1, 1)),
+    **dict.fromkeys(("TRIM", "LTRIM", "RTRIM"), (Calculator.trim, 1, 2)),
+    **dict.fromkeys(("STARTS_WITH", "ENDS_WITH", "CONTAINS"), (Calculator.search_text, 2, 2)),
+    **dict.fromkeys(_OF_NUMBERS, (Calculator.numeric_function, 1, 1)),
+    **dict.fromkeys(("SQRT", "EXP", "LN"), (Calculator.floating_function, 1, 1)),
+    **dict.fromkeys(("REGEXP_MATCHES", "REGEXP_FULL_MATCH"), (Calculator.regexp, 2, 3)),
     **dict.fromkeys(("LENGTH", "LEN", "CHAR_LENGTH"), (Calculator.length, 1, 1)),
-    **dict.fromkeys(("GREATEST", "LEAST"), (Calculator.extreme, 1, 20)),
-    **dict.fromkeys(("LEFT", "RIGHT"), (Calculator.side, 2, 2)),
-    **dict.fromkeys(("STRPOS", "INSTR"), (Calculator.place, 2, 2)),
+    **dict.fromkeys(("GREATEST", "LEAST"), (Calculator.greatest_or_least, 1, 20)),
+    **dict.fromkeys(("LEFT", "RIGHT"), (Calculator.left_or_right, 2, 2)),
+    **dict.fromkeys(("STRPOS", "INSTR"), (Calculator.position, 2, 2)),
     **dict.fromkeys(("SUBSTR", "SUBSTRING"), (Calculator.substring, 2, 3)),
-    **dict.fromkeys(("COALESCE", "IFNULL"), (Calculator.coalesced, 1, 100)),
+    **dict.fromkeys(("COALESCE", "IFNULL"), (Calculator.coalesce, 1, 100)),
     **dict.fromkeys(("POWER", "POW"), (Calculator.power, 2, 2)),
-    **dict.fromkeys(("LIST_CONTAINS", "ARRAY_CONTAINS"), (Calculator.holds, 2, 2)),
-    "ROUND": (Calculator.rounded, 1, 2),
-    "MOD": (Calculator.remainder, 2, 2),
+    **dict.fromkeys(("LIST_CONTAINS", "ARRAY_CONTAINS"), (Calculator.list_contains, 2, 2)),
+    "ROUND": (Calculator.round, 1, 2),
+    "MOD": (Calculator.modulo, 2, 2),
     "ISNAN": (Calculator.is_nan, 1, 1),
-    "IF": (Calculator.chosen, 3, 3),
-    "DATE_PART": (Calculator.named_part, 2, 2),
-    "DATE_TRUNC": (Calculator.truncated, 2, 2),
-    "REPLACE": (Calculator.replaced, 3, 3),
-    "CONCAT": (Calculator.concatenated, 1, 100),
-    "NULLIF": (Calculator.null_if, 2, 2),
+    "IF": (Calculator.if_else, 3, 3),
+    "DATE_PART": (Calculator.date_part, 2, 2),
+    "DATE_TRUNC": (Calculator.date_trunc, 2, 2),
+    "REPLACE": (Calculator.replace, 3, 3),
+    "CONCAT": (Calculator.concat, 1, 100),
+    "NULLIF": (Calculator.nullif, 2, 2),
 }
 # And those that the grammar, or what is calculated without a row, takes for itself.
 _ELSEWHERE = ("CAST", "EXTRACT", "POSITION", "NOW", "TODAY", "CURRENT_DATE", "CURRENT_TIMESTAMP")

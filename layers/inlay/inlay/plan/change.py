@@ -258,7 +258,7 @@ class ExpireAll:
 
 @dataclass(frozen=True, slots=True)
 class ForgetExpirations:
-    """Those seen before `before_us` are no longer needed."""
+    """Expirations from before `before_us` are dropped, except what still says which versions are gone."""
 
     before_us: int
 

@@ -143,7 +143,7 @@ class _Steps:
             return found
 
         for path in (*evolution.drop, *(p for p, _ in evolution.rename)):
-            _may_be_named(schema, path)
+            _check_has_name(schema, path)
         dropped = by_id([(path, None) for path in evolution.drop], "drop")
         names = by_id(evolution.rename, "rename")
         types = by_id(evolution.widen, "widen")
@@ -188,7 +188,7 @@ class _Steps:
                 return with_fields(kind, self.apply)
 
 
-def _may_be_named(schema: Schema, path: Path) -> None:
+def _check_has_name(schema: Schema, path: Path) -> None:
     """Elements and map entries have no name of their own, and the keys of a map do not change."""
     for depth in range(1, len(path)):
         kind = field_at(schema, path[:depth]).type
@@ -242,7 +242,7 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
         )
     if not parent:
         made = _numbered(field, ids)
-        _may_stand_beside(made.name, schema.fields, here)
+        _check_name(made.name, schema.fields, here)
         return replace(schema, fields=(*schema.fields, made))
     if schema.column(parent[0]) is None:
         raise InvalidRequest(
@@ -262,7 +262,7 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
             next_step=f'A column whose own name contains a dot is written "{spell(here)}", in quotes',
         )
     made = _numbered(field, ids)
-    _may_stand_beside(made.name, within.type.fields, here)
+    _check_name(made.name, within.type.fields, here)
     return _with_members(schema, within.id, (*within.type.fields, made))
 
 
@@ -316,10 +316,10 @@ def _check(before: Schema, after: Schema) -> None:
         for field in siblings:
             if old.get(field.id) != field.name:
                 others = tuple(f for f in siblings if f.id != field.id)
-                _may_stand_beside(field.name, others, (*path, field.name))
+                _check_name(field.name, others, (*path, field.name))
 
 
-def _may_stand_beside(name: str, siblings: Iterable[Field], path: Path) -> None:
+def _check_name(name: str, siblings: Iterable[Field], path: Path) -> None:
     """Checks a new name: it must differ from its siblings even for readers that ignore case."""
     if not name or not _is_short_text(name):
         raise InvalidRequest(

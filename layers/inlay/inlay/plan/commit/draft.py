@@ -181,7 +181,7 @@ class Draft:
         return self._follow(self._finished(snapshot))
 
     def _follow(self, snapshot: Snapshot) -> Snapshot:
-        """With the content's own records of its changes."""
+        """With `changed` and `replaced`, the versions that last changed the content."""
         if self.change.of(ReplaceContent):
             version = snapshot.version
             return dataclasses.replace(snapshot, changed=version, replaced=version)
@@ -222,9 +222,9 @@ class Draft:
 
     def _in_place(self, markers: Tier[Marker]) -> Set[str]:
         """Restamped files whose entries stay where they are. A restamp gives a file the sequence of the
-        version that was read, for the deletes up to it; where none is left in `markers` that may hit
-        the file, the old sequence says as much. So settling one delete of many files writes no leaf again,
-        and no manifest of a publication. Not while an erasure is open: it asks which files are older."""
+        version that was read, for the deletes up to it; where none is left in `markers` that may hit the
+        file, the old sequence means the same. So settling one delete of many files rewrites no leaf, and no
+        manifest of a publication. Not while an erasure is open: it asks which files are older."""
         restamped = {u.outputs[0].key: u.outputs[0] for u in self.units if is_restamp(u)}
         if not restamped or self.base.erasures or self.change.markers:
             return frozenset()

@@ -18,7 +18,7 @@ from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.maintain.clustering import cluster_units, order_of, runs_of
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.partitions import spans_partitions
+from inlay.plan.pruning.partitions import GroupKey, group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 
@@ -207,10 +207,10 @@ def _bins(
         yield from _worth_packing(bin_)
 
 
-def _by_partition(files: Iterable[DataFile]) -> Mapping[tuple[object, ...], list[DataFile]]:
-    groups: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
+def _by_partition(files: Iterable[DataFile]) -> Mapping[GroupKey, list[DataFile]]:
+    groups: dict[GroupKey, list[DataFile]] = defaultdict(list)
     for entry in files:
-        groups[(entry.spec_id, *entry.partition)].append(entry)
+        groups[group_key(entry)].append(entry)
     return groups
 
 

@@ -20,10 +20,9 @@ The tree of a tier is references to leaves and to nodes, which hold references t
 marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So no node is
 rewritten because an entry died.
 
-Whether an object is the one that its reference describes: a segment, head or archive that was replaced by
-another, or written by hand, is detected as far as its reference describes it: its size and sums, and the
-schemas and specs that its entries name. A digest inside the object does not help: it is correct for
-whatever object this is.
+Objects are checked against their references: a segment, head or archive that was replaced by another, or
+written by hand, is detected as far as its reference describes it: its size and sums, and the schemas and
+specs that its entries name. A digest inside the object cannot show this: it fits the wrong object, too.
 """
 
 from __future__ import annotations
