@@ -208,9 +208,9 @@ class ClusterLeaves:
     leaves: frozenset[str]
 
 
-RowUpdate = (
-    AddFiles | AddMarkers | RemoveFiles | ReplaceFiles | DropMarkers | PackMetadata | ClusterLeaves
-)
+# Unconditional updates require nothing of the base by themselves.
+_UnconditionalOfRows = DropMarkers | PackMetadata | ClusterLeaves
+RowUpdate = AddFiles | AddMarkers | RemoveFiles | ReplaceFiles | _UnconditionalOfRows
 
 
 # -- updates: what a change does to the rest of the snapshot ----------------------------------------
@@ -328,41 +328,29 @@ class RecountTotals:
     """Repair: totals from the live entries, not from the base's totals."""
 
 
-TableUpdate = (
+_UnconditionalOfTable = (
     SetProperties
-    | AlterSchema
-    | SetPartitioning
     | MoveBoundary
     | ExpireThrough
     | ExpireAll
     | ForgetExpirations
+    | ForgetContents
+    | ReplaceContent
+    | TakeLayout
+    | AdvanceStream
+    | RecountTotals
+)
+TableUpdate = (
+    AlterSchema
+    | SetPartitioning
     | OpenErasure
     | MoveErasures
     | CloseErasures
-    | ForgetContents
     | SetRefs
-    | ReplaceContent
-    | TakeLayout
-    | AdvanceStream
-    | RecountTotals
+    | _UnconditionalOfTable
 )
+Unconditional = _UnconditionalOfRows | _UnconditionalOfTable
 Update = RowUpdate | TableUpdate
-# Updates that require nothing of the base by themselves.
-Unconditional = (
-    DropMarkers
-    | PackMetadata
-    | ClusterLeaves
-    | SetProperties
-    | MoveBoundary
-    | ExpireThrough
-    | ExpireAll
-    | ForgetExpirations
-    | ForgetContents
-    | ReplaceContent
-    | TakeLayout
-    | AdvanceStream
-    | RecountTotals
-)
 U = TypeVar("U", bound=Update)
 R = TypeVar("R", bound=Requirement)
 
