@@ -192,6 +192,11 @@ class Marker:
         return self.body.key if isinstance(self.body, Keys | Vector) else None
 
 
+# Of digests. 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
+IDENTITY_BYTES = 12
+BODY_BYTES = 8
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
     """One event or request that has been applied.

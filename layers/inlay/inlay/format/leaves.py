@@ -9,7 +9,7 @@ files states the type of each bound, so it can be read without a schema.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Any, TypeVar
 
 from inlay.format import columns
@@ -21,6 +21,8 @@ from inlay.format.codec import (
     guarded,
 )
 from inlay.format.entry import (
+    BODY_BYTES,
+    IDENTITY_BYTES,
     ColumnStats,
     DataFile,
     LedgerRecord,
@@ -41,8 +43,6 @@ T = TypeVar("T")
 
 # No valid leaf or node holds more: a constant column must not expand into unbounded memory.
 MAX_ENTRIES = 1 << 20
-IDENTITY_BYTES = 12
-BODY_BYTES = 8
 
 # The columns of data files in the order of `file_values`, which all are numbers, texts or partitions.
 _FILE_COLUMNS = (
@@ -145,15 +145,11 @@ def decode_markers(data: bytes, *, key: str, types: Types) -> tuple[Marker, ...]
 def encode_ledger(entries: Sequence[LedgerRecord]) -> bytes:
     """Digests are random and cannot be compressed. They are stored together as one text, and everything
     the records of one version share is stored once for them all."""
-    runs: list[tuple[int | None, int | None, int]] = []
     for record in entries:
         if len(record.id) != IDENTITY_BYTES or len(record.body or bytes(BODY_BYTES)) != BODY_BYTES:
             raise ValueError("a digest in the ledger does not have the length of the format")
-        version, time_us, many = runs[-1] if runs else (None, None, 0)
-        if many and (version, time_us) == (record.version, record.time_us):
-            runs[-1] = version, time_us, many + 1
-        else:
-            runs.append((record.version, record.time_us, 1))
+    by_version = groupby(entries, key=lambda record: (record.version, record.time_us))
+    runs = [(*shared, len(list(records))) for shared, records in by_version]
     bodies = [(n, r.body) for n, r in enumerate(entries) if r.body is not None]
     body = {
         "ids": bytes_to_text(b"".join(r.id for r in entries)),
@@ -239,10 +235,8 @@ def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment,
 
     ids = columns.read_all(columns.read_texts(body.get("id"), count))
     entries, sizes = columns.read_all(counts("entries")), columns.read_all(counts("size"))
-    dead, stats = (
-        columns.read_texts(body.get("dead"), count),
-        _stats_from_json(body.get("stats"), count),
-    )
+    dead = columns.read_texts(body.get("dead"), count)
+    stats = _stats_from_json(body.get("stats"), count)
     sequences, rows, data_bytes = counts("sequence"), counts("rows"), counts("bytes")
     first, last, schemas = counts("first"), counts("last"), counts("schema")
     return tuple(

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 
 from inlay.errors import InvalidRequest, a_type
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import BODY_BYTES, IDENTITY_BYTES, DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Content, Erasure, Note, PartitionField, Ref, Segment, Snapshot
 from inlay.plan.schema_evolution import Evolution
@@ -26,10 +26,6 @@ from inlay.plan.surgery import PositionMap
 THIS_VERSION = -1
 # What a segment holds: entries of one tier, or references to such segments.
 SegmentKind = Literal["files", "markers", "ledger", "nodes"]
-
-# 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
-IDENTITY_BYTES = 12
-BODY_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)

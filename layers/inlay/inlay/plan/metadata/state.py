@@ -35,13 +35,12 @@ from typing import Any, TypeVar
 
 from pyroaring import BitMap, FrozenBitMap
 
-from inlay.format.entry import DataFile, LedgerRecord, Marker
+from inlay.format.entry import BODY_BYTES, DataFile, LedgerRecord, Marker
 from inlay.format.file_entries import FileEntries
 from inlay.format.properties import LEDGER_SALT, Properties
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Content, HeadObject, Segment, Snapshot, Totals
 from inlay.plan.change import (
-    BODY_BYTES,
     AddFiles,
     AddMarkers,
     AlreadyApplied,
