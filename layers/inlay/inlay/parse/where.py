@@ -140,7 +140,7 @@ class Folder:
     def time(self, word: str, at: int) -> Given:
         if self.now is None:
             raise InvalidPredicate(
-                f"{word} is not available here: the condition may be evaluated later",
+                f"{word} is not known here: the condition may be evaluated later",
                 position=at,
                 next_step="Write the time: TIMESTAMPTZ '2026-01-31 12:00:00'",
             )
