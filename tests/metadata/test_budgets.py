@@ -17,7 +17,7 @@ from inlay.ops.metadata.load import load_matching, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
-from inlay.plan.metadata.overlap import DEPTH
+from inlay.plan.maintain.clustering import DEPTH
 
 SIZE = 20_000
 

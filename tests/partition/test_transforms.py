@@ -13,7 +13,6 @@ from partition_values import PAIRS, values
 
 from inlay.errors import InvalidRequest, NewerFormat
 from inlay.format.partition import (
-    civil,
     decode_partition,
     hashed_bytes,
     murmur3,
@@ -25,7 +24,7 @@ from inlay.format.partition import (
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct, parse_primitive
 from inlay.format.snapshot import PartitionField, PartitionSpec
-from inlay.format.values import order_key
+from inlay.format.values import civil, order_key
 from inlay.parquet.arrow.types import to_arrow_array
 from inlay.parquet.write.partition import partition_column
 from inlay.parse.partitioning import partition_fields, spec_text
@@ -103,8 +102,8 @@ def test_the_calendar_goes_on_beyond_dates() -> None:
         days = (
             365 * (year - 1970) + (year - 1969) // 4 - (year - 1901) // 100 + (year - 1601) // 400
         )
-        assert civil(days) == (year, 1)
-        assert civil(days - 1) == (year - 1, 12)
+        assert civil(days) == (year, 1, 1)
+        assert civil(days - 1) == (year - 1, 12, 31)
 
 
 def test_zeros_are_one_partition_and_nan_another() -> None:

@@ -247,8 +247,8 @@ def table_of(rows) -> pa.Table:
 
 def whole(text):
     """The text's value as one expression, without what is split off for pruning."""
-    calculator = Calculator(text, SCHEMA)
-    return calculator.condition(Folder(text, SCHEMA, lambda: NOW).fold(parse_text(text)))
+    calculator = Calculator(SCHEMA)
+    return calculator.condition(Folder(SCHEMA, lambda: NOW).fold(parse_text(text)))
 
 
 def ours(text, table):
@@ -258,9 +258,7 @@ def ours(text, table):
 
 def value_of(text, table):
     """Of an expression of any type."""
-    node = Calculator(text, SCHEMA).expression(
-        Folder(text, SCHEMA, lambda: NOW).fold(parse_text(text))
-    )
+    node = Calculator(SCHEMA).expression(Folder(SCHEMA, lambda: NOW).fold(parse_text(text)))
     return calculate(node, table.combine_chunks().to_batches()[0], columns_of(SCHEMA)).to_pylist()
 
 

@@ -100,9 +100,7 @@ TEXTS = [
 def found(text: str, column: pa.Array) -> int:
     batch = pa.record_batch({"c": column})
     schema = schema_from_arrow(batch.schema)
-    value = calculate(
-        Calculator(text, schema).expression(parse_text(text)), batch, columns_of(schema)
-    )
+    value = calculate(Calculator(schema).expression(parse_text(text)), batch, columns_of(schema))
     kind = value.type
     number = value.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())[0].as_py()
     if pa.types.is_date(kind):

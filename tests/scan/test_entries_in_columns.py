@@ -22,7 +22,7 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import count_rows
 from inlay.parquet.read.selection import Wanted
-from inlay.plan.metadata.state import live_files
+from inlay.plan.metadata.state import live_entries
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import leaf_candidates, plan_scan
 
@@ -73,7 +73,7 @@ def test_a_plan_from_columns_is_the_plan_from_entries(
     left, others = leaf_candidates(leaf, made, predicate)
     assert len(left) + others == sum(n not in dead for n in range(len(found)))
     of_columns = plan_scan(left, markers, predicate, evidence=evidence)
-    whole = [entry for _, entry in live_files(leaf, found)]
+    whole = [entry for _, entry in live_entries(leaf, found)]
     of_entries = plan_scan(whole, markers, predicate, evidence=evidence)
     assert of_columns.tasks == of_entries.tasks
     assert of_columns.pruned + others == of_entries.pruned

@@ -38,9 +38,9 @@ from inlay.format.schema import Primitive, Value
 from inlay.format.values import (
     EXACT,
     NANOS_PER_DAY,
-    NANOS_PER_UNIT,
     integer_range,
     is_nan,
+    nanos_per_step,
     order_key,
     to_float32,
 )
@@ -191,18 +191,12 @@ def neighbours(kind: Primitive, literal: Written) -> Neighbours:
             return _float(kind, number)
         case _, Number(number) if kind.is_integer:
             return _integer(kind, number)
-        case "date", Day(days):
-            return _whole(kind, days, 1)
-        case "date", Moment(nanos, zoned=False):
-            return _whole(kind, nanos, NANOS_PER_DAY)
-        case "time", Clock(nanos):
-            return _whole(kind, nanos, NANOS_PER_UNIT[kind.unit])
-        case "timestamp", Moment(nanos, zoned=False):
-            return _whole(kind, nanos, NANOS_PER_UNIT[kind.unit])
-        case "timestamptz", Moment(nanos):
-            return _whole(kind, nanos, NANOS_PER_UNIT[kind.unit])
-        case "timestamp" | "timestamptz", Day(days):
-            return _whole(kind, days * NANOS_PER_DAY, NANOS_PER_UNIT[kind.unit])
+        case "date" | "timestamp" | "timestamptz", Day(days):
+            return _in_steps(kind, days * NANOS_PER_DAY)
+        case "date" | "timestamp", Moment(nanos, zoned=False):
+            return _in_steps(kind, nanos)
+        case ("timestamptz", Moment(nanos)) | ("time", Clock(nanos)):
+            return _in_steps(kind, nanos)
         case _:
             raise InvalidPredicate(
                 f"{_CALLED[type(literal)]} cannot be compared with a column of type {kind}",
@@ -210,12 +204,10 @@ def neighbours(kind: Primitive, literal: Written) -> Neighbours:
             )
 
 
-def _whole(kind: Primitive, amount: int, per_unit: int) -> Neighbours:
-    """`amount` in units of `per_unit`, within the integers of `kind`."""
-    return _clamped(kind, amount // per_unit, -(-amount // per_unit))
-
-
-def _clamped(kind: Primitive, below: int, above: int) -> Neighbours:
+def _in_steps(kind: Primitive, nanos: int) -> Neighbours:
+    """Of a time in nanoseconds, among the values of a temporal type."""
+    steps = nanos_per_step(kind)
+    below, above = nanos // steps, -(-nanos // steps)
     least, greatest = integer_range(kind) or (0, 0)
     return Neighbours(
         below=None if below < least else min(below, greatest),

@@ -67,6 +67,7 @@ from inlay.format.snapshot import (
     Snapshot,
     Tier,
     Totals,
+    with_content,
 )
 from inlay.format.values import (
     as_count,
@@ -117,11 +118,13 @@ def encode_frame(kind: str, body: dict[str, Any], *, plain_bytes: int = PLAIN_MA
     return packer.compress(plain) + packer.flush()
 
 
-def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
+def decode_frame(
+    kind: str, data: bytes, *, key: str, parts: Collection[str] | None = None
+) -> dict[str, Any]:
     """The body of the frame stored at `key`.
 
     Raises `CorruptTable` for anything that is not a whole, unedited frame of this kind, `NewerFormat`
-    for one written by a later version of the format.
+    for one written by a later version of the format, or with others than these `parts`.
     """
     plain = _inflate(data, key) if data[:2] == _GZIP_MAGIC else data
     head, tail = plain[:-_TAIL_BYTES], plain[-_TAIL_BYTES:]
@@ -148,6 +151,9 @@ def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
         raise CorruptTable(f"{key} is a {body.get('kind')!r}, expected a {kind!r}", key=key)
     for name in ("inlay", "kind", "digest"):
         del body[name]
+    unknown = () if parts is None else body.keys() - parts
+    if unknown:
+        raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
     return body
 
 
@@ -369,12 +375,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "boundary": [snapshot.boundary.version, snapshot.boundary.time_us],
         "expired": [[e.through, e.time_us] for e in snapshot.expired],
         "time_index": [list(point) for point in snapshot.time_index],
-        "totals": [
-            snapshot.totals.files,
-            snapshot.totals.rows,
-            snapshot.totals.bytes,
-            snapshot.totals.markers,
-        ],
+        "totals": _totals_to_json(snapshot.totals),
         "changed": snapshot.changed,
         "replaced": snapshot.replaced,
     }
@@ -392,10 +393,7 @@ def decode_snapshot(
     data: bytes, *, key: str, apart: SchemaLoader = no_separate_schemas
 ) -> Snapshot:
     """`apart` loads the schemas that the snapshot does not carry itself."""
-    body = decode_frame("snapshot", data, key=key)
-    unknown = body.keys() - _KEYS
-    if unknown:
-        raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
+    body = decode_frame("snapshot", data, key=key, parts=_KEYS)
     objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
     # Outside the guard: damage in such an object is not damage in this one.
     others = [schema for found in objects for schema in apart(found)]
@@ -432,24 +430,18 @@ def _snapshot_from_json(
     types = Types(schemas)
     ledger = body["ledger"]
     boundary_version, boundary_us = body["boundary"]
-    files, rows, data_bytes, markers = body["totals"]
-    snapshot = Snapshot(
+    content = _content_from_json(body, types)
+    table = Snapshot(
         table_id=as_text(body["table"]),
-        version=as_count(body["version"]),
+        version=content.version,
         commit=_commit_from_json(body["commit"]),
         schemas=schemas,
-        schema_id=as_count(body["schema"]),
+        schema_id=content.schema_id,
         last_field_id=as_count(body["last_field_id"]),
         schema_objects=objects,
         specs=tuple(_spec_from_json(s) for s in body["specs"]),
-        spec_id=as_count(body["spec"]),
-        primary_key=tuple(as_count(i) for i in body["primary_key"]),
-        sort_by=tuple(as_count(i) for i in body["sort_by"]),
-        stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
         properties={as_text(k): as_text(v) for k, v in body["properties"].items()},
         refs={name: _ref_from_json(ref) for name, ref in body["refs"].items()},
-        files=_tier_from_json(body["files"], partial(file_from_json, types=types), types),
-        markers=_tier_from_json(body["markers"], partial(marker_from_json, types=types), types),
         ledger=Ledger(
             records=_tier_from_json(ledger, record_from_json, types),
             horizon_us=as_count(ledger["horizon_us"]),
@@ -459,10 +451,8 @@ def _snapshot_from_json(
         boundary=Boundary(as_count(boundary_version), optional(as_count, boundary_us)),
         expired=tuple(Expiration(as_count(t), optional(as_count, us)) for t, us in body["expired"]),
         time_index=tuple((as_count(v), as_count(us)) for v, us in body["time_index"]),
-        totals=Totals(as_count(files), as_count(rows), as_count(data_bytes), as_count(markers)),
-        changed=as_count(body["changed"]),
-        replaced=as_count(body["replaced"]),
     )
+    snapshot = with_content(table, content)
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
         raise CorruptTable("the snapshot names an impossible version or schema")
     known = {s.id for s in schemas}, {s.id for s in snapshot.specs}
@@ -475,7 +465,6 @@ def _snapshot_from_json(
 
 def encode_head(content: Content, types: Types) -> bytes:
     """The content of a ref, encoded as the immutable object that its head refers to."""
-    totals = content.totals
     body = {
         "version": content.version,
         "schema": content.schema_id,
@@ -485,7 +474,7 @@ def encode_head(content: Content, types: Types) -> bytes:
         "stats_columns": list(content.stats_columns),
         "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
         "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
-        "totals": [totals.files, totals.rows, totals.bytes, totals.markers],
+        "totals": _totals_to_json(content.totals),
         "changed": content.changed,
         "replaced": content.replaced,
     }
@@ -514,6 +503,10 @@ def _content_from_json(body: dict[str, Any], types: Types) -> Content:
     )
 
 
+def _totals_to_json(totals: Totals) -> list[int]:
+    return [totals.files, totals.rows, totals.bytes, totals.markers]
+
+
 def _tier_to_json(tier: Tier[T], entry: Callable[[T], Any], types: Types) -> dict[str, Any]:
     return {
         "segments": [_segment_to_json(s, types) for s in tier.segments],
@@ -528,13 +521,21 @@ def _tier_from_json(found: dict[str, Any], entry: Callable[[Any], T], types: Typ
     )
 
 
+def dead_to_text(segment: Segment) -> str | None:
+    return bytes_to_text(segment.dead.serialize()) if segment.dead else None
+
+
+def dead_from_text(found: str | None) -> FrozenBitMap:
+    return NO_DEAD if found is None else FrozenBitMap.deserialize(bytes_from_text(found))
+
+
 def _segment_to_json(segment: Segment, types: Types) -> list[Any]:
     return trim(
         [
             segment.id,
             segment.count,
             segment.size,
-            bytes_to_text(segment.dead.serialize()) if segment.dead else None,
+            dead_to_text(segment),
             segment.sequence,
             segment.rows or None,
             segment.bytes or None,
@@ -559,7 +560,7 @@ def _segment_from_json(found: list[Any], types: Types) -> Segment:
         id=as_text(segment_id),
         count=as_count(count),
         size=as_count(size),
-        dead=NO_DEAD if dead is None else FrozenBitMap.deserialize(bytes_from_text(dead)),
+        dead=dead_from_text(dead),
         sequence=optional(as_count, sequence),
         rows=rows or 0,
         bytes=data_bytes or 0,

@@ -20,7 +20,7 @@ twenty thousand bounds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any, TypeVar, overload
@@ -188,8 +188,7 @@ def read_bounds(
     kind: Primitive, lower: Any, upper: Any, count: int
 ) -> tuple[Sequence[Value | None], Sequence[Value | None]]:
     if not _is_whole(kind):
-        decode = _decoder(kind)
-        return decode(read_column(lower, count)), decode(read_column(upper, count))
+        return _decoded(kind, read_column(lower, count)), _decoded(kind, read_column(upper, count))
     low = read_numbers(lower, count)
     if isinstance(upper, dict) and upper.keys() == {"above"}:
         above = read_numbers(upper["above"], count)
@@ -238,16 +237,12 @@ class Decimals(Sequence[Decimal | None]):
         return None if found is None else Decimal(found).scaleb(-self._scale, EXACT)
 
 
-def _decoder(kind: Primitive) -> Callable[[Sequence[Any]], Sequence[Value | None]]:
-    """Reads values of types other than whole numbers; common types are checked as a whole."""
-
-    def decode(values: Sequence[Any]) -> Sequence[Value | None]:
-        kinds = {type(v) for v in values} - {type(None)}
-        if kind.name == "double" and kinds <= {float}:
-            return values
-        if kind.name == "string" and kinds <= {str}:
-            "".join(v for v in values if v is not None).encode()  # rejects surrogates
-            return values
-        return [None if v is None else decode_value(kind, v) for v in values]
-
-    return decode
+def _decoded(kind: Primitive, values: Sequence[Any]) -> Sequence[Value | None]:
+    """Values of types other than whole numbers; common types are checked as a whole."""
+    kinds = {type(v) for v in values} - {type(None)}
+    if kind.name == "double" and kinds <= {float}:
+        return values
+    if kind.name == "string" and kinds <= {str}:
+        "".join(v for v in values if v is not None).encode()  # rejects surrogates
+        return values
+    return [None if v is None else decode_value(kind, v) for v in values]

@@ -105,10 +105,6 @@ class DataFile:
         """The version that added the newest of these rows to the table."""
         return self.arrived or self.sequence or 0
 
-    @property
-    def where(self) -> str:
-        return self.key
-
 
 # -- markers --------------------------------------------------------------------------------------
 
@@ -196,6 +192,11 @@ class Marker:
         return self.body.key if isinstance(self.body, Keys | Vector) else None
 
 
+# Of digests. 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
+IDENTITY_BYTES = 12
+BODY_BYTES = 8
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
     """One event or request that has been applied.
@@ -236,7 +237,7 @@ class Types:
         return found
 
 
-def file_flags(entry: DataFile) -> int | None:
+def _file_flags(entry: DataFile) -> int | None:
     set_ = (
         ADOPTED if entry.adopted else 0,
         0 if entry.data_change else NO_DATA_CHANGE,
@@ -246,26 +247,30 @@ def file_flags(entry: DataFile) -> int | None:
 
 
 def file_to_json(entry: DataFile, types: Types) -> list[Any]:
-    return trim(
-        [
-            entry.key,
-            entry.size,
-            entry.footer_size,
-            entry.rows,
-            entry.row_groups,
-            entry.schema_id,
-            entry.sequence,
-            stats_to_json(entry.stats, entry.schema_id, types),
-            file_flags(entry),
-            entry.event,
-            entry.origin,
-            entry.etag,
-            entry.spec_id or None,
-            list(map(_plain, entry.partition)) or None,
-            entry.arrived,
-            entry.cluster,
-        ]
-    )
+    found = file_values(entry)
+    found.insert(7, stats_to_json(entry.stats, entry.schema_id, types))
+    return trim(found)
+
+
+def file_values(entry: DataFile) -> list[Any]:
+    """The values of an entry, its statistics apart, in the order of its JSON."""
+    return [
+        entry.key,
+        entry.size,
+        entry.footer_size,
+        entry.rows,
+        entry.row_groups,
+        entry.schema_id,
+        entry.sequence,
+        _file_flags(entry),
+        entry.event,
+        entry.origin,
+        entry.etag,
+        entry.spec_id or None,
+        list(map(plain_value, entry.partition)) or None,
+        entry.arrived,
+        entry.cluster,
+    ]
 
 
 def file_from_json(found: list[Any], types: Types) -> DataFile:
@@ -289,7 +294,7 @@ def file_from_json(found: list[Any], types: Types) -> DataFile:
         origin=optional(as_text, origin),
         etag=optional(as_text, etag),
         spec_id=spec_id or 0,
-        partition=tuple(map(_plain, partition or ())),
+        partition=tuple(map(plain_value, partition or ())),
         arrived=optional(as_count, arrived),
         cluster=optional(as_count, cluster),
     )
@@ -434,7 +439,7 @@ def stats_of(
     return ColumnStats(lower, upper, null_count, exact, has_nan, kind, sure)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Partition values are already JSON values (`format.partition`), or null."""
     if value is not None and not isinstance(value, int | float | str):
         raise TypeError(f"a partition value must be a number or text, not {type(value).__name__}")

@@ -1,8 +1,8 @@
 """What is calculated from a row: conditions beyond the predicates of the format, and what an update sets.
 
 Promise: bound to field ids and typed literals like a predicate, and checked against the schema. Not
-durable: a scan or an update is done when it has run, so there is no JSON of it, and what is kept (delete
-markers) is a `Predicate` alone.
+durable: it ends with the scan or update, so it has no JSON form; what is stored (delete markers) is always
+a `Predicate`.
 
 A calculated condition comes with the predicate that it implies: every row that it selects makes that one
 TRUE, so files are pruned by it.
@@ -54,7 +54,7 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function or an operator of values. `detail` is what of it is no value of a row: a unit, a
+    """A function or an operator of values. `detail` is its part that does not depend on the row: a unit, a
     pattern, a key."""
 
     function: str
@@ -68,8 +68,8 @@ Expression = Column | Constant | Test | Apply
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Rows for which `predicate` is TRUE and, unless it is None, `calculated` too. `text` is what was
-    written; `timed` says that it asks for the time of its reading."""
+    """Rows for which `predicate` is TRUE and, unless it is None, `calculated` too. `text` is the SQL
+    text; `timed`: it depends on the time at which it was read."""
 
     predicate: Predicate
     calculated: Expression | None = None

@@ -123,9 +123,6 @@ class FileEntries(Sequence[DataFile]):
             found = self._made[n, sequence] = self._make(n, sequence)
         return found
 
-    def __iter__(self) -> Iterator[DataFile]:
-        return (self[n] for n in range(len(self)))
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 

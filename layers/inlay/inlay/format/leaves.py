@@ -9,43 +9,48 @@ files states the type of each bound, so it can be read without a schema.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Any, TypeVar
 
-from pyroaring import FrozenBitMap
-
-from inlay.errors import NewerFormat
 from inlay.format import columns
-from inlay.format.codec import decode_frame, encode_frame, guarded
+from inlay.format.codec import (
+    dead_from_text,
+    dead_to_text,
+    decode_frame,
+    encode_frame,
+    guarded,
+)
 from inlay.format.entry import (
+    BODY_BYTES,
+    IDENTITY_BYTES,
     ColumnStats,
     DataFile,
     LedgerRecord,
     Marker,
     Types,
-    file_flags,
+    file_values,
     flags_of,
     marker_from_json,
     marker_to_json,
+    plain_value,
 )
 from inlay.format.file_entries import FileEntries, StatsColumn, packed
 from inlay.format.schema import Primitive, parse_primitive
-from inlay.format.snapshot import NO_DEAD, Segment
-from inlay.format.values import as_count, bytes_from_text, bytes_to_text, optional, pad
+from inlay.format.snapshot import Segment
+from inlay.format.values import as_count, bytes_from_text, bytes_to_text, pad
 
 T = TypeVar("T")
 
 # No valid leaf or node holds more: a constant column must not expand into unbounded memory.
 MAX_ENTRIES = 1 << 20
-IDENTITY_BYTES = 12
-BODY_BYTES = 8
 
-_FILES = frozenset(
-    (
-        *("count", "key", "size", "footer", "rows", "groups", "schema", "sequence", "stats"),
-        *("flags", "event", "origin", "etag", "spec", "partition", "arrived", "cluster"),
-    )
+# The columns of data files in the order of `file_values`, which all are numbers, texts or partitions.
+_FILE_COLUMNS = (
+    *("key", "size", "footer", "rows", "groups", "schema", "sequence", "flags"),
+    *("event", "origin", "etag", "spec", "partition", "arrived", "cluster"),
 )
+_FILE_TEXTS = ("key", "event", "origin", "etag")
+_FILES = frozenset(("count", "stats", *_FILE_COLUMNS))
 _MARKERS = frozenset(("count", "id", "what", "body", "sequence", "file", "erasure"))
 _LEDGER = frozenset(("count", "ids", "versions", "times", "runs", "bodies"))
 _REFERENCES = frozenset(
@@ -60,25 +65,16 @@ _REFERENCES = frozenset(
 
 
 def encode_files(entries: Sequence[DataFile], types: Types) -> bytes:
-    numbers, texts = columns.numbers, columns.texts
-    body = {
-        "key": texts([f.key for f in entries]),
-        "size": numbers([f.size for f in entries]),
-        "footer": numbers([f.footer_size for f in entries]),
-        "rows": numbers([f.rows for f in entries]),
-        "groups": numbers([f.row_groups for f in entries]),
-        "schema": numbers([f.schema_id for f in entries]),
-        "sequence": numbers([f.sequence for f in entries]),
-        "flags": numbers([file_flags(f) for f in entries]),
-        "event": texts([f.event for f in entries]),
-        "origin": texts([f.origin for f in entries]),
-        "etag": texts([f.etag for f in entries]),
-        "spec": numbers([f.spec_id or None for f in entries]),
-        "partition": columns.column([list(f.partition) or None for f in entries]),
-        "arrived": numbers([f.arrived for f in entries]),
-        "cluster": numbers([f.cluster for f in entries]),
-        "stats": _stats_to_json([f.stats for f in entries], [f.schema_id for f in entries], types),
-    }
+    def encoded(name: str, values: Sequence[Any]) -> Any:
+        if name == "partition":
+            return columns.column(values)
+        return columns.texts(values) if name in _FILE_TEXTS else columns.numbers(values)
+
+    by_column = zip(*map(file_values, entries), strict=True)
+    body = {name: encoded(name, v) for name, v in zip(_FILE_COLUMNS, by_column, strict=False)}
+    body["stats"] = _stats_to_json(
+        [f.stats for f in entries], [f.schema_id for f in entries], types
+    )
     return _encode("files", len(entries), body)
 
 
@@ -98,7 +94,8 @@ def _files_from_json(body: Mapping[str, Any], count: int) -> FileEntries:
 
     partitions = columns.read_column(body.get("partition"), count)
     for values in partitions:
-        _check_partition(values)
+        for value in values or ():
+            plain_value(value)
     found: dict[str, Sequence[Any]] = {
         "key": columns.read_all(texts("key")),
         "partition": partitions,
@@ -107,12 +104,6 @@ def _files_from_json(body: Mapping[str, Any], count: int) -> FileEntries:
         **{name: texts(name) for name in ("etag", "event", "origin")},
     }
     return FileEntries(found, _stats_columns(body.get("stats"), count), count)
-
-
-def _check_partition(found: Any) -> None:
-    for value in found or ():
-        if value is not None and not isinstance(value, int | float | str):
-            raise TypeError("a partition value must be a number, text or null")
 
 
 # -- markers --------------------------------------------------------------------------------------
@@ -154,15 +145,11 @@ def decode_markers(data: bytes, *, key: str, types: Types) -> tuple[Marker, ...]
 def encode_ledger(entries: Sequence[LedgerRecord]) -> bytes:
     """Digests are random and cannot be compressed. They are stored together as one text, and everything
     the records of one version share is stored once for them all."""
-    runs: list[tuple[int | None, int | None, int]] = []
     for record in entries:
         if len(record.id) != IDENTITY_BYTES or len(record.body or bytes(BODY_BYTES)) != BODY_BYTES:
             raise ValueError("a digest in the ledger does not have the length of the format")
-        version, time_us, many = runs[-1] if runs else (None, None, 0)
-        if many and (version, time_us) == (record.version, record.time_us):
-            runs[-1] = version, time_us, many + 1
-        else:
-            runs.append((record.version, record.time_us, 1))
+    by_version = groupby(entries, key=lambda record: (record.version, record.time_us))
+    runs = [(*shared, len(list(records))) for shared, records in by_version]
     bodies = [(n, r.body) for n, r in enumerate(entries) if r.body is not None]
     body = {
         "ids": bytes_to_text(b"".join(r.id for r in entries)),
@@ -226,9 +213,7 @@ def encode_references(leaves: Sequence[Segment], types: Types) -> bytes:
         "id": columns.texts([s.id for s in leaves]),
         "entries": numbers([s.count for s in leaves]),
         "size": numbers([s.size for s in leaves]),
-        "dead": columns.texts(
-            [bytes_to_text(s.dead.serialize()) if s.dead else None for s in leaves]
-        ),
+        "dead": columns.texts([dead_to_text(s) for s in leaves]),
         "sequence": numbers([s.sequence for s in leaves]),
         "rows": numbers([s.rows or None for s in leaves]),
         "bytes": numbers([s.bytes or None for s in leaves]),
@@ -248,40 +233,28 @@ def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment,
     def counts(name: str) -> Sequence[int | None]:
         return columns.read_counts(body.get(name), count)
 
-    rows = zip(
-        columns.read_all(columns.read_texts(body.get("id"), count)),
-        columns.read_all(counts("entries")),
-        columns.read_all(counts("size")),
-        columns.read_texts(body.get("dead"), count),
-        counts("sequence"),
-        counts("rows"),
-        counts("bytes"),
-        counts("first"),
-        counts("last"),
-        _stats_from_json(body.get("stats"), count),
-        counts("schema"),
-        strict=True,
-    )
+    ids = columns.read_all(columns.read_texts(body.get("id"), count))
+    entries, sizes = columns.read_all(counts("entries")), columns.read_all(counts("size"))
+    dead = columns.read_texts(body.get("dead"), count)
+    stats = _stats_from_json(body.get("stats"), count)
+    sequences, rows, data_bytes = counts("sequence"), counts("rows"), counts("bytes")
+    first, last, schemas = counts("first"), counts("last"), counts("schema")
     return tuple(
         Segment(
-            id=id_,
-            count=entries,
-            size=size,
-            dead=optional(dead_from_text, dead) or NO_DEAD,
-            sequence=sequence,
-            rows=rows_ or 0,
-            bytes=bytes_ or 0,
-            first_us=first,
-            last_us=last,
-            stats=stats,
-            schema_id=schema or 0,
+            id=ids[n],
+            count=entries[n],
+            size=sizes[n],
+            dead=dead_from_text(dead[n]),
+            sequence=sequences[n],
+            rows=rows[n] or 0,
+            bytes=data_bytes[n] or 0,
+            first_us=first[n],
+            last_us=last[n],
+            stats=stats[n],
+            schema_id=schemas[n] or 0,
         )
-        for (id_, entries, size, dead, sequence, rows_, bytes_, first, last, stats, schema) in rows
+        for n in range(count)
     )
-
-
-def dead_from_text(text: str) -> FrozenBitMap:
-    return FrozenBitMap.deserialize(bytes_from_text(text))
 
 
 # -- statistics -----------------------------------------------------------------------------------
@@ -358,10 +331,7 @@ def _decode(
     known: frozenset[str],
     read: Callable[[Mapping[str, Any], int], T],
 ) -> T:
-    body = decode_frame(kind, data, key=key)
-    unknown = body.keys() - known
-    if unknown:
-        raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
+    body = decode_frame(kind, data, key=key, parts=known)
 
     def decode() -> T:
         count = as_count(body["count"])

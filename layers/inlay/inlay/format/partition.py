@@ -29,9 +29,12 @@ from inlay.format.values import (
     EXACT,
     NANOS_PER_DAY,
     NANOS_PER_UNIT,
+    civil,
+    days_of,
     decode_value,
     encode_value,
     integer_range,
+    nanos_per_step,
     successor,
 )
 
@@ -134,14 +137,9 @@ def result_type(transform: Transform, source: Primitive) -> Primitive | None:
             return None if source.name in ("bool", "float", "double") else _INT
         case "hour":
             return _INT if source.name in ("timestamp", "timestamptz") else None
-        case "day":
-            return Primitive("date") if _has_days(source) else None
         case _:
-            return _INT if _has_days(source) else None
-
-
-def _has_days(source: Primitive) -> bool:
-    return source.name in ("date", "timestamp", "timestamptz")
+            kind = Primitive("date") if transform.name == "day" else _INT
+            return kind if source.name in ("date", "timestamp", "timestamptz") else None
 
 
 def partition_of(transform: Transform, source: Primitive, value: Value | None) -> Written | None:
@@ -166,7 +164,7 @@ def _partition_of(transform: Transform, source: Primitive, value: Value, _: str)
         case "day":
             return day_of(source, value)
         case "month":
-            year, month = civil(day_of(source, value))
+            year, month = civil(day_of(source, value))[:2]
             return (year - 1970) * 12 + month - 1
         case _:
             return civil(day_of(source, value))[0] - 1970
@@ -204,11 +202,10 @@ def values_of(transform: Transform, source: Primitive, value: Value) -> Bounds:
             first, after = at * _HOUR_NANOS, (at + 1) * _HOUR_NANOS
         case "day":
             first, after = at * NANOS_PER_DAY, (at + 1) * NANOS_PER_DAY
-        case "month":
-            first, after = (_month_start(n) * NANOS_PER_DAY for n in (at, at + 1))
         case _:
-            first, after = (_month_start(12 * n) * NANOS_PER_DAY for n in (at, at + 1))
-    unit = NANOS_PER_DAY if source.name == "date" else NANOS_PER_UNIT[source.unit]
+            months = (at, at + 1) if transform.name == "month" else (12 * at, 12 * at + 12)
+            first, after = (days_of(1970 + n // 12, n % 12 + 1, 1) * NANOS_PER_DAY for n in months)
+    unit = nanos_per_step(source)
     least, greatest = _limits(source)
     # Units divide hours, so both divisions are exact.
     return Bounds(max(least, first // unit), min(greatest, after // unit - 1))
@@ -263,42 +260,9 @@ def _least_unscaled(source: Primitive) -> int:
     return least
 
 
-# -- calendar -------------------------------------------------------------------------------------
-
-
 def day_of(source: Primitive, value: Value) -> int:
     """Days since 1970-01-01; before it, negative."""
-    number = _as_int(value)
-    if source.name == "date":
-        return number
-    return number * NANOS_PER_UNIT[source.unit] // NANOS_PER_DAY
-
-
-def civil(day: int) -> tuple[int, int]:
-    """Year and month of a day since 1970-01-01, in the proleptic Gregorian calendar, for any day.
-
-    Years start in March, so that the leap day is the last of a year; 400 years are 146,097 days.
-
-    >>> civil(-1), civil(19_782)
-    ((1969, 12), (2024, 2))
-    """
-    era, day_of_era = divmod(day + 719_468, 146_097)
-    leap_days = day_of_era // 1_460 - day_of_era // 36_524 + day_of_era // 146_096
-    year_of_era = (day_of_era - leap_days) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    from_march = (5 * day_of_year + 2) // 153
-    month = from_march + 3 if from_march < 10 else from_march - 9
-    return era * 400 + year_of_era + (month <= 2), month
-
-
-def _month_start(months: int) -> int:
-    """The first day of a month since 1970-01."""
-    year, month = 1970 + months // 12, months % 12 + 1
-    era, year_of_era = divmod(year - (month <= 2), 400)
-    from_march = (month + 9) % 12
-    day_of_year = (153 * from_march + 2) // 5
-    day_of_era = 365 * year_of_era + year_of_era // 4 - year_of_era // 100 + day_of_year
-    return era * 146_097 + day_of_era - 719_468
+    return _as_int(value) * nanos_per_step(source) // NANOS_PER_DAY
 
 
 # -- bucket ---------------------------------------------------------------------------------------

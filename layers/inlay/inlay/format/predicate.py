@@ -259,16 +259,20 @@ def walk(predicate: Predicate) -> Iterator[Predicate]:
     while stack:
         node = stack.pop()
         yield node
-        match node:
-            case And(parts) | Or(parts):
-                stack.extend(reversed(parts))
-            case Not(part):
-                stack.append(part)
-            case _:
-                pass
+        stack.extend(reversed(_parts_of(node)))
 
 
-_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+def _parts_of(node: Predicate) -> tuple[Predicate, ...]:
+    match node:
+        case And(parts) | Or(parts):
+            return parts
+        case Not(part):
+            return (part,)
+        case _:
+            return ()
+
+
+_OPERATORS = tuple(NEGATED)
 
 
 def check_bounds(predicate: Predicate) -> Predicate:
@@ -290,13 +294,7 @@ def check_bounds(predicate: Predicate) -> Predicate:
                 f"the predicate has more than {MAX_NODES:,} conditions and values",
                 next_step="Delete by a key file (`keys`) instead of a long list",
             )
-        match node:
-            case And(parts) | Or(parts):
-                stack.extend((part, depth + 1) for part in parts)
-            case Not(part):
-                stack.append((part, depth + 1))
-            case _:
-                pass
+        stack.extend((part, depth + 1) for part in _parts_of(node))
     return predicate
 
 
@@ -328,10 +326,9 @@ def _encode(node: Predicate) -> Any:
 
 def predicate_from_json(found: Any) -> Predicate:
     """The inverse of `predicate_to_json`; CorruptTable for anything it would not write."""
-    predicate = _decode(found, depth=1)
     try:
-        return check_bounds(predicate)
-    except InvalidPredicate as error:
+        return check_bounds(_decode(found, depth=1))
+    except (InvalidPredicate, InvalidRequest) as error:
         raise CorruptTable(error.message) from None
 
 
@@ -350,11 +347,12 @@ def _decode(found: Any, depth: int) -> Predicate:
         case ["null", field_id]:
             return IsNull(_field_id(field_id))
         case ["like", field_id, str(pattern)]:
-            return Like(_field_id(field_id), _pattern(pattern))
+            parse_like(pattern)  # raises for an invalid pattern
+            return Like(_field_id(field_id), pattern)
         case ["in", field_id, kind, [_, *_] as values]:
-            return _decode_in(_field_id(field_id), _type(kind), values)
+            return _decode_in(_field_id(field_id), parse_primitive(str(kind)), values)
         case [op, field_id, kind, value] if op in _OPERATORS:
-            literal_type = _type(kind)
+            literal_type = parse_primitive(str(kind))
             literal = Literal(literal_type, decode_value(literal_type, value))
             return Comparison(_field_id(field_id), cast(Operator, op), literal)
         case _:
@@ -371,19 +369,4 @@ def _decode_in(field_id: int, kind: Primitive, found: list[Any]) -> In:
 def _field_id(found: Any) -> int:
     if type(found) is not int or found < 1:
         raise CorruptTable(f"a stored predicate names no field: {str(found)[:80]}")
-    return found
-
-
-def _type(found: Any) -> Primitive:
-    try:
-        return parse_primitive(str(found))
-    except InvalidRequest as error:
-        raise CorruptTable(error.message) from None
-
-
-def _pattern(found: str) -> str:
-    try:
-        parse_like(found)
-    except InvalidPredicate as error:
-        raise CorruptTable(error.message) from None
     return found

@@ -30,7 +30,7 @@ MAX_BYTES = 1024
 LEDGER_SALT = "ledger.salt"
 # Nor is this: Arrow types beyond the format's own (`parquet.arrow.declared`).
 ARROW_TYPES = "arrow.types"
-# Nor this: what the author of one version said of it (`format.snapshot`).
+# Nor this: the note that the author of a version left (`format.snapshot`).
 COMMIT_NOTE = "commit.note"
 _OWN = (LEDGER_SALT, ARROW_TYPES, COMMIT_NOTE)
 
@@ -100,7 +100,7 @@ PROPERTIES = {
             "ingest.check_statistics",
             "key",
             "columns of landing files whose statistics are compared with their rows: those of the primary "
-            "key, which upserts and deletes by key go by, all, or none. A file whose statistics leave out "
+            "key, which upserts and deletes by key use, all, or none. A file whose statistics leave out "
             "a row of it is written again (up to `ingest.split_bytes`) or refused",
             ("key", "all", "none"),
         ),
@@ -174,14 +174,6 @@ class Properties:
 
     def number(self, name: str) -> int:
         return int(self.text(name))
-
-    @property
-    def ledger_days(self) -> int:
-        return self.number("ledger.days")
-
-    @property
-    def stats_columns(self) -> int:
-        return self.number("stats.columns")
 
     @property
     def adds_columns(self) -> bool:

@@ -287,6 +287,6 @@ def decode_footer(
 def _blob_from_json(found: dict[str, Any]) -> Blob:
     offset, length = int(found["offset"]), int(found["length"])
     if offset < len(MAGIC) or length < 0:
-        raise ValueError("a blob lies outside the file")
+        raise ValueError("a blob is outside the file")
     properties = {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
     return Blob(str(found["type"]), offset, length, properties, found.get("compression-codec"))

@@ -27,7 +27,7 @@ timestamptz(u)  ``int`` units since 1970-01-01T00:00:00Z
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -100,6 +100,32 @@ class MapOf:
 Type = Primitive | Struct | ListOf | MapOf
 
 
+def fields_within(kind: Type) -> tuple[Field, ...]:
+    """The fields directly within a nested type, in the order of their ids; none for a primitive."""
+    match kind:
+        case Struct(fields):
+            return fields
+        case ListOf(element):
+            return (element,)
+        case MapOf(key, value):
+            return key, value
+        case Primitive():
+            return ()
+
+
+def with_fields(kind: Type, change: Callable[[Field], Field]) -> Type:
+    """The type with each field directly within it changed."""
+    match kind:
+        case Struct(fields):
+            return Struct(tuple(map(change, fields)))
+        case ListOf(element):
+            return ListOf(change(element))
+        case MapOf(key, value):
+            return MapOf(change(key), change(value))
+        case Primitive():
+            return kind
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One column or nested field. `nullable` False guarantees that there are no nulls.
@@ -132,15 +158,7 @@ class Schema:
             above, found = left.pop()
             path = (*above, found.name)
             yield path, found
-            match found.type:
-                case Struct(inner):
-                    left += zip(repeat(path), reversed(inner))
-                case ListOf(element):
-                    left.append((path, element))
-                case MapOf(key, value):
-                    left += ((path, value), (path, key))
-                case Primitive():
-                    pass
+            left += zip(repeat(path), reversed(fields_within(found.type)))
 
     @cached_property
     def fields_by_id(self) -> Mapping[int, Field]:

@@ -14,10 +14,10 @@ the table, whatever the branch (version, schemas, ledger, refs, erasures, bounda
 The pointer holds main's content; a branch that was written to has its content in an immutable *head*.
 `with_content` combines the two into a snapshot.
 
-A note is what the author of a commit says of it, a message and metadata. Promise: a note is part of its
-version: it is committed by the same swap or not at all, is read with the version for nothing, and ends when
+A note is a message and metadata that the author attaches to a commit. Promise: a note is part of its
+version: it is committed by the same swap or not at all, is read with the version at no cost, and ends when
 the version expires. It is a property of the snapshot (docs/FORMAT.md, section 5) that names its version, so
-a library that knows of no notes and carries it on says nothing wrong.
+a library without notes may carry it on: it stays the note of that version only.
 """
 
 from __future__ import annotations
@@ -430,7 +430,7 @@ def with_note(properties: Mapping[str, str], note: Note | None, version: int) ->
 
 
 def note_of(snapshot: Snapshot) -> Note:
-    """What the author of this very version said; an empty note for nothing, or for what cannot be read."""
+    """The note of this very version; an empty one where there is none, or where it cannot be read."""
     try:
         found = json.loads(snapshot.properties.get(COMMIT_NOTE) or "{}")
         if found.get("version") != snapshot.version:

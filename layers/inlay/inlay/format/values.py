@@ -198,7 +198,7 @@ def encode_value(kind: Primitive, value: Value) -> Any:
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, bytes):
-        return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+        return bytes_to_text(value)
     return value
 
 
@@ -224,7 +224,7 @@ def _decode_base64(found: Any) -> bytes:
         value = base64.b64decode(found + "=" * (-len(found) % 4), altchars=b"-_", validate=True)
     except binascii.Error:
         raise ValueError from None
-    if base64.urlsafe_b64encode(value).rstrip(b"=").decode() != found:
+    if bytes_to_text(value) != found:
         raise ValueError  # one value has one text: stray bits at the end would be another
     return value
 
@@ -252,6 +252,36 @@ def compare(kind: Primitive, left: Value, right: Value) -> int:
 
 def is_nan(value: Value | None) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+# -- the calendar ---------------------------------------------------------------------------------
+
+# Years start in March, so the leap day is the last of a year; 400 years, an era, are 146,097 days.
+_DAYS_PER_ERA = 146_097
+_FIRST_MARCH = 719_468  # days from 0000-03-01 to 1970-01-01
+
+
+def civil(day: int) -> tuple[int, int, int]:
+    """Year, month and day of month of a day since 1970-01-01, in the proleptic Gregorian calendar, for any
+    day.
+
+    >>> civil(-1), civil(19_782)
+    ((1969, 12, 31), (2024, 2, 29))
+    """
+    era, of_era = divmod(day + _FIRST_MARCH, _DAYS_PER_ERA)
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    from_march = (5 * of_year + 2) // 153
+    of_month = of_year - (153 * from_march + 2) // 5 + 1
+    month = from_march + 3 if from_march < 10 else from_march - 9
+    return year + era * 400 + (month < 3), month, of_month
+
+
+def days_of(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01: the inverse of `civil`."""
+    year -= month < 3
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return 365 * year + year // 4 - year // 100 + year // 400 + of_year - _FIRST_MARCH
 
 
 # -- bounds for statistics ------------------------------------------------------------------------
@@ -291,8 +321,6 @@ def successor(prefix: T) -> T | None:
     return cast(T, text[:-1] + last)
 
 
-_SIGNED = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-_UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -303,11 +331,9 @@ def widens(source: Primitive, target: Primitive) -> bool:
     """
     if source == target:
         return True
-    if target.name in _SIGNED:
-        bits = _SIGNED.get(source.name) or _UNSIGNED.get(source.name, 64) + 1
-        return bits <= _SIGNED[target.name]
-    if target.name in _UNSIGNED:
-        return _UNSIGNED.get(source.name, 65) <= _UNSIGNED[target.name]
+    if source.is_integer and target.is_integer:
+        (least, greatest), (low, high) = _RANGES[source.name], _RANGES[target.name]
+        return low <= least and greatest <= high
     if target.name == "decimal" and source.name == "decimal":
         whole = target.precision - target.scale >= source.precision - source.scale
         return whole and target.scale >= source.scale

@@ -1,10 +1,10 @@
 """Calculated conditions and values bound to a schema: syntax to expressions.
 
 Promise: an expression has one type, known before a row is read; what types do not allow is refused at its
-place, with what to write instead. Nothing is converted without a word but numbers among numbers, and
-dates and texts beside a timestamp: CAST says the rest.
+place, with what to write instead. Only numbers among numbers, and dates and texts next to a timestamp, are
+converted implicitly; everything else needs a CAST.
 
-docs/SQL.md is the reference of the functions; `parquet.arrow.calculate` carries them out.
+docs/SQL.md is the reference of the functions; `parquet.arrow.calculate` evaluates them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from inlay.format.expression import (
     implied,
     number,
 )
-from inlay.format.predicate import TRUE, And, Like, Predicate, check_bounds
+from inlay.format.predicate import TRUE, Like, Predicate, check_bounds, quote_like
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
-from inlay.parse.grammar import parse_text, resolve
+from inlay.parse.grammar import errors_in, over_many_rows, parse_text, refused, resolve
 from inlay.parse.syntax import (
     Between,
     Calculation,
@@ -59,8 +59,6 @@ STRING = Primitive("string")
 DATE = Primitive("date")
 _CALENDAR = ("date", "timestamp", "timestamptz")
 _INSTANTS = ("timestamp", "timestamptz")
-# Digits of the widest decimal.
-_WIDEST = WIDEST_DIGITS
 
 # Parts of a date, and of a time of day.
 _OF_DATES = {
@@ -77,54 +75,29 @@ _OF_DATES = {
 }
 _OF_TIMES = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
 _OF_TEXTS = {"LOWER": "lower", "LCASE": "lower", "UPPER": "upper", "UCASE": "upper"}
-_TRIMS = {"TRIM": "trim", "LTRIM": "ltrim", "RTRIM": "rtrim"}
-_SEARCHES = {
-    "STARTS_WITH": "starts_with",
-    "ENDS_WITH": "ends_with",
-    "CONTAINS": "contains",
-}
-_ROUNDS = {"FLOOR": "floor", "CEIL": "ceil", "CEILING": "ceil"}
-_OF_DOUBLES = {"SQRT": "sqrt", "EXP": "exp", "LN": "ln"}
-_REGULAR = ("REGEXP_MATCHES", "REGEXP_FULL_MATCH")
-_OTHERS = (
-    *("ISNAN", "POWER", "POW", "GREATEST", "LEAST", "IF", "LEFT", "RIGHT"),
-    *("STRPOS", "INSTR", "POSITION", "DATE_PART", "CHAR_LENGTH"),
-    *("ABS", "ROUND", "MOD", "LENGTH", "LEN", "SUBSTR", "SUBSTRING", "REPLACE", "CONCAT"),
-    *("COALESCE", "IFNULL", "NULLIF", "DATE_TRUNC", "LIST_CONTAINS", "ARRAY_CONTAINS"),
-    *("CAST", "EXTRACT", "NOW", "TODAY", "CURRENT_DATE", "CURRENT_TIMESTAMP"),
-)
-FUNCTIONS = sorted(
-    {
-        *(*_OF_DATES, *_OF_TIMES, *_OF_TEXTS, *_TRIMS, *_SEARCHES, *_ROUNDS),
-        *(*_OF_DOUBLES, *_REGULAR, *_OTHERS),
-    },
-)
+_OF_NUMBERS = {"FLOOR": "floor", "CEIL": "ceil", "CEILING": "ceil", "ABS": "abs"}
 _AGGREGATES = ("SUM", "COUNT", "AVG", "MIN", "MAX")
 
 
 def parse_condition(
     text: str, schema: Schema, *, now: Callable[[], int] | None = None
 ) -> Condition:
-    """A WHERE text as a condition on `schema`; `now` gives microseconds since 1970, and is asked where
-    the text does. Raises InvalidPredicate, pointing at the place."""
-    try:
-        folder = Folder(text, schema, now)
+    """A WHERE text as a condition on `schema`; `now` gives microseconds since 1970, and is called
+    only if the text uses the time. Raises InvalidPredicate, pointing at the place."""
+    with errors_in(text):
+        folder = Folder(schema, now)
         root = folder.fold(parse_text(text))
-        binder = Calculator(text, schema)
+        binder = Calculator(schema)
         if is_plain(root, schema):
             predicate = binder.plain.condition(root)
             return Condition(check_bounds(predicate), None, text, folder.timed)
         parts = root.parts if isinstance(root, Joined) and root.op == "AND" else (root,)
         bound = [binder.condition(part) for part in parts]
-        known = [p for part in bound if (p := implied(part)) != TRUE]
-        predicate = known[0] if len(known) == 1 else And(tuple(known)) if known else TRUE
-        # Plain parts are asked first, and what is calculated only of the rows that they leave.
+        predicate = check_bounds(implied(Apply("and", tuple(bound), BOOL)))
+        # Plain parts are evaluated first, calculations only on the rows that these leave.
         bound.sort(key=lambda part: not isinstance(part, Test))
         whole = bound[0] if len(bound) == 1 else Apply("and", tuple(bound), BOOL)
-        return Condition(check_bounds(predicate), whole, text, folder.timed)
-    except InvalidPredicate as error:
-        error.text = error.text or text
-        raise
+        return Condition(predicate, whole, text, folder.timed)
 
 
 def condition_of(
@@ -144,40 +117,39 @@ def condition_of(
 
 
 def parse_predicate(text: str, schema: Schema) -> Predicate:
-    """A WHERE text as a predicate that may be kept. Raises InvalidPredicate, pointing at the place."""
+    """A WHERE text as a predicate that can be stored. Raises InvalidPredicate, pointing at the place."""
     found = parse_condition(text, schema)
     if found.calculated is not None:
         raise InvalidPredicate(
-            "this condition calculates, and here only columns compared with literals can be asked",
+            "this condition calculates, and only columns compared with literals are allowed here",
             text=text,
-            next_step="Name columns and literals alone, or find the rows first and name their keys",
+            next_step="Compare columns with literals only, or find the rows first and give their keys",
         )
     return found.predicate
 
 
 class Calculator:
-    """One text and its schema. Depth is bounded by `parse_text`."""
+    """Binds to one schema. Depth is bounded by `parse_text`."""
 
-    def __init__(self, text: str, schema: Schema) -> None:
-        self.source = text
+    def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self.plain = Binder(text, schema)
+        self.plain = Binder(schema)
 
     # -- conditions ---------------------------------------------------------------------------
 
     def condition(self, node: Syntax) -> Expression:
         found = self.expression(node)
         if found.type not in (BOOL, None):
-            raise self.error(node, f"this is a value of type {found.type}, not a condition")
+            raise refused(node, f"this is a value of type {found.type}, not a condition")
         return found
 
     def expression(self, node: Syntax) -> Expression:
-        """What the syntax says, with its type."""
+        """The typed expression of a syntax tree."""
         match node:
             case Given(Span()):
-                raise self.error(
+                raise refused(
                     node,
-                    "an interval stands only beside a date or timestamp",
+                    "an interval can only be added to or subtracted from a date or timestamp",
                     "Write at + INTERVAL '1 day'",
                 )
             case Given(None):
@@ -192,8 +164,8 @@ class Calculator:
                 return self.call(node)
             case Cast(operand, to):
                 return self.cast(node, self.expression(operand), to)
-            case Case(branches, otherwise):
-                return self.case(node, branches, otherwise)
+            case Case():
+                return self.case(node)
             case Element():
                 return self.element(node)
             case Member():
@@ -212,8 +184,9 @@ class Calculator:
                     self.compared(node, "<=", operand, high),
                 )
                 return _negated(Apply("and", both, BOOL), negated)
-            case OneOf():
-                return self.one_of(node)
+            case OneOf(operand, items, negated):
+                found = Apply("in", tuple(self.together((operand, *items), node)), BOOL)
+                return _negated(found, negated)
             case Matches():
                 return self.matches(node)
             case Is(operand, what, negated):
@@ -226,16 +199,12 @@ class Calculator:
         one, other = self.together((left, right), node)
         kind = one.type or other.type
         if isinstance(kind, Struct | ListOf | MapOf):
-            raise self.error(
+            raise refused(
                 node,
                 "nested values are not compared as a whole",
                 "Compare their fields or elements",
             )
         return Apply(op, (one, other), BOOL)
-
-    def one_of(self, node: OneOf) -> Expression:
-        subject, *items = self.together((node.operand, *node.items), node)
-        return _negated(Apply("in", (subject, *items), BOOL), node.negated)
 
     def matches(self, node: Matches) -> Expression:
         subject = self.typed(node.operand, STRING, "LIKE and ILIKE take a string")
@@ -245,7 +214,7 @@ class Calculator:
             case Given(Text(pattern)):
                 quoted = self.plain.pattern(pattern, node)
             case _:
-                raise self.error(
+                raise refused(
                     node.pattern, "a pattern is a text, not a column", "Use CONTAINS, or ="
                 )
         function = "ilike" if node.any_case else "like"
@@ -270,11 +239,11 @@ class Calculator:
             case Moment(nanos, zoned):
                 return _in_unit(nanos, "timestamptz" if zoned else "timestamp")
             case _:
-                raise self.error(node, "a value is needed here")
+                raise refused(node, "a value is needed here")
 
     def column(self, node: Name) -> Expression:
         try:
-            found = resolve(node, self.schema, self.source, or_text=True)
+            found = resolve(node, self.schema, or_text=True)
         except InvalidPredicate as error:
             if node.parts[0][1]:
                 error.next_step = "Strings are in single quotes; double quotes are for names"
@@ -287,21 +256,21 @@ class Calculator:
             parts = [self.typed(side, STRING, "|| joins texts: CAST others") for side in sides]
             return Apply("concat", tuple(parts), STRING)
         if isinstance(node.right, Given) and isinstance(node.right.value, Span):
-            return self.moved(node, self.expression(node.left), node.right.value)
+            return self.plus_interval(node, self.expression(node.left), node.right.value)
         left, right = self.expression(node.left), self.expression(node.right)
         kinds = [_name(left), _name(right)]
         if kinds == ["date", "date"] and node.op == "-":
             return Apply("days between", (left, right), WHOLE)
-        if kinds[0] == "date" and node.op in "+-" and _is_whole(right.type):
+        if kinds[0] == "date" and node.op in "+-" and _primitive(right.type).is_integer:
             return Apply("days later", (left, right), DATE, node.op)
         for side, syntax in ((left, node.left), (right, node.right)):
-            if not (side.type is None or _is_number(side.type)):
+            if not (side.type is None or _primitive(side.type).is_numeric):
                 steps = {
                     "string": "Join texts with ||",
                     "timestamp": "Add an interval: at + INTERVAL '1 day'",
                 }
                 steps["timestamptz"] = steps["timestamp"]
-                raise self.error(
+                raise refused(
                     syntax,
                     f"arithmetic takes numbers: this is not a number but {_called(side)}",
                     steps.get(_name(side), ""),
@@ -311,20 +280,22 @@ class Calculator:
     def arithmetic(self, node: Syntax, op: str, left: Expression, right: Expression) -> Expression:
         sides = (left, right)
         kinds = [side.type for side in sides if side.type is not None]
-        floating = op == "/" or any(_is_floating(kind) for kind in kinds)
+        floating = op == "/" or any(_primitive(kind).is_float for kind in kinds)
         if op == "%":
-            if not all(_is_whole(kind) for kind in kinds):
-                raise self.error(node, "% takes whole numbers", "CAST them, or write floor(x / y)")
+            if not all(_primitive(kind).is_integer for kind in kinds):
+                raise refused(node, "% takes whole numbers", "CAST them, or write floor(x / y)")
             return Apply(op, sides, WHOLE)
         if floating:
             return Apply(op, (_floating(left), _floating(right)), DOUBLE)
-        whole = all(_is_whole(kind) for kind in kinds)
-        return Apply(op, sides, WHOLE if whole else Primitive("decimal", precision=_WIDEST))
+        whole = all(_primitive(kind).is_integer for kind in kinds)
+        return Apply(op, sides, WHOLE if whole else Primitive("decimal", precision=WIDEST_DIGITS))
 
-    def moved(self, node: Calculation, operand: Expression, span: Span) -> Expression:
+    def plus_interval(self, node: Calculation, operand: Expression, span: Span) -> Expression:
         kind = operand.type
         if node.op not in "+-" or not (isinstance(kind, Primitive) and kind.name in _CALENDAR):
-            raise self.error(node, "an interval is added to a date or timestamp, or taken from it")
+            raise refused(
+                node, "an interval can only be added to or subtracted from a date or timestamp"
+            )
         nanos = span.nanos if node.op == "+" else -span.nanos
         months = span.months if node.op == "+" else -span.months
         unit = kind.unit if kind.unit in ("us", "ns") and nanos % 1_000 == 0 else "us"
@@ -332,12 +303,10 @@ class Calculator:
         name = "timestamp" if kind.name == "date" else kind.name
         return Apply("later", (operand,), Primitive(name, unit=unit), (months, nanos))
 
-    def case(
-        self, node: Syntax, branches: tuple[tuple[Syntax, Syntax], ...], otherwise: Syntax
-    ) -> Expression:
-        values = self.together((*(value for _, value in branches), otherwise), node)
+    def case(self, node: Case) -> Expression:
+        values = self.together((*(value for _, value in node.branches), node.otherwise), node)
         parts: list[Expression] = []
-        for (condition, _), value in zip(branches, values[:-1], strict=True):
+        for (condition, _), value in zip(node.branches, values[:-1], strict=True):
             parts += [self.condition(condition), value]
         kind = next((v.type for v in values if v.type is not None), None)
         return Apply("case", (*parts, values[-1]), _common(values) or kind)
@@ -349,30 +318,30 @@ class Calculator:
                 match node.index:
                     case Given(Number(at)) if at == at.to_integral_value() and abs(at) < 2**31:
                         return Apply("element", (subject,), of.type, int(at))
-                raise self.error(
+                raise refused(
                     node.index, "an element is named by a whole number", "The first is x[1]"
                 )
             case MapOf(key, value):
                 if not isinstance(node.index, Given) or isinstance(node.index.value, Span | None):
-                    raise self.error(node.index, "a key is a literal", "Write m['key']")
+                    raise refused(node.index, "a key is a literal", "Write m['key']")
                 assert isinstance(key.type, Primitive)
                 near = neighbours(key.type, node.index.value)
                 if not near.exact or near.below is None:
                     return Constant(None, value.type)
                 return Apply("lookup", (subject,), value.type, Constant(near.below, key.type))
             case _:
-                raise self.error(
+                raise refused(
                     node, f"only lists and maps have elements: this is {_called(subject)}"
                 )
 
     def member(self, node: Member) -> Expression:
         subject = self.expression(node.operand)
         if not isinstance(subject.type, Struct):
-            raise self.error(node, f"only structs have fields: this is {_called(subject)}")
+            raise refused(node, f"only structs have fields: this is {_called(subject)}")
         at = next((n for n, f in enumerate(subject.type.fields) if f.name == node.name), None)
         if at is None:
             names = ", ".join(f.name for f in subject.type.fields)
-            raise self.error(node, f"there is no field {node.name[:80]!r}", f"Fields are {names}")
+            raise refused(node, f"there is no field {node.name[:80]!r}", f"Fields are {names}")
         return Apply("member", (subject,), subject.type.fields[at].type, at)
 
     def cast(self, node: Cast, operand: Expression, to: Primitive) -> Expression:
@@ -382,80 +351,24 @@ class Calculator:
             step = "CAST goes between numbers, from texts, and between dates and timestamps"
             if to.name == "string":
                 step = "Compare dates with dates and numbers with numbers instead"
-            raise self.error(node, f"{_called(operand)} cannot be CAST to {to}", step)
+            raise refused(node, f"{_called(operand)} cannot be CAST to {to}", step)
         return Apply("cast", (operand,), to)
 
     # -- functions ----------------------------------------------------------------------------
 
     def call(self, node: Call) -> Expression:
-        name, arguments = node.function, node.arguments
-        if name in _OF_DATES or name in _OF_TIMES:
-            return self.part(node)
-        if name in _OF_TEXTS:
-            self.count(node, 1)
-            operand = self.typed(arguments[0], STRING, f"{name} takes a string")
-            return Apply(_OF_TEXTS[name], (operand,), STRING)
-        if name in _TRIMS:
-            self.count(node, 1, 2)
-            operand = self.typed(arguments[0], STRING, f"{name} takes a string")
-            characters = self.text(arguments[1]) if len(arguments) > 1 else " "
-            return Apply(_TRIMS[name], (operand,), STRING, characters)
-        if name in _SEARCHES:
-            self.count(node, 2)
-            operand = self.typed(arguments[0], STRING, f"{name} takes a string")
-            text = self.text(arguments[1])
-            if name == "STARTS_WITH" and isinstance(operand, Column):
-                return Test(_begins(operand, text))
-            return Apply(_SEARCHES[name], (operand,), BOOL, text)
-        if name in _REGULAR:
-            return self.regular(node)
-        if name in _OF_DOUBLES:
-            self.count(node, 1)
-            operand = self.numeric(arguments[0], name)
-            return Apply(_OF_DOUBLES[name], (_floating(operand),), DOUBLE)
-        if name in _ROUNDS:
-            self.count(node, 1)
-            operand = self.numeric(arguments[0], name)
-            return Apply(_ROUNDS[name], (operand,), operand.type)
-        named: dict[str, Callable[[Call], Expression]] = {
-            "ABS": self.absolute,
-            "ROUND": self.rounded,
-            "MOD": self.remainder,
-            "LENGTH": self.length,
-            "LEN": self.length,
-            "CHAR_LENGTH": self.length,
-            "ISNAN": self.is_nan,
-            "POWER": self.power,
-            "POW": self.power,
-            "GREATEST": self.extreme,
-            "LEAST": self.extreme,
-            "IF": self.chosen,
-            "LEFT": self.side,
-            "RIGHT": self.side,
-            "STRPOS": self.place,
-            "INSTR": self.place,
-            "DATE_PART": self.named_part,
-            "SUBSTR": self.substring,
-            "SUBSTRING": self.substring,
-            "REPLACE": self.replaced,
-            "CONCAT": self.concatenated,
-            "COALESCE": self.coalesced,
-            "IFNULL": self.coalesced,
-            "NULLIF": self.null_if,
-            "DATE_TRUNC": self.truncated,
-            "LIST_CONTAINS": self.holds,
-            "ARRAY_CONTAINS": self.holds,
-        }
-        if name in named:
-            return named[name](node)
+        name, given = node.function, len(node.arguments)
+        if name in _FUNCTIONS:
+            bind, least, most = _FUNCTIONS[name]
+            if least <= given <= most:
+                return bind(self, node)
+            wanted = str(least) if least == most else f"{least} to {most}"
+            plural = "" if wanted == "1" else "s"
+            raise refused(node, f"{name} takes {wanted} argument{plural}, not {given}")
         if name in _AGGREGATES:
-            raise self.error(
-                node,
-                f"{name} is over many rows: a condition looks at one",
-                "Read the rows, and count or sum them with DuckDB or Polars",
-            )
-        near = get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75)
-        raise self.error(
+            raise over_many_rows(name, node)
+        near = get_close_matches(name, _NAMES, n=1, cutoff=0.75)
+        raise refused(
             node,
             f"there is no function {name[:40]}",
             f"Did you mean {near[0]}?"
@@ -464,41 +377,59 @@ class Calculator:
             "pyarrow, DuckDB or Polars",
         )
 
-    def part(self, node: Call) -> Expression:
-        self.count(node, 1)
+    def change_case(self, node: Call) -> Expression:
+        return Apply(_OF_TEXTS[node.function], (self.string(node),), STRING)
+
+    def trim(self, node: Call) -> Expression:
+        operand = self.string(node)
+        characters = self.text(node.arguments[1]) if len(node.arguments) > 1 else " "
+        return Apply(node.function.lower(), (operand,), STRING, characters)
+
+    def search_text(self, node: Call) -> Expression:
+        operand, text = self.string(node), self.text(node.arguments[1])
+        if node.function == "STARTS_WITH" and isinstance(operand, Column):
+            return Test(_begins(operand, text))
+        return Apply(node.function.lower(), (operand,), BOOL, text)
+
+    def floating_function(self, node: Call) -> Expression:
+        return Apply(node.function.lower(), (_floating(self.number(node)),), DOUBLE)
+
+    def numeric_function(self, node: Call) -> Expression:
+        operand = self.number(node)
+        return Apply(_OF_NUMBERS[node.function], (operand,), operand.type)
+
+    def part_of_date(self, node: Call) -> Expression:
         operand = self.expression(node.arguments[0])
         takes = _CALENDAR if node.function in _OF_DATES else ("time", *_INSTANTS)
         if operand.type is not None and _name(operand) not in takes:
-            raise self.error(
+            raise refused(
                 node.arguments[0],
                 f"{node.function} takes a {' or '.join(takes)}: this is {_called(operand)}",
                 "CAST a text: CAST(x AS timestamp)" if _name(operand) == "string" else "",
             )
         return Apply((_OF_DATES | _OF_TIMES)[node.function], (operand,), WHOLE)
 
-    def named_part(self, node: Call) -> Expression:
+    def date_part(self, node: Call) -> Expression:
         """DATE_PART('year', x) is YEAR(x)."""
-        self.count(node, 2)
         part = self.text(node.arguments[0]).upper()
         if part not in _OF_DATES and part not in _OF_TIMES:
             parts = ", ".join(sorted({*_OF_DATES, *_OF_TIMES})).lower()
-            raise self.error(node.arguments[0], "there is no such part", f"Parts: {parts}")
-        return self.part(Call(part, node.arguments[1:], node.at))
+            raise refused(node.arguments[0], "there is no such part", f"Parts: {parts}")
+        return self.part_of_date(Call(part, node.arguments[1:], node.at))
 
-    def regular(self, node: Call) -> Expression:
+    def regexp(self, node: Call) -> Expression:
         """A pattern that begins with plain characters implies LIKE, which prunes."""
-        self.count(node, 2, 3)
-        operand = self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+        operand = self.string(node)
         pattern = self.text(node.arguments[1])
         options = self.text(node.arguments[2]) if len(node.arguments) > 2 else "c"
         if options not in ("c", "i"):
-            raise self.error(node.arguments[2], "the options are 'i' (any case) and 'c'")
+            raise refused(node.arguments[2], "the options are 'i' (any case) and 'c'")
         try:
             check_regular(pattern)
         except ValueError:
-            raise self.error(
+            raise refused(
                 node.arguments[1],
-                "this is no regular expression",
+                "this is not a regular expression",
                 "Its syntax is RE2's, as in DuckDB: no look-around, no back references",
             ) from None
         whole = node.function == "REGEXP_FULL_MATCH"
@@ -509,128 +440,104 @@ class Calculator:
         return found
 
     def is_nan(self, node: Call) -> Expression:
-        self.count(node, 1)
-        operand = self.numeric(node.arguments[0], node.function)
-        return Apply("isnan", (_floating(operand),), BOOL)
+        return Apply("isnan", (_floating(self.number(node)),), BOOL)
 
     def power(self, node: Call) -> Expression:
-        self.count(node, 2)
         sides = [_floating(self.numeric(each, node.function)) for each in node.arguments]
         return Apply("power", tuple(sides), DOUBLE)
 
-    def extreme(self, node: Call) -> Expression:
+    def greatest_or_least(self, node: Call) -> Expression:
         """NULL only where all are; as CASE, so that every type that compares will do."""
-        self.count(node, 1, 20)
         values = self.together(node.arguments, node)
         op = ">=" if node.function == "GREATEST" else "<="
         found, kind = values[0], _common(values)
         if isinstance(kind, Struct | ListOf | MapOf):
-            raise self.error(node, "nested values are not compared as a whole")
+            raise refused(node, "nested values are not compared as a whole")
         for value in values[1:]:
             better = Apply(op, (found, value), BOOL)
             absent = Apply("is null", (value,), BOOL)
             found = Apply("case", (Apply("or", (absent, better), BOOL), found, value), kind)
         return found
 
-    def chosen(self, node: Call) -> Expression:
-        self.count(node, 3)
+    def if_else(self, node: Call) -> Expression:
         condition, one, other = node.arguments
-        return self.case(node, ((condition, one),), other)
+        return self.case(Case(((condition, one),), other, node.at))
 
-    def side(self, node: Call) -> Expression:
+    def left_or_right(self, node: Call) -> Expression:
         """LEFT and RIGHT: n characters, or all but n where n is negative."""
-        self.count(node, 2)
-        operand = self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+        operand = self.string(node)
         n = self.whole(node.arguments[1], 1 - 2**31, 2**31 - 1)
         if node.function == "LEFT":
             return Apply("substr", (operand,), STRING, (0, n))
         return Apply("substr", (operand,), STRING, (-n, None) if n else (0, 0))
 
-    def place(self, node: Call) -> Expression:
-        self.count(node, 2)
-        text, part = node.arguments
-        operand = self.typed(text, STRING, f"{node.function} takes a string")
-        return Apply("strpos", (operand,), WHOLE, self.text(part))
+    def position(self, node: Call) -> Expression:
+        return Apply("strpos", (self.string(node),), WHOLE, self.text(node.arguments[1]))
 
-    def absolute(self, node: Call) -> Expression:
-        self.count(node, 1)
-        operand = self.numeric(node.arguments[0], node.function)
-        return Apply("abs", (operand,), operand.type)
-
-    def rounded(self, node: Call) -> Expression:
-        self.count(node, 1, 2)
-        operand = self.numeric(node.arguments[0], node.function)
-        digits = self.whole(node.arguments[1], -_WIDEST, _WIDEST) if len(node.arguments) > 1 else 0
+    def round(self, node: Call) -> Expression:
+        operand = self.number(node)
+        digits = 0
+        if len(node.arguments) > 1:
+            digits = self.whole(node.arguments[1], -WIDEST_DIGITS, WIDEST_DIGITS)
         return Apply("round", (operand,), operand.type, digits)
 
-    def remainder(self, node: Call) -> Expression:
-        self.count(node, 2)
+    def modulo(self, node: Call) -> Expression:
         one, other = (self.numeric(each, node.function) for each in node.arguments)
         return self.arithmetic(node, "%", one, other)
 
     def length(self, node: Call) -> Expression:
-        self.count(node, 1)
         operand = self.expression(node.arguments[0])
         known = isinstance(operand.type, ListOf | MapOf) or _name(operand) in ("string", "binary")
         if operand.type is not None and not known:
-            raise self.error(node.arguments[0], f"{_called(operand)} has no length")
+            raise refused(node.arguments[0], f"{_called(operand)} has no length")
         return Apply("length", (operand,), WHOLE)
 
     def substring(self, node: Call) -> Expression:
-        self.count(node, 2, 3)
-        operand = self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+        operand = self.string(node)
         start = self.whole(node.arguments[1], 0, 2**31 - 1)
         last = None
         if len(node.arguments) > 2:
             last = max(start + self.whole(node.arguments[2], 0, 2**31 - 1) - 1, 0)
         return Apply("substr", (operand,), STRING, (max(start - 1, 0), last))
 
-    def replaced(self, node: Call) -> Expression:
-        self.count(node, 3)
-        operand = self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+    def replace(self, node: Call) -> Expression:
+        operand = self.string(node)
         old, new = self.text(node.arguments[1]), self.text(node.arguments[2])
         return Apply("replace", (operand,), STRING, (old, new)) if old else operand
 
-    def concatenated(self, node: Call) -> Expression:
+    def concat(self, node: Call) -> Expression:
         """As in Postgres and DuckDB, unlike ||: NULL is an empty text."""
-        self.count(node, 1, 100)
         parts = [self.typed(a, STRING, "CONCAT joins texts: CAST others") for a in node.arguments]
         empty = Constant("", STRING)
         filled = (Apply("case", _coalesce([part, empty]), STRING) for part in parts)
         return Apply("concat", tuple(filled), STRING)
 
-    def coalesced(self, node: Call) -> Expression:
-        self.count(node, 1, 100)
+    def coalesce(self, node: Call) -> Expression:
         values = self.together(node.arguments, node)
         return Apply("case", _coalesce(values), _common(values))
 
-    def null_if(self, node: Call) -> Expression:
-        self.count(node, 2)
+    def nullif(self, node: Call) -> Expression:
         one, _ = self.together(node.arguments, node)
         same = self.compared(node, "=", *node.arguments)
         return Apply("case", (same, Constant(None, None), one), one.type)
 
-    def truncated(self, node: Call) -> Expression:
-        self.count(node, 2)
+    def date_trunc(self, node: Call) -> Expression:
         unit = self.text(node.arguments[0]).lower()
         if unit not in UNITS:
-            raise self.error(
-                node.arguments[0], "there is no such unit", f"Units: {', '.join(UNITS)}"
-            )
+            raise refused(node.arguments[0], "there is no such unit", f"Units: {', '.join(UNITS)}")
         operand = self.expression(node.arguments[1])
         if operand.type is not None and _name(operand) not in _CALENDAR:
-            raise self.error(
+            raise refused(
                 node.arguments[1], f"DATE_TRUNC takes a date or timestamp, not {_called(operand)}"
             )
         return Apply("date_trunc", (operand,), operand.type, unit)
 
-    def holds(self, node: Call) -> Expression:
-        self.count(node, 2)
+    def list_contains(self, node: Call) -> Expression:
         operand = self.expression(node.arguments[0])
         if not isinstance(operand.type, ListOf) or not isinstance(
             operand.type.element.type, Primitive
         ):
-            raise self.error(
+            raise refused(
                 node.arguments[0],
                 f"{node.function} takes a list of plain values, not {_called(operand)}",
             )
@@ -643,12 +550,12 @@ class Calculator:
                 if near.exact and near.below is not None:
                     return Apply("holds", (operand,), BOOL, Constant(near.below, kind))
                 return Apply("holds", (operand,), BOOL, None)
-        raise self.error(node.arguments[1], f"{node.function} looks for a literal")
+        raise refused(node.arguments[1], f"{node.function} looks for a literal")
 
     # -- helpers ------------------------------------------------------------------------------
 
     def together(self, nodes: tuple[Syntax, ...], at: Syntax) -> list[Expression]:
-        """Values that stand side by side, in types that compare: texts as dates beside a date."""
+        """Values that are compared or mixed, in comparable types: texts as dates next to a date."""
         found: list[Expression | None] = [
             None if _is_text(node) else self.expression(node) for node in nodes
         ]
@@ -669,40 +576,46 @@ class Calculator:
             try:
                 read = read_as(calendar.type, node.value.value)
             except ValueError as error:
-                raise self.error(
-                    node, f"this string is not a {calendar.type.name}: {error}"
-                ) from None
+                raise refused(node, f"this string is not a {calendar.type.name}: {error}") from None
             if isinstance(read, Moment) and calendar.type.name == "timestamptz":
                 read = Moment(read.value, zoned=True)
             values.append(self.constant(Given(read, node.at)))
         for first in values:
             for node, other in zip(nodes, values, strict=True):
                 if not _alike(first.type, other.type):
-                    raise self.error(
+                    raise refused(
                         node,
                         f"{_called(first)} and {_called(other)} are not compared or mixed",
                         _how_to_mix(first, other),
                     )
-        if any(_is_floating(value.type) for value in values):
+        if any(_primitive(value.type).is_float for value in values):
             return [_floating(value) for value in values]
         return values
 
     def typed(self, node: Syntax, kind: Primitive, message: str) -> Expression:
         found = self.expression(node)
         if found.type not in (kind, None):
-            raise self.error(node, f"{message}: this is {_called(found)}")
+            raise refused(node, f"{message}: this is {_called(found)}")
         return found
+
+    def string(self, node: Call) -> Expression:
+        """The first argument, a string."""
+        return self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+
+    def number(self, node: Call) -> Expression:
+        """The first argument, a number."""
+        return self.numeric(node.arguments[0], node.function)
 
     def numeric(self, node: Syntax, function: str) -> Expression:
         found = self.expression(node)
-        if found.type is not None and not _is_number(found.type):
-            raise self.error(node, f"{function} takes a number: this is {_called(found)}")
+        if found.type is not None and not _primitive(found.type).is_numeric:
+            raise refused(node, f"{function} takes a number: this is {_called(found)}")
         return found
 
     def text(self, node: Syntax) -> str:
         if isinstance(node, Given) and isinstance(node.value, Text):
             return node.value.value
-        raise self.error(node, "a text in single quotes is needed here")
+        raise refused(node, "a text in single quotes is needed here")
 
     def whole(self, node: Syntax, least: int, greatest: int) -> int:
         match node:
@@ -710,27 +623,48 @@ class Calculator:
                 value == value.to_integral_value() and least <= value <= greatest
             ):
                 return int(value)
-        raise self.error(node, f"a whole number from {least} to {greatest} is needed here")
+        raise refused(node, f"a whole number from {least} to {greatest} is needed here")
 
-    def count(self, node: Call, least: int, most: int | None = None) -> None:
-        most = least if most is None else most
-        if not least <= len(node.arguments) <= most:
-            wanted = str(least) if least == most else f"{least} to {most}"
-            plural = "" if wanted == "1" else "s"
-            raise self.error(
-                node, f"{node.function} takes {wanted} argument{plural}, not {len(node.arguments)}"
-            )
 
-    def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
-        return InvalidPredicate(message, text=self.source, position=node.at, next_step=next_step)
+_Bind = Callable[[Calculator, Call], Expression]
+# What binds each function, and how many arguments it takes, at the least and at the most.
+_FUNCTIONS: dict[str, tuple[_Bind, int, int]] = {
+    **dict.fromkeys((*_OF_DATES, *_OF_TIMES), (Calculator.part_of_date, 1, 1)),
+    **dict.fromkeys(_OF_TEXTS, (Calculator.change_case, 1, 1)),
+    **dict.fromkeys(("TRIM", "LTRIM", "RTRIM"), (Calculator.trim, 1, 2)),
+    **dict.fromkeys(("STARTS_WITH", "ENDS_WITH", "CONTAINS"), (Calculator.search_text, 2, 2)),
+    **dict.fromkeys(_OF_NUMBERS, (Calculator.numeric_function, 1, 1)),
+    **dict.fromkeys(("SQRT", "EXP", "LN"), (Calculator.floating_function, 1, 1)),
+    **dict.fromkeys(("REGEXP_MATCHES", "REGEXP_FULL_MATCH"), (Calculator.regexp, 2, 3)),
+    **dict.fromkeys(("LENGTH", "LEN", "CHAR_LENGTH"), (Calculator.length, 1, 1)),
+    **dict.fromkeys(("GREATEST", "LEAST"), (Calculator.greatest_or_least, 1, 20)),
+    **dict.fromkeys(("LEFT", "RIGHT"), (Calculator.left_or_right, 2, 2)),
+    **dict.fromkeys(("STRPOS", "INSTR"), (Calculator.position, 2, 2)),
+    **dict.fromkeys(("SUBSTR", "SUBSTRING"), (Calculator.substring, 2, 3)),
+    **dict.fromkeys(("COALESCE", "IFNULL"), (Calculator.coalesce, 1, 100)),
+    **dict.fromkeys(("POWER", "POW"), (Calculator.power, 2, 2)),
+    **dict.fromkeys(("LIST_CONTAINS", "ARRAY_CONTAINS"), (Calculator.list_contains, 2, 2)),
+    "ROUND": (Calculator.round, 1, 2),
+    "MOD": (Calculator.modulo, 2, 2),
+    "ISNAN": (Calculator.is_nan, 1, 1),
+    "IF": (Calculator.if_else, 3, 3),
+    "DATE_PART": (Calculator.date_part, 2, 2),
+    "DATE_TRUNC": (Calculator.date_trunc, 2, 2),
+    "REPLACE": (Calculator.replace, 3, 3),
+    "CONCAT": (Calculator.concat, 1, 100),
+    "NULLIF": (Calculator.nullif, 2, 2),
+}
+# And those that the grammar, or what is calculated without a row, takes for itself.
+_ELSEWHERE = ("CAST", "EXTRACT", "POSITION", "NOW", "TODAY", "CURRENT_DATE", "CURRENT_TIMESTAMP")
+_NAMES = sorted((*_FUNCTIONS, *_ELSEWHERE))
 
 
 def _begins(column: Column, text: str) -> Predicate:
-    return Like(column.field_id, re.sub(r"([%_\\])", r"\\\1", text) + "%")
+    return Like(column.field_id, quote_like(text) + "%")
 
 
 def check_regular(pattern: str) -> None:
-    """ValueError: RE2, which carries it out, does not take it."""
+    """Raises ValueError where RE2, which evaluates it, refuses it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -738,7 +672,7 @@ def check_regular(pattern: str) -> None:
 
 
 def literal_start(pattern: str, *, whole: bool) -> str:
-    """Characters that every text begins with which the pattern matches; "" where that is not sure."""
+    """The characters that every matching text begins with; "" where that is not certain."""
     if not whole:
         if not pattern.startswith("^"):
             return ""
@@ -747,12 +681,12 @@ def literal_start(pattern: str, *, whole: bool) -> str:
         return ""
     start = re.match(r"[\w \-/:@]*", pattern, re.ASCII)
     found = start[0] if start else ""
-    # A quantifier is of the last character.
+    # A quantifier applies to the last character.
     return found[:-1] if pattern[len(found) :][:1] in ("?", "*", "+", "{") else found
 
 
 def _floating(expression: Expression) -> Expression:
-    """A number as the nearest double, where it stands beside one; -0.0 keeps its sign."""
+    """A number as the nearest double, as next to a double; -0.0 keeps its sign."""
     if isinstance(expression, Constant) and isinstance(expression.value, Decimal):
         return Constant(float(expression.value), DOUBLE)
     return expression
@@ -763,7 +697,7 @@ def _negated(found: Expression, negated: bool) -> Expression:
 
 
 def _coalesce(values: list[Expression]) -> tuple[Expression, ...]:
-    """As CASE: what comes after the first that is not NULL is not looked at."""
+    """As CASE: values after the first that is not NULL are not evaluated."""
     parts: list[Expression] = []
     for value in values[:-1]:
         parts += [Apply("not", (Apply("is null", (value,), BOOL),), BOOL), value]
@@ -780,40 +714,29 @@ def _is_text(node: Syntax) -> bool:
     return isinstance(node, Given) and isinstance(node.value, Text)
 
 
+def _primitive(kind: Type | None) -> Primitive:
+    """The type; of what is nested or NULL one without a name, of no kind."""
+    return kind if isinstance(kind, Primitive) else Primitive("")
+
+
 def _name(expression: Expression) -> str:
-    return expression.type.name if isinstance(expression.type, Primitive) else ""
+    return _primitive(expression.type).name
 
 
-def _is_number(kind: Type | None) -> bool:
-    return isinstance(kind, Primitive) and kind.is_numeric
-
-
-def _is_whole(kind: Type | None) -> bool:
-    return isinstance(kind, Primitive) and kind.is_integer
-
-
-def _is_floating(kind: Type | None) -> bool:
-    return isinstance(kind, Primitive) and kind.is_float
-
-
-def _family(kind: Type) -> object:
-    if not isinstance(kind, Primitive):
-        return kind
+def _family(kind: Primitive) -> str:
     if kind.is_numeric:
         return "number"
-    return {"fixed": "binary"}.get(kind.name, kind.name)
+    return "binary" if kind.name == "fixed" else kind.name
 
 
 def _alike(one: Type | None, other: Type | None) -> bool:
     """Whether values of both types compare, and can stand in one column."""
     if one is None or other is None:
         return True
-    families = {_family(one), _family(other)} if _hashable(one, other) else {1, 2}
+    if not isinstance(one, Primitive) or not isinstance(other, Primitive):
+        return one == other
+    families = {_family(one), _family(other)}
     return len(families) == 1 or families in ({"date", "timestamp"}, {"date", "timestamptz"})
-
-
-def _hashable(one: Type, other: Type) -> bool:
-    return (isinstance(one, Primitive) and isinstance(other, Primitive)) or one == other
 
 
 def _common(values: list[Expression]) -> Type | None:
@@ -822,11 +745,11 @@ def _common(values: list[Expression]) -> Type | None:
     if not kinds:
         return None
     names = {kind.name for kind in kinds if isinstance(kind, Primitive)}
-    if all(_is_number(kind) for kind in kinds):
-        if any(_is_floating(kind) for kind in kinds):
+    if all(_primitive(kind).is_numeric for kind in kinds):
+        if any(_primitive(kind).is_float for kind in kinds):
             return DOUBLE
-        whole = all(_is_whole(kind) for kind in kinds)
-        return WHOLE if whole else Primitive("decimal", precision=_WIDEST)
+        whole = all(_primitive(kind).is_integer for kind in kinds)
+        return WHOLE if whole else Primitive("decimal", precision=WIDEST_DIGITS)
     for name in ("timestamptz", "timestamp", "time"):
         if name in names:
             units = [k.unit for k in kinds if isinstance(k, Primitive) and k.unit]
@@ -842,11 +765,8 @@ def _castable(kind: Type, to: Primitive) -> bool:
     if kind == to:
         return True
     if to.is_numeric:
-        return (
-            kind.is_numeric
-            or kind.name == "string"
-            or (kind.name == "bool" and (to.is_integer or to.is_float))
-        )
+        numeric = kind.is_numeric or kind.name == "string"
+        return numeric or (kind.name == "bool" and to.name != "decimal")
     match to.name:
         case "string":
             fine = kind.name == "decimal" and 0 <= kind.scale <= 6
@@ -855,11 +775,7 @@ def _castable(kind: Type, to: Primitive) -> bool:
             return kind.is_integer or kind.name == "string"
         case "binary":
             return kind.name in ("string", "fixed")
-        case "date":
-            return kind.name in ("string", *_CALENDAR)
-        case "timestamp":
-            return kind.name in ("string", *_CALENDAR)
-        case "timestamptz":
+        case "date" | "timestamp" | "timestamptz":
             return kind.name in ("string", *_CALENDAR)
         case "time":
             return kind.name in ("string", "time", *_INSTANTS)
@@ -870,7 +786,7 @@ def _called(expression: Expression) -> str:
     match expression.type:
         case None:
             return "NULL"
-        case Primitive("decimal", precision=precision) if precision == _WIDEST:
+        case Primitive("decimal", precision=precision) if precision == WIDEST_DIGITS:
             return "a decimal"
         case Primitive(name):
             article = "an" if name[0] in "ai" else "a"

@@ -1,13 +1,13 @@
-"""Text to syntax: the one SQL grammar, for WHERE and for the values of an update, and what its names name.
+"""Text to syntax: the one SQL grammar, for WHERE and for the values of an update; names to fields.
 
 Promise: `parse_text` either returns a syntax tree no deeper than MAX_DEPTH or raises InvalidPredicate with
-the offset of the place and, in words, what to do. The grammar knows no schema: names and types are bound
+the offset of the place and the next step. The grammar knows no schema: names and types are bound
 afterwards.
 
-One pass by operator precedence. The text is bounded before anything looks at it, and so is the stack.
-Words are reserved only where nothing else could tell them from a column: `end`, `date` or `case` may be
-columns. Errors describe what was found by its kind, never by its value: literals are people's data, and
-messages go to logs.
+One pass by operator precedence. The length of the text is checked first, the depth while parsing. Words are
+reserved only where they could not be distinguished from a column: `end`, `date` or `case` may be columns.
+Errors describe what was found by its kind, never by its value: literals are people's data, and messages go
+to logs.
 
 Names are found among a schema's fields as users write them: an exact match wins; an unquoted name also
 matches in another case if exactly one column does; a quoted name never does. A path goes through structs
@@ -17,9 +17,12 @@ only. The error for an unknown name lists similar names.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
+from typing import Protocol
 
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.binding import Flag, Number, Octets, Text
@@ -106,6 +109,26 @@ class _Token:
         return named.get(self.kind) or self.text[:40]
 
 
+class Placed(Protocol):
+    @property
+    def at(self) -> int: ...
+
+
+def refused(part: Placed, message: str, next_step: str = "") -> InvalidPredicate:
+    """The error that points at the place of a part of the text."""
+    return InvalidPredicate(message, position=part.at, next_step=next_step)
+
+
+@contextmanager
+def errors_in(text: str) -> Iterator[None]:
+    """Errors raised within point into this text."""
+    try:
+        yield
+    except InvalidPredicate as error:
+        error.text = error.text or text
+        raise
+
+
 def parse_text(text: str) -> Syntax:
     """The syntax of one condition or value. Raises InvalidPredicate."""
     if len(text) > MAX_TEXT:
@@ -119,12 +142,13 @@ def parse_text(text: str) -> Syntax:
         raise InvalidPredicate("the text holds half of a surrogate pair") from None
     if not text.strip():
         raise InvalidPredicate("the text is empty", next_step="Write TRUE to mean every row")
-    parser = _Parser(text)
-    root = parser.expression(0)
-    if parser.token.kind != "end":
-        raise parser.trailing()
-    _check_depth(text, root)
-    return root
+    with errors_in(text):
+        parser = _Parser(text)
+        root = parser.expression(0)
+        if parser.token.kind != "end":
+            raise parser.trailing()
+        _check_depth(root)
+        return root
 
 
 def parse_type(text: str) -> Primitive:
@@ -145,7 +169,7 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _unreadable(text, at)
+            raise _unreadable(_Token("", text[at], at))
         if match.lastgroup != "space":
             found.append(_Token(match.lastgroup or "", match[0], at))
         at = match.end()
@@ -154,10 +178,9 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """One text. `token` is the next one; nothing behind it is looked at again."""
+    """Parses one text. `token` is the next one."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
         self.tokens = _tokens(text)
         self.place = 0
         self.depth = 0
@@ -171,6 +194,16 @@ class _Parser:
         self.place += 1
         return found
 
+    def needs(self, sign: str, what: str) -> None:
+        if not self.takes(sign):
+            raise self.missing(what)
+
+    def field_name(self) -> _Token:
+        """What follows a point."""
+        if self.token.kind not in ("word", "quoted"):
+            raise self.missing("the name of a field after the point")
+        return self.take()
+
     def takes(self, sign: str) -> bool:
         """Whether `sign` or the word `sign` is next; it is taken then."""
         if (self.token.kind == "sign" and self.token.text == sign) or self.token.word == sign:
@@ -181,10 +214,10 @@ class _Parser:
     # -- operators ----------------------------------------------------------------------------
 
     def expression(self, least: int) -> Syntax:
-        """What stands here, up to an operator that binds less than `least`."""
+        """An expression, up to an operator that binds less tightly than `least`."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise _too_deep(self.text, self.token.at)
+            raise _too_deep(self.token)
         found = self.operand(least)
         tested = False
         while True:
@@ -200,7 +233,7 @@ class _Parser:
                 if least > _TEST:
                     break
                 if tested:
-                    raise self.error(
+                    raise refused(
                         token,
                         f"{token} does not fit here: a comparison cannot be compared again",
                         "Join two comparisons with AND, or put one in parentheses",
@@ -232,8 +265,7 @@ class _Parser:
         match word.word:
             case "BETWEEN":
                 low = self.expression(_TEST + 1)
-                if not self.takes("AND"):
-                    raise self.missing("AND and a second value, which BETWEEN needs,")
+                self.needs("AND", "AND and a second value, which BETWEEN needs")
                 return Between(operand, low, self.expression(_TEST + 1), negated, word.at)
             case "IN":
                 return OneOf(operand, self.listed(), negated, word.at)
@@ -247,8 +279,7 @@ class _Parser:
                 any_case = word.word == "ILIKE"
                 return Matches(operand, pattern, escape, negated, word.at, any_case)
             case "SIMILAR":
-                if not self.takes("TO"):
-                    raise self.missing("TO and a regular expression, which SIMILAR needs,")
+                self.needs("TO", "TO and a regular expression, which SIMILAR needs")
                 arguments = (operand, self.expression(_TEST + 1))
                 matched = Call("REGEXP_FULL_MATCH", arguments, word.at)
                 return Negated(matched, word.at) if negated else matched
@@ -258,8 +289,7 @@ class _Parser:
     def is_test(self, operand: Syntax, word: _Token) -> Syntax:
         negated = self.takes("NOT")
         if self.takes("DISTINCT"):
-            if not self.takes("FROM"):
-                raise self.missing("FROM, as in IS DISTINCT FROM,")
+            self.needs("FROM", "FROM, as in IS DISTINCT FROM")
             different = Compared(DISTINCT, operand, self.expression(_TEST + 1), word.at)
             return Negated(different, word.at) if negated else different
         if self.token.word not in _CONSTANTS:
@@ -269,10 +299,9 @@ class _Parser:
 
     def listed(self) -> tuple[Syntax, ...]:
         opened = self.token
-        if not self.takes("("):
-            raise self.missing("a list in parentheses after IN")
+        self.needs("(", "a list in parentheses after IN")
         if self.token.word == "SELECT":
-            raise self.error(
+            raise refused(
                 self.token,
                 "subqueries are not supported",
                 "Run the query first, and write its result; for many values use keys=",
@@ -291,13 +320,13 @@ class _Parser:
         if self.takes(")" if opened.text == "(" else "]"):
             return
         if self.token.kind == "end":
-            raise self.error(opened, f"the {opened.text} that opens here is not closed", "Close it")
+            raise refused(opened, f"the {opened.text} that opens here is not closed", "Close it")
         raise self.trailing()
 
     # -- values -------------------------------------------------------------------------------
 
     def operand(self, least: int) -> Syntax:
-        """A value with what stands before it (NOT, signs) and behind it (`::type`, `[…]`)."""
+        """A value with what precedes it (NOT, signs) and follows it (`::type`, `[…]`)."""
         before: list[_Token] = []
         while least <= _NOT and self.token.word == "NOT":
             before.append(self.take())
@@ -321,9 +350,7 @@ class _Parser:
             elif self.takes("::"):
                 found = Cast(found, self.type(token), token.at)
             elif isinstance(found, Element | Member) and self.takes("."):
-                if self.token.kind not in ("word", "quoted"):
-                    raise self.missing("the name of a field after the point")
-                name = self.take()
+                name = self.field_name()
                 found = Member(found, _named(name)[0], name.kind == "quoted", name.at)
             else:
                 return found
@@ -338,14 +365,14 @@ class _Parser:
                 try:
                     return Given(Number(Decimal(text)), token.at)
                 except InvalidOperation:
-                    raise self.error(token, "a number has an exponent out of any range") from None
+                    raise refused(token, "a number has an exponent out of any range") from None
             case "string", text:
                 return Given(Text(_unquote(text)), token.at)
             case "bytes", text:
                 try:
                     return Given(Octets(bytes.fromhex(text[2:-1])), token.at)
                 except ValueError:
-                    raise self.error(
+                    raise refused(
                         token, "X'…' holds something that is not pairs of hex digits"
                     ) from None
             case "quoted", _:
@@ -366,7 +393,7 @@ class _Parser:
         if word in KEYWORDS:
             raise self.missing("a column or a value")
         if word == "SELECT":
-            raise self.error(
+            raise refused(
                 token, "subqueries are not supported", "Run the query first, and write its result"
             )
         self.take()
@@ -387,14 +414,12 @@ class _Parser:
                 read_span(text) if kind.word == "INTERVAL" else read_typed(kind.word, text), at
             )
         except ValueError as error:
-            raise self.error(kind, str(error)) from None
+            raise refused(kind, str(error)) from None
 
     def name(self, first: _Token) -> Syntax:
         parts = [_named(first)]
         while self.takes("."):
-            if self.token.kind not in ("word", "quoted"):
-                raise self.missing("the name of a field after the point")
-            parts.append(_named(self.take()))
+            parts.append(_named(self.field_name()))
         return Name(tuple(parts), first.at)
 
     def case(self, token: _Token) -> Syntax:
@@ -407,52 +432,41 @@ class _Parser:
             condition = self.expression(0)
             if subject is not None:
                 condition = Compared("=", subject, condition, when.at)
-            if not self.takes("THEN"):
-                raise self.missing("THEN and a value, which WHEN needs,")
+            self.needs("THEN", "THEN and a value, which WHEN needs")
             branches.append((condition, self.expression(0)))
         if not branches:
-            raise self.missing("WHEN, which CASE needs,")
+            raise self.missing("WHEN, which CASE needs")
         otherwise: Syntax = Given(None, token.at)
         if self.takes("ELSE"):
             otherwise = self.expression(0)
-        if not self.takes("END"):
-            raise self.missing("END, which closes CASE,")
+        self.needs("END", "END, which closes CASE")
         return Case(tuple(branches), otherwise, token.at)
 
     def call(self, token: _Token) -> Syntax:
         opened = self.take()
-        if token.word == "CAST":
-            operand = self.expression(0)
-            if not self.takes("AS"):
-                raise self.missing("AS and a type, which CAST needs,")
-            found: Syntax = Cast(operand, self.type(token), token.at)
-            self.close(opened)
-            return found
-        if token.word == "EXTRACT":
-            unit = self.take()
-            if unit.kind == "string":
-                unit = _Token("word", _unquote(unit.text), unit.at)
-            if not self.takes("FROM"):
-                raise self.missing("FROM, as in EXTRACT(year FROM x),")
-            found = Call(unit.word, (self.expression(0),), token.at)
-            self.close(opened)
-            return found
-        if token.word == "POSITION":
-            part = self.expression(_TEST + 1)
-            if not self.takes("IN"):
-                raise self.missing("IN, as in POSITION('a' IN x),")
-            found = Call("STRPOS", (self.expression(0), part), token.at)
-            self.close(opened)
-            return found
-        if self.takes(")"):
-            return Call(token.word, (), token.at)
-        if self.takes("*"):
-            raise self.error(
-                token,
-                f"{token.word} is over many rows: a condition looks at one",
-                "Read the rows, and count or sum them with DuckDB or Polars",
-            )
-        return Call(token.word, self.arguments(opened), token.at)
+        match token.word:
+            case "CAST":
+                operand = self.expression(0)
+                self.needs("AS", "AS and a type, which CAST needs")
+                found: Syntax = Cast(operand, self.type(token), token.at)
+            case "EXTRACT":
+                unit = self.take()
+                if unit.kind == "string":
+                    unit = _Token("word", _unquote(unit.text), unit.at)
+                self.needs("FROM", "FROM, as in EXTRACT(year FROM x)")
+                found = Call(unit.word, (self.expression(0),), token.at)
+            case "POSITION":
+                part = self.expression(_TEST + 1)
+                self.needs("IN", "IN, as in POSITION('a' IN x)")
+                found = Call("STRPOS", (self.expression(0), part), token.at)
+            case _:
+                if self.takes(")"):
+                    return Call(token.word, (), token.at)
+                if self.takes("*"):
+                    raise over_many_rows(token.word, token)
+                return Call(token.word, self.arguments(opened), token.at)
+        self.close(opened)
+        return found
 
     def type(self, before: _Token) -> Primitive:
         """A type: words, and arguments in parentheses."""
@@ -473,7 +487,7 @@ class _Parser:
         try:
             return parse_type(text)
         except InvalidRequest:
-            raise self.error(
+            raise refused(
                 first if start < end else before,
                 "there is no such type" if start < end else "a type is missing here",
                 "Types: bool, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, "
@@ -482,14 +496,10 @@ class _Parser:
 
     # -- errors -------------------------------------------------------------------------------
 
-    def error(self, token: _Token, message: str, next_step: str = "") -> InvalidPredicate:
-        return InvalidPredicate(message, text=self.text, position=token.at, next_step=next_step)
-
     def missing(self, what: str) -> InvalidPredicate:
-        what = what.rstrip(",")
         if self.token.kind == "end":
-            return self.error(self.token, f"the text ends where {what} should follow")
-        return self.error(self.token, f"{self.token} does not fit here: {what} should stand before")
+            return refused(self.token, f"the text ends where {what} should follow")
+        return refused(self.token, f"{self.token} does not fit here: {what} should stand before")
 
     def trailing(self) -> InvalidPredicate:
         """Something stands where the text could have ended."""
@@ -507,7 +517,7 @@ class _Parser:
             step = f"Did you mean {near[0]}?"
         elif token.kind == "string" and before.kind == "string":
             step = "Inside a string, write '' for one '"
-        return self.error(token, f"{token} does not fit here: what stands before is complete", step)
+        return refused(token, f"{token} does not fit here: what stands before is complete", step)
 
 
 def _signed(token: _Token, operand: Syntax) -> Syntax:
@@ -537,13 +547,13 @@ def _unquote(token: str) -> str:
     return token[1:-1].replace(quote * 2, quote)
 
 
-def _check_depth(text: str, root: Syntax) -> None:
+def _check_depth(root: Syntax) -> None:
     """A chain of NOT, of signs or of sums nests without parentheses."""
     stack = [(root, 1)]
     while stack:
         node, depth = stack.pop()
         if depth > MAX_DEPTH:
-            raise _too_deep(text, node.at)
+            raise _too_deep(node)
         stack.extend((child, depth + 1) for child in _children(node))
 
 
@@ -570,26 +580,32 @@ def _children(node: Syntax) -> tuple[Syntax, ...]:
             return ()
 
 
-def _too_deep(text: str, at: int) -> InvalidPredicate:
-    return InvalidPredicate(
+def _too_deep(at: Placed) -> InvalidPredicate:
+    return refused(
+        at,
         f"this is nested deeper than {MAX_DEPTH} levels",
-        text=text,
-        position=at,
-        next_step="Flatten it: x IN (1, 2, …) instead of nested conditions",
+        "Flatten it: x IN (1, 2, …) instead of nested conditions",
     )
 
 
-def _unreadable(text: str, at: int) -> InvalidPredicate:
-    found = text[at]
+def over_many_rows(name: str, at: Placed) -> InvalidPredicate:
+    return refused(
+        at,
+        f"{name} is over many rows: a condition sees one row at a time",
+        "Read the rows, and count or sum them with DuckDB or Polars",
+    )
+
+
+def _unreadable(token: _Token) -> InvalidPredicate:
+    found = token.text
     if found in "'\"":
-        return InvalidPredicate(
+        return refused(
+            token,
             f"a {'string' if found == chr(39) else 'quoted name'} that starts here is not closed",
-            text=text,
-            position=at,
-            next_step=f"Close it with {found}; inside, write {found}{found} for one {found}",
+            f"Close it with {found}; inside, write {found}{found} for one {found}",
         )
     if found.isdigit() or found == ".":
-        return InvalidPredicate("this is not a number", text=text, position=at)
+        return refused(token, "this is not a number")
     steps = {
         "`": "Quote names with double quotes",
         "-": "There are no comments; write - - or parentheses for two signs",
@@ -601,57 +617,46 @@ def _unreadable(text: str, at: int) -> InvalidPredicate:
         "|": "Conditions are joined by OR, texts by ||",
         "!": "The opposite is NOT; unequal is != or <>",
     }
-    return InvalidPredicate(
-        f"the character {found!r} means nothing here",
-        text=text,
-        position=at,
-        next_step=steps.get(found, ""),
-    )
+    return refused(token, f"the character {found!r} means nothing here", steps.get(found, ""))
 
 
 _SHOWN = 8  # names listed in an error
 
 
-def resolve(name: Name, schema: Schema, text: str, *, or_text: bool = False) -> Field:
-    """The field that a name refers to. Raises InvalidPredicate, pointing at it; `or_text`: where a text
-    could stand as well, it says how one is written."""
+def resolve(name: Name, schema: Schema, *, or_text: bool = False) -> Field:
+    """The field that a name refers to. Raises InvalidPredicate, pointing at it; `or_text`: a string would
+    be valid, too, so the error says how to write one."""
     fields, found = schema.fields, None
     for depth, (part, quoted) in enumerate(name.parts):
-        found = _pick(fields, part, quoted, name, text)
+        found = _pick(fields, part, quoted, name)
         if found is None:
             break
         if isinstance(found.type, Struct):
             fields = found.type.fields
         elif depth + 1 < len(name.parts):
-            raise _error(name, text, f"column {part!r} is not a struct: it has no fields to name")
+            raise refused(name, f"column {part!r} is not a struct: it has no fields to name")
     if found is not None:
         return found
-    whole = schema.column(_spelled(name))  # a column whose own name contains dots
+    whole = schema.column(spelled(name))  # a column whose own name contains dots
     if whole is not None:
         return whole
-    raise _error(
-        name, text, f"there is no column {_spelled(name)[:80]!r}", _near(name, schema, or_text)
-    )
+    raise refused(name, f"there is no column {spelled(name)[:80]!r}", _near(name, schema, or_text))
 
 
-def _pick(
-    fields: tuple[Field, ...], part: str, quoted: bool, name: Name, text: str
-) -> Field | None:
+def _pick(fields: tuple[Field, ...], part: str, quoted: bool, name: Name) -> Field | None:
     exact = next((f for f in fields if f.name == part), None)
     if exact is not None or quoted:
         return exact
     alike = [f for f in fields if f.name.casefold() == part.casefold()]
     if len(alike) > 1:
         names = ", ".join(f'"{f.name}"' for f in alike[:_SHOWN])
-        raise _error(
-            name, text, f"{part!r} is ambiguous: {names}", "Write the exact name in quotes"
-        )
+        raise refused(name, f"{part!r} is ambiguous: {names}", "Write the exact name in quotes")
     return alike[0] if alike else None
 
 
 def _near(name: Name, schema: Schema, or_text: bool) -> str:
     paths = {".".join(path).casefold(): path for path, _ in schema.walk()}
-    near = get_close_matches(_spelled(name).casefold()[:80], paths, n=3, cutoff=0.6)
+    near = get_close_matches(spelled(name).casefold()[:80], paths, n=3, cutoff=0.6)
     if near:
         return f"Did you mean {' or '.join(quote_path(paths[found]) for found in near)}?"
     names = schema.names
@@ -660,19 +665,15 @@ def _near(name: Name, schema: Schema, or_text: bool) -> str:
     return f"Columns are {', '.join(names[:_SHOWN])}{more}{quotes}"
 
 
-def _spelled(name: Name) -> str:
+def spelled(name: Name) -> str:
     return ".".join(part for part, _ in name.parts)
-
-
-def _error(name: Name, text: str, message: str, next_step: str = "") -> InvalidPredicate:
-    return InvalidPredicate(message, text=text, position=name.at, next_step=next_step)
 
 
 def quote_path(path: tuple[str, ...]) -> str:
     """A path in the form that `resolve` reads."""
-    return ".".join(_quote(part) for part in path)
 
+    def quoted(part: str) -> str:
+        plain = part.isidentifier() and part.isascii() and part.upper() not in KEYWORDS
+        return part if plain else '"' + part.replace('"', '""') + '"'
 
-def _quote(part: str) -> str:
-    plain = part.isidentifier() and part.isascii() and part.upper() not in KEYWORDS
-    return part if plain else '"' + part.replace('"', '""') + '"'
+    return ".".join(map(quoted, path))

@@ -95,15 +95,10 @@ def _parsed(text: str, schema: Schema) -> tuple[Transform, str]:
 
 
 def _name(transform: Transform, column: str) -> str:
-    match transform.name:
-        case "identity":
-            return column
-        case "truncate":
-            return f"{column}_trunc_{transform.width}"
-        case "bucket":
-            return f"{column}_bucket_{transform.width}"
-        case _:
-            return f"{column}_{transform.name}"
+    if transform.name == "identity":
+        return column
+    short = "trunc" if transform.name == "truncate" else transform.name
+    return f"{column}_{short}_{transform.width}" if transform.width else f"{column}_{short}"
 
 
 def spec_text(spec: PartitionSpec, schema: Schema) -> tuple[str, ...]:

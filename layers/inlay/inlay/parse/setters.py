@@ -16,7 +16,7 @@ from inlay.format.expression import Assigned, Assignment, Assignments, Column, E
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.values import widens
 from inlay.parse.calculate import Calculator
-from inlay.parse.grammar import parse_text, resolve
+from inlay.parse.grammar import errors_in, parse_text, refused, resolve, spelled
 from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax
 from inlay.parse.where import Folder, read_as
 
@@ -43,12 +43,14 @@ def parse_assignments(
         target = schema.column(name)
         if target is None:
             parts = tuple((part, False) for part in name.split("."))
-            target = resolve(Name(parts, 0), schema, name)
+            with errors_in(name):
+                target = resolve(Name(parts, 0), schema)
         if target.id in found:
             raise InvalidPredicate(f"column {name!r} is assigned twice")
         _check_apart(target, found, schema)
-        value = Folder(text, schema, now).fold(parse_text(text))
-        found[target.id] = Assignment(target.id, _Setter(text, schema, target).value(value))
+        with errors_in(text):
+            value = Folder(schema, now).fold(parse_text(text))
+            found[target.id] = Assignment(target.id, _Setter(schema, target).value(value))
     return tuple(found.values())
 
 
@@ -66,10 +68,9 @@ def _check_apart(target: Field, found: Mapping[int, Assignment], schema: Schema)
 
 
 class _Setter:
-    """One value text, the schema it reads from and the field it is for."""
+    """The schema that values read from, and the field they are for."""
 
-    def __init__(self, text: str, schema: Schema, column: Field) -> None:
-        self.text = text
+    def __init__(self, schema: Schema, column: Field) -> None:
         self.schema = schema
         self.column = column
 
@@ -77,23 +78,23 @@ class _Setter:
         kind = self.column.type
         match node:
             case Given(None) if not self.column.nullable:
-                raise self.error(
+                raise refused(
                     node, f"column {self.column.name!r} is required and cannot become NULL"
                 )
             case Given(None):
                 return Assigned(None)
             case Given(Span()):
-                raise self.error(node, "an interval is no value", "Write at + INTERVAL '1 day'")
+                raise refused(node, "an interval is not a value", "Write at + INTERVAL '1 day'")
             case Given(written) if isinstance(kind, Primitive) and written is not None:
                 return Assigned(self.constant(node, kind, written))
             case Given():
-                raise self.error(
+                raise refused(
                     node,
                     f"a literal cannot be assigned to {self.column.name!r}, which is nested",
                     "Assign a column of its type, NULL, or the fields of a struct one by one",
                 )
             case _:
-                found = Calculator(self.text, self.schema).expression(node)
+                found = Calculator(self.schema).expression(node)
                 self.check(node, found)
                 return found
 
@@ -106,11 +107,11 @@ class _Setter:
         except InlayError as error:
             message = error.message.replace("be compared with a column", "be assigned to a column")
             message = f"{message} ({self.column.name!r})"
-            raise self.error(node, message, error.next_step) from None
+            raise refused(node, message, error.next_step) from None
         except ValueError as error:
-            raise self.error(node, f"this string is not a {kind.name}: {error}") from None
+            raise refused(node, f"this string is not a {kind.name}: {error}") from None
         if not near.exact or near.below is None:
-            raise self.error(
+            raise refused(
                 node, f"this value does not fit column {self.column.name!r} of type {kind}"
             )
         if isinstance(near.below, float) and near.below == 0 and isinstance(written, Number):
@@ -131,27 +132,24 @@ class _Setter:
                 return
         named, target = _called(given), _called(kind)
         if isinstance(node, Calculation) and node.op == "/" and _is_exact(kind):
-            raise self.error(
+            raise refused(
                 node,
                 f"a quotient is a floating number, which {self.column.name!r} is not",
                 f"CAST(round(…) AS {kind}), or assign to a double column",
             )
         if isinstance(given, Primitive) and given.is_float and _is_exact(kind):
-            raise self.error(
+            raise refused(
                 node,
                 f"the value is floating: it would not be exact in {self.column.name!r} of type "
                 f"{target}",
                 f"CAST(… AS {kind}) rounds it",
             )
-        what = f"column {_path(node)!r}" if isinstance(node, Name) else "a value"
-        raise self.error(
+        what = f"column {spelled(node)!r}" if isinstance(node, Name) else "a value"
+        raise refused(
             node,
             f"{what} of type {named} cannot be assigned to {self.column.name!r} of type {target}",
             f"CAST(… AS {kind})" if isinstance(kind, Primitive) else "",
         )
-
-    def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
-        return InvalidPredicate(message, text=self.text, position=node.at, next_step=next_step)
 
 
 def _holds(kind: Primitive, given: Primitive) -> bool:
@@ -171,7 +169,3 @@ def _is_exact(kind: object) -> bool:
 
 def _called(kind: object) -> str:
     return str(kind) if isinstance(kind, Primitive) else type(kind).__name__
-
-
-def _path(node: Name) -> str:
-    return ".".join(part for part, _ in node.parts)

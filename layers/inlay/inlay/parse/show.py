@@ -21,7 +21,7 @@ from inlay.format.predicate import (
     Predicate,
 )
 from inlay.format.schema import Primitive, Schema, Value
-from inlay.format.values import NANOS_PER_UNIT
+from inlay.format.values import NANOS_PER_UNIT, encode_value
 from inlay.parse.grammar import quote_path
 from inlay.parse.times import write_clock, write_day, write_moment
 
@@ -34,35 +34,28 @@ def format_predicate(predicate: Predicate, schema: Schema) -> str:
     return _show(predicate, names)
 
 
-def _show(node: Predicate, names: dict[int, str]) -> str:
+def _show(node: Predicate, names: dict[int, str], negated: str = "") -> str:
+    """`negated`: "NOT ", for a condition that says so itself."""
     match node:
         case And(parts):
             return _join(" AND ", parts, names) if parts else "TRUE"
         case Or(parts):
             return _join(" OR ", parts, names) if parts else "FALSE"
-        case Not(IsNull(field_id)):
-            return f"{_name(field_id, names)} IS NOT NULL"
-        case Not(In() | Like() as part):
-            name, word, rest = _on_column(part, names)
-            return f"{name} NOT {word} {rest}"
+        case Not(IsNull() | In() | Like() as part):
+            return _show(part, names, "NOT ")
         case Not(part):
             return f"NOT {_inner(part, names)}"
         case Constant(value):
             return _CONSTANTS[value]
         case IsNull(field_id):
-            return f"{_name(field_id, names)} IS NULL"
+            return f"{_name(field_id, names)} IS {negated}NULL"
         case Comparison(field_id, op, literal):
             return f"{_name(field_id, names)} {op} {format_value(literal.type, literal.value)}"
-        case In() | Like():
-            return " ".join(_on_column(node, names))
-
-
-def _on_column(node: In | Like, names: dict[int, str]) -> tuple[str, str, str]:
-    name = _name(node.field_id, names)
-    if isinstance(node, Like):
-        return name, "LIKE", _text(node.pattern)
-    shown = ", ".join(format_value(node.type, value) for value in node.values)
-    return name, "IN", f"({shown})"
+        case Like(field_id, pattern):
+            return f"{_name(field_id, names)} {negated}LIKE {_text(pattern)}"
+        case In(field_id, kind, values):
+            shown = ", ".join(format_value(kind, value) for value in values)
+            return f"{_name(field_id, names)} {negated}IN ({shown})"
 
 
 def _join(word: str, parts: tuple[Predicate, ...], names: dict[int, str]) -> str:
@@ -88,7 +81,7 @@ def format_value(kind: Primitive, value: Value) -> str:
     if isinstance(value, bool):
         return _CONSTANTS[value]
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else f"DOUBLE '{_special(value)}'"
+        return repr(value) if math.isfinite(value) else f"DOUBLE '{encode_value(kind, value)}'"
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, str):
@@ -105,7 +98,3 @@ def format_value(kind: Primitive, value: Value) -> str:
             return f"TIMESTAMP '{write_moment(nanos, zoned=kind.name == 'timestamptz')}'"
         case _:
             return str(value)
-
-
-def _special(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -14,7 +14,7 @@ from inlay.format.schema import Primitive
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An INTERVAL: months, and nanoseconds besides."""
+    """An INTERVAL: months, and nanoseconds in addition."""
 
     months: int
     nanos: int

@@ -11,7 +11,7 @@ import re
 from decimal import Decimal, InvalidOperation
 
 from inlay.format.binding import Clock, Day, Moment, Number, Octets, Written
-from inlay.format.values import NANOS_PER_DAY
+from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT, civil, days_of
 from inlay.parse.syntax import Span
 
 _DATE = r"(?P<year>\d{4}|[+-]\d{4,12})-(?P<month>\d\d)-(?P<day>\d\d)"
@@ -21,9 +21,7 @@ _DAY = re.compile(_DATE, re.ASCII)
 _CLOCK = re.compile(_TIME, re.ASCII)
 _MOMENT = re.compile(rf"{_DATE}(?:[ Tt]{_TIME} ?{_ZONE}?)?", re.ASCII)
 
-_NANOS_PER_SECOND = 1_000_000_000
-_DAYS_PER_ERA = 146_097  # 400 years
-_EPOCH = 719_468  # days from 0000-03-01 to 1970-01-01
+_NANOS_PER_SECOND = NANOS_PER_UNIT["s"]
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -104,13 +102,6 @@ def _days(match: re.Match[str]) -> int:
     return days_of(year, month, day)
 
 
-def days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01. Years start in March, so the leap day is the last of a year."""
-    year -= month < 3
-    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return 365 * year + year // 4 - year // 100 + year // 400 + of_year - _EPOCH
-
-
 def _nanos(match: re.Match[str]) -> int:
     hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
@@ -130,18 +121,6 @@ def _offset_seconds(zone: str) -> int:
 
 
 # -- writing --------------------------------------------------------------------------------------
-
-
-def civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of days since 1970-01-01."""
-    days += _EPOCH
-    era, of_era = divmod(days, _DAYS_PER_ERA)
-    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year + year // 4 - year // 100)
-    month = (5 * of_year + 2) // 153
-    day = of_year - (153 * month + 2) // 5 + 1
-    month = month + 3 if month < 10 else month - 9
-    return year + era * 400 + (month < 3), month, day
 
 
 def write_day(days: int) -> str:

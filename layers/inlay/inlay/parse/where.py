@@ -1,18 +1,18 @@
 """Plain conditions bound to a schema: syntax to the format's predicates.
 
-Promise: the predicate means what SQL's three-valued logic says of the text, whatever the types'
-limits. `is_plain` says which syntax is of that kind: columns with literals. A calendar function of a
-column beside a literal is one, too: `year(at) = 2026` is a range of `at`. Everything else is calculated
+Promise: the predicate means what the text means in SQL's three-valued logic, whatever the limits of the
+types. `is_plain` decides which conditions are plain: columns compared with literals, and calendar functions
+of a column compared with a literal: `year(at) = 2026` is a range of `at`. Everything else is calculated
 (`parse.calculate`).
 
 A plain string compared with a date, time or timestamp is read as one. A timestamp without a zone compared
 with a `timestamptz` is UTC. In LIKE a backslash escapes the next character unless ESCAPE names another
 character; ESCAPE '' means none does.
 
-What a text says without any row is calculated before columns are looked at: `fold` gives the same tree with
-literals where the text calculates with literals alone, exactly: `now() - INTERVAL '7 days'` is one moment
-for all rows of a statement, and the condition around it a plain one, which prunes files and may be kept.
-What cannot be exact (a quotient) stays as it is.
+What does not depend on a row is calculated first: `fold` gives the same tree with a literal for each exact
+calculation with literals alone. `now() - INTERVAL '7 days'` is one moment for all rows of a statement, and
+the condition around it a plain one, which prunes files and can be stored. What cannot be exact (a quotient)
+stays as it is.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from inlay.format.predicate import (
     parse_like,
 )
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.format.values import EXACT, NANOS_PER_DAY, integer_range
-from inlay.parse.grammar import resolve
+from inlay.format.values import EXACT, NANOS_PER_DAY, days_of, integer_range
+from inlay.parse.grammar import refused, resolve
 from inlay.parse.syntax import (
     DISTINCT,
     Between,
@@ -71,7 +71,6 @@ from inlay.parse.syntax import (
 )
 from inlay.parse.times import (
     UNITS,
-    days_of,
     next_start,
     read_clock,
     read_day,
@@ -86,10 +85,9 @@ _MAX_DIGITS = 76
 
 
 class Folder:
-    """One text. `timed`: whether it asked for the time, once, in microseconds since 1970."""
+    """Folds one text. `timed`: whether the text uses the time, which is asked for once."""
 
-    def __init__(self, text: str, schema: Schema, now: Callable[[], int] | None) -> None:
-        self.text = text
+    def __init__(self, schema: Schema, now: Callable[[], int] | None) -> None:
         self.now = now
         self.columns = {field.name.casefold() for field in schema.fields}
         self.moment: Moment | None = None
@@ -142,8 +140,7 @@ class Folder:
     def time(self, word: str, at: int) -> Given:
         if self.now is None:
             raise InvalidPredicate(
-                f"{word} is not known here: what is asked may be carried out later",
-                text=self.text,
+                f"{word} is not known here: the condition may be evaluated later",
                 position=at,
                 next_step="Write the time: TIMESTAMPTZ '2026-01-31 12:00:00'",
             )
@@ -157,7 +154,7 @@ class Folder:
         try:
             found = _calculated(node.op, node.left.value, node.right.value)
         except ValueError as error:
-            raise self.error(node, str(error)) from None
+            raise refused(node, str(error)) from None
         return node if found is None else Given(found, node.left.at)
 
     def cast(self, node: Cast) -> Syntax:
@@ -166,11 +163,8 @@ class Folder:
         try:
             found = _as_type(node.operand.value, node.to)
         except ValueError as error:
-            raise self.error(node, f"this is not a {node.to}: {error}") from None
+            raise refused(node, f"this is not a {node.to}: {error}") from None
         return node if found is None else Given(found, node.operand.at)
-
-    def error(self, node: Syntax, message: str) -> InvalidPredicate:
-        return InvalidPredicate(message, text=self.text, position=node.at)
 
 
 def _calculated(
@@ -206,19 +200,16 @@ def _truncated(call: Call) -> Syntax:
     return call
 
 
-def _as_type(value: Written | Span | None, to: Primitive) -> Written | None:
-    """The literal as another type's; None where rows have to say. ValueError: it is none."""
+def _as_type(value: Written | Span | None, to: Primitive) -> Written | Span | None:
+    """The literal cast to a type; None where that is left to the evaluation. Raises ValueError where the
+    literal is not a value of the type."""
     match to.name, value:
-        case "date", Text(text):
-            return read_day(text.strip())
+        case ("date", Day()) | ("time", Clock()) | ("string", Text()) | ("bool", Flag()):
+            return value
+        case "date" | "time", Text(text):
+            return read_as(to, text.strip())
         case "date", Moment(nanos):
             return Day(nanos // NANOS_PER_DAY)
-        case "date", Day():
-            return value
-        case "time", Text(text):
-            return read_clock(text.strip())
-        case "time", Clock():
-            return value
         case "timestamp" | "timestamptz", Text(text):
             found = read_moment(text.strip())
             if to.name == "timestamp" and found.zoned:
@@ -237,10 +228,6 @@ def _as_type(value: Written | Span | None, to: Primitive) -> Written | None:
             if not least <= whole <= greatest:
                 raise ValueError("the number is beyond the type's range")
             return Number(whole)
-        case "string", Text():
-            return value
-        case "bool", Flag():
-            return value
     return None
 
 
@@ -255,7 +242,7 @@ FLIPPED: dict[Operator, Operator] = {
 
 
 def is_plain(node: Syntax, schema: Schema) -> bool:
-    """Whether the condition is one of the format's grammar. Names need not resolve."""
+    """Whether the condition can be a predicate of the format. Names need not resolve."""
     match node:
         case Joined(_, parts):
             return all(is_plain(part, schema) for part in parts)
@@ -292,7 +279,7 @@ def bucket_of(node: Syntax, schema: Schema) -> tuple[Name, str, str] | None:
         case _:
             return None
     try:
-        kind = resolve(name, schema, "").type
+        kind = resolve(name, schema).type
     except InvalidPredicate:
         return None
     calendar = ("date", "timestamp", "timestamptz")
@@ -300,10 +287,9 @@ def bucket_of(node: Syntax, schema: Schema) -> tuple[Name, str, str] | None:
 
 
 class Binder:
-    """One text and its schema, for errors and names. Depth is bounded by `parse_text`."""
+    """Binds to one schema. Depth is bounded by `parse_text`."""
 
-    def __init__(self, text: str, schema: Schema) -> None:
-        self.text = text
+    def __init__(self, schema: Schema) -> None:
         self.schema = schema
 
     def condition(self, node: Syntax) -> Predicate:
@@ -333,14 +319,14 @@ class Binder:
             case Given(Flag(value)):
                 return Constant(value)
             case Name():
-                field = resolve(node, self.schema, self.text)
+                field = resolve(node, self.schema)
                 if field.type != Primitive("bool"):
-                    raise self.error(
+                    raise refused(
                         node, f"column {field.name!r} is not boolean, so it is not a condition"
                     )
                 return compare_with(field.id, field.type, "=", Flag(True))
             case _:
-                raise self.error(node, "this is a value, not a condition")
+                raise refused(node, "this is a value, not a condition")
 
     def comparison(self, node: Compared) -> Predicate:
         op = cast(Operator, node.op)
@@ -371,7 +357,7 @@ class Binder:
             return compare_with(field.id, kind, op, value)
         except InvalidPredicate as error:
             message = f"{error.message} ({field.name!r})"
-            raise self.error(literal, message, error.next_step) from None
+            raise refused(literal, message, error.next_step) from None
 
     def bucketed(
         self, name: Name, unit: str, gives: str, op: Operator, literal: Syntax
@@ -383,7 +369,7 @@ class Binder:
                 case Given(Number(year)) if year == year.to_integral_value() and abs(year) < 10**5:
                     value: Written | None = Day(days_of(int(year), 1, 1))
                 case _:
-                    raise self.error(literal, "a year is a whole number of at most five digits")
+                    raise refused(literal, "a year is a whole number of at most five digits")
         else:
             value = self.literal(literal, kind if kind.name != "date" else Primitive("timestamp"))
         zoned = kind.name == "timestamptz"
@@ -393,7 +379,7 @@ class Binder:
             case Moment(nanos, zoned=with_zone) if zoned or not with_zone:
                 pass
             case _:
-                raise self.error(literal, "a date or a timestamp is compared with one")
+                raise refused(literal, "a date or a timestamp is compared with one")
         start = truncated(nanos, unit)
         after = Moment(next_start(start, unit), zoned)
         first = Moment(start, zoned)
@@ -433,36 +419,36 @@ class Binder:
     def matches(self, node: Matches) -> Predicate:
         field, kind = self.leaf(node.operand)
         if kind.name != "string":
-            raise self.error(node, f"LIKE needs a string column; {field.name!r} is {kind}")
+            raise refused(node, f"LIKE needs a string column; {field.name!r} is {kind}")
         match node.pattern:
             case Given(None):
                 found: Predicate = Constant(None)
             case Given(Text(pattern)):
                 found = Like(field.id, self.pattern(pattern, node))
             case _:
-                raise self.error(node.pattern, "LIKE needs a string literal")
+                raise refused(node.pattern, "LIKE needs a string literal")
         return Not(found) if node.negated else found
 
     def pattern(self, pattern: str, node: Matches) -> str:
         """The pattern with backslash as the escape character, as the format requires."""
         escape = "\\" if node.escape is None else node.escape
         if len(escape) > 1:
-            raise self.error(node, "ESCAPE takes one character, or '' for none")
+            raise refused(node, "ESCAPE takes one character, or '' for none")
         try:
             quoted = pattern if escape == "\\" else _requote(pattern, escape)
             parse_like(quoted)
         except InvalidPredicate as error:
-            raise self.error(node.pattern, error.message, error.next_step) from None
+            raise refused(node.pattern, error.message, error.next_step) from None
         return quoted
 
     def is_test(self, node: Is) -> Predicate:
         if not isinstance(node.operand, Name):
-            raise self.error(node.operand, "IS needs a column before it")
-        field = resolve(node.operand, self.schema, self.text)
+            raise refused(node.operand, "IS needs a column before it")
+        field = resolve(node.operand, self.schema)
         found: Predicate = IsNull(field.id)
         if node.what is not None:
             if field.type != Primitive("bool"):
-                raise self.error(
+                raise refused(
                     node, f"IS TRUE and IS FALSE need a boolean; {field.name!r} is not one"
                 )
             value = compare_with(field.id, field.type, "=", Flag(node.what))
@@ -472,10 +458,10 @@ class Binder:
     def leaf(self, node: Syntax) -> tuple[Field, Primitive]:
         """The column that a condition is on, and its type."""
         if not isinstance(node, Name):
-            raise self.error(node, "a column is needed here")
-        field = resolve(node, self.schema, self.text)
+            raise refused(node, "a column is needed here")
+        field = resolve(node, self.schema)
         if not isinstance(field.type, Primitive):
-            raise self.error(
+            raise refused(
                 node,
                 f"column {field.name!r} is nested; it supports only IS NULL",
                 "Name a field inside a struct by its path: a.b",
@@ -484,16 +470,13 @@ class Binder:
 
     def literal(self, node: Syntax, kind: Primitive) -> Written | None:
         if not isinstance(node, Given) or isinstance(node.value, Span):
-            raise self.error(node, "a literal is needed here")
+            raise refused(node, "a literal is needed here")
         if isinstance(node.value, Text) and kind.is_temporal:
             try:
                 return read_as(kind, node.value.value)
             except ValueError as error:
-                raise self.error(node, f"this string is not a {kind.name}: {error}") from None
+                raise refused(node, f"this string is not a {kind.name}: {error}") from None
         return node.value
-
-    def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
-        return InvalidPredicate(message, text=self.text, position=node.at, next_step=next_step)
 
 
 def read_as(kind: Primitive, text: str) -> Written:

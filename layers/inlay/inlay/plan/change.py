@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 
 from inlay.errors import InvalidRequest, a_type
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import BODY_BYTES, IDENTITY_BYTES, DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Content, Erasure, Note, PartitionField, Ref, Segment, Snapshot
 from inlay.plan.schema_evolution import Evolution
@@ -26,10 +26,6 @@ from inlay.plan.surgery import PositionMap
 THIS_VERSION = -1
 # What a segment holds: entries of one tier, or references to such segments.
 SegmentKind = Literal["files", "markers", "ledger", "nodes"]
-
-# 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
-IDENTITY_BYTES = 12
-BODY_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +204,9 @@ class ClusterLeaves:
     leaves: frozenset[str]
 
 
-RowUpdate = (
-    AddFiles | AddMarkers | RemoveFiles | ReplaceFiles | DropMarkers | PackMetadata | ClusterLeaves
-)
+# Unconditional updates require nothing of the base by themselves.
+_UnconditionalOfRows = DropMarkers | PackMetadata | ClusterLeaves
+RowUpdate = AddFiles | AddMarkers | RemoveFiles | ReplaceFiles | _UnconditionalOfRows
 
 
 # -- updates: what a change does to the rest of the snapshot ----------------------------------------
@@ -258,7 +254,7 @@ class ExpireAll:
 
 @dataclass(frozen=True, slots=True)
 class ForgetExpirations:
-    """Those seen before `before_us` are no longer needed."""
+    """Expirations from before `before_us` are dropped, except what still says which versions are gone."""
 
     before_us: int
 
@@ -328,24 +324,28 @@ class RecountTotals:
     """Repair: totals from the live entries, not from the base's totals."""
 
 
-TableUpdate = (
+_UnconditionalOfTable = (
     SetProperties
-    | AlterSchema
-    | SetPartitioning
     | MoveBoundary
     | ExpireThrough
     | ExpireAll
     | ForgetExpirations
-    | OpenErasure
-    | MoveErasures
-    | CloseErasures
     | ForgetContents
-    | SetRefs
     | ReplaceContent
     | TakeLayout
     | AdvanceStream
     | RecountTotals
 )
+TableUpdate = (
+    AlterSchema
+    | SetPartitioning
+    | OpenErasure
+    | MoveErasures
+    | CloseErasures
+    | SetRefs
+    | _UnconditionalOfTable
+)
+Unconditional = _UnconditionalOfRows | _UnconditionalOfTable
 Update = RowUpdate | TableUpdate
 U = TypeVar("U", bound=Update)
 R = TypeVar("R", bound=Requirement)

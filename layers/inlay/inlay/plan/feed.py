@@ -19,20 +19,26 @@ Pure. A step is a frozen value that pickles, so its units can be read in other p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
-from inlay.format.predicate import TRUE, Predicate, field_ids
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import Segment, Snapshot, Tier
 from inlay.format.values import order_key, widened, widens
 from inlay.plan.change import NeedSegments
-from inlay.plan.metadata.state import Nodes, State, live_files, live_markers, open_tree
-from inlay.plan.pruning.prune import Evidence
+from inlay.plan.metadata.state import Nodes, State, live_entries, open_tree
+from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.refs import MERGE
-from inlay.plan.scan import FileTask, marker_may_hit, marker_predicate, plan_scan, segment_may_match
+from inlay.plan.scan import (
+    FileTask,
+    fields_of_marker,
+    marker_may_hit,
+    marker_predicate,
+    plan_scan,
+)
 
 # Of a schema that no commit made.
 _NO_ID = -1
@@ -76,7 +82,7 @@ def reading_schema(
     schema: Schema, markers: Iterable[Marker], before: Snapshot, after: Snapshot
 ) -> Schema:
     """`schema` and, where a delete reads a column that was dropped since, the columns of these states."""
-    looked_at = frozenset[int]().union(*map(_looked_at, markers))
+    looked_at = frozenset[int]().union(*map(fields_of_marker, markers))
     if looked_at <= schema.fields_by_id.keys():
         return schema
     fields = schema.fields
@@ -85,27 +91,10 @@ def reading_schema(
     return Schema(_NO_ID, fields)
 
 
-def _looked_at(marker: Marker) -> frozenset[int]:
-    match marker.body:
-        case Where(predicate):
-            return field_ids(predicate)
-        case KeyRange(field_id=field_id):
-            return frozenset((field_id,))
-        case Keys(field_ids=ids):
-            return frozenset(ids)
-        case _:
-            return frozenset()
-
-
 def _union(fields: tuple[Field, ...], older: tuple[Field, ...]) -> tuple[Field, ...]:
     """`fields`, with the fields of `older` that they lack at every level, under unique names."""
     by_id = {field.id: field for field in older}
-    found = [
-        replace(field, type=_union_of(field.type, by_id[field.id].type))
-        if field.id in by_id
-        else field
-        for field in fields
-    ]
+    found = [_merged(field, by_id[field.id]) if field.id in by_id else field for field in fields]
     known = {field.id for field in fields}
     dropped = (field for field in older if field.id not in known)
     return (*found, *(replace(f, name=f"{f.name} (dropped, field {f.id})") for f in dropped))
@@ -196,17 +185,17 @@ def plan_step(
     `schema` is the schema of the feed: that of the newest version, to which `predicate` is bound.
     """
     if before is None:
-        before = State(_emptied(after.snapshot))
-    files = _difference(_files_of(before), _files_of(after))
-    if isinstance(files, _Missing):
-        return NeedMore(NeedSegments(files=files.before), NeedSegments(files=files.after))
-    markers = _difference(_markers_of(before), _markers_of(after))
-    if isinstance(markers, _Missing):
-        return NeedMore(NeedSegments(markers=markers.before), NeedSegments(markers=markers.after))
+        before = State(replace(after.snapshot, version=0, files=Tier(), markers=Tier()))
+    files = _difference("files", _files_of(before), _files_of(after))
+    if isinstance(files, NeedMore):
+        return files
+    markers = _difference("markers", _markers_of(before), _markers_of(after))
+    if isinstance(markers, NeedMore):
+        return markers
     changed = (*markers.gone.values(), *markers.come.values())
     kept = _touched(after, changed, schema, {*files.gone, *files.come})
-    if isinstance(kept, _Missing):
-        return NeedMore(NeedSegments(), NeedSegments(files=kept.after))
+    if isinstance(kept, NeedMore):
+        return kept
     # A file whose sequence alone changed is the same file, hit by other markers.
     moved = {key for key in files.gone if key in files.come}
     kept_before = {**kept, **{key: files.gone[key] for key in moved}}
@@ -231,12 +220,19 @@ def plan_step(
         later = (m for m in newest.markers.inline if (m.sequence or 0) > newest.version)
         all_after = [*markers.come.values(), *later]
     reading = reading_schema(schema, (*all_before, *all_after), before.snapshot, after.snapshot)
-    planner = _Planner(Evidence(reading, newest.schemas, newest.specs))
-    gone_tasks = planner.tasks(gone, all_before, predicate)
-    come_tasks = planner.tasks(come, all_after, predicate)
+    evidence = Evidence(reading, newest.schemas, newest.specs)
+
+    def tasks(
+        files: Iterable[DataFile], markers: Iterable[Marker], selects: Predicate = predicate
+    ) -> dict[str, FileTask]:
+        return {t.file.key: t for t in plan_scan(files, markers, selects, evidence=evidence).tasks}
+
+    old, new = (kept_before.values(), all_before), (kept_after.values(), all_after)
     units = [
-        *planner.lost(kept_before, all_before, kept_after, all_after, predicate),
-        *_paired(gone_tasks, come_tasks, newest, planner.evidence, mixed=mixed),
+        # Files of both states: the rows lost to new markers, and those regained from removed ones.
+        *(FeedUnit((task,)) for task in _lost(tasks(*old), tasks(*new, TRUE))),
+        *(FeedUnit((), (task,)) for task in _lost(tasks(*new), tasks(*old, TRUE))),
+        *_paired(tasks(gone, all_before), tasks(come, all_after), newest, evidence, mixed=mixed),
     ]
     commit = after.snapshot.commit
     return Step(
@@ -246,10 +242,6 @@ def plan_step(
         schema=reading,
         units=tuple(units),
     )
-
-
-def _emptied(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, version=0, files=Tier(), markers=Tier())
 
 
 def _is_new(entry: DataFile, after: Snapshot) -> bool:
@@ -270,21 +262,12 @@ class _Difference(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Missing:
-    """Segments to load."""
-
-    before: tuple[Segment, ...] = ()
-    after: tuple[Segment, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Side(Generic[T]):
     """The entries of one kind that one state has."""
 
     tier: Tier[T]
     nodes: Nodes
     loaded: Mapping[str, Sequence[T]]
-    resolve: Callable[[Segment, Sequence[T]], Iterator[tuple[int, T]]]
 
     def apart(self, shared: set[str]) -> tuple[Segment, ...]:
         """Its leaves, and nodes not loaded, except the segments that both states have."""
@@ -297,26 +280,28 @@ class _Side(Generic[T]):
 
     def entries(self, shared: set[str]) -> dict[str, T]:
         """Its entries by name, except those of shared segments."""
-        found = [e for s in self.apart(shared) for _, e in self.resolve(s, self.loaded[s.id])]
+        found = [e for s in self.apart(shared) for _, e in live_entries(s, self.loaded[s.id])]
         return {_name(entry): entry for entry in (*found, *self.tier.inline)}
 
 
 def _files_of(state: State) -> _Side[DataFile]:
-    return _Side(state.snapshot.files, state.contents.nodes, state.contents.files, live_files)
+    return _Side(state.snapshot.files, state.contents.nodes, state.contents.files)
 
 
 def _markers_of(state: State) -> _Side[Marker]:
-    return _Side(state.snapshot.markers, state.contents.nodes, state.contents.markers, live_markers)
+    return _Side(state.snapshot.markers, state.contents.nodes, state.contents.markers)
 
 
-def _difference(before: _Side[T], after: _Side[T]) -> _Difference[T] | _Missing:
+def _difference(
+    kind: Literal["files", "markers"], before: _Side[T], after: _Side[T]
+) -> _Difference[T] | NeedMore:
     dead = {s.id: s.dead for s in (*before.tier.segments, *before.leaves())}
     shared = {s.id for s in (*after.tier.segments, *after.leaves()) if dead.get(s.id) == s.dead}
     absent = [
         tuple(s for s in side.apart(shared) if s.id not in side.loaded) for side in (before, after)
     ]
     if any(absent):
-        return _Missing(*absent)
+        return NeedMore(*(NeedSegments(**{kind: segments}) for segments in absent))
     gone, come = before.entries(shared), after.entries(shared)
     same = {name for name, entry in gone.items() if name in come and _same(entry, come[name])}
     return _Difference(
@@ -337,7 +322,7 @@ def _same(left: DataFile | Marker, right: DataFile | Marker) -> bool:
 
 def _touched(
     after: State, markers: Iterable[Marker], schema: Schema, others: set[str]
-) -> dict[str, DataFile] | _Missing:
+) -> dict[str, DataFile] | NeedMore:
     """The files of both states that one of `markers` may hit; `others` are handled elsewhere."""
     named = {m.file for m in markers if m.file is not None} - others
     of_table = [m for m in markers if m.file is None]
@@ -347,11 +332,11 @@ def _touched(
     predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
 
     def may_hit(segments: Sequence[Segment]) -> list[bool]:
-        return [any(segment_may_match(s, p) for p in predicates) for s in segments]
+        return [any(may_match(p, s.stats, s.rows) for p in predicates) for s in segments]
 
     wanted = after.missing_files(may_hit if named <= found.keys() else None)
     if wanted:
-        return _Missing(after=wanted)
+        return NeedMore(NeedSegments(), NeedSegments(files=wanted))
     evidence = Evidence(schema, after.snapshot.schemas, after.snapshot.specs)
     return {
         key: entry
@@ -363,54 +348,22 @@ def _touched(
 # -- units ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    evidence: Evidence
-
-    def tasks(
-        self, files: Iterable[DataFile], markers: Iterable[Marker], predicate: Predicate
-    ) -> list[FileTask]:
-        """The live rows of `files` that `predicate` selects."""
-        return list(plan_scan(files, markers, predicate, evidence=self.evidence).tasks)
-
-    def lost(
-        self,
-        before: Mapping[str, DataFile],
-        before_markers: list[Marker],
-        after: Mapping[str, DataFile],
-        after_markers: list[Marker],
-        predicate: Predicate,
-    ) -> list[FeedUnit]:
-        """The rows that files of both states lost to new markers, and regained from removed ones."""
-
-        def only(
-            mine: Mapping[str, DataFile],
-            markers: list[Marker],
-            theirs: Mapping[str, DataFile],
-            other: list[Marker],
-        ) -> list[FileTask]:
-            there = {t.file.key: t for t in self.tasks(theirs.values(), other, TRUE)}
-            found = []
-            for task in self.tasks(mine.values(), markers, predicate):
-                twin = there.get(task.file.key)
-                if twin is None:  # deleted as a whole in the other state
-                    found.append(task)
-                    continue
-                applied = {marker.id for marker in task.markers}
-                more = tuple(m for m in twin.markers if m.id not in applied)
-                if more:
-                    found.append(replace(task, only=more))
-            return found
-
-        return [
-            *(FeedUnit((t,)) for t in only(before, before_markers, after, after_markers)),
-            *(FeedUnit((), (t,)) for t in only(after, after_markers, before, before_markers)),
-        ]
+def _lost(selected: Mapping[str, FileTask], there: Mapping[str, FileTask]) -> Iterator[FileTask]:
+    """The selected rows of files of both states that the deletes of the other state, `there`, remove."""
+    for key, task in selected.items():
+        twin = there.get(key)
+        if twin is None:  # deleted as a whole in the other state
+            yield task
+            continue
+        applied = {marker.id for marker in task.markers}
+        more = tuple(m for m in twin.markers if m.id not in applied)
+        if more:
+            yield replace(task, only=more)
 
 
 def _paired(
-    gone: list[FileTask],
-    come: list[FileTask],
+    gone: Mapping[str, FileTask],
+    come: Mapping[str, FileTask],
     after: Snapshot,
     evidence: Evidence,
     *,
@@ -418,9 +371,9 @@ def _paired(
 ) -> list[FeedUnit]:
     """Removed files with the files that replaced them. `mixed`: any file may hold rows of removed ones."""
     units: list[FeedUnit] = []
-    by_key = {task.file.key: task for task in gone}
+    by_key = dict(gone)
     rest: list[FileTask] = []
-    for task in come:
+    for task in come.values():
         origin = by_key.pop(task.file.origin, None) if task.file.origin is not None else None
         if origin is not None:
             units.append(FeedUnit((origin,), (task,)))

@@ -38,7 +38,7 @@ from inlay.format.predicate import TRUE, And, Comparison, In, Predicate, field_i
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
-from inlay.plan.metadata.state import live_files
+from inlay.plan.metadata.state import live_entries
 from inlay.plan.pruning.partitions import PartitionedStats
 from inlay.plan.pruning.prune import (
     Evidence,
@@ -57,10 +57,8 @@ def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
         case Where(predicate):
             return predicate
         case KeyRange() as key_range:
-            found = schema.by_id(key_range.field_id)
-            if found is None or not isinstance(found.type, Primitive):
-                return None
-            return range_predicate(key_range, key_range.kind or found.type)
+            kind = schema.types.get(key_range.field_id)
+            return None if kind is None else range_predicate(key_range, key_range.kind or kind)
         case _:
             return None
 
@@ -248,7 +246,7 @@ def leaf_candidates(
     """The live entries of a leaf that may match, by whole columns of bounds, and the number of the
     others. `plan_scan` checks those that are left one by one, by everything known."""
     if not isinstance(entries, FileEntries) or predicate == TRUE:
-        return [entry for _, entry in live_files(leaf, entries)], 0
+        return [entry for _, entry in live_entries(leaf, entries)], 0
     left = set(range(len(entries))).difference(leaf.dead)
     live = len(left)
     for field_id, lower, upper, kind in _all_bounds(predicate):
@@ -274,11 +272,6 @@ def _outside(column: StatsColumn, lower: Value | None, upper: Value | None) -> I
                 yield n
 
 
-def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
-    """Whether a file of this segment can hold a row that the predicate selects."""
-    return may_match(predicate, segment.stats, segment.rows)
-
-
 def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
     """The part of `predicate` that rows with these statistics can still fail."""
     if all_match(predicate, stats, rows):
@@ -299,8 +292,7 @@ class _Nearby:
 
     def __init__(self, markers: Iterable[Marker]) -> None:
         # Field and type of the bounds → (place, marker, bounds on every row that it hits).
-        self._columns: dict[tuple[int, int], list[_Bounded]] = defaultdict(list)
-        self._kinds: dict[int, Primitive | None] = {}
+        self._columns: dict[tuple[int, Primitive | None], list[_Bounded]] = defaultdict(list)
         self._others: list[tuple[int, Marker]] = []
         for n, marker in enumerate(markers):
             found = _bounds_of(marker)
@@ -308,8 +300,7 @@ class _Nearby:
                 self._others.append((n, marker))
                 continue
             field_id, lower, upper, kind = found
-            self._kinds[id(kind)] = kind
-            self._columns[field_id, id(kind)].append((n, marker, lower, upper))
+            self._columns[field_id, kind].append((n, marker, lower, upper))
 
     def of(self, known: Stats) -> list[tuple[Marker, _Relation]]:
         """Those that are not certainly apart from rows with these statistics, in their order. Only a
@@ -317,7 +308,7 @@ class _Nearby:
         and those that share a bound with the rows, are "unknown"."""
         found: list[tuple[int, Marker, _Relation]] = [(n, m, "unknown") for n, m in self._others]
         for (field_id, kind), column in self._columns.items():
-            found += _near(column, known.get(field_id), self._kinds[kind])
+            found += _near(column, known.get(field_id), kind)
         if len(self._columns) + bool(self._others) > 1:
             found.sort(key=itemgetter(0))
         return [(marker, relation) for _, marker, relation in found]
@@ -355,14 +346,16 @@ def _near(
             yield n, marker, "covers"
 
 
-def _bounds_of(
-    marker: Marker,
-) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
+# A field, the least and the greatest value, and their type.
+_Range = tuple[int, Value | None, Value | None, Primitive | None]
+
+
+def _bounds_of(marker: Marker) -> _Range | None:
     """A field and bounds that hold for each row that a marker hits; None for none known. An erasure asks
     more than statistics."""
     if marker.erasure is not None:
         return None
-    found: tuple[int, Value | None, Value | None, Primitive | None] | None
+    found: _Range | None
     match marker.body:
         case KeyRange(field_id=field_id, lower=lower, upper=upper, kind=kind):
             found = (field_id, lower, upper, kind)
@@ -377,9 +370,7 @@ def _bounds_of(
     return None if found is None or is_nan(found[1]) or is_nan(found[2]) else found
 
 
-def _bounds(
-    predicate: Predicate,
-) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
+def _bounds(predicate: Predicate) -> _Range | None:
     """A field and bounds that hold for it wherever the predicate is TRUE; None for none known."""
     match predicate:
         case Comparison(field_id, "=", literal):
@@ -396,9 +387,7 @@ def _bounds(
             return None
 
 
-def _all_bounds(
-    predicate: Predicate,
-) -> Iterator[tuple[int, Value | None, Value | None, Primitive | None]]:
+def _all_bounds(predicate: Predicate) -> Iterator[_Range]:
     """All such fields and bounds, of every part that must be TRUE."""
     parts = predicate.parts if isinstance(predicate, And) else (predicate,)
     for part in parts:

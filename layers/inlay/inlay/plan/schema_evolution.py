@@ -31,6 +31,7 @@ from inlay.format.schema import (
     Struct,
     Type,
     Value,
+    with_fields,
 )
 from inlay.format.values import widened, widens
 
@@ -77,8 +78,9 @@ def evolve(
             f"the table has given out every field id up to {MAX_FIELD_ID}",
             next_step="Copy its rows to a new table, whose columns are numbered from 1",
         )
-    for parent, paths in _by_parent(evolution.order).items():
-        found = _ordered(found, parent, [path[-1] for path in paths])
+    for parent in dict.fromkeys(path[:-1] for path in evolution.order):
+        names = [path[-1] for path in evolution.order if path[:-1] == parent]
+        found = _ordered(found, parent, names)
     _check(schema, found)
     return found
 
@@ -119,13 +121,6 @@ def spell(path: Path) -> str:
     return ".".join(path)
 
 
-def _by_parent(paths: Iterable[Path]) -> dict[Path, list[Path]]:
-    found: dict[Path, list[Path]] = {}
-    for path in paths:
-        found.setdefault(path[:-1], []).append(path)
-    return found
-
-
 # -- steps on fields that are there ---------------------------------------------------------------
 
 
@@ -141,30 +136,24 @@ class _Steps:
 
     @staticmethod
     def of(schema: Schema, evolution: Evolution) -> _Steps:
-        def ids(paths: Iterable[Path], what: str) -> list[int]:
-            found = [field_at(schema, path).id for path in paths]
-            if len(set(found)) < len(found):
+        def by_id(named: Sequence[tuple[Path, T]], what: str) -> dict[int, T]:
+            found = {field_at(schema, path).id: value for path, value in named}
+            if len(found) < len(named):
                 raise InvalidRequest(f"a column is named twice to {what}")
             return found
 
         for path in (*evolution.drop, *(p for p, _ in evolution.rename)):
-            _may_be_named(schema, path)
-        dropped = ids(evolution.drop, "drop")
-        renamed = ids((p for p, _ in evolution.rename), "rename")
-        retyped = ids((p for p, _ in evolution.widen), "widen")
-        described = ids((p for p, _ in evolution.comment), "comment on")
-        steps = _Steps(
-            frozenset(dropped),
-            dict(zip(renamed, (name for _, name in evolution.rename), strict=True)),
-            dict(zip(retyped, (kind for _, kind in evolution.widen), strict=True)),
-            frozenset(ids(evolution.optional, "make optional")),
-            dict(zip(described, (text for _, text in evolution.comment), strict=True)),
-        )
-        both = steps.dropped & (set(renamed) | set(retyped) | steps.optional | set(described))
+            _check_has_name(schema, path)
+        dropped = by_id([(path, None) for path in evolution.drop], "drop")
+        names = by_id(evolution.rename, "rename")
+        types = by_id(evolution.widen, "widen")
+        docs = by_id(evolution.comment, "comment on")
+        optional = by_id([(path, None) for path in evolution.optional], "make optional")
+        both = dropped.keys() & {*names, *types, *docs, *optional}
         if both:
             name = spell(schema.path_of(min(both)) or ())
             raise InvalidRequest(f"column {name!r} is both dropped and changed")
-        return steps
+        return _Steps(frozenset(dropped), names, types, frozenset(optional), docs)
 
     def apply(self, field: Field) -> Field:
         kind = self._type(field.type)
@@ -193,17 +182,13 @@ class _Steps:
                         next_step="Drop the struct itself",
                     )
                 return Struct(left)
-            case ListOf(element):
-                return ListOf(self.apply(element))
-            case MapOf(key, value):
-                if key.id in self.optional:
-                    raise InvalidRequest("the key of a map is never NULL: it cannot be optional")
-                return MapOf(self.apply(key), self.apply(value))
-            case Primitive():
-                return kind
+            case MapOf(key) if key.id in self.optional:
+                raise InvalidRequest("the key of a map is never NULL: it cannot be optional")
+            case _:
+                return with_fields(kind, self.apply)
 
 
-def _may_be_named(schema: Schema, path: Path) -> None:
+def _check_has_name(schema: Schema, path: Path) -> None:
     """Elements and map entries have no name of their own, and the keys of a map do not change."""
     for depth in range(1, len(path)):
         kind = field_at(schema, path[:depth]).type
@@ -257,7 +242,7 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
         )
     if not parent:
         made = _numbered(field, ids)
-        _may_stand_beside(made.name, schema.fields, here)
+        _check_name(made.name, schema.fields, here)
         return replace(schema, fields=(*schema.fields, made))
     if schema.column(parent[0]) is None:
         raise InvalidRequest(
@@ -277,24 +262,14 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
             next_step=f'A column whose own name contains a dot is written "{spell(here)}", in quotes',
         )
     made = _numbered(field, ids)
-    _may_stand_beside(made.name, within.type.fields, here)
+    _check_name(made.name, within.type.fields, here)
     return _with_members(schema, within.id, (*within.type.fields, made))
 
 
 def _numbered(field: Field, ids: Iterator[int]) -> Field:
     """The field with new ids, depth first."""
     own = next(ids)
-    match field.type:
-        case Struct(fields):
-            kind: Type = Struct(tuple(_numbered(f, ids) for f in fields))
-        case ListOf(element):
-            kind = ListOf(_numbered(element, ids))
-        case MapOf(key, value):
-            made = _numbered(key, ids)
-            kind = MapOf(made, _numbered(value, ids))
-        case Primitive():
-            kind = field.type
-    return replace(field, id=own, type=kind)
+    return replace(field, id=own, type=with_fields(field.type, lambda f: _numbered(f, ids)))
 
 
 def _with_members(schema: Schema, struct_id: int, members: tuple[Field, ...]) -> Schema:
@@ -303,15 +278,7 @@ def _with_members(schema: Schema, struct_id: int, members: tuple[Field, ...]) ->
     def within(field: Field) -> Field:
         if field.id == struct_id:
             return replace(field, type=Struct(members))
-        match field.type:
-            case Struct(fields):
-                return replace(field, type=Struct(tuple(map(within, fields))))
-            case ListOf(element):
-                return replace(field, type=ListOf(within(element)))
-            case MapOf(key, value):
-                return replace(field, type=MapOf(within(key), within(value)))
-            case Primitive():
-                return field
+        return replace(field, type=with_fields(field.type, within))
 
     return replace(schema, fields=tuple(map(within, schema.fields)))
 
@@ -332,7 +299,7 @@ def _ordered(schema: Schema, parent: Path, names: Sequence[str]) -> Schema:
     ordered = (*(by_name[name] for name in names), *rest)
     if not parent:
         return replace(schema, fields=ordered)
-    return _with_members(schema, field_at(schema, parent).id, ordered)
+    return _with_members(schema, within.id, ordered)
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -344,21 +311,15 @@ def _check(before: Schema, after: Schema) -> None:
             "the table would have no columns left", next_step="Keep one, or delete the table"
         )
     old = {field.id: field.name for _, field in before.walk()}
-    for siblings, path in _structs(after):
+    structs = [(path, f.type.fields) for path, f in after.walk() if isinstance(f.type, Struct)]
+    for path, siblings in [((), after.fields), *structs]:
         for field in siblings:
             if old.get(field.id) != field.name:
                 others = tuple(f for f in siblings if f.id != field.id)
-                _may_stand_beside(field.name, others, (*path, field.name))
+                _check_name(field.name, others, (*path, field.name))
 
 
-def _structs(schema: Schema) -> Iterator[tuple[tuple[Field, ...], Path]]:
-    yield schema.fields, ()
-    for path, field in schema.walk():
-        if isinstance(field.type, Struct):
-            yield field.type.fields, path
-
-
-def _may_stand_beside(name: str, siblings: Iterable[Field], path: Path) -> None:
+def _check_name(name: str, siblings: Iterable[Field], path: Path) -> None:
     """Checks a new name: it must differ from its siblings even for readers that ignore case."""
     if not name or not _is_short_text(name):
         raise InvalidRequest(
@@ -433,20 +394,9 @@ def _called(field: Field) -> str:
 def same_columns(a: Schema, b: Schema, known: frozenset[int]) -> bool:
     """Whether two schemas that both evolved from one with the field ids `known` are equal except for the
     ids of new fields."""
-    return _anonymous(a.fields, known) == _anonymous(b.fields, known)
 
-
-def _anonymous(fields: tuple[Field, ...], known: frozenset[int]) -> tuple[Field, ...]:
     def anonymous(field: Field) -> Field:
-        match field.type:
-            case Struct(members):
-                kind: Type = Struct(_anonymous(members, known))
-            case ListOf(element):
-                kind = ListOf(anonymous(element))
-            case MapOf(key, value):
-                kind = MapOf(anonymous(key), anonymous(value))
-            case Primitive():
-                kind = field.type
-        return replace(field, id=field.id if field.id in known else 0, type=kind)
+        own = field.id if field.id in known else 0
+        return replace(field, id=own, type=with_fields(field.type, anonymous))
 
-    return tuple(map(anonymous, fields))
+    return [anonymous(f) for f in a.fields] == [anonymous(f) for f in b.fields]

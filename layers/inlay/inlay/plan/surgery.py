@@ -80,12 +80,8 @@ class PositionMap:
 
     def map(self, positions: Iterable[int]) -> list[int]:
         """The new positions of the rows that are still there, in the given order."""
-        found = []
-        for position in positions:
-            new = self.one(position)
-            if new is not None:
-                found.append(new)
-        return found
+        moved = map(self.one, positions)
+        return [new for new in moved if new is not None]
 
     def one(self, position: int) -> int | None:
         """The new position of one row, None when it is gone."""

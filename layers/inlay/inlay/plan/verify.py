@@ -54,12 +54,6 @@ class Severity(Enum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    severity: Severity
-    next_step: str
-
-
 _FROM_VERSIONS = (
     "`inlay repair` restores it where the bucket keeps object versions; else restore it from a backup, "
     "or expire the versions up to it"
@@ -71,60 +65,56 @@ _BYPASSED = (
 )
 _ANEW = "Filters may miss rows: read all rows of the file and append them to a new one"
 
-RULES = {
-    "pointer_missing": Rule(Severity.ERROR, "`inlay repair` rebuilds it from the newest archive"),
-    "pointer_corrupt": Rule(Severity.ERROR, "`inlay repair` rebuilds it from the newest archive"),
-    "pointer_behind": Rule(
-        Severity.ERROR,
-        "Stop writing: the pointer was put back by hand, or archives of another table are left. "
-        "`inlay repair` says how it would go on; to go back on purpose, restore the older version",
-    ),
-    "archive_missing": Rule(Severity.ERROR, _FROM_VERSIONS),
-    "archive_corrupt": Rule(Severity.ERROR, _FROM_VERSIONS),
-    "archive_differs": Rule(Severity.ERROR, "`inlay repair` writes it again from the pointer"),
-    "history_contradicts": Rule(Severity.ERROR, _REWRITTEN),
-    "segment_missing": Rule(Severity.ERROR, _BYPASSED),
-    "segment_corrupt": Rule(Severity.ERROR, _BYPASSED),
-    "segment_contradicts": Rule(Severity.ERROR, _REWRITTEN),
-    "entry_twice": Rule(Severity.ERROR, _REWRITTEN),
-    "sequence_wrong": Rule(Severity.ERROR, _REWRITTEN),
-    "file_missing": Rule(
-        Severity.ERROR,
-        _BYPASSED
+# By kind: what to do about it.
+_STEPS: dict[Severity, dict[str, str]] = {
+    Severity.ERROR: {
+        "pointer_missing": "`inlay repair` rebuilds it from the newest archive",
+        "pointer_corrupt": "`inlay repair` rebuilds it from the newest archive",
+        "pointer_behind": (
+            "Stop writing: the pointer was put back by hand, or archives of another table are left. "
+            "`inlay repair` says how it would go on; to go back on purpose, restore the older version"
+        ),
+        "archive_missing": _FROM_VERSIONS,
+        "archive_corrupt": _FROM_VERSIONS,
+        "archive_differs": "`inlay repair` writes it again from the pointer",
+        "history_contradicts": _REWRITTEN,
+        "segment_missing": _BYPASSED,
+        "segment_corrupt": _BYPASSED,
+        "segment_contradicts": _REWRITTEN,
+        "entry_twice": _REWRITTEN,
+        "sequence_wrong": _REWRITTEN,
+        "file_missing": _BYPASSED
         + ". If it is lost, `inlay delete --where TRUE --file` and a compaction remove its entry "
         "(older versions stay broken until they expire)",
-    ),
-    "file_changed": Rule(Severity.ERROR, _BYPASSED),
-    "file_unreadable": Rule(Severity.ERROR, _BYPASSED),
-    "file_contradicts": Rule(Severity.ERROR, _BYPASSED),
-    "statistics_wrong": Rule(Severity.ERROR, _ANEW),
-    "partition_wrong": Rule(Severity.ERROR, _ANEW),
-    "marker_changed": Rule(Severity.ERROR, _BYPASSED),
-    "marker_missing": Rule(Severity.ERROR, _BYPASSED + ". Deletes are not applied without it"),
-    "marker_unreadable": Rule(Severity.ERROR, _BYPASSED + ". Deletes are not applied without it"),
-    "marker_contradicts": Rule(Severity.ERROR, _REWRITTEN),
-    "unused_entries": Rule(
-        Severity.NOTE,
-        "An erasure removes what it asks for; compaction writes files without them, and the property "
-        "`erasure.promised` keeps them out",
-    ),
-    "totals_wrong": Rule(Severity.WARNING, "`inlay repair` counts them again"),
-    "dangling_marker": Rule(
-        Severity.NOTE, "Readers ignore it; `inlay repair` or the next compaction drops it"
-    ),
-    "orphans": Rule(
-        Severity.NOTE,
-        "Left by writers that failed or lost, or being written: `inlay gc` deletes them after the grace",
-    ),
-    "orphans_unknown": Rule(
-        Severity.NOTE, "Repair the errors first: garbage collection stops at them, too"
-    ),
-    "unknown_objects": Rule(
-        Severity.NOTE, "Not Inlay's, and never deleted. Keep other data outside the table"
-    ),
-    "stale_uploads": Rule(Severity.NOTE, "`inlay gc` aborts them after the grace"),
-    "versions_not_checked": Rule(Severity.NOTE, "Check more versions, or expire some"),
+        "file_changed": _BYPASSED,
+        "file_unreadable": _BYPASSED,
+        "file_contradicts": _BYPASSED,
+        "statistics_wrong": _ANEW,
+        "partition_wrong": _ANEW,
+        "marker_changed": _BYPASSED,
+        "marker_missing": _BYPASSED + ". Deletes are not applied without it",
+        "marker_unreadable": _BYPASSED + ". Deletes are not applied without it",
+        "marker_contradicts": _REWRITTEN,
+    },
+    Severity.WARNING: {
+        "totals_wrong": "`inlay repair` counts them again",
+    },
+    Severity.NOTE: {
+        "unused_entries": (
+            "An erasure removes what it asks for; compaction writes files without them, and the property "
+            "`erasure.promised` keeps them out"
+        ),
+        "dangling_marker": "Readers ignore it; `inlay repair` or the next compaction drops it",
+        "orphans": (
+            "Left by writers that failed or lost, or being written: `inlay gc` deletes them after the grace"
+        ),
+        "orphans_unknown": "Repair the errors first: garbage collection stops at them, too",
+        "unknown_objects": "Not Inlay's, and never deleted. Keep other data outside the table",
+        "stale_uploads": "`inlay gc` aborts them after the grace",
+        "versions_not_checked": "Check more versions, or expire some",
+    },
 }
+RULES = {kind: (severity, step) for severity, of in _STEPS.items() for kind, step in of.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +134,8 @@ class Finding:
 
 
 def finding(kind: str, key: str | None, message: str) -> Finding:
-    rule = RULES[kind]
-    return Finding(
-        severity=rule.severity, kind=kind, key=key, message=message, next_step=rule.next_step
-    )
+    severity, step = RULES[kind]
+    return Finding(severity=severity, kind=kind, key=key, message=message, next_step=step)
 
 
 @dataclass(slots=True)
@@ -403,11 +391,9 @@ def _sequence(name: str, sequence: int | None, version: int) -> Finding:
 
 def column_of(schema: Schema | None, field_id: int) -> tuple[str, Primitive | None]:
     """A column's name and type, for messages and comparisons."""
-    found = None if schema is None else schema.by_id(field_id)
     path = None if schema is None else schema.path_of(field_id)
     name = ".".join(path) if path else f"field {field_id}"
-    kind = found.type if found is not None and isinstance(found.type, Primitive) else None
-    return name, kind
+    return name, None if schema is None else schema.types.get(field_id)
 
 
 def contradictions(claimed: ColumnStats, actual: ColumnStats, kind: Primitive) -> Iterator[str]:

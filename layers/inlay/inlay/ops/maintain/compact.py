@@ -14,7 +14,7 @@ All rows are in memory at once: the caller bounds them (`compact.unit_bytes`).
 
 Metadata is clustered, too: entries of files are packed by key again, so that a query opens few leaves.
 Promise: no file is changed and no row changes; each step is one commit beside other writers, and the next
-run finds what is left. `plan.metadata.overlap` selects the leaves of a step.
+run finds what is left. `plan.maintain.clustering` selects the leaves of a step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.plan.change import Change, ClusterLeaves, Unit
-from inlay.plan.maintain.clustering import Order, order_of
+from inlay.plan.maintain.clustering import Order, deepest_overlap, order_of, would_part
 from inlay.plan.maintain.compaction import (
     CompactionPlan,
     CompactionUnit,
@@ -48,7 +48,6 @@ from inlay.plan.maintain.compaction import (
     plan_compaction,
     worth_merging,
 )
-from inlay.plan.metadata.overlap import deepest_overlap, would_part
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
 

@@ -48,11 +48,10 @@ from inlay.plan.maintain.roots import (
     expired_before,
     plan_expiry,
     plan_garbage,
-    versions_named,
     versions_named_until,
 )
 from inlay.plan.metadata.state import Contents, State
-from inlay.plan.refs import heads
+from inlay.plan.refs import heads, held_versions
 from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
 
 # Archives that one run holds in memory, of some 5 KB each: those of more than ten thousand versions.
@@ -172,7 +171,7 @@ class Roots:
     def add(self, state: State) -> None:
         """Makes the current snapshot and all that it keeps roots."""
         current = state.snapshot
-        self._held = versions_named(current)
+        self._held = held_versions(current)
         # If the table is no longer to be published, what was published is garbage.
         published = find_reachable(self.ctx) if is_published(current.properties) else Reached()
         self._published = published.objects
@@ -264,7 +263,7 @@ class Roots:
         """A run that takes longer than the grace may find that a version has expired since and was
         collected: it must start over. A version that can be opened now must exist."""
         newest = read_main(self.ctx).snapshot
-        expired = version < newest.oldest_version and version not in versions_named(newest)
+        expired = version < newest.oldest_version and version not in held_versions(newest)
         error = SnapshotGone if expired else CorruptTable
         what = "has expired since it was found to be needed" if expired else "is missing"
         return error(

@@ -84,7 +84,7 @@ from inlay.ops.metadata.publication import (
 from inlay.ops.publish.files import check_files, puffin_sizes, write_position_deletes
 from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
-from inlay.plan.metadata.state import State, live_files, live_markers
+from inlay.plan.metadata.state import State, live_entries
 from inlay.plan.pruning.prune import Evidence
 from inlay.storage.base import Got, Head, IfMatch, Missing, Refused, Written
 
@@ -386,14 +386,14 @@ class _Attempt:
         if not group.leaves:
             yield from self.snapshot.files.inline
         for leaf in group.leaves:
-            for _, entry in live_files(leaf, self.state.contents.files[leaf.id]):
+            for _, entry in live_entries(leaf, self.state.contents.files[leaf.id]):
                 yield entry
 
     def _markers(self, group: Group) -> Iterator[Marker]:
         if not group.leaves:
             yield from self.snapshot.markers.inline
         for leaf in group.leaves:
-            for _, marker in live_markers(leaf, self.state.contents.markers[leaf.id]):
+            for _, marker in live_entries(leaf, self.state.contents.markers[leaf.id]):
                 yield marker
 
     def _take_over(self, digests: set[str]) -> None:

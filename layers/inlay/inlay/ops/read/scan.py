@@ -44,8 +44,8 @@ from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_
 from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Wanted, subschema
 from inlay.parse import format_predicate, parse_condition
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
+from inlay.plan.pruning.prune import Evidence, may_match
+from inlay.plan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan
 
 
 class ArrowStream(ABC):
@@ -238,7 +238,7 @@ class Scan(ArrowStream):
         if isinstance(self._filter, ExpressionFilter):
             known = [(self._evidence.of_reference(s), s.rows) for s in segments]
             return self._filter.may_match(known) if known else []
-        return [segment_may_match(s, self._predicate) for s in segments]
+        return [may_match(self._predicate, s.stats, s.rows) for s in segments]
 
     def explain(self) -> Explained:
         """What will be read, from metadata alone. `print` shows it as text."""

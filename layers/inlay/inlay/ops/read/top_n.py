@@ -34,7 +34,7 @@ from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Ahead, read_by_task, read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
-from inlay.parse.grammar import resolve
+from inlay.parse.grammar import errors_in, resolve
 from inlay.parse.syntax import Name
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
@@ -92,7 +92,8 @@ def _key(text: str, schema: Schema) -> OrderKey:
             (plain.strip(), False) if plain else (quoted.replace('""', '"'), True)
             for quoted, plain in _PART.findall(name)
         )
-        field = schema.column(name) or resolve(Name(parts, found.start("name")), schema, text)
+        with errors_in(text):
+            field = schema.column(name) or resolve(Name(parts, found.start("name")), schema)
     assert field is not None
     if not isinstance(field.type, Primitive):
         raise InvalidRequest(

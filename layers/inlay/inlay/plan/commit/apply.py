@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from inlay.format.codec import encode_schemas, encode_snapshot
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
-from inlay.format.leaves import encode_files, encode_ledger, encode_markers, encode_references
+from inlay.format.leaves import encode_files, encode_ledger, encode_markers
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
     MARKERS_MAX_ENTRIES,
@@ -53,13 +53,12 @@ from inlay.plan.change import (
 )
 from inlay.plan.commit.conflicts import needed, settle_units, validate
 from inlay.plan.commit.draft import Draft, always_commits
-from inlay.plan.metadata.leaves import Missing, Packing, Writer, gather, gatherable, rebuild, roll
+from inlay.plan.metadata.leaves import Packing, Writer, gather, gatherable, rebuild, roll
 from inlay.plan.metadata.state import (
     State,
     forgotten_before,
     ledger_records,
-    live_files,
-    live_markers,
+    live_entries,
     look_up,
     without_duplicates,
 )
@@ -67,7 +66,7 @@ from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.schema_conflicts import is_evolved
 
-T = TypeVar("T")
+E = TypeVar("E", bound=DataFile | Marker)
 
 # Columns bounded in a reference: partition, sort and key columns prune best, and every column costs about
 # 30 bytes in each reference.
@@ -75,16 +74,34 @@ REFERENCE_COLUMNS = 3
 # Bytes of entries and references that a pointer holds before it rolls, however large the rest of it is, so
 # that at most one small commit in ten writes a segment.
 INLINE_MIN_BYTES = 2_400
-TIERS = ("files", "markers", "ledger")
 
 
-class _Files(Packing[DataFile]):
+class _Entries(Packing[E]):
+    """Files or markers. A new one takes its sequence from the reference to its leaf: the version of its
+    commit may change on a rebase."""
+
+    def __init__(self, state: State, snapshot: Snapshot, loaded: Mapping[str, Sequence[E]]) -> None:
+        self.version = state.snapshot.version + 1
+        self.types = Types(snapshot.schemas)
+        self.loaded = loaded
+
+    def as_written(self, entries: Sequence[E]) -> Sequence[E]:
+        return [dataclasses.replace(e, sequence=None) if self.is_new(e) else e for e in entries]
+
+    def is_new(self, entry: E) -> bool:
+        return entry.sequence == self.version
+
+    def live(self, leaf: Segment) -> list[E] | None:
+        entries = self.loaded.get(leaf.id)
+        return None if entries is None else [e for _, e in live_entries(leaf, entries)]
+
+
+class _Files(_Entries[DataFile]):
     kind = "files"
     most = SEGMENT_MAX_ENTRIES
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
-        self.state = state
-        self.types = Types(snapshot.schemas)
+        super().__init__(state, snapshot, state.contents.files)
         self.evidence = Evidence.of_snapshot(snapshot)
         self.keys = (*snapshot.sort_by, *snapshot.primary_key)
         split = [field.source for field in snapshot.spec.fields]
@@ -92,16 +109,6 @@ class _Files(Packing[DataFile]):
 
     def encode(self, entries: Sequence[DataFile]) -> bytes:
         return encode_files(entries, self.types)
-
-    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
-        return encode_references(leaves, self.types)
-
-    def as_written(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
-        # New entries take their sequence from the reference: their version may change on a rebase.
-        return [dataclasses.replace(f, sequence=None) if self.is_new(f) else f for f in entries]
-
-    def is_new(self, entry: DataFile) -> bool:
-        return entry.sequence == self.state.snapshot.version + 1
 
     def describe(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
         schema_id, stats = self.evidence.of_files(entries, self.columns)
@@ -132,35 +139,14 @@ class _Files(Packing[DataFile]):
             *((v is None, 0 if v is None else order_key(v)) for v in lowers),
         )
 
-    def live(self, leaf: Segment) -> list[DataFile] | None:
-        contents = self.state.contents.files.get(leaf.id)
-        return None if contents is None else [f for _, f in live_files(leaf, contents)]
 
-
-class _Markers(Packing[Marker]):
+class _Markers(_Entries[Marker]):
     kind = "markers"
     most = MARKERS_MAX_ENTRIES
     growth = 16  # every scan reads all of them, and they are small
 
-    def __init__(self, state: State, snapshot: Snapshot) -> None:
-        self.state = state
-        self.types = Types(snapshot.schemas)
-
     def encode(self, entries: Sequence[Marker]) -> bytes:
         return encode_markers(entries, self.types)
-
-    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
-        return encode_references(leaves, self.types)
-
-    def as_written(self, entries: Sequence[Marker]) -> Sequence[Marker]:
-        return [dataclasses.replace(m, sequence=None) if self.is_new(m) else m for m in entries]
-
-    def is_new(self, entry: Marker) -> bool:
-        return entry.sequence == self.state.snapshot.version + 1
-
-    def live(self, leaf: Segment) -> list[Marker] | None:
-        contents = self.state.contents.markers.get(leaf.id)
-        return None if contents is None else [m for _, m in live_markers(leaf, contents)]
 
 
 class _Records(Packing[LedgerRecord]):
@@ -168,15 +154,12 @@ class _Records(Packing[LedgerRecord]):
     most = LEDGER_MAX_RECORDS
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
-        self.state = state
+        self.loaded = state.contents.ledger
         self.types = Types(snapshot.schemas)
         self.forgotten_us = forgotten_before(snapshot)
 
     def encode(self, entries: Sequence[LedgerRecord]) -> bytes:
         return encode_ledger(entries)
-
-    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
-        return encode_references(leaves, self.types)
 
     def is_new(self, entry: LedgerRecord) -> bool:
         return entry.version is None
@@ -197,7 +180,7 @@ class _Records(Packing[LedgerRecord]):
         return leaf.last_us is None or leaf.last_us >= self.forgotten_us
 
     def live(self, leaf: Segment) -> list[LedgerRecord] | None:
-        contents = self.state.contents.ledger.get(leaf.id)
+        contents = self.loaded.get(leaf.id)
         if contents is None:
             return None
         records = ledger_records(leaf, contents)
@@ -210,37 +193,38 @@ def fit_pointer(
     """`snapshot`, which `change` made of `state`, with its pointer within its target."""
     packs: Mapping[str, Packing[Any]] = {
         "files": _Files(state, snapshot),
-        "markers": _Markers(state, snapshot),
+        "markers": _Markers(state, snapshot, state.contents.markers),
         "ledger": _Records(state, snapshot),
     }
     nodes = state.contents.nodes
     writer = Writer(snapshot.version, name)
     snapshot = _with_schemas_apart(snapshot, writer)
     for tier_name, chosen in _to_rebuild(change, packs):
-        tier = tier_of(snapshot, tier_name)
-        found = rebuild(tier, packs[tier_name], writer, nodes, chosen)
-        if isinstance(found, Missing):
-            return NeedSegments(**{tier_name: found.segments})
-        snapshot = with_tier(snapshot, tier_name, found)
+        found = rebuild(_tiers(snapshot)[tier_name], packs[tier_name], writer, nodes, chosen)
+        if isinstance(found, NeedSegments):
+            return found
+        snapshot = _with_tiers(snapshot, {tier_name: found})
     size = len(encode_snapshot(snapshot))
     limit = POINTER_TARGET_BYTES
     if size > limit:
         # A wide schema may fill the target on its own: entries then still get room to gather in.
-        limit = max(limit, len(encode_snapshot(_bare(snapshot))) + INLINE_MIN_BYTES)
+        bare = _with_tiers(snapshot, dict.fromkeys(packs, Tier()))
+        limit = max(limit, len(encode_snapshot(bare)) + INLINE_MIN_BYTES)
     while size > limit:
         weights: dict[tuple[str, bool], int] = {}
-        for tier_name, pack in packs.items():
-            tier = tier_of(snapshot, tier_name)
+        tiers = _tiers(snapshot)
+        for tier_name, tier in tiers.items():
+            pack = packs[tier_name]
             weights[tier_name, False] = len(pack.encode(tier.inline)) if tier.inline else 0
             weights[tier_name, True] = gatherable(tier, pack)
         (tier_name, is_gather), weight = max(weights.items(), key=lambda item: item[1])
         if weight == 0:
             break
-        tier, pack = tier_of(snapshot, tier_name), packs[tier_name]
+        tier, pack = tiers[tier_name], packs[tier_name]
         found = gather(tier, pack, writer, nodes) if is_gather else roll(tier, pack, writer)
-        if isinstance(found, Missing):
-            return NeedSegments(**{tier_name: found.segments})
-        snapshot = with_tier(snapshot, tier_name, found)
+        if isinstance(found, NeedSegments):
+            return found
+        snapshot = _with_tiers(snapshot, {tier_name: found})
         size = len(encode_snapshot(snapshot))
     return snapshot, tuple(writer.written)
 
@@ -276,28 +260,18 @@ def _to_rebuild(
     return [(tier_name, untidy(tier_name)) for tier_name in ("files", "markers")]
 
 
-def tier_of(snapshot: Snapshot, name: str) -> Tier[Any]:
-    if name == "ledger":
-        return snapshot.ledger.records
-    return snapshot.files if name == "files" else snapshot.markers
+def _tiers(snapshot: Snapshot) -> dict[str, Tier[Any]]:
+    """By the kind of their entries."""
+    records = snapshot.ledger.records
+    return {"files": snapshot.files, "markers": snapshot.markers, "ledger": records}
 
 
-def with_tier(snapshot: Snapshot, name: str, tier: Tier[Any]) -> Snapshot:
-    match name:
-        case "ledger":
-            ledger = dataclasses.replace(snapshot.ledger, records=tier)
-            return dataclasses.replace(snapshot, ledger=ledger)
-        case "files":
-            return dataclasses.replace(snapshot, files=tier)
-        case _:
-            return dataclasses.replace(snapshot, markers=tier)
-
-
-def _bare(snapshot: Snapshot) -> Snapshot:
-    """Without entries and references."""
-    for name in TIERS:
-        snapshot = with_tier(snapshot, name, Tier())
-    return snapshot
+def _with_tiers(snapshot: Snapshot, changed: Mapping[str, Tier[Any]]) -> Snapshot:
+    tiers = {**_tiers(snapshot), **changed}
+    ledger = dataclasses.replace(snapshot.ledger, records=tiers["ledger"])
+    return dataclasses.replace(
+        snapshot, files=tiers["files"], markers=tiers["markers"], ledger=ledger
+    )
 
 
 def apply(
@@ -376,11 +350,15 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
     draft = proposal.snapshot
 
     def stamped(record: LedgerRecord) -> LedgerRecord:
-        return (
-            record
-            if record.version is not None
-            else dataclasses.replace(record, version=draft.version, time_us=time_us)
-        )
+        if record.version is not None:
+            return record
+        return dataclasses.replace(record, version=draft.version, time_us=time_us)
+
+    def dated(leaf: Segment) -> Segment:
+        if leaf.last_us is not None:
+            return leaf
+        first_us = time_us if leaf.first_us is None else leaf.first_us
+        return dataclasses.replace(leaf, first_us=first_us, last_us=time_us)
 
     records = draft.ledger.records
     return dataclasses.replace(
@@ -388,17 +366,7 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
         commit=dataclasses.replace(draft.commit, time_us=time_us),
         ledger=dataclasses.replace(
             draft.ledger,
-            records=Tier(
-                tuple(
-                    s
-                    if s.last_us is not None
-                    else dataclasses.replace(
-                        s, first_us=time_us if s.first_us is None else s.first_us, last_us=time_us
-                    )
-                    for s in records.segments
-                ),
-                tuple(stamped(r) for r in records.inline),
-            ),
+            records=Tier(tuple(map(dated, records.segments)), tuple(map(stamped, records.inline))),
         ),
         time_index=thin_time_index((*draft.time_index, (draft.version, time_us)), draft.version),
         erasures=tuple(

@@ -64,38 +64,27 @@ from inlay.format.snapshot import Segment, Snapshot
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
-    AdvanceStream,
     AllClean,
     AlterSchema,
     Change,
     CloseErasures,
-    ClusterLeaves,
     Conflict,
-    DropMarkers,
-    ExpireAll,
-    ExpireThrough,
-    ForgetContents,
-    ForgetExpirations,
-    MoveBoundary,
     MoveErasures,
     NeedSegments,
     OnlyFiles,
     OnlyRefs,
     OpenErasure,
-    PackMetadata,
     Reads,
     RecountTotals,
     RemoveFiles,
-    ReplaceContent,
     ReplaceFiles,
     Requirement,
     Retained,
     SameContent,
     SameMain,
     SetPartitioning,
-    SetProperties,
     SetRefs,
-    TakeLayout,
+    Unconditional,
     Unit,
     Update,
 )
@@ -154,24 +143,9 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
             return validate_refs(snapshot, update)
         case ReplaceFiles():
             return None  # unit by unit: `settle_units`
-        case (
-            DropMarkers()
-            | PackMetadata()
-            | ClusterLeaves()
-            | SetProperties()
-            | MoveBoundary()
-            | ExpireThrough()
-            | ExpireAll()
-            | ForgetExpirations()
-            | ForgetContents()
-            | ReplaceContent()
-            | TakeLayout()
-            | AdvanceStream()
-            | RecountTotals()
-        ):
-            return None
         case _:
-            assert_never(update)
+            _left: Unconditional = update  # the type checker refuses any other that is left here
+            return None
 
 
 def _against_requirement(state: State, change: Change, requirement: Requirement) -> Conflict | None:
@@ -281,10 +255,8 @@ def _with_arrival(unit: Unit, inputs: Sequence[DataFile]) -> Unit:
 
 def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
     """Row markers on the output of a 1:1 rewrite; None when that is not possible."""
-    if not landed or is_restamp(unit):
-        return []
-    if not unit.outputs:
-        # Every row of the inputs was deleted, including those deleted since.
+    # Without outputs every row of the inputs was deleted, including those deleted since.
+    if not landed or is_restamp(unit) or not unit.outputs:
         return []
     if unit.positions is None or len(unit.outputs) != 1:
         return None
@@ -354,19 +326,16 @@ def _newer_or(change: Change, resolved: int | None) -> Wanted:
     to read."""
     reads = change.reads
 
-    def wanted(found: Sequence[Segment]) -> list[bool]:
-        return [_may_name(s) or _may_have_come(s) for s in found]
-
-    def _may_name(segment: Segment) -> bool:
+    def is_wanted(segment: Segment) -> bool:
+        sequence = segment.sequence or 0
         # A node is opened whatever its age: leaves from elsewhere may have been added to it.
-        return resolved is not None and (segment.level > 0 or (segment.sequence or 0) > resolved)
-
-    def _may_have_come(segment: Segment) -> bool:
-        if reads is None or (segment.sequence or 0) <= reads.version:
+        if resolved is not None and (segment.level > 0 or sequence > resolved):
+            return True
+        if reads is None or sequence <= reads.version:
             return False
         return reads.predicate is None or may_match(reads.predicate, segment.stats, segment.rows)
 
-    return wanted
+    return lambda found: [is_wanted(segment) for segment in found]
 
 
 def _markers(state: State, change: Change) -> tuple[Segment, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from inlay.format.entry import DataFile, LedgerRecord, Marker, Where
 from inlay.format.predicate import Predicate
@@ -59,8 +59,7 @@ from inlay.plan.metadata.state import (
     count_totals,
     forgotten_before,
     horizon,
-    live_files,
-    live_markers,
+    live_entries,
     mark_dead,
     next_salt,
     open_tree,
@@ -77,6 +76,8 @@ from inlay.plan.scan import (
 )
 from inlay.plan.schema_conflicts import evolved
 from inlay.plan.schema_evolution import field_at, key_after
+
+E = TypeVar("E", bound=DataFile | Marker)
 
 
 class Draft:
@@ -124,7 +125,9 @@ class Draft:
         if in_place:
             outputs = tuple(f for f in outputs if f.key not in in_place)
             files, removed = self._without(base.files, gone - in_place)
-            self._recount(removed)
+            self.removed = []
+            self.dropped_files = self.dropped_rows = self.dropped_bytes = 0
+            self._count(removed)
         added = (*change.added, *outputs)
         did_something = bool(
             added
@@ -155,15 +158,16 @@ class Draft:
             added_markers=len(new_markers),
             removed_markers=self.dropped_markers,
         )
-        totals = base.totals
+        totals, version = base.totals, base.version + 1
         snapshot = dataclasses.replace(
             base,
-            version=base.version + 1,
+            version=version,
             commit=commit,
-            properties=with_note(base.properties, None, base.version + 1),
-            files=Tier(files.segments, (*files.inline, *added)),
-            markers=Tier(markers.segments, (*markers.inline, *new_markers)),
+            properties=with_note(base.properties, None, version),
+            files=Tier(files.segments, _stamped((*files.inline, *added), version)),
+            markers=Tier(markers.segments, _stamped((*markers.inline, *new_markers), version)),
             ledger=self._ledger(records),
+            erasures=self._counted(),
             totals=Totals(
                 files=totals.files + len(added) - self.dropped_files,
                 rows=totals.rows + sum(f.rows for f in added) - self.dropped_rows,
@@ -171,14 +175,13 @@ class Draft:
                 markers=totals.markers + len(new_markers) - self.dropped_markers,
             ),
         )
-        snapshot = dataclasses.replace(_stamp_sequences(snapshot), erasures=self._counted())
         for update in change.updates:
             if not isinstance(update, RowUpdate):
                 snapshot = self._updated(snapshot, update)
         return self._follow(self._finished(snapshot))
 
     def _follow(self, snapshot: Snapshot) -> Snapshot:
-        """With the content's own records of its changes."""
+        """With `changed` and `replaced`, the versions that last changed the content."""
         if self.change.of(ReplaceContent):
             version = snapshot.version
             return dataclasses.replace(snapshot, changed=version, replaced=version)
@@ -200,11 +203,6 @@ class Draft:
             self.dropped_rows += entry.rows
             self.dropped_bytes += entry.size
 
-    def _recount(self, removed: Iterable[DataFile]) -> None:
-        self.removed = []
-        self.dropped_files = self.dropped_rows = self.dropped_bytes = 0
-        self._count(removed)
-
     def _without(
         self, tier: Tier[DataFile], gone: Set[str]
     ) -> tuple[Tier[DataFile], list[DataFile]]:
@@ -214,7 +212,7 @@ class Draft:
         dead: dict[str, list[int]] = {}
         removed: list[DataFile] = []
         for leaf, contents in self._at_hand(tier):
-            for ordinal, entry in live_files(leaf, contents):
+            for ordinal, entry in live_entries(leaf, contents):
                 if entry.key in gone:
                     dead.setdefault(leaf.id, []).append(ordinal)
                     removed.append(entry)
@@ -224,9 +222,9 @@ class Draft:
 
     def _in_place(self, markers: Tier[Marker]) -> Set[str]:
         """Restamped files whose entries stay where they are. A restamp gives a file the sequence of the
-        version that was read, for the deletes up to it; where none is left in `markers` that may hit
-        the file, the old sequence says as much. So settling one delete of many files writes no leaf again,
-        and no manifest of a publication. Not while an erasure is open: it asks which files are older."""
+        version that was read, for the deletes up to it; where none is left in `markers` that may hit the
+        file, the old sequence means the same. So settling one delete of many files rewrites no leaf, and no
+        manifest of a publication. Not while an erasure is open: it asks which files are older."""
         restamped = {u.outputs[0].key: u.outputs[0] for u in self.units if is_restamp(u)}
         if not restamped or self.base.erasures or self.change.markers:
             return frozenset()
@@ -264,7 +262,7 @@ class Draft:
             for leaf, contents in self._at_hand(tier):
                 if not reference_may_hit(marker, leaf, self.evidence):
                     continue
-                for ordinal, entry in live_files(leaf, contents):
+                for ordinal, entry in live_entries(leaf, contents):
                     if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self._count((entry,))
@@ -314,7 +312,7 @@ class Draft:
             contents = self.state.contents.files.get(leaf.id)
             if contents is None:
                 return True
-            if any(marker_may_hit(marker, f, evidence) for _, f in live_files(leaf, contents)):
+            if any(marker_may_hit(marker, f, evidence) for _, f in live_entries(leaf, contents)):
                 return True
         return any(reference_may_hit(marker, node, evidence) for node in opened.closed)
 
@@ -345,7 +343,7 @@ class Draft:
             contents = self.state.contents.markers.get(leaf.id)
             if contents is None:
                 continue  # readers ignore markers of missing files; compaction drops them
-            for ordinal, marker in live_markers(leaf, contents):
+            for ordinal, marker in live_entries(leaf, contents):
                 if goes(marker):
                     dead.setdefault(leaf.id, []).append(ordinal)
         inline = tuple(m for m in tier.inline if not goes(m))
@@ -368,33 +366,23 @@ class Draft:
     def _late(self) -> tuple[Marker, ...]:
         """Markers for files made from objects that are older than an open erasure: their rows existed when
         it was opened, and would become visible again with the sequence of this commit."""
-        found: list[Marker] = []
         made = [each for u in self.change.of(AddFiles) for each in u.sources_us.items()]
-        for key, made_us in made:
-            for erasure in self.base.erasures:
-                is_older = made_us <= erasure.opened_us
-                if erasure.predicate is not None and is_older:
-                    body = Where(erasure.predicate)
-                    name = f"{erasure.id}:{key}"
-                    found.append(Marker(id=name, body=body, file=key, erasure=erasure.id))
-        return tuple(found)
+        return tuple(
+            Marker(id=f"{e.id}:{key}", body=Where(e.predicate), file=key, erasure=e.id)
+            for key, made_us in made
+            for e in self.base.erasures
+            if e.predicate is not None and made_us <= e.opened_us
+        )
 
     def _counted(self) -> tuple[Erasure, ...]:
         """The erasures of the base, with the units' counts added."""
-        erased: dict[str, tuple[int, int]] = {}
-        for unit in self.units:
-            for name, more_objects, more_rows in unit.erased:
-                objects, rows = erased.get(name, (0, 0))
-                erased[name] = (objects + more_objects, rows + more_rows)
-        found: list[Erasure] = []
-        for erasure in self.base.erasures:
-            objects, rows = erased.get(erasure.id, (0, 0))
-            found.append(
-                dataclasses.replace(
-                    erasure, objects=erasure.objects + objects, rows=erasure.rows + rows
-                )
-            )
-        return tuple(found)
+        found = {erasure.id: erasure for erasure in self.base.erasures}
+        for name, objects, rows in (each for unit in self.units for each in unit.erased):
+            if name in found:
+                before = found[name]
+                objects, rows = before.objects + objects, before.rows + rows
+                found[name] = dataclasses.replace(before, objects=objects, rows=rows)
+        return tuple(found.values())
 
     def _updated(self, snapshot: Snapshot, update: TableUpdate) -> Snapshot:
         """What an update changes other than entries."""
@@ -534,28 +522,14 @@ def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:
     opened = open_tree(files.segments, state.contents.nodes)
     loaded = state.contents.files
     return bool(opened.closed) or any(
-        leaf.id not in loaded or any(f.key == key for _, f in live_files(leaf, loaded[leaf.id]))
+        leaf.id not in loaded or any(f.key == key for _, f in live_entries(leaf, loaded[leaf.id]))
         for leaf in opened.leaves
     )
 
 
-def _stamp_sequences(snapshot: Snapshot) -> Snapshot:
+def _stamped(entries: Iterable[E], version: int) -> tuple[E, ...]:
     """Inline entries being committed have their version from here on."""
-    version = snapshot.version
-    return dataclasses.replace(
-        snapshot,
-        files=Tier(
-            snapshot.files.segments,
-            tuple(
-                f if f.sequence is not None else dataclasses.replace(f, sequence=version)
-                for f in snapshot.files.inline
-            ),
-        ),
-        markers=Tier(
-            snapshot.markers.segments,
-            tuple(
-                m if m.sequence is not None else dataclasses.replace(m, sequence=version)
-                for m in snapshot.markers.inline
-            ),
-        ),
+    return tuple(
+        entry if entry.sequence is not None else dataclasses.replace(entry, sequence=version)
+        for entry in entries
     )

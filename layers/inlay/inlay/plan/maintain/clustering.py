@@ -1,4 +1,5 @@
-"""Clustering: which files to rewrite together in one order, so that a lookup opens fewer of them.
+"""Clustering: which files to rewrite together in one order, so that a lookup opens fewer of them; and which
+leaves of their entries.
 
 Promise: a unit's files all contain one point of the order, come from at least `MIN_RUNS` runs, and are at
 most as large as the caller allows; no file is in two units. A unit replaces many runs with one and makes no
@@ -8,6 +9,13 @@ A *run* is the output of one unit: files that share `DataFile.cluster` and overl
 file that no unit wrote is a run of its own. The *depth* at a point is the number of runs with a file there:
 the files that a lookup of the point opens. As in a log-structured merge tree, the smallest files at a point
 are merged first, so a row is rewritten about log₄(runs) times.
+
+Leaves of file entries overlap in the order of the key. Promise: a step takes leaves that share a value of
+the first column that their references bound, at most MAX_LEAVES of them, and only where more than DEPTH do;
+after their entries are packed by key, they no longer overlap. So an unordered table becomes one where a
+query by key opens a few leaves, in about log₃₂(leaves) passes over its metadata. Where the files themselves
+overlap, packing their entries would not separate them: such leaves are skipped (`would_part`), so that the
+work terminates.
 """
 
 from __future__ import annotations
@@ -18,17 +26,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from inlay.errors import InvalidRequest
-from inlay.format.entry import DataFile
+from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Primitive
-from inlay.format.snapshot import Snapshot
+from inlay.format.snapshot import Segment, Snapshot
 from inlay.format.values import order_key
+from inlay.plan.metadata.state import State, live_entries
 from inlay.plan.pruning.prune import Evidence
 
 # Fewer runs at a point are not worth the bytes: all of them would be rewritten to save opening a file.
 MIN_RUNS = 4
 # A z-order key has 64 bits: with more columns, each has too few bits to be useful.
 MAX_ZORDER_COLUMNS = 4
+# Overlapping leaves that are not worth more work: those that still grow are among them.
+DEPTH = 3
+# Leaves of one step, some 3 MB: what one commit reads, holds and writes.
+MAX_LEAVES = 32
 
 OrderKind = Literal["sort", "zorder"]
 
@@ -81,7 +94,7 @@ class _Placed:
 
     @property
     def run(self) -> int | str:
-        return self.entry.key if self.entry.cluster is None else self.entry.cluster
+        return _run_of(self.entry)
 
 
 def cluster_units(
@@ -97,18 +110,22 @@ def cluster_units(
 
 def runs_of(files: Iterable[DataFile]) -> int:
     """The number of runs that files belong to."""
-    return len({f.key if f.cluster is None else f.cluster for f in files})
+    return len(set(map(_run_of, files)))
+
+
+def _run_of(entry: DataFile) -> int | str:
+    return entry.key if entry.cluster is None else entry.cluster
 
 
 def _placed(entry: DataFile, order: Order, evidence: Evidence) -> _Placed | None:
     bounds: list[tuple[Any, Any]] = []
     for column in order.columns:
-        stats = evidence.column(entry, column)
-        if stats is None or stats.lower is None or stats.upper is None:
+        span = _span(evidence.column(entry, column))
+        if span is None:
             if order.kind == "zorder" or not bounds:
                 return None
             break  # a sort prunes by its first columns; the others only refine it
-        bounds.append((order_key(stats.lower), order_key(stats.upper)))
+        bounds.append(span)
     return _Placed(entry, tuple(bounds))
 
 
@@ -174,3 +191,76 @@ def _smallest_first(files: Sequence[_Placed], unit_bytes: int) -> list[list[_Pla
         pieces[-1].append(placed)
         size += placed.entry.size
     return [piece for piece in pieces if len({p.run for p in piece}) >= MIN_RUNS]
+
+
+# -- leaves of entries -----------------------------------------------------------------------------
+
+
+def cluster_column(snapshot: Snapshot) -> int | None:
+    """The column by which leaves are ordered; None when the table has no order."""
+    split = [field.source for field in snapshot.spec.fields]
+    return next(iter((*split, *snapshot.sort_by, *snapshot.primary_key)), None)
+
+
+def deepest_overlap(state: State) -> tuple[int, tuple[Segment, ...]]:
+    """(the most leaves that share one value, those to pack next; none when there are few). Every node must
+    be loaded."""
+    column = cluster_column(state.snapshot)
+    if column is None:
+        return 0, ()
+    leaves = state.open_files().leaves
+    evidence = Evidence.of_snapshot(state.snapshot)
+    deepest = _deepest([_span(evidence.of_reference(leaf).get(column)) for leaf in leaves])
+    if len(deepest) <= DEPTH:
+        return len(deepest), ()
+    return len(deepest), tuple(leaves[n] for n in sorted(deepest))[:MAX_LEAVES]
+
+
+def would_part(state: State, taken: Sequence[Segment]) -> bool:
+    """Whether packing the entries of these loaded leaves by key would leave clearly fewer of them sharing
+    one value."""
+    column = cluster_column(state.snapshot)
+    if column is None:
+        return False
+    evidence = Evidence.of_snapshot(state.snapshot)
+    spans: list[tuple[Any, Any]] = []
+    for leaf in taken:
+        for _, entry in live_entries(leaf, state.contents.files[leaf.id]):
+            span = _span(evidence.column(entry, column))
+            if span is None:
+                return False
+            spans.append(span)
+    spans.sort()
+    pieces = [
+        spans[len(spans) * n // len(taken) : len(spans) * (n + 1) // len(taken)]
+        for n in range(len(taken))
+    ]
+    packed = [(piece[0][0], max(high for _, high in piece)) for piece in pieces if piece]
+    return len(_deepest(packed)) * 2 <= len(taken)
+
+
+def _deepest(spans: Sequence[tuple[Any, Any] | None]) -> frozenset[int]:
+    """The spans that share the value where most do. Spans of a single value do not count: packing does not
+    make them narrower."""
+    events: list[tuple[Any, bool, int]] = []
+    for n, span in enumerate(spans):
+        if span is not None and span[0] != span[1]:
+            events += [(span[0], False, n), (span[1], True, n)]
+    # Where one ends and another begins, both are open.
+    events.sort(key=lambda event: (event[0], event[1]))
+    open_: set[int] = set()
+    deepest: frozenset[int] = frozenset()
+    for _, is_end, n in events:
+        if is_end:
+            open_.discard(n)
+            continue
+        open_.add(n)
+        if len(open_) > len(deepest):
+            deepest = frozenset(open_)
+    return deepest
+
+
+def _span(stats: ColumnStats | None) -> tuple[Any, Any] | None:
+    if stats is None or stats.lower is None or stats.upper is None:
+        return None
+    return order_key(stats.lower), order_key(stats.upper)

@@ -18,7 +18,7 @@ from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.maintain.clustering import cluster_units, order_of, runs_of
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.partitions import spans_partitions
+from inlay.plan.pruning.partitions import GroupKey, group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 
@@ -104,9 +104,12 @@ def plan_compaction(
     dead = [f for f in entries if f.key not in tasks]
     units = [CompactionUnit("drop", (f.key,), 0, float("inf"), f.rows) for f in dead]
     packed: set[str] = set()
-    for uncut in _uncut(tasks.values(), snapshot):
-        packed.add(uncut.key)
-        units.append(_unit("pack", [uncut], CUT))
+    for task in tasks.values() if snapshot.spec.fields else ():
+        # Files in no single partition, such as large landing files, which a query for one partition has to
+        # open, too. An adopted file stays where it is on purpose.
+        if spans_partitions(task.file, snapshot.specs) and not task.file.adopted:
+            packed.add(task.file.key)
+            units.append(_unit("pack", [task.file], CUT))
     whole = [t for t in tasks.values() if t.file.key not in packed]
     for bin_ in _bins(whole, snapshot, target=target, small=min(small, target)):
         packed.update(f.key for f in bin_)
@@ -121,7 +124,9 @@ def plan_compaction(
                 units.append(_unit("cluster", unit, LOOKUP_SHARE * (runs_of(unit) - 1)))
     for task in tasks.values():
         if task.file.key not in packed and _worth_folding(task):
-            units.append(_unit("fold", [task.file], _gain(task)))
+            share = deleted_at_least(task) / max(task.file.rows, 1)
+            gain = EVALUATED_DELETE * len(task.markers) + share
+            units.append(_unit("fold", [task.file], gain))
     # Ties by key: equal states give equal plans.
     units.sort(key=lambda u: (-u.score, u.inputs))
     everything = live_tasks(state, state.files(), markers) if only is not None else tasks
@@ -136,12 +141,7 @@ def live_tasks(
     state: State, entries: Iterable[DataFile], markers: Iterable[Marker]
 ) -> Mapping[str, FileTask]:
     """By key, the files that may have live rows, each with the markers that may hit it."""
-    snapshot = state.snapshot
-    plan = plan_scan(
-        entries,
-        markers,
-        evidence=Evidence.of_snapshot(snapshot),
-    )
+    plan = plan_scan(entries, markers, evidence=Evidence.of_snapshot(state.snapshot))
     return {task.file.key: task for task in plan.tasks}
 
 
@@ -169,12 +169,8 @@ def deleted_at_least(task: FileTask) -> int:
 
 def worth_merging(snapshot: Snapshot) -> bool:
     """Whether a tier has clearly more segments, or more dead entries, than it needs."""
-    tiers: tuple[tuple[Segment, ...], ...] = (
-        snapshot.files.segments,
-        snapshot.markers.segments,
-        snapshot.ledger.records.segments,
-    )
-    return any(_sprawls(segments) for segments in tiers)
+    tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+    return any(_sprawls(tier.segments) for tier in tiers)
 
 
 def _sprawls(segments: tuple[Segment, ...]) -> bool:
@@ -211,19 +207,10 @@ def _bins(
         yield from _worth_packing(bin_)
 
 
-def _uncut(tasks: Iterable[FileTask], snapshot: Snapshot) -> Iterator[DataFile]:
-    """Files in no single partition, such as large landing files, which a query for one partition opens
-    besides it. An adopted file stays where it is on purpose."""
-    if snapshot.spec.fields:
-        for task in tasks:
-            if spans_partitions(task.file, snapshot.specs) and not task.file.adopted:
-                yield task.file
-
-
-def _by_partition(files: Iterable[DataFile]) -> Mapping[tuple[object, ...], list[DataFile]]:
-    groups: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
+def _by_partition(files: Iterable[DataFile]) -> Mapping[GroupKey, list[DataFile]]:
+    groups: dict[GroupKey, list[DataFile]] = defaultdict(list)
     for entry in files:
-        groups[(entry.spec_id, *entry.partition)].append(entry)
+        groups[group_key(entry)].append(entry)
     return groups
 
 
@@ -259,11 +246,6 @@ def _worth_folding(task: FileTask) -> bool:
     # A group can be half deleted only if this many rows of the file are.
     half_a_group = DELETED_SHARE * task.file.rows / max(task.file.row_groups, 1)
     return by_value or group_lost or deleted_at_least(task) >= half_a_group
-
-
-def _gain(task: FileTask) -> float:
-    share = deleted_at_least(task) / max(task.file.rows, 1)
-    return EVALUATED_DELETE * len(task.markers) + share
 
 
 def _within(units: Iterable[CompactionUnit], max_bytes: int | None) -> Iterator[CompactionUnit]:

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap, FrozenBitMap
 
-from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.plan.metadata.state import Contents, Nodes, under
@@ -93,9 +92,8 @@ class Reachable:
     markers: dict[str, Segment] = field(default_factory=dict)
     ledger: dict[str, Segment] = field(default_factory=dict)
     nodes: dict[str, Segment] = field(default_factory=dict)
-    _leaves_of: dict[str, dict[str, Segment]] = field(
-        default_factory=dict
-    )  # of a node: the sets of its leaves
+    # Of a node: the set that its leaves belong to.
+    _leaves_of: dict[str, dict[str, Segment]] = field(default_factory=dict)
     _dead: dict[str, BitMap] = field(default_factory=dict)
 
     def add(self, snapshot: Snapshot) -> None:
@@ -136,23 +134,13 @@ class Reachable:
         found = set(self.keys)
         segments = (*self.nodes, *self.files, *self.markers, *self.ledger)
         found.update(segment_key(i) for i in segments)
-        for entry in self.needed_files(contents):
-            found.add(entry.key)
-        for marker in self.needed_markers(contents):
-            if marker.object_key:
-                found.add(marker.object_key)
-        return frozenset(found)
-
-    def needed_files(self, contents: Contents) -> Iterable[DataFile]:
-        """The entries in segments, without the inline ones."""
         for segment in self.files.values():
-            entries = contents.files[segment.id]
-            yield from (entries[n] for n in self.live(segment))
-
-    def needed_markers(self, contents: Contents) -> Iterable[Marker]:
+            files = contents.files[segment.id]
+            found.update(files[n].key for n in self.live(segment))
         for segment in self.markers.values():
-            entries = contents.markers[segment.id]
-            yield from (entries[n] for n in self.live(segment))
+            markers = contents.markers[segment.id]
+            found.update(key for n in self.live(segment) if (key := markers[n].object_key))
+        return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +270,4 @@ def versions_named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> 
     ref that `newer` lacks was lost at its commit."""
     if newer.commit.time_us < since_us:
         return frozenset()
-    return versions_named(older)
-
-
-def versions_named(snapshot: Snapshot) -> frozenset[int]:
-    """Versions that refs of this snapshot name, except heads, which are roots of their own."""
-    return held_versions(snapshot)
+    return held_versions(older)

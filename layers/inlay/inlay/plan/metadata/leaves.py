@@ -20,11 +20,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from inlay.format.entry import ColumnStats
+from inlay.format.entry import ColumnStats, Types
+from inlay.format.leaves import encode_references
 from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
-from inlay.plan.change import NewSegment, SegmentKind
+from inlay.plan.change import NeedSegments, NewSegment
 from inlay.plan.metadata.state import Nodes, open_tree, under
 
 # Full leaves gather in a node from this many on, because the node is rewritten for them.
@@ -40,17 +41,15 @@ T = TypeVar("T")
 class Packing(ABC, Generic[T]):
     """The differences between files, markers and ledger records."""
 
-    kind: SegmentKind
+    kind: Literal["files", "markers", "ledger"]
     most: int  # entries of a leaf
     # A leaf is rewritten with what is rolled if it is at most so many times as large: each step up costs an
     # entry about half of this in rewriting, and fewer steps mean fewer leaves.
     growth = 4
+    types: Types
 
     @abstractmethod
     def encode(self, entries: Sequence[T]) -> bytes: ...
-
-    @abstractmethod
-    def encode_node(self, leaves: Sequence[Segment]) -> bytes: ...
 
     @abstractmethod
     def is_new(self, entry: T) -> bool:
@@ -115,7 +114,7 @@ class Writer:
         made: list[Segment] = []
         for start in range(0, len(leaves), NODE_MAX_LEAVES):
             inner = tuple(leaves[start : start + NODE_MAX_LEAVES])
-            data = packing.encode_node(inner)
+            data = encode_references(inner, packing.types)
             times = [t for s in inner for t in (s.first_us, s.last_us) if t is not None]
             schema_id, stats = packing.bounds(inner)
             node = Segment(
@@ -146,12 +145,7 @@ class Writer:
         return held
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    segments: tuple[Segment, ...]
-
-
-def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missing:
+def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | NeedSegments:
     """Moves all inline entries into leaves."""
     new = [e for e in tier.inline if packing.is_new(e)]
     is_bulk = len(new) * 2 > packing.most
@@ -175,7 +169,7 @@ def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missin
         held[segment.id] = packing.live(segment) if own is None else own
     missing = tuple(s for s in absorbed if held[s.id] is None)
     if missing:
-        return Missing(missing)
+        return NeedSegments(**{packing.kind: missing})
     made = writer.leaves(packing, [e for s in absorbed for e in held[s.id] or ()] + rolled)
     bulk = writer.leaves(packing, packing.in_order(new)) if is_bulk else []
     # Full leaves come before those that still grow.
@@ -183,7 +177,9 @@ def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missin
     return Tier((*before[:at], *bulk, *before[at:], *made), ())
 
 
-def gather(tier: Tier[T], packing: Packing[T], writer: Writer, nodes: Nodes) -> Tier[T] | Missing:
+def gather(
+    tier: Tier[T], packing: Packing[T], writer: Writer, nodes: Nodes
+) -> Tier[T] | NeedSegments:
     """Moves full leaves into the last node, and dead ordinals into the references of their node."""
     at = _tail(tier.segments, packing)
     head, tail = tier.segments[:at], tier.segments[at:]
@@ -193,7 +189,7 @@ def gather(tier: Tier[T], packing: Packing[T], writer: Writer, nodes: Nodes) -> 
     rewritten = [s for s in old if s is old[-1] or _is_heavy(s)]
     missing = tuple(s for s in rewritten if s.id not in nodes and s.id not in writer.held)
     if missing:
-        return Missing(missing)
+        return NeedSegments(**{packing.kind: missing})
     kept = [s for s in old if s not in rewritten]
     inner: list[Segment] = []
     for node in rewritten:
@@ -218,19 +214,19 @@ def rebuild(
     writer: Writer,
     nodes: Nodes,
     chosen: Callable[[Segment], bool],
-) -> Tier[T] | Missing:
+) -> Tier[T] | NeedSegments:
     """Rewrites the chosen leaves in key order, without dead entries; without a choice the tier is
     unchanged. Every node is rewritten: there are few."""
     opened = open_tree(tier.segments, nodes)
     if opened.closed:
-        return Missing(opened.closed)
+        return NeedSegments(**{packing.kind: opened.closed})
     taken = [s for s in opened.leaves if chosen(s)]
     if not taken:
         return tier
     held = {s.id: packing.live(s) for s in taken}
     missing = tuple(s for s in taken if held[s.id] is None)
     if missing:
-        return Missing(missing)
+        return NeedSegments(**{packing.kind: missing})
     made = writer.leaves(packing, packing.in_order([e for s in taken for e in held[s.id] or ()]))
     left = [s for s in opened.leaves if s.id not in held]
     full = [s for s in (*left, *made) if packing.is_full(s)]

@@ -20,10 +20,9 @@ The tree of a tier is references to leaves and to nodes, which hold references t
 marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So no node is
 rewritten because an entry died.
 
-Whether an object is the one that its reference describes: a segment, head or archive that was replaced by
-another, or written by hand, is detected as far as its reference describes it: its size and sums, and the
-schemas and specs that its entries name. A digest inside the object does not help: it is correct for
-whatever object this is.
+Objects are checked against their references: a segment, head or archive that was replaced by another, or
+written by hand, is detected as far as its reference describes it: its size and sums, and the schemas and
+specs that its entries name. A digest inside the object cannot show this: it fits the wrong object, too.
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ from typing import Any, TypeVar
 
 from pyroaring import BitMap, FrozenBitMap
 
-from inlay.format.entry import DataFile, LedgerRecord, Marker
+from inlay.format.entry import BODY_BYTES, DataFile, LedgerRecord, Marker
 from inlay.format.file_entries import FileEntries
 from inlay.format.properties import LEDGER_SALT, Properties
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Content, HeadObject, Segment, Snapshot, Totals
 from inlay.plan.change import (
-    BODY_BYTES,
     AddFiles,
     AddMarkers,
     AlreadyApplied,
@@ -68,7 +66,7 @@ def choose_stats_columns(
     `stats.columns`."""
     plain = (f.id for f in schema.fields if isinstance(f.type, Primitive))
     wanted = [*sort_by, *primary_key, *partitioned_by, *plain]
-    return tuple(dict.fromkeys(wanted))[: Properties(properties).stats_columns]
+    return tuple(dict.fromkeys(wanted))[: Properties(properties).number("stats.columns")]
 
 
 # How far a sender's clock may run ahead of the store's before a ledger lookup by time misses.
@@ -182,7 +180,8 @@ def horizon(snapshot: Snapshot) -> int:
 
 
 def _cutoff(snapshot: Snapshot) -> int:
-    return snapshot.commit.time_us - Properties(snapshot.properties).ledger_days * DAY_US
+    days = Properties(snapshot.properties).number("ledger.days")
+    return snapshot.commit.time_us - days * DAY_US
 
 
 def _opened(state: State, asked: Sequence[Request]) -> Opened:
@@ -308,6 +307,7 @@ def _with_offsets(leaves: Iterable[Segment]) -> Iterator[tuple[int, Segment]]:
 
 
 T = TypeVar("T")
+E = TypeVar("E", bound=DataFile | Marker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ class State:
     def loaded_files(self) -> Iterator[DataFile]:
         """The live files of the loaded leaves, and the inline ones."""
         for leaf in self.open_files().leaves:
-            for _, entry in live_files(leaf, self.contents.files.get(leaf.id, ())):
+            for _, entry in live_entries(leaf, self.contents.files.get(leaf.id, ())):
                 yield entry
         yield from self.snapshot.files.inline
 
@@ -362,17 +362,13 @@ class State:
         """Those of `loaded_files`."""
         found = {f.key for f in self.snapshot.files.inline}
         for leaf in self.open_files().leaves:
-            entries = self.contents.files.get(leaf.id, ())
-            if isinstance(entries, FileEntries):
-                keys: Iterable[str] = entries.column("key")
-            else:
-                keys = (entry.key for entry in entries)
+            keys = _column(self.contents.files.get(leaf.id, ()), "key")
             found.update(key for n, key in enumerate(keys) if n not in leaf.dead)
         return found
 
     def loaded_markers(self) -> Iterator[Marker]:
         for leaf in self.open_markers().leaves:
-            for _, entry in live_markers(leaf, self.contents.markers.get(leaf.id, ())):
+            for _, entry in live_entries(leaf, self.contents.markers.get(leaf.id, ())):
                 yield entry
         yield from self.snapshot.markers.inline
 
@@ -387,29 +383,18 @@ def _missing(opened: Opened, loaded: Mapping[str, object]) -> tuple[Segment, ...
     return (*opened.closed, *(leaf for leaf in opened.leaves if leaf.id not in loaded))
 
 
-def live_files(segment: Segment, entries: Sequence[DataFile]) -> Iterator[tuple[int, DataFile]]:
+def live_entries(segment: Segment, entries: Sequence[E]) -> Iterator[tuple[int, E]]:
     """(ordinal, entry) of the live entries of a segment, sequences filled in."""
     sequence = segment.sequence
     for ordinal in range(len(entries)):
         if ordinal in segment.dead:
             continue
         if isinstance(entries, FileEntries):
-            yield ordinal, entries.resolved(ordinal, sequence)
+            yield ordinal, entries.resolved(ordinal, sequence)  # type: ignore[misc]  # then E is DataFile
             continue
         entry = entries[ordinal]
         known = entry.sequence is not None
         yield ordinal, entry if known else dataclasses.replace(entry, sequence=sequence)
-
-
-def live_markers(segment: Segment, entries: Sequence[Marker]) -> Iterator[tuple[int, Marker]]:
-    for ordinal, entry in enumerate(entries):
-        if ordinal not in segment.dead:
-            yield (
-                ordinal,
-                entry
-                if entry.sequence is not None
-                else dataclasses.replace(entry, sequence=segment.sequence),
-            )
 
 
 def resolved_record(leaf: Segment, record: LedgerRecord) -> LedgerRecord:
@@ -468,7 +453,7 @@ def head_fault(table: Snapshot, head: HeadObject, content: Content, size: int) -
     return _unknown(table, content.files.inline)
 
 
-def _column(entries: Sequence[DataFile], name: str) -> Sequence[int]:
+def _column(entries: Sequence[DataFile], name: str) -> Sequence[Any]:
     if isinstance(entries, FileEntries):
         return entries.column(name)
     return [getattr(entry, name) for entry in entries]

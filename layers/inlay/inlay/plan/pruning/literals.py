@@ -143,7 +143,7 @@ def texts_of(predicate: Predicate) -> frozenset[str]:
 
 
 def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
-    """TRUE for the texts that the predicate names in whatever column, asked of the column `field_id`: one
+    """TRUE for the texts that the predicate names in whatever column, as a condition on one column: a
     dictionary may serve several columns. Equalities and INs, and LIKEs with a fixed part, of `MIN_TEXT`
     characters or more.
 
@@ -203,11 +203,11 @@ def _text(kind: Primitive, value: Value) -> Iterator[str]:
             yield str(value)
         case int() if kind.name == "date":
             with suppress(ValueError, OverflowError):
-                yield date.fromordinal(_EPOCH.toordinal() + value).isoformat()
+                yield date.fromordinal(EPOCH.toordinal() + value).isoformat()
         case int() if kind.name in ("timestamp", "timestamptz"):
-            seconds = value // _PER_SECOND[kind.unit]
+            seconds = value // PER_SECOND[kind.unit]
             with suppress(OverflowError):
-                whole = _EPOCH + timedelta(seconds=seconds)
+                whole = EPOCH + timedelta(seconds=seconds)
                 yield whole.isoformat()
                 yield whole.isoformat(" ")
         case float():
@@ -217,8 +217,8 @@ def _text(kind: Primitive, value: Value) -> Iterator[str]:
             yield format(value.normalize(EXACT), "f")
 
 
-_EPOCH = datetime(1970, 1, 1)
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+EPOCH = datetime(1970, 1, 1)
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def equal_values(condition: Predicate) -> tuple[tuple[Primitive, Value], ...] | None:

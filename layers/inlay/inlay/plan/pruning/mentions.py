@@ -5,8 +5,8 @@ text satisfies the condition on one of `columns`. These are the columns whose va
 does not list completely: under a range, NOT, a short LIKE, or with values too short to be searched for. It
 only says where to look: in what program text means, `7` may be an age or a count.
 
-Read are, in the text as it is, with the escapes of JSON or URLs resolved, and as what the whole of it
-stands for in Base64 or hexadecimal digits: numbers that are no part of a word or of a version (`2.2.3`),
+The text is read as it is, with the escapes of JSON or URLs resolved, and decoded as a whole from Base64 or
+hexadecimal digits. Values in it are: numbers that are not part of a word or of a version (`2.2.3`),
 dates and times in ISO 8601, UUIDs and hexadecimal digits for bytes, words (what is between white space,
 quotes, brackets and `,;:=/&?|<>\\`), texts in JSON, and the text as a whole. Truth values are not read:
 `true` says nothing about a row. A text too long to be read counts as one that has a value.
@@ -36,7 +36,7 @@ from urllib.parse import unquote_to_bytes
 from inlay.format.entry import ColumnStats
 from inlay.format.predicate import And, Comparison, In, Like, Or, Predicate, field_ids, walk
 from inlay.format.schema import Primitive, Value
-from inlay.plan.pruning.literals import condition_on, plainly, texts_of
+from inlay.plan.pruning.literals import EPOCH, PER_SECOND, condition_on, plainly, texts_of
 from inlay.plan.pruning.prune import may_match
 
 # JSON within JSON escapes the escapes.
@@ -134,9 +134,7 @@ _MOMENT = re.compile(
 _CLOCK = re.compile(r"(?<!\d)(?<!\d:)\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?![\d:])")
 _DIGITS = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{2}(?:-?[0-9a-fA-F]{2}){0,63}(?![0-9A-Za-z])")
 _WORD = re.compile(r"[^\s\"'`,;:=/&?|<>(){}\[\]\\]+")
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_EPOCH = datetime(1970, 1, 1)
-# Longer numbers are no values of a column, and Python takes long to read them.
+# No column holds longer numbers, and Python takes long to read them.
 _MAX_DIGITS = 400
 # Files of one writer have the same few pairs.
 _REMEMBERED = 64
@@ -154,7 +152,7 @@ class Mentions:
     columns: tuple[tuple[int, Primitive, Predicate], ...] = ()
 
     @staticmethod
-    @lru_cache(4)  # asked of each file: 3 ms for a thousand values
+    @lru_cache(4)  # called for each file: 3 ms for a thousand values
     def of(predicate: Predicate) -> Mentions:
         """
         >>> from inlay.format.predicate import Literal
@@ -237,7 +235,7 @@ def _spans(kind: Primitive, text: str) -> Iterator[_Span]:
         case "date":
             for day, _, _ in _MOMENT.findall(text):
                 with suppress(ValueError):
-                    days = date.fromisoformat(day).toordinal() - _EPOCH.toordinal()
+                    days = date.fromisoformat(day).toordinal() - EPOCH.toordinal()
                     yield days, days
         case "timestamp" | "timestamptz":
             yield from _moments(kind, text)
@@ -303,7 +301,7 @@ def _as(kind: Primitive, number: Decimal) -> Value | None:
 def _moments(kind: Primitive, text: str) -> Iterator[_Span]:
     for day, clock, zone in _MOMENT.findall(text):
         with suppress(ValueError, OverflowError):
-            since = datetime.fromisoformat(day) - _EPOCH
+            since = datetime.fromisoformat(day) - EPOCH
             if kind.name == "timestamptz" and zone not in ("", "Z"):
                 shift = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
                 since += -shift if zone[0] == "+" else shift
@@ -312,7 +310,7 @@ def _moments(kind: Primitive, text: str) -> Iterator[_Span]:
 
 def _units(kind: Primitive, since: timedelta, clock: str) -> _Span:
     """The first and the last moment, in the column's unit, that a day and a time of it stand for."""
-    per = _PER_SECOND[kind.unit]
+    per = PER_SECOND[kind.unit]
     seconds = since.days * 86_400 + since.seconds
     if not clock:
         return seconds * per, (seconds + 86_400) * per - 1

@@ -126,17 +126,15 @@ def with_partition(
     stats: ColumnStats, entry: DataFile, recorded: Schema, spec: PartitionSpec, field_id: int
 ) -> ColumnStats:
     """`stats` of a field of a file, narrowed by its partition; in the types of `recorded`."""
-    column = recorded.by_id(field_id)
-    if column is None or not isinstance(column.type, Primitive):
-        return stats
-    if len(entry.partition) != len(spec.fields):
+    kind = recorded.types.get(field_id)
+    if kind is None or len(entry.partition) != len(spec.fields):
         return stats
     for field, value in zip(spec.fields, entry.partition, strict=True):
         if field.source == field_id:
             transform = parse_transform(field.transform)
             if value is None:
-                return ColumnStats(null_count=entry.rows, has_nan=False, kind=column.type)
-            stats = _narrowed(stats, PartitionFact(transform, column.type, value))
+                return ColumnStats(null_count=entry.rows, has_nan=False, kind=kind)
+            stats = _narrowed(stats, PartitionFact(transform, kind, value))
     return stats
 
 
@@ -149,8 +147,10 @@ def _narrowed(stats: ColumnStats, fact: PartitionFact) -> ColumnStats:
         # Bounds do not cover NaN, so there are none.
         return PartitionedStats(null_count=0, has_nan=True, kind=fact.source, facts=facts)
     bounds = values_of(fact.transform, fact.source, decoded)
-    lower = _greater(stats.lower, bounds.lower)
-    upper = _less(stats.upper, bounds.upper)
+    lowers = [v for v in (stats.lower, bounds.lower) if v is not None]
+    uppers = [v for v in (stats.upper, bounds.upper) if v is not None]
+    lower = max(lowers, key=order_key, default=None)
+    upper = min(uppers, key=order_key, default=None)
     kept = (lower, upper) == (stats.lower, stats.upper)
     return PartitionedStats(
         lower=lower,
@@ -163,16 +163,6 @@ def _narrowed(stats: ColumnStats, fact: PartitionFact) -> ColumnStats:
     )
 
 
-def _greater(a: Value | None, b: Value | None) -> Value | None:
-    known = [v for v in (a, b) if v is not None]
-    return max(known, key=order_key, default=None)
-
-
-def _less(a: Value | None, b: Value | None) -> Value | None:
-    known = [v for v in (a, b) if v is not None]
-    return min(known, key=order_key, default=None)
-
-
 # -- which partition a file is in -----------------------------------------------------------------
 
 
@@ -183,15 +173,13 @@ def partition_from_stats(
     of `schema`; None when there are several or it is unknown."""
     found: list[Value | None] = []
     for field in spec.fields:
-        column = schema.by_id(field.source)
-        known = stats.get(field.source)
-        if column is None or not isinstance(column.type, Primitive) or known is None:
+        kind, known = schema.types.get(field.source), stats.get(field.source)
+        if kind is None or known is None:
             return None
         if known.null_count == rows:
             found.append(None)
             continue
-        transform = parse_transform(field.transform)
-        value = _one_partition(transform, column.type, known)
+        value = _one_partition(parse_transform(field.transform), kind, known)
         if value is None:
             return None
         found.append(value)
@@ -211,13 +199,8 @@ def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) ->
 
 def applies_to(fields: tuple[PartitionField, ...], schema: Schema) -> bool:
     """Whether the columns of a spec exist, with types that its transforms accept."""
-
-    def applies(field: PartitionField) -> bool:
-        column = schema.by_id(field.source)
-        return (
-            column is not None
-            and isinstance(column.type, Primitive)
-            and result_type(parse_transform(field.transform), column.type) is not None
-        )
-
-    return all(map(applies, fields))
+    return all(
+        (kind := schema.types.get(field.source)) is not None
+        and result_type(parse_transform(field.transform), kind) is not None
+        for field in fields
+    )

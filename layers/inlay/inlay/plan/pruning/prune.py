@@ -56,7 +56,7 @@ from inlay.format.predicate import (
     like_exact,
     like_prefix,
 )
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Value
+from inlay.format.schema import Field, Primitive, Schema, Value, fields_within
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.format.values import (
     compare,
@@ -111,9 +111,9 @@ def all_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
 def denied_by(
     field_id: int, kind: Primitive, column: ColumnStats, rows: int
 ) -> Iterator[Predicate]:
-    """The conditions that statistics of a column of `kind` deny to all of `rows` rows, and by which they
-    are left out: a row for which one is TRUE shows that the statistics are false. A count of some NULLs
-    leaves nothing out, one of more NULLs than rows is false whatever they are."""
+    """The conditions that no row of a file fulfils by the statistics of a column, so that scans leave the
+    file out: a row for which one is TRUE proves the statistics wrong. A count of some NULLs leaves nothing
+    out; a count above the number of rows is wrong in any case."""
     nulls = column.null_count
     if nulls is not None and nulls >= rows:
         yield Not(IsNull(field_id))
@@ -255,7 +255,8 @@ def _some_value(column: ColumnStats, op: Operator, literal: Literal) -> bool:
     """Whether some non-null value of the column can compare this way."""
     kind, wanted = literal.type, literal.value
     may_have_nan = kind.is_float and column.has_nan is not False
-    if may_have_nan and _holds(kind, op, float("nan"), wanted):
+    # NaN equals itself and is above every other number.
+    if may_have_nan and op in (("=", "<=", ">=") if is_nan(wanted) else ("!=", ">", ">=")):
         return True
     bounds, (value,) = _alike(column, kind, (wanted,))
     low = None if bounds.lower is None else compare(kind, bounds.lower, value)
@@ -282,23 +283,6 @@ def _admits(column: ColumnStats, kind: Primitive, values: tuple[Value, ...]) -> 
     """False only when the partition rules out each of these values."""
     facts = column.facts if isinstance(column, PartitionedStats) else ()
     return all(fact.admits_any(kind, values) for fact in facts)
-
-
-def _holds(kind: Primitive, op: Operator, left: Value, right: Value) -> bool:
-    order = compare(kind, left, right)
-    match op:
-        case "=":
-            return order == 0
-        case "!=":
-            return order != 0
-        case "<":
-            return order < 0
-        case "<=":
-            return order <= 0
-        case ">":
-            return order > 0
-        case ">=":
-            return order >= 0
 
 
 def _in(column: ColumnStats, kind: Primitive, values: tuple[Value, ...]) -> tuple[bool, bool]:
@@ -405,7 +389,7 @@ class Absent:
 
 def absent_column(schema: Schema, field_id: int, is_there: IsThere) -> Absent | None:
     """What a file has instead of a field of `schema`; None when it has the field, or that is unknown."""
-    chain = chain_of(schema, field_id)
+    chain = chain_of(schema.fields, field_id)
     first = next((field for field in chain if not is_there(field)), None)
     if first is None:
         return None
@@ -415,31 +399,14 @@ def absent_column(schema: Schema, field_id: int, is_there: IsThere) -> Absent | 
     return Absent(default, kind, within=len(chain) > 1)
 
 
-def chain_of(schema: Schema, field_id: int) -> tuple[Field, ...]:
-    """The structs that contain the field, and the field; empty when the schema does not have it."""
-    for field in schema.fields:
-        found = _chain(field, field_id)
-        if found:
-            return found
-    return ()
-
-
-def _chain(field: Field, field_id: int) -> tuple[Field, ...]:
-    if field.id == field_id:
-        return (field,)
-    match field.type:
-        case Struct(fields):
-            inner = fields
-        case ListOf(element):
-            inner = (element,)
-        case MapOf(key, value):
-            inner = (key, value)
-        case Primitive():
-            return ()
-    for child in inner:
-        found = _chain(child, field_id)
-        if found:
-            return (field, *found)
+def chain_of(fields: Iterable[Field], field_id: int) -> tuple[Field, ...]:
+    """The structs that contain the field, and the field; empty when it is not among `fields`."""
+    for field in fields:
+        if field.id == field_id:
+            return (field,)
+        inner = chain_of(fields_within(field.type), field_id)
+        if inner:
+            return (field, *inner)
     return ()
 
 
