@@ -76,7 +76,7 @@ class ReadOptions:
     """`uri` includes the tag or branch (`connect.at_ref`). `columns` are names in the order of the result;
     `where` is SQL text. `parallelism` is the number of tasks that run at once: small tables are cut into as
     many partitions. `leave_out` are keys of files that are read otherwise (`spark.native`). `table` selects
-    metadata (`spark.source`), `change_feed` changes (`spark.feed`) in place of rows. The last four are
+    metadata (`spark.reader`), `change_feed` changes (`spark.feed`) in place of rows. The last four are
     for streams: where it starts (`start_version` is the first version whose rows it returns; it also starts
     a batch read of the change feed) and how much one micro-batch reads."""
 
