@@ -58,11 +58,12 @@ def drop_markers_that_may_still_hit(stack: ExitStack) -> None:
 def cover_files_that_have_nulls(stack: ExitStack) -> None:
     """A file is dropped when its bounds lie in the predicate, NULLs or not."""
 
-    def all_match(predicate: Any, stats: Any, rows: int) -> bool:
-        bare = {i: dataclasses.replace(s, null_count=0) for i, s in stats.items()}
-        return bool(original(predicate, bare, rows))
+    def marker_hits_all(marker: Any, entry: Any, evidence: Any) -> bool:
+        stats = {i: dataclasses.replace(s, null_count=0) for i, s in entry.stats.items()}
+        return original(marker, dataclasses.replace(entry, stats=stats), evidence)
 
-    original = swap_in(stack, scan_module, "all_match", all_match)
+    for module in (scan_module, draft_module):
+        original = swap_in(stack, module, "marker_hits_all", marker_hits_all)
 
 
 @mutation(scenes.MARKS)

@@ -42,7 +42,8 @@ def commit_over_a_restore(stack: ExitStack) -> None:
 @mutation(scenes.TAGGING)
 def collect_what_a_tag_holds(stack: ExitStack) -> None:
     """A version that only a ref keeps is garbage like any other."""
-    swap_in(stack, roots_module, "held_versions", lambda snapshot: frozenset())
+    for module in (roots_module, expire_module):
+        swap_in(stack, module, "versions_named", lambda snapshot: frozenset())
 
 
 @mutation(scenes.FORWARDING)
