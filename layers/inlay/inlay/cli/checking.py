@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.failures import EXIT_CODES
 from inlay.cli.options import AsJson, TableUri
 from inlay.cli.output import console, print_record
@@ -24,6 +24,11 @@ PANEL = "Maintain"
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
+@verb(
+    PANEL,
+    Example("verify ./people", "metadata, footers and delete markers"),
+    Example("verify ./people --depth pages --json", "every row, for a program"),
+)
 def verify(
     table: TableUri,
     depth: Annotated[
@@ -55,6 +60,11 @@ def verify(
         raise typer.Exit(EXIT_CODES[ErrorKind.PAGE])
 
 
+@verb(
+    PANEL,
+    Example("repair ./people", "what would be mended, and what would be lost"),
+    Example("repair ./people --apply", "mend it"),
+)
 def repair(
     table: TableUri,
     apply: Annotated[
@@ -146,20 +156,3 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
         line.append(f"{found.key}: {found.message}" if found.key else found.message)
         out.print(line, soft_wrap=True)
         out.print(Text(f"        next: {found.next_step}", "dim"), soft_wrap=True)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        verify,
-        Example("verify ./people", "metadata, footers and delete markers"),
-        Example("verify ./people --depth pages --json", "every row, for a program"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        repair,
-        Example("repair ./people", "what would be mended, and what would be lost"),
-        Example("repair ./people --apply", "mend it"),
-        panel=PANEL,
-    )

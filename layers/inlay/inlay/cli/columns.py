@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import (
     AsJson,
     AsOf,
@@ -32,6 +32,21 @@ if TYPE_CHECKING:
 PANEL = "Columns"
 
 
+@verb(
+    PANEL,
+    Example('alter ./people --add "email string"', "a new column, NULL in the rows there are"),
+    Example(
+        'alter ./orders --add "qty int not null" --default qty=1 --order qty',
+        "with a default, in the first place",
+    ),
+    Example("alter ./people --rename ts=at --drop note", "two changes, one commit"),
+    Example("alter ./events --widen n=bigint --widen day=timestamp", "wider types"),
+    Example('alter ./people --add "address.zip string"', "within a struct"),
+    Example(
+        'alter ./people --primary-key id --comment "born=by the register"',
+        "a key for a table that was made without one; what a column means",
+    ),
+)
 def alter(
     table: TableUri,
     add: Annotated[
@@ -121,6 +136,11 @@ def alter(
     print_write(result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("schema ./people", "columns, types, defaults and ids"),
+    Example("schema ./people --history", "what changed, and in which version"),
+)
 def schema(
     table: TableUri,
     history: Annotated[
@@ -231,30 +251,3 @@ def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
     if not isinstance(assignment.expression, Assigned):
         raise InvalidRequest(f"the default of {name!r} is no literal: {text[:80]!r}")
     return assignment.expression.value
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        alter,
-        Example('alter ./people --add "email string"', "a new column, NULL in the rows there are"),
-        Example(
-            'alter ./orders --add "qty int not null" --default qty=1 --order qty',
-            "with a default, in the first place",
-        ),
-        Example("alter ./people --rename ts=at --drop note", "two changes, one commit"),
-        Example("alter ./events --widen n=bigint --widen day=timestamp", "wider types"),
-        Example('alter ./people --add "address.zip string"', "within a struct"),
-        Example(
-            'alter ./people --primary-key id --comment "born=by the register"',
-            "a key for a table that was made without one; what a column means",
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        schema,
-        Example("schema ./people", "columns, types, defaults and ids"),
-        Example("schema ./people --history", "what changed, and in which version"),
-        panel=PANEL,
-    )

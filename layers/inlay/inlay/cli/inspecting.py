@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
 from inlay.cli.output import console, print_lines, print_record, print_rows
 from inlay.cli.tables import connected, opened
@@ -67,6 +67,10 @@ _WAITING_SHOWN = 20
 _TOMBSTONES = ("kind", "where", "rows", "sequence", "file", "erasure", "id")
 
 
+@verb(
+    PANEL,
+    Example("show s3://lake/tables/people", "the newest version"),
+)
 def show(
     table: TableUri,
     version: Version = None,
@@ -144,6 +148,12 @@ def _time(time_us: int) -> str:
     return at.isoformat(timespec="microseconds")
 
 
+@verb(
+    PANEL,
+    Example("inspect ./people", "its tree"),
+    Example('inspect ./people --where "id = 7"', "with what a query would read, and why"),
+    Example("inspect ./people --html people.html", "as a page for the browser"),
+)
 def inspect(
     table: TableUri,
     where: Where = None,
@@ -181,6 +191,11 @@ def inspect(
         console().print(tree_of(report))
 
 
+@verb(
+    PANEL,
+    Example("files ./people", "the newest version's"),
+    Example("files ./people --version 3", "those of an earlier one"),
+)
 def files(
     table: TableUri,
     version: Version = None,
@@ -206,6 +221,10 @@ def _range(bounds: list[dict[str, Any]] | None) -> str | None:
     return f"{bounds[0]['column']} {bounds[0]['lower']} … {bounds[0]['upper']}"
 
 
+@verb(
+    PANEL,
+    Example("tombstones ./people", "what is deleted but not yet gone"),
+)
 def tombstones(
     table: TableUri,
     version: Version = None,
@@ -222,6 +241,11 @@ def tombstones(
 _DAY_US = 86_400 * 1_000_000
 
 
+@verb(
+    PANEL,
+    Example("erase-status ./people", "what is still being erased"),
+    Example("erase-status ./people --verify case-7", "whether a receipt still holds"),
+)
 def erase_status(
     table: TableUri,
     verify: Annotated[
@@ -306,35 +330,3 @@ def _verify_receipt(table: str, name: str, as_json: bool) -> None:
             out.print(f"! {problem}", markup=False, highlight=False)
     if found.problems:
         raise typer.Exit(1)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(app, show, Example("show s3://lake/tables/people", "the newest version"), panel=PANEL)
-    add_verb(
-        app,
-        inspect,
-        Example("inspect ./people", "its tree"),
-        Example('inspect ./people --where "id = 7"', "with what a query would read, and why"),
-        Example("inspect ./people --html people.html", "as a page for the browser"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        files,
-        Example("files ./people", "the newest version's"),
-        Example("files ./people --version 3", "those of an earlier one"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        tombstones,
-        Example("tombstones ./people", "what is deleted but not yet gone"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        erase_status,
-        Example("erase-status ./people", "what is still being erased"),
-        Example("erase-status ./people --verify case-7", "whether a receipt still holds"),
-        panel=PANEL,
-    )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import (
     AsJson,
     AsOf,
@@ -26,6 +26,11 @@ from inlay.errors import InvalidRequest
 _PARTITIONS = ("partition", "files", "rows", "bytes", "deleted_rows", "spec_id")
 
 
+@verb(
+    "Write",
+    Example('partition ./events "day(at)" "bucket(16, user_id)"', "from now on"),
+    Example("partition ./events --none", "no longer"),
+)
 def partition(
     table: TableUri,
     fields: Annotated[
@@ -60,6 +65,10 @@ def partition(
     print_write(result, as_json=as_json)
 
 
+@verb(
+    "Look",
+    Example("partitions ./events", "what each holds"),
+)
 def partitions(
     table: TableUri,
     version: Version = None,
@@ -80,19 +89,3 @@ def _text(partition: list[dict[str, Any]]) -> str:
     """`at_day=2024-02-29, region=NULL`."""
     named = (f"{p['name']}={'NULL' if p['value'] is None else p['value']}" for p in partition)
     return ", ".join(named) or "(none)"
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        partition,
-        Example('partition ./events "day(at)" "bucket(16, user_id)"', "from now on"),
-        Example("partition ./events --none", "no longer"),
-        panel="Write",
-    )
-    add_verb(
-        app,
-        partitions,
-        Example("partitions ./events", "what each holds"),
-        panel="Look",
-    )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson
 from inlay.cli.output import console, print_record, print_rows
 from inlay.cli.tables import connected
@@ -367,6 +367,12 @@ def month_lines(held: Held, units: Mapping[str, Unit]) -> list[Line]:
 PANEL = "Look"
 
 
+@verb(
+    PANEL,
+    Example("cost ./people", "a month of the table as it stands"),
+    Example("cost --ingest 6TB --deletes 31250 --queries 50000", "a day that you describe"),
+    Example("cost ./people --prices ours.json --json", "by prices of yours, for a program"),
+)
 def cost(
     table: Annotated[
         str | None,
@@ -471,14 +477,3 @@ def _print_lines(period: str, lines: Sequence[Mapping[str, Any]], prices: Prices
     )
     console().print(f"\n[bold]{prices.region}, {prices.as_of}[/bold]")
     print_rows(rows, as_json=False)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        cost,
-        Example("cost ./people", "a month of the table as it stands"),
-        Example("cost --ingest 6TB --deletes 31250 --queries 50000", "a day that you describe"),
-        Example("cost ./people --prices ours.json --json", "by prices of yours, for a program"),
-        panel=PANEL,
-    )

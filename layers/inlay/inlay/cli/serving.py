@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.output import note
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     return ThreadingHTTPServer((host, port), Handler)
 
 
+@verb(
+    PANEL,
+    Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"),
+)
 def serve(
     root: Annotated[
         str, typer.Argument(metavar="ROOT", help="The folder of tables: s3://bucket/tables.")
@@ -85,12 +89,3 @@ def serve(
             server.serve_forever()
         except KeyboardInterrupt:
             return
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        serve,
-        Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"),
-        panel=PANEL,
-    )

@@ -60,7 +60,7 @@ def cover_files_that_have_nulls(stack: ExitStack) -> None:
 
     def marker_hits_all(marker: Any, entry: Any, evidence: Any) -> bool:
         stats = {i: dataclasses.replace(s, null_count=0) for i, s in entry.stats.items()}
-        return original(marker, dataclasses.replace(entry, stats=stats), evidence)
+        return bool(original(marker, dataclasses.replace(entry, stats=stats), evidence))
 
     for module in (scan_module, draft_module):
         original = swap_in(stack, module, "marker_hits_all", marker_hits_all)
