@@ -15,7 +15,6 @@ from inlay.cli import (
     inspecting,
     local,
     maintenance,
-    partitioning,
     pricing,
     reading,
     refs,
@@ -72,7 +71,6 @@ _ORDER = [
     for module in (
         writing,
         columns,
-        partitioning,
         reading,
         refs,
         inspecting,

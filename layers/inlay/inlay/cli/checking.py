@@ -10,7 +10,7 @@ from rich.text import Text
 from inlay.cli.command import Example, verb
 from inlay.cli.failures import EXIT_CODES
 from inlay.cli.options import AsJson, TableUri
-from inlay.cli.output import console, print_record
+from inlay.cli.output import console, plain, print_record
 from inlay.cli.tables import connected
 from inlay.cli.values import counted, size_text
 from inlay.errors import ErrorKind
@@ -90,14 +90,10 @@ def repair(
 
 
 def _verified_record(result: Verified) -> dict[str, Any]:
-    from inlay.cli.runs import plain
-
     return {"ok": result.ok, **plain(result), "findings": [_facts(f) for f in result.findings]}
 
 
 def _repaired_record(result: Repaired) -> dict[str, Any]:
-    from inlay.cli.runs import plain
-
     return {"ok": result.ok, **plain(result), "refused": [_facts(f) for f in result.refused]}
 
 

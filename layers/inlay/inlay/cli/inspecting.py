@@ -23,7 +23,7 @@ import typer
 
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
-from inlay.cli.output import console, print_lines, print_record, print_rows
+from inlay.cli.output import console, plain, print_lines, print_record, print_rows
 from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted, size_text, to_json
 
@@ -67,10 +67,7 @@ _WAITING_SHOWN = 20
 _TOMBSTONES = ("kind", "where", "rows", "sequence", "file", "erasure", "id")
 
 
-@verb(
-    PANEL,
-    Example("show s3://lake/tables/people", "the newest version"),
-)
+@verb(PANEL, Example("show s3://lake/tables/people", "the newest version"))
 def show(
     table: TableUri,
     version: Version = None,
@@ -221,10 +218,7 @@ def _range(bounds: list[dict[str, Any]] | None) -> str | None:
     return f"{bounds[0]['column']} {bounds[0]['lower']} … {bounds[0]['upper']}"
 
 
-@verb(
-    PANEL,
-    Example("tombstones ./people", "what is deleted but not yet gone"),
-)
+@verb(PANEL, Example("tombstones ./people", "what is deleted but not yet gone"))
 def tombstones(
     table: TableUri,
     version: Version = None,
@@ -263,7 +257,6 @@ def erase_status(
     An erasure ends with a receipt under erasure/ in the table; then it is no longer listed. `inlay
     rewrite` and `inlay gc` take it on, as the functions do on their schedules.
     """
-    from inlay.cli.runs import plain
     from inlay.ops.erase import request as erase
     from inlay.ops.metadata.load import load_pointer
 
@@ -308,7 +301,6 @@ def erase_status(
 
 def _verify_receipt(table: str, name: str, as_json: bool) -> None:
     """Ends with 1 when the bucket contradicts the receipt."""
-    from inlay.cli.runs import plain
     from inlay.ops.erase.receipt import verify_receipt
 
     with connected(table) as context:

@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.cli.delimited import INFER_ROWS, TextFormat
-from inlay.cli.recoded import as_utf8
+from inlay.cli.delimited import INFER_ROWS, TextFormat, as_utf8
 from inlay.cli.text_types import Misread, column_types, from_json, plain_json, type_of_json
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 

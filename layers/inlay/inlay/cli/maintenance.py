@@ -12,8 +12,7 @@ import typer
 
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, Branch, TableUri, Where
-from inlay.cli.output import note, print_record, print_rows
-from inlay.cli.runs import print_run
+from inlay.cli.output import note, print_record, print_rows, print_run
 from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted, size_text
 from inlay.errors import InvalidRequest
@@ -56,10 +55,7 @@ Deadline = Annotated[
 ]
 
 
-@verb(
-    "Look",
-    Example("tables s3://lake/tables", "their URIs"),
-)
+@verb("Look", Example("tables s3://lake/tables", "their URIs"))
 def tables(
     prefix: Annotated[
         str,

@@ -159,8 +159,7 @@ def count(
 
 
 @verb(
-    PANEL,
-    Example('explain ./people --where "id BETWEEN 1 AND 1000"', "which files a scan reads"),
+    PANEL, Example('explain ./people --where "id BETWEEN 1 AND 1000"', "which files a scan reads")
 )
 def explain(
     table: TableUri,

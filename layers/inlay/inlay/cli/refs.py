@@ -25,10 +25,7 @@ Name = Annotated[
 ]
 
 
-@verb(
-    PANEL,
-    Example("refs ./people", "what there is"),
-)
+@verb(PANEL, Example("refs ./people", "what there is"))
 def refs(table: TableUri, as_json: AsJson = False) -> None:
     """List main, the tags and the branches.
 
@@ -114,10 +111,7 @@ def branch(
     print_record({"branch": name, "version": made.version}, as_json=as_json)
 
 
-@verb(
-    PANEL,
-    Example("drop-ref ./people trial", "not needed any more"),
-)
+@verb(PANEL, Example("drop-ref ./people trial", "not needed any more"))
 def drop_ref(table: TableUri, name: Name, as_json: AsJson = False) -> None:
     """Forget a tag or branch. What only it kept goes with a later `inlay gc`. A legal hold refuses."""
     with opened(table) as found:

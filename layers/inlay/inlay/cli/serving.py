@@ -64,10 +64,7 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     return ThreadingHTTPServer((host, port), Handler)
 
 
-@verb(
-    PANEL,
-    Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"),
-)
+@verb(PANEL, Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"))
 def serve(
     root: Annotated[
         str, typer.Argument(metavar="ROOT", help="The folder of tables: s3://bucket/tables.")

@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from inlay.cli.progress import watching
+from inlay.cli.tables import watching
 from inlay.errors import InlayError
 from inlay.format.snapshot import POINTER_TARGET_BYTES
 from inlay.plan.commit import apply as apply_module
