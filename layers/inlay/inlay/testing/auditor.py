@@ -38,8 +38,7 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import heads, held_versions, ref_view
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.storage.base import Got
-from inlay.testing.model import Expected, Model, Row, Rows, Violation
-from inlay.testing.refs import INTO_MAIN, RefModel
+from inlay.testing.model import INTO_MAIN, Expected, Model, RefModel, Row, Rows, Violation
 
 # Field ids of the columns that the model's rows have.
 COLUMNS = (1, 2, 3)

@@ -36,11 +36,11 @@ from inlay.ops.context import Context
 from inlay.ops.verify.table import verify
 from inlay.plan.change import Request
 from inlay.testing.fates import CALM
-from inlay.testing.memoized import memoized
 from inlay.testing.model import Violation
 from inlay.testing.pairs import OPERATIONS, REDELIVERED, Operation, prepared
 from inlay.testing.publishers import look_by_iceberg
 from inlay.testing.scheduler import Actor, Scheduler, Stuck
+from inlay.testing.simulation import memoized
 from inlay.testing.stage import Simulation
 
 PREEMPTIONS = 2
