@@ -19,7 +19,6 @@ Executors do everything but the commit; only entries go to the driver.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +48,7 @@ from inlay.plan.change import (
     RemoveFiles,
     Request,
 )
+from inlay.spark.batches import collected, returned
 from inlay.spark.conditions import check_names, quoted
 from inlay.spark.connect import bound, check_writable, connect
 from inlay.spark.recent_rows import Recent, find_positions
@@ -279,7 +279,7 @@ def _write(
     write = partial(_write_part, uri, without_entries(loaded), keys, names, recent)
     # Spark takes no strange names where it hands rows to Python.
     plain = rows.toDF(*(f"c{place}" for place in range(len(names))))
-    return [pickle.loads(row[0]) for row in plain.mapInArrow(write, "part binary").collect()]
+    return collected(plain, write)
 
 
 def _replaced(
@@ -335,5 +335,4 @@ def _write_part(
         if recent:
             located, gone = find_positions(ctx, schema, recent, gone)
         markers = tuple(key_markers(ctx, loaded, gone))
-    part = _Part(files, markers, located, records, deleted)
-    yield pa.record_batch({"part": [pickle.dumps(part)]})
+    yield returned(_Part(files, markers, located, records, deleted))
