@@ -43,10 +43,9 @@ from inlay.plan.pruning.partitions import group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
 from inlay.spark.batches import collected, pickled_tasks, read_pickled, returned
-from inlay.spark.connect import connect, load_writable
+from inlay.spark.connect import connect, load_writable, without_entries
 from inlay.spark.context import context_of
 from inlay.spark.native import native_frames, split
-from inlay.spark.reduced_state import without_entries
 from inlay.spark.types import arrow_for, spark_type, to_spark
 
 if TYPE_CHECKING:

@@ -51,9 +51,8 @@ from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import collected, pickled_tasks, read_pickled, returned
 from inlay.spark.conditions import attribute, check_names, default_of, quoted
-from inlay.spark.connect import at_ref, check_writable, connect, load_writable
+from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
 from inlay.spark.options import PARTITION_BYTES
-from inlay.spark.reduced_state import without_entries
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
 
 if TYPE_CHECKING:

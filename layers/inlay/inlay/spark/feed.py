@@ -45,7 +45,7 @@ from inlay.plan.refs import MAIN
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, bound, connect, load_state, place, ref_of
 from inlay.spark.options import ReadOptions
-from inlay.spark.tasks import READ_AHEAD_BYTES
+from inlay.spark.reader import READ_AHEAD_BYTES
 from inlay.spark.types import arrow_for, column_ids, spark_schema, to_spark
 
 FEED_FIELDS = (

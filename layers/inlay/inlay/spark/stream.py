@@ -47,7 +47,7 @@ from inlay.spark.connect import connect, load_state, ref_of
 from inlay.spark.feed import StepPartition, VersionStream, is_over, of_table, step_of_units
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
-from inlay.spark.tasks import TaskReader
+from inlay.spark.reader import TaskReader
 
 # The parts of one step of the stream: files to read, or files to compare with those they replaced.
 Piece = FileTask | StepPartition
