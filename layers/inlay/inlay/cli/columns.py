@@ -245,13 +245,13 @@ def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
     field = added.get(name)
     if field is None:
         raise InvalidRequest(
-            f"--default is for columns that are added, and {name!r} is none",
+            f"--default is for columns that are added, and {name!r} is not one",
             next_step='Add it as well: --add "qty int" --default qty=1',
         )
     column = schema_from_arrow(pa.schema([field.with_name("added")]))
     [assignment] = parse_assignments({"added": text}, column)
     if not isinstance(assignment.expression, Assigned):
-        raise InvalidRequest(f"the default of {name!r} is no literal: {text[:80]!r}")
+        raise InvalidRequest(f"the default of {name!r} is not a literal: {text[:80]!r}")
     return assignment.expression.value
 
 

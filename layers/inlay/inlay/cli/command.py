@@ -24,7 +24,7 @@ class Example:
 
 
 class Verb(TyperCommand):
-    """A command whose help speaks of the command: no names of Python's types."""
+    """A command whose help does not mention Python's types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [_plain(parameter) for parameter in super().get_params(ctx)]
@@ -41,7 +41,7 @@ app = typer.Typer(
     name="inlay",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    # A traceback is for a fault of ours; an InlayError never shows one.
+    # A traceback is for bugs; an InlayError never shows one.
     pretty_exceptions_enable=False,
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},

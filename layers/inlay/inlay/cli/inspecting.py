@@ -1,9 +1,9 @@
 """Verbs that look at a table's state: show, inspect, files, tombstones, erase-status.
 
 The page of `inlay inspect --html` is one file that needs nothing else. Promise: whatever a table, a column
-or a value is called, the page shows it as text and runs none of it. The report goes in as JSON in which no
-`<` is left; the script builds text nodes only, and the page's own policy lets just this script run and
-nothing be fetched.
+or a value is called, the page shows it as text and never runs it. The report is embedded as JSON without
+any `<`; the script builds text nodes only, and the page's content security policy allows only this script
+and no requests.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def local(
 
 
 def missing(error: ModuleNotFoundError) -> InvalidRequest:
-    """What to say when a package of the extra is not there; a module of ours missing is a fault."""
+    """The error for a missing package of the extra; a missing module of Inlay itself is a bug."""
     if (error.name or "").partition(".")[0] == "inlay":
         raise error
     return InvalidRequest(

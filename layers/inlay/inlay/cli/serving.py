@@ -27,7 +27,7 @@ def catalog_of(root: str) -> Catalog:
     store, prefix = open_store(root)
     namespace = prefix.rpartition("/")[2] or store.bucket
     if not namespace:
-        raise InvalidRequest("the root of a disk is no folder of tables")
+        raise InvalidRequest("the root of a disk is not a folder of tables")
     folder = f"{prefix}/" if prefix else ""
 
     def published() -> list[str]:

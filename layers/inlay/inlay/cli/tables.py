@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watching(*, quiet: bool = False) -> Iterator[Progress]:
-    """The hook for `Context.progress`. It draws nothing where `quiet` or stderr is no terminal; what is
-    waited for is said anyway."""
+    """The hook for `Context.progress`. It draws nothing with `quiet`, or where stderr is not a terminal;
+    warnings about waiting are printed anyway."""
     from inlay.ops.context import no_progress
 
     said = _Said(level=logging.WARNING)

@@ -234,7 +234,7 @@ def ingest(
     """Turn existing Parquet objects into data files, byte for byte, each once.
 
     An object that was ingested before changes nothing. Objects that cannot be ingested are listed with
-    the reason, harm none of the others, and make the exit code 2 (or 75 if another try may help).
+    the reason, do not affect the others, and make the exit code 2 (or 75 if another try may help).
     """
     from inlay.ops.write.ingest import Rejected, Retry
 
@@ -510,7 +510,9 @@ def upsert(
     on: Annotated[
         list[str] | None,
         typer.Option(
-            "--on", metavar="COLUMN,…", help="What tells rows apart; else the primary key."
+            "--on",
+            metavar="COLUMN,…",
+            help="The columns that identify a row; else the primary key.",
         ),
     ] = None,
     on_duplicate: Annotated[
@@ -583,7 +585,7 @@ def set_(
     from inlay.format.properties import PROPERTIES, check_properties
 
     given = assignments(properties, "a property")
-    # Names of arguments of set_properties are none of properties.
+    # Names of arguments of set_properties are not names of properties.
     check_properties({k: v for k, v in given.items() if k not in PROPERTIES and "." not in k})
     with opened(table) as found:
         result = found.set_properties(

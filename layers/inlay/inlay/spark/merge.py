@@ -241,7 +241,7 @@ def _check(
             raise SchemaMismatch(
                 f"the table has no column {name!r}",
                 next_step="Key and order are columns of the table: the order of a row that is there "
-                "tells which records are late",
+                "decides which records are late",
             )
     if order in keys:
         raise InvalidRequest(f"{order!r} is a key and cannot be the order of its records")

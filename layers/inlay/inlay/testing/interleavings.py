@@ -13,8 +13,8 @@ the model says, version by version (so the outcome is that of one after the othe
 acknowledged, `verify` finds nothing wrong, and whoever lost has uploaded data again only if the matrix
 of docs/FORMAT.md, section 10, lets it.
 
-Nothing fails here: what becomes of single requests is the business of `testing.simulation` and of
-tests/simulation/test_every_request.py.
+No request fails here: `testing.simulation` and tests/simulation/test_every_request.py vary the fates of
+single requests.
 """
 
 from __future__ import annotations

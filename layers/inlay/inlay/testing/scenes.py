@@ -6,7 +6,7 @@ scene holds every promise.
 
 Groups are processes whose threads share swaps (`ops.commit.group`), beside those that commit alone.
 
-Threads are none of the simulator's: what a turn of them commits is given to `commit_all` by one actor.
+The simulator has no threads of one process: what a group commits is given to `commit_all` by one actor.
 How threads come together is tested with real ones (`tests/commit/test_group.py`).
 
 Replacers are people who remove the table and create another one at its place while everybody works.
@@ -342,7 +342,7 @@ ARRIVALS = Scene(
 
 
 def _files_of_an_owner(sim: Simulation, name: str) -> None:
-    """Files whose bounds lie in what others delete, but for a row whose owner is not known."""
+    """Files whose bounds are within what others delete, except for a row whose owner is NULL."""
     for n in range(2 * ROUNDS):
         owner = sim.rng.choice(OWNERS[:3])
         rows: list[Row] = [(n, owner, 1), (n, None, 2), (n + 1, owner, 3)]

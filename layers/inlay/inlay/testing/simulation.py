@@ -37,7 +37,7 @@ from inlay.testing.publishers import publishers_cast
 from inlay.testing.scheduler import Stuck
 from inlay.testing.stage import Simulation
 
-# What a table's entries mean does not change as its schemas grow, so `types` is no part of the question.
+# What a table's entries mean does not change as its schemas grow, so `types` is not part of the key.
 PURE: tuple[Callable[..., Any], ...] = (
     codec.decode_snapshot,
     codec.decode_head,

@@ -47,7 +47,7 @@ def believe_a_timeout_landed(stack: ExitStack) -> None:
 
 @mutation(scenes.UNNAMED)
 def believe_a_newer_pointer_without_the_archive(stack: ExitStack) -> None:
-    """Others have committed since: mine is taken for lost, though it may lie beneath theirs."""
+    """Others have committed since: mine is taken for lost, though theirs may be based on it."""
 
     def read_outcome(ctx: Any, base: Any, mine: Any) -> Any:
         found = original(ctx, base, mine)

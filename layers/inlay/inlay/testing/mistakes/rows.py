@@ -57,7 +57,7 @@ def drop_markers_that_may_still_hit(stack: ExitStack) -> None:
 
 @mutation(scenes.NULLS)
 def cover_files_that_have_nulls(stack: ExitStack) -> None:
-    """A file is dropped when its bounds lie in the predicate, NULLs or not."""
+    """A file is dropped when its bounds are within the predicate, whether it has NULLs or not."""
 
     def marker_hits_all(marker: Any, entry: Any, evidence: Any) -> bool:
         stats = {i: dataclasses.replace(s, null_count=0) for i, s in entry.stats.items()}
