@@ -2,9 +2,9 @@
 
 Promise: every request is one that was counted (`assets/units.json`, which `benchmarks/day.py` writes) or
 listed just now; prices come from one list (`assets/prices.json`, with what a file of the user's changes);
-what is assumed is named here and nowhere else. Deletes of objects and bytes within the region are free. Not in it: bytes
-that leave the region, engines that read, KMS, old versions of a versioned bucket, alarms and metrics
-(docs/COST.md, "A month, three sizes").
+what is assumed is named here and nowhere else. Deletes of objects and bytes within the region are free. Not
+in it: bytes that leave the region, engines that read, KMS, old versions of a versioned bucket, alarms and
+metrics (docs/COST.md, "A month, three sizes").
 """
 
 from __future__ import annotations
