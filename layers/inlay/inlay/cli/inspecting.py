@@ -179,8 +179,6 @@ def inspect(
         Path(html).write_text(page, encoding="utf-8")
         print_record({"output": html, "bytes": len(page)}, as_json=as_json)
     elif as_json:
-        from dataclasses import asdict
-
         print_record(asdict(report), as_json=True)
     else:
         from inlay.cli.tree import tree_of

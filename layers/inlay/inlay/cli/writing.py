@@ -41,6 +41,19 @@ if TYPE_CHECKING:
 
 PANEL = "Write"
 
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…",
+        help="Local Parquet, CSV, JSON or Arrow files; - is standard input.",
+        show_default=False,
+    ),
+]
+GivenProperties = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A table property; may be repeated."),
+]
+
 
 @verb(
     PANEL,
@@ -91,10 +104,7 @@ def create(
             "truncate(4, c).",
         ),
     ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A table property; may be repeated."),
-    ] = None,
+    properties: GivenProperties = None,
     null: Null = None,
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
@@ -175,14 +185,7 @@ def _print_inferred(found: Inferred, inferred: list[dict[str, str]]) -> None:
 )
 def append(
     table: TableUri,
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE…",
-            help="Local Parquet, CSV, JSON or Arrow files; - is standard input.",
-            show_default=False,
-        ),
-    ],
+    files: Files,
     null: Null = None,
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
@@ -296,10 +299,7 @@ def adopt(
             help="Files may also be where bucket/key matches this; repeatable.",
         ),
     ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A table property; repeatable."),
-    ] = None,
+    properties: GivenProperties = None,
     as_json: AsJson = False,
 ) -> None:
     """Turn an Iceberg or Delta table into a new table, its files used where they are.
@@ -499,14 +499,7 @@ def update(
 )
 def upsert(
     table: TableUri,
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE…",
-            help="Local Parquet, CSV, JSON or Arrow files; - is standard input.",
-            show_default=False,
-        ),
-    ],
+    files: Files,
     on: Annotated[
         list[str] | None,
         typer.Option(
