@@ -24,7 +24,7 @@ from pipelines.job import names, parser, progress, rows_of, run, source_argument
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Load a large data set into a table, as one commit or in parts", __doc__)
+    asking = parser(__doc__)
     source_arguments(asking)
     asking.add_argument("--create", action="store_true", help="create the table if there is none")
     asking.add_argument("--primary-key", default="", help="of a new table: names with commas")

@@ -22,7 +22,7 @@ from pipelines.job import parser, progress, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Cluster a large table: all its rows in one order", __doc__)
+    asking = parser(__doc__)
     asking.add_argument("--where", help="only files that may hold such rows (SQL)")
     asking.add_argument(
         "--older-than",

@@ -22,7 +22,7 @@ DAY_SECONDS = 86_400
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Collect the garbage of a table with millions of objects", __doc__)
+    asking = parser(__doc__)
     asking.add_argument(
         "--grace-days",
         type=float,

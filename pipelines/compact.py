@@ -33,9 +33,7 @@ GIVEN_BACK = 10
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser(
-        "Compact large tables: pack small files, sort rows, fold deletes", __doc__, table=False
-    )
+    asking = parser(__doc__, table=False)
     where = asking.add_mutually_exclusive_group(required=True)
     where.add_argument("--table", help="the table's URI: s3://… or file:///…")
     where.add_argument("--queue", help="URL of the queue to which the function hands tables over")

@@ -21,7 +21,7 @@ from pipelines.job import parser, progress, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Erase rows from a large table", __doc__)
+    asking = parser(__doc__)
     asking.add_argument("--where", help="rows to erase (SQL); otherwise continue open erasures")
     asking.add_argument("--request-id", help="makes the erasure idempotent")
     return run(_job, asking.parse_args(arguments))

@@ -36,12 +36,13 @@ UNITS = {
 Job = Callable[[Any, argparse.Namespace], Any]
 
 
-def parser(promise: str, doc: str | None = None, *, table: bool = True) -> argparse.ArgumentParser:
-    """The arguments of every job. `promise` is the first line of the job's docstring `doc`, the rest of
-    which ends `--help`. Without `table` the job itself defines what it works on."""
+def parser(doc: str | None, *, table: bool = True) -> argparse.ArgumentParser:
+    """The arguments of every job. The first line of the job's docstring begins `--help`, the others end it.
+    Without `table` the job itself defines what it works on."""
+    promise, _, details = (doc or "").partition("\n")
     found = argparse.ArgumentParser(
         description=promise,
-        epilog=(doc or "").partition("\n")[2].strip(),
+        epilog=details.strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if table:

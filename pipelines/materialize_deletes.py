@@ -19,7 +19,7 @@ from pipelines.job import parser, progress, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Remove deleted rows from files", __doc__)
+    asking = parser(__doc__)
     asking.add_argument("--where", help="only files that may hold such rows (SQL)")
     asking.add_argument("--strategy", choices=STRATEGIES, default="auto")
     return run(_job, asking.parse_args(arguments))

@@ -18,11 +18,11 @@ from typing import Any
 
 from inlay.spark.merge import MergeResult, merge
 from inlay.spark.merge_sink import MergeSink
-from pipelines.job import parser, run
+from pipelines.job import names, parser, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Merge change records (insert, update, delete) into a table", __doc__)
+    asking = parser(__doc__)
     asking.add_argument("--source", required=True, help="what Spark is to read: a path or prefix")
     asking.add_argument("--format", default="json", help="its Spark format")
     asking.add_argument("--schema", required=True, help="of the records, as Spark DDL")
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _job(spark: Any, asked: argparse.Namespace) -> Any:
     options: dict[str, Any] = {
         "order": asked.order,
-        "on": [name.strip() for name in asked.on.split(",") if name.strip()],
+        "on": names(asked.on),
         "op": asked.op,
         "deleted_log": asked.deleted_log,
     }
@@ -73,8 +73,8 @@ def _stream(spark: Any, asked: argparse.Namespace, options: dict[str, Any]) -> d
         .start()
     )
     query.awaitTermination()
-    names = ("records", "late", "rows", "deleted_keys", "located")
-    totals = {name: sum(getattr(result, name) for result in sink.results) for name in names}
+    counts = ("records", "late", "rows", "deleted_keys", "located")
+    totals = {name: sum(getattr(result, name) for result in sink.results) for name in counts}
     return {
         "batches": len(sink.results),
         "committed": sum(r.committed for r in sink.results),

@@ -29,7 +29,7 @@ from pipelines.job import parser, plain, progress, rows_of, run, source_argument
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Load data into a branch, compact it there, publish it to main", __doc__)
+    asking = parser(__doc__)
     source_arguments(asking)
     asking.add_argument("--branch", required=True, help="where the load is until it is published")
     asking.add_argument(

@@ -27,7 +27,7 @@ from pipelines.job import parser, plain, progress, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Delete rows older than a number of days", __doc__)
+    asking = parser(__doc__)
     asking.add_argument("--column", required=True, help="a date or time of each row")
     asking.add_argument("--days", type=int, required=True, help="how old rows may become")
     asking.add_argument("--where", help="only rows for which this is TRUE as well (SQL)")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import inlay
 from inlay.errors import VersionNotFound
 from inlay.table import Table
-from inlay.testing.refs import INTO_MAIN
+from inlay.testing.model import INTO_MAIN
 
 from .histories import (
     Op,

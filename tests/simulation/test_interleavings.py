@@ -10,8 +10,8 @@ import pytest
 from inlay.ops.commit import register as register_module
 from inlay.ops.metadata.load import load_pointer
 from inlay.testing.interleavings import Pair, Start, explore, pairs, run, schedules, switches
-from inlay.testing.memoized import memoized
 from inlay.testing.pairs import OPERATIONS
+from inlay.testing.simulation import memoized
 
 # One of each row of the conflict matrix: `make test` has seconds, `make interleavings` runs them all.
 FEW = ("append", "delete range", "delete rows", "update vector", "rewrite", "compact")

@@ -15,8 +15,7 @@ from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.maintain.compaction import plan_compaction
 from inlay.spark.connect import connect
-from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes
-from inlay.spark.reduced_state import reduced
+from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes, reduced
 
 from .conftest import load, sorted_rows
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 import pytest
 
@@ -17,6 +22,36 @@ FILES = sorted(Path(mistakes.__file__).parent.glob("*.py"))
 def test_what_a_mistake_replaces_is_there(name: str) -> None:
     with applied(name):
         pass
+
+
+class Recorder(ExitStack):
+    """Notes what would be replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replaced: list[tuple[Any, str]] = []
+
+    def enter_context(self, cm: Any) -> Any:
+        self.replaced.append((cm.getter(), cm.attribute))
+
+
+def functions_of(code: CodeType) -> Iterator[CodeType]:
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield const
+            yield from functions_of(const)
+
+
+@pytest.mark.parametrize("name", sorted(MUTATIONS))
+def test_what_a_mistake_replaces_in_a_module_is_read_by_a_function_of_it(name: str) -> None:
+    """A name that the functions of a module no longer read can be replaced, and nothing is broken."""
+    recorder = Recorder()
+    MUTATIONS[name].put_in(recorder)
+    assert recorder.replaced
+    for place, attribute in recorder.replaced:
+        if inspect.ismodule(place):
+            code = compile(inspect.getsource(place), place.__name__, "exec")
+            assert any(attribute in found.co_names for found in functions_of(code)), attribute
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

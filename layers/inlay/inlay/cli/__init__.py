@@ -1,7 +1,7 @@
 """The command line `inlay`: the library's verbs, for people and (`--json`) for programs.
 
 Promise: what a command says to a program is on stdout and nothing else is; problems are on stderr with
-the next step, and the exit code tells who has to act (`inlay.cli.failures`). Commands load what they
+the next step, and the exit code says who has to act (`inlay.cli.failures`). Commands load what they
 need when they run, so that `inlay --help` answers at once.
 """
 

@@ -15,24 +15,15 @@ from inlay.cli import (
     inspecting,
     local,
     maintenance,
-    partitioning,
     pricing,
     reading,
     refs,
     serving,
     writing,
 )
-from inlay.cli.command import Verbs, reflowed
+from inlay.cli.command import app, reflowed
 
-app = typer.Typer(
-    name="inlay",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    # A traceback is for a fault of ours; an InlayError never shows one.
-    pretty_exceptions_enable=False,
-    cls=Verbs,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+__all__ = ["app"]
 
 
 def _print_version(wanted: bool) -> None:
@@ -74,19 +65,22 @@ with suppress(ImportError, AttributeError, KeyError):
     _completion_shared._completion_scripts["zsh"] += _ZSH
 
 
-for verbs in (
-    writing,
-    columns,
-    partitioning,
-    reading,
-    refs,
-    inspecting,
-    comparing,
-    pricing,
-    maintenance,
-    deployment,
-    checking,
-    serving,
-    local,
-):
-    verbs.register(app)
+# Each module of verbs as it comes in `inlay --help`.
+_ORDER = [
+    module.__name__
+    for module in (
+        writing,
+        columns,
+        reading,
+        refs,
+        inspecting,
+        comparing,
+        pricing,
+        maintenance,
+        deployment,
+        checking,
+        serving,
+        local,
+    )
+]
+app.registered_commands.sort(key=lambda command: _ORDER.index(str(command.callback.__module__)))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.failures import EXIT_CODES
 from inlay.cli.options import AsJson, TableUri
-from inlay.cli.output import console, print_record
+from inlay.cli.output import console, plain, print_record
 from inlay.cli.tables import connected
 from inlay.cli.values import counted, size_text
 from inlay.errors import ErrorKind
@@ -24,6 +24,11 @@ PANEL = "Maintain"
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
+@verb(
+    PANEL,
+    Example("verify ./people", "metadata, footers and delete markers"),
+    Example("verify ./people --depth pages --json", "every row, for a program"),
+)
 def verify(
     table: TableUri,
     depth: Annotated[
@@ -55,6 +60,11 @@ def verify(
         raise typer.Exit(EXIT_CODES[ErrorKind.PAGE])
 
 
+@verb(
+    PANEL,
+    Example("repair ./people", "what would be mended, and what would be lost"),
+    Example("repair ./people --apply", "mend it"),
+)
 def repair(
     table: TableUri,
     apply: Annotated[
@@ -80,14 +90,10 @@ def repair(
 
 
 def _verified_record(result: Verified) -> dict[str, Any]:
-    from inlay.cli.runs import plain
-
     return {"ok": result.ok, **plain(result), "findings": [_facts(f) for f in result.findings]}
 
 
 def _repaired_record(result: Repaired) -> dict[str, Any]:
-    from inlay.cli.runs import plain
-
     return {"ok": result.ok, **plain(result), "refused": [_facts(f) for f in result.refused]}
 
 
@@ -146,20 +152,3 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
         line.append(f"{found.key}: {found.message}" if found.key else found.message)
         out.print(line, soft_wrap=True)
         out.print(Text(f"        next: {found.next_step}", "dim"), soft_wrap=True)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        verify,
-        Example("verify ./people", "metadata, footers and delete markers"),
-        Example("verify ./people --depth pages --json", "every row, for a program"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        repair,
-        Example("repair ./people", "what would be mended, and what would be lost"),
-        Example("repair ./people --apply", "mend it"),
-        panel=PANEL,
-    )

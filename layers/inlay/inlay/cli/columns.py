@@ -1,4 +1,4 @@
-"""Verbs about the columns of a table: alter, schema."""
+"""Verbs about columns, and about how they cut a table into files: alter, schema, partition, partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import (
     AsJson,
     AsOf,
@@ -19,6 +19,7 @@ from inlay.cli.options import (
     assignments,
     noted,
     split_names,
+    split_partitions,
 )
 from inlay.cli.output import print_rows, print_write
 from inlay.cli.tables import opened
@@ -29,9 +30,25 @@ if TYPE_CHECKING:
 
     from inlay.format.schema import Field, Schema
 
+
 PANEL = "Columns"
 
 
+@verb(
+    PANEL,
+    Example('alter ./people --add "email string"', "a new column, NULL in the rows there are"),
+    Example(
+        'alter ./orders --add "qty int not null" --default qty=1 --order qty',
+        "with a default, in the first place",
+    ),
+    Example("alter ./people --rename ts=at --drop note", "two changes, one commit"),
+    Example("alter ./events --widen n=bigint --widen day=timestamp", "wider types"),
+    Example('alter ./people --add "address.zip string"', "within a struct"),
+    Example(
+        'alter ./people --primary-key id --comment "born=by the register"',
+        "a key for a table that was made without one; what a column means",
+    ),
+)
 def alter(
     table: TableUri,
     add: Annotated[
@@ -121,6 +138,11 @@ def alter(
     print_write(result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("schema ./people", "columns, types, defaults and ids"),
+    Example("schema ./people --history", "what changed, and in which version"),
+)
 def schema(
     table: TableUri,
     history: Annotated[
@@ -223,38 +245,76 @@ def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
     field = added.get(name)
     if field is None:
         raise InvalidRequest(
-            f"--default is for columns that are added, and {name!r} is none",
+            f"--default is for columns that are added, and {name!r} is not one",
             next_step='Add it as well: --add "qty int" --default qty=1',
         )
     column = schema_from_arrow(pa.schema([field.with_name("added")]))
     [assignment] = parse_assignments({"added": text}, column)
     if not isinstance(assignment.expression, Assigned):
-        raise InvalidRequest(f"the default of {name!r} is no literal: {text[:80]!r}")
+        raise InvalidRequest(f"the default of {name!r} is not a literal: {text[:80]!r}")
     return assignment.expression.value
 
 
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        alter,
-        Example('alter ./people --add "email string"', "a new column, NULL in the rows there are"),
-        Example(
-            'alter ./orders --add "qty int not null" --default qty=1 --order qty',
-            "with a default, in the first place",
+_PARTITIONS = ("partition", "files", "rows", "bytes", "deleted_rows", "spec_id")
+
+
+@verb(
+    "Write",
+    Example('partition ./events "day(at)" "bucket(16, user_id)"', "from now on"),
+    Example("partition ./events --none", "no longer"),
+)
+def partition(
+    table: TableUri,
+    fields: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FIELD…",
+            help="A column, or year(c), month(c), day(c), hour(c), bucket(16, c), truncate(4, c).",
+            show_default=False,
         ),
-        Example("alter ./people --rename ts=at --drop note", "two changes, one commit"),
-        Example("alter ./events --widen n=bigint --widen day=timestamp", "wider types"),
-        Example('alter ./people --add "address.zip string"', "within a struct"),
-        Example(
-            'alter ./people --primary-key id --comment "born=by the register"',
-            "a key for a table that was made without one; what a column means",
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        schema,
-        Example("schema ./people", "columns, types, defaults and ids"),
-        Example("schema ./people --history", "what changed, and in which version"),
-        panel=PANEL,
-    )
+    ] = None,
+    none: Annotated[
+        bool, typer.Option("--none", help="Do not partition what is written from now on.")
+    ] = False,
+    request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
+    as_json: AsJson = False,
+) -> None:
+    """Partition what is written from now on.
+
+    Files that are there stay as they are, and queries go on as they are written: a condition on a
+    column spares the partitions that cannot match. Compaction cuts the files it rewrites.
+    """
+    wanted = split_partitions(fields)
+    if bool(wanted) == none:
+        raise InvalidRequest(
+            "give the fields to partition by, or --none",
+            next_step="`inlay partitions` lists what there is",
+        )
+    with opened(table) as found:
+        result = found.set_partitioning(*wanted, request_id=request_id, **noted(message, metadata))
+    print_write(result, as_json=as_json)
+
+
+@verb("Look", Example("partitions ./events", "what each holds"))
+def partitions(
+    table: TableUri,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the partitions that have files."""
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        rows = found.partitions()
+    if not as_json:
+        at = rows.schema.get_field_index("partition")
+        rows = rows.set_column(at, "partition", [[_text(p) for p in rows["partition"].to_pylist()]])
+    print_rows(rows, as_json=as_json, columns=_PARTITIONS, empty="no files")
+
+
+def _text(partition: list[dict[str, Any]]) -> str:
+    """`at_day=2024-02-29, region=NULL`."""
+    named = (f"{p['name']}={'NULL' if p['value'] is None else p['value']}" for p in partition)
+    return ", ".join(named) or "(none)"

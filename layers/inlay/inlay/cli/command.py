@@ -23,33 +23,8 @@ class Example:
     about: str
 
 
-def add_verb(
-    app: typer.Typer,
-    function: Callable[..., None],
-    *examples: Example,
-    name: str | None = None,
-    panel: str,
-    hidden: bool = False,
-) -> None:
-    """Register `function` as a command. Its docstring is the help; `examples` end it."""
-
-    @functools.wraps(function)
-    def run(**options: Any) -> None:
-        with failing_well(as_json=bool(options.get("as_json")), arguments=options):
-            function(**options)
-
-    app.command(
-        name=name or function.__name__.replace("_", "-"),
-        help=reflowed(function.__doc__ or ""),
-        epilog=_examples(examples),
-        rich_help_panel=panel,
-        hidden=hidden,
-        cls=Verb,
-    )(run)
-
-
 class Verb(TyperCommand):
-    """A command whose help speaks of the command: no names of Python's types."""
+    """A command whose help does not mention Python's types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [_plain(parameter) for parameter in super().get_params(ctx)]
@@ -60,6 +35,41 @@ class Verbs(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [_plain(parameter) for parameter in super().get_params(ctx)]
+
+
+app = typer.Typer(
+    name="inlay",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    # A traceback is for bugs; an InlayError never shows one.
+    pretty_exceptions_enable=False,
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def verb(
+    panel: str, *examples: Example, name: str | None = None, hidden: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Registers a function as a command. Its docstring is the help; `examples` end it."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(**options: Any) -> None:
+            with failing_well(as_json=bool(options.get("as_json")), arguments=options):
+                function(**options)
+
+        app.command(
+            name=name or function.__name__.replace("_", "-"),
+            help=reflowed(function.__doc__ or ""),
+            epilog=_examples(examples),
+            rich_help_panel=panel,
+            hidden=hidden,
+            cls=Verb,
+        )(run)
+        return function
+
+    return register
 
 
 def _plain(parameter: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, Ref, TableUri, Where, split_names
 from inlay.cli.output import note, print_lines, print_record, print_rows
 from inlay.cli.tables import opened
@@ -51,6 +51,11 @@ _DIFF = {
 }
 
 
+@verb(
+    PANEL,
+    Example("history ./people --limit 5", "the five newest versions"),
+    Example("history ./people --json", "every fact of each, for a program"),
+)
 def history(
     table: TableUri,
     limit: Annotated[
@@ -107,6 +112,15 @@ def _for_people(rows: pa.Table) -> pa.Table:
     return rows.set_column(1, "time (UTC)", seconds.cast(pa.timestamp("s")))
 
 
+@verb(
+    PANEL,
+    Example("diff ./people 3", "what happened since version 3"),
+    Example("diff ./people 3 7 --rows", "the rows that versions 4 to 7 added and removed"),
+    Example(
+        'diff ./people 3 --net --where "id < 100" -o changes.parquet',
+        "the net change of some rows, as a file",
+    ),
+)
 def diff(
     table: TableUri,
     since: Annotated[int, typer.Argument(metavar="A", min=0, help="After this version, …")],
@@ -187,24 +201,3 @@ def _print_changes(changes: Changes, output: str | None, *, as_json: bool) -> No
             note(f"the first {SCREEN_ROWS} changes; --output writes all to a file")
     else:
         write_csv(reader, sys.stdout, PLAIN)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        history,
-        Example("history ./people --limit 5", "the five newest versions"),
-        Example("history ./people --json", "every fact of each, for a program"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        diff,
-        Example("diff ./people 3", "what happened since version 3"),
-        Example("diff ./people 3 7 --rows", "the rows that versions 4 to 7 added and removed"),
-        Example(
-            'diff ./people 3 --net --where "id < 100" -o changes.parquet',
-            "the net change of some rows, as a file",
-        ),
-        panel=PANEL,
-    )

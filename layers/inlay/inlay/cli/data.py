@@ -204,7 +204,7 @@ def _reading(path: str) -> Iterator[None]:
         ) from None
     except UnicodeEncodeError as error:
         raise UnreadableFile(
-            f"cannot read {path}: half of a surrogate pair is no character",
+            f"cannot read {path}: half of a surrogate pair is not a character",
             next_step="Mend the escapes \\ud800 to \\udfff in its texts",
         ) from error
     except UnicodeError as error:
@@ -242,7 +242,7 @@ def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
         raise InvalidRequest(f"{path} is a folder", next_step="Name the files in it")
     kind = _named(text.format) or _FORMATS.get(_bare(path).suffix.lower(), "")
     if not kind:
-        raise InvalidRequest(f"cannot tell the format of {path}", next_step=_READ)
+        raise InvalidRequest(f"cannot determine the format of {path}", next_step=_READ)
     if not Path(path).is_file() and Path(path).exists():  # a pipe, such as the shell's <(…)
         with _reading(path), Path(path).open("rb") as pipe:
             return _spooled(pipe, kind, path)
@@ -349,7 +349,7 @@ def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN
     kind = _named(text.format) or _FORMATS.get(_bare(path).suffix.lower(), "")
     codec = _COMPRESSED.get(Path(path).suffix.lower())
     if kind not in ("parquet", "csv", "tsv", "json") or (codec and kind == "parquet"):
-        raise InvalidRequest(f"cannot tell the format of {path}", next_step=_WRITE)
+        raise InvalidRequest(f"cannot determine the format of {path}", next_step=_WRITE)
     if Path(path).is_dir():
         raise InvalidRequest(f"{path} is a folder", next_step="Name a file in it")
     try:

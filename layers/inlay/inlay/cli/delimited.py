@@ -1,8 +1,10 @@
-"""CSV: rows from delimited text and into it.
+"""CSV: rows from delimited text and into it; text of any encoding as UTF-8, for JSON as well.
 
 Promise: NULL and the empty text stay apart, both ways: a field without anything is NULL, a quoted `""` is
 the empty text, and so is a quoted text that would otherwise stand for NULL. What `write_csv` writes is read
-as the same rows. Text whose quotes do not match is refused at its line, never read as something else.
+as the same rows. Text whose quotes do not match is refused at its line, never read as something else. A
+mark of UTF-16 at a file's start counts more than the default encoding; the mark of UTF-8 is left for the
+reader.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import csv as lines
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +22,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import csv
 
-from inlay.cli.recoded import as_utf8
 from inlay.cli.text_types import Misread, column_types, from_texts, type_of_texts
 from inlay.cli.values import counted, json_rows, to_json, to_line
 from inlay.errors import InvalidRequest, UnreadableFile
@@ -336,3 +337,36 @@ class _Quoting:
         if special or text in self._nulls:
             return '"' + text.replace('"', '""') + '"'
         return text
+
+
+def as_utf8(opened: Callable[[], Any], encoding: str) -> Any:
+    """The content that `opened` gives from the start each time, as bytes of UTF-8."""
+    if codecs.lookup(encoding).name == "utf-8":
+        with opened() as probe:
+            if probe.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                return opened()
+        encoding = "utf-16"
+    return _Recoded(opened(), encoding)
+
+
+class _Recoded(io.RawIOBase):
+    """Arrow's own recoding loses its place in UTF-16."""
+
+    def __init__(self, source: Any, encoding: str) -> None:
+        self._text = io.TextIOWrapper(source, encoding=encoding, newline="")
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        found = self.read(len(into))
+        into[: len(found)] = found
+        return len(found)
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._left:
+            self._left = self._text.read(CHUNK).encode("utf-8")
+        found = self._left if size < 0 else self._left[:size]
+        self._left = self._left[len(found) :]
+        return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, TableUri
 from inlay.cli.output import note, print_lines, print_rows
 from inlay.cli.tables import connected
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from inlay.functions.dead_letters import Letter
 
 PANEL = "Operate"
+_QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/inlay-DeleteDeadLetters"
 _COLUMNS = ("state", "landed", "bytes", "key", "reason")
 
 
@@ -40,6 +41,11 @@ class Action(StrEnum):
     DROP = "drop"
 
 
+@verb(
+    PANEL,
+    Example("landing s3://lake/tables/people", "every landed file, with its state"),
+    Example("landing s3://lake/tables/people --state pending", "what no event has brought in"),
+)
 def landing(
     table: TableUri,
     state: Annotated[
@@ -95,6 +101,11 @@ def landing(
     )
 
 
+@verb(
+    PANEL,
+    Example(f"dlq list {_QUEUE}", "what was put aside, and why"),
+    Example(f"dlq redrive {_QUEUE} --all", "all of it again, after the cause is mended"),
+)
 def dlq(
     action: Annotated[
         Action,
@@ -170,21 +181,3 @@ def _shown(letter: Letter, *, values: bool) -> dict[str, Any]:
 def _time(us: int) -> str:
     at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=us)
     return at.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        landing,
-        Example("landing s3://lake/tables/people", "every landed file, with its state"),
-        Example("landing s3://lake/tables/people --state pending", "what no event has brought in"),
-        panel=PANEL,
-    )
-    url = "https://sqs.eu-west-1.amazonaws.com/123456789012/inlay-DeleteDeadLetters"
-    add_verb(
-        app,
-        dlq,
-        Example(f"dlq list {url}", "what was put aside, and why"),
-        Example(f"dlq redrive {url} --all", "all of it again, after the cause is mended"),
-        panel=PANEL,
-    )

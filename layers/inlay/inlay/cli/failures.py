@@ -70,7 +70,7 @@ def ending_well() -> Iterator[None]:
 @contextmanager
 def _printing() -> Iterator[None]:
     """What the stores raise is typed: an OSError is of what was printed. A reader that went away (a pipe to
-    `head`) is no error."""
+    `head`) is not an error."""
     try:
         yield
         sys.stdout.flush()
@@ -122,7 +122,7 @@ def describe(error: InlayError) -> Text:
 
 
 def _as_options(text: str, arguments: Iterable[str]) -> str:
-    """The library speaks of arguments, `where=`; what was typed is `--where`."""
+    """The library names arguments, `where=`; what was typed is `--where`."""
     for name in arguments:
         option = f"--{name.replace('_', '-')}"
         text = re.sub(rf"(?<![\w.\"'-]){name}=[\"']([\w-]+)[\"']", rf"{option} \1", text)

@@ -1,9 +1,9 @@
 """Verbs that look at a table's state: show, inspect, files, tombstones, erase-status.
 
 The page of `inlay inspect --html` is one file that needs nothing else. Promise: whatever a table, a column
-or a value is called, the page shows it as text and runs none of it. The report goes in as JSON in which no
-`<` is left; the script builds text nodes only, and the page's own policy lets just this script run and
-nothing be fetched.
+or a value is called, the page shows it as text and never runs it. The report is embedded as JSON without
+any `<`; the script builds text nodes only, and the page's content security policy allows only this script
+and no requests.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
-from inlay.cli.output import console, print_lines, print_record, print_rows
+from inlay.cli.output import console, plain, print_lines, print_record, print_rows
 from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted, size_text, to_json
 
@@ -67,6 +67,7 @@ _WAITING_SHOWN = 20
 _TOMBSTONES = ("kind", "where", "rows", "sequence", "file", "erasure", "id")
 
 
+@verb(PANEL, Example("show s3://lake/tables/people", "the newest version"))
 def show(
     table: TableUri,
     version: Version = None,
@@ -144,6 +145,12 @@ def _time(time_us: int) -> str:
     return at.isoformat(timespec="microseconds")
 
 
+@verb(
+    PANEL,
+    Example("inspect ./people", "its tree"),
+    Example('inspect ./people --where "id = 7"', "with what a query would read, and why"),
+    Example("inspect ./people --html people.html", "as a page for the browser"),
+)
 def inspect(
     table: TableUri,
     where: Where = None,
@@ -172,8 +179,6 @@ def inspect(
         Path(html).write_text(page, encoding="utf-8")
         print_record({"output": html, "bytes": len(page)}, as_json=as_json)
     elif as_json:
-        from dataclasses import asdict
-
         print_record(asdict(report), as_json=True)
     else:
         from inlay.cli.tree import tree_of
@@ -181,6 +186,11 @@ def inspect(
         console().print(tree_of(report))
 
 
+@verb(
+    PANEL,
+    Example("files ./people", "the newest version's"),
+    Example("files ./people --version 3", "those of an earlier one"),
+)
 def files(
     table: TableUri,
     version: Version = None,
@@ -206,6 +216,7 @@ def _range(bounds: list[dict[str, Any]] | None) -> str | None:
     return f"{bounds[0]['column']} {bounds[0]['lower']} … {bounds[0]['upper']}"
 
 
+@verb(PANEL, Example("tombstones ./people", "what is deleted but not yet gone"))
 def tombstones(
     table: TableUri,
     version: Version = None,
@@ -222,6 +233,11 @@ def tombstones(
 _DAY_US = 86_400 * 1_000_000
 
 
+@verb(
+    PANEL,
+    Example("erase-status ./people", "what is still being erased"),
+    Example("erase-status ./people --verify case-7", "whether a receipt still holds"),
+)
 def erase_status(
     table: TableUri,
     verify: Annotated[
@@ -239,7 +255,6 @@ def erase_status(
     An erasure ends with a receipt under erasure/ in the table; then it is no longer listed. `inlay
     rewrite` and `inlay gc` take it on, as the functions do on their schedules.
     """
-    from inlay.cli.runs import plain
     from inlay.ops.erase import request as erase
     from inlay.ops.metadata.load import load_pointer
 
@@ -284,7 +299,6 @@ def erase_status(
 
 def _verify_receipt(table: str, name: str, as_json: bool) -> None:
     """Ends with 1 when the bucket contradicts the receipt."""
-    from inlay.cli.runs import plain
     from inlay.ops.erase.receipt import verify_receipt
 
     with connected(table) as context:
@@ -306,35 +320,3 @@ def _verify_receipt(table: str, name: str, as_json: bool) -> None:
             out.print(f"! {problem}", markup=False, highlight=False)
     if found.problems:
         raise typer.Exit(1)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(app, show, Example("show s3://lake/tables/people", "the newest version"), panel=PANEL)
-    add_verb(
-        app,
-        inspect,
-        Example("inspect ./people", "its tree"),
-        Example('inspect ./people --where "id = 7"', "with what a query would read, and why"),
-        Example("inspect ./people --html people.html", "as a page for the browser"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        files,
-        Example("files ./people", "the newest version's"),
-        Example("files ./people --version 3", "those of an earlier one"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        tombstones,
-        Example("tombstones ./people", "what is deleted but not yet gone"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        erase_status,
-        Example("erase-status ./people", "what is still being erased"),
-        Example("erase-status ./people --verify case-7", "whether a receipt still holds"),
-        panel=PANEL,
-    )

@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.cli.delimited import INFER_ROWS, TextFormat
-from inlay.cli.recoded import as_utf8
+from inlay.cli.delimited import INFER_ROWS, TextFormat, as_utf8
 from inlay.cli.text_types import Misread, column_types, from_json, plain_json, type_of_json
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 
@@ -60,7 +59,7 @@ class JsonFile:
             for rows, found in enumerate(_values(source, self._path), 1):
                 if not isinstance(found, dict):
                     raise UnreadableFile(
-                        f"{self._path}: value {rows:,} is no object",
+                        f"{self._path}: value {rows:,} is not an object",
                         next_step='Rows are objects: {"id": 1, "name": "Ada"}',
                     )
                 yield found
@@ -175,6 +174,6 @@ def _values(source: io.TextIOWrapper, path: str) -> Iterator[Any]:
 def _broken(path: str, text: str, at: int, seen: int, why: str) -> UnreadableFile:
     line = seen + text.count("\n", 0, at) + 1
     return UnreadableFile(
-        f"{path}: what begins in line {line:,} is no JSON value: {why}",
+        f"{path}: what begins in line {line:,} is not a JSON value: {why}",
         next_step="Rows are JSON objects, one after the other or in one array",
     )

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from inlay.cli.command import app
 from inlay.cli.failures import failing_well
 from inlay.errors import InvalidRequest
 
@@ -22,6 +23,11 @@ _PASS_ON = {
 }
 
 
+@app.command(
+    context_settings=_PASS_ON,
+    rich_help_panel="Try it",
+    epilog="[bold]Examples[/bold]\n  inlay local demo\n  inlay local up",
+)
 def local(
     context: typer.Context,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="up|demo …")] = None,
@@ -37,19 +43,10 @@ def local(
 
 
 def missing(error: ModuleNotFoundError) -> InvalidRequest:
-    """What to say when a package of the extra is not there; a module of ours missing is a fault."""
+    """The error for a missing package of the extra; a missing module of Inlay itself is a bug."""
     if (error.name or "").partition(".")[0] == "inlay":
         raise error
     return InvalidRequest(
         f"`inlay local` needs {error.name}, which is not installed in {sys.prefix}",
         next_step="pip install 'inlay-tables[local]'",
     )
-
-
-def register(app: typer.Typer) -> None:
-    app.command(
-        name="local",
-        context_settings=_PASS_ON,
-        rich_help_panel="Try it",
-        epilog="[bold]Examples[/bold]\n  inlay local demo\n  inlay local up",
-    )(local)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, Branch, TableUri, Where
-from inlay.cli.output import note, print_record, print_rows
-from inlay.cli.runs import print_run
+from inlay.cli.output import note, print_record, print_rows, print_run
 from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted, size_text
 from inlay.errors import InvalidRequest
@@ -56,143 +55,34 @@ Deadline = Annotated[
 ]
 
 
-def rewrite(
-    table: TableUri,
-    where: Where = None,
-    strategy: Annotated[
+@verb("Look", Example("tables s3://lake/tables", "their URIs"))
+def tables(
+    prefix: Annotated[
         str,
-        typer.Option("--strategy", help="auto, surgery (of row groups) or rewrite (whole files)."),
-    ] = "auto",
-    max_bytes: MaxBytes = None,
-    deadline: Deadline = None,
-    dry_run: DryRun = False,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain", help="Show for each file what every way would cost, and do nothing."
+        typer.Argument(
+            metavar="PREFIX", help="s3://bucket/prefix or a folder.", show_default=False
         ),
-    ] = False,
-    ref: Branch = None,
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Take deleted rows out of the files, by row-group surgery where that is cheapest.
+    """List the tables below a prefix, folders within folders too, three levels deep."""
+    import pyarrow as pa
 
-    Open erasures are taken on, too: their rows go from every file that may hold them.
-    """
     import inlay
 
-    with connected(table) as context:
-        found = inlay.open(table, ref=ref, context=context)
-        dry_run = dry_run or explain
-        if found.snapshot.erasures and not dry_run:
-            _advance_erasures(context, deadline)
-            found.refresh()
-        result = found.rewrite(
-            where=where,
-            strategy=cast("Strategy", strategy),
-            max_bytes=max_bytes,
-            deadline_seconds=_seconds(deadline),
-            dry_run=dry_run,
-        )
-    print_run(found, "rewrite", result, as_json=as_json, explain=explain)
+    with connected(prefix) as context:
+        found = inlay.tables(prefix, context=context)
+    print_rows(
+        pa.table({"table": pa.array(found, pa.string())}), as_json=as_json, empty="no tables"
+    )
 
 
-def _advance_erasures(context: Context, deadline: str | None) -> None:
-    from inlay.ops.erase.request import advance_erasures
-
-    done = advance_erasures(context, deadline_seconds=_seconds(deadline))
-    files, rows = counted(done.files, "file"), counted(done.removed_rows, "row")
-    note(f"erasures: {files} rewritten, {rows} removed; `inlay erase-status` says what is left")
-
-
-def compact(
-    table: TableUri,
-    max_bytes: MaxBytes = None,
-    deadline: Deadline = None,
-    dry_run: DryRun = False,
-    ref: Branch = None,
-    as_json: AsJson = False,
-) -> None:
-    """Pack small files together and fold deletes into them."""
-    with opened(table, ref=ref) as found:
-        result = found.compact(
-            max_bytes=max_bytes, deadline_seconds=_seconds(deadline), dry_run=dry_run
-        )
-    print_run(found, "compact", result, as_json=as_json)
-
-
-def expire(
-    table: TableUri,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            "--older-than",
-            metavar="DURATION",
-            help="Versions superseded longer ago than this; else the table's history.days.",
-        ),
-    ] = None,
-    min_versions: Annotated[
-        int | None,
-        typer.Option(
-            "--min-versions", min=1, help="Keep at least this many; else history.min_versions."
-        ),
-    ] = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """End time travel to old versions. Their objects go with the next `inlay gc` after the grace."""
-    days = None if older_than is None else parse_duration(older_than) / timedelta(days=1)
-    with opened(table) as found:
-        result = found.expire(days=days, min_versions=min_versions, dry_run=dry_run)
-    print_run(found, "expire", result, as_json=as_json)
-
-
-def gc(
-    table: TableUri,
-    grace: Annotated[
-        str | None,
-        typer.Option(
-            "--grace",
-            metavar="DURATION",
-            help="Keep what is younger. Must outlast every reader and writer; else gc.grace_days.",
-        ),
-    ] = None,
-    life: Annotated[
-        str | None,
-        typer.Option(
-            "--life",
-            metavar="DURATION",
-            help="The longest one read or write takes, which erasures wait for; else 15m.",
-        ),
-    ] = None,
-    clock_margin: Annotated[
-        str | None,
-        typer.Option(
-            "--clock-margin",
-            metavar="DURATION",
-            help="How far LastModified may be behind Date; else 60s. 0 where both are one clock.",
-        ),
-    ] = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """Delete objects that nothing can reach any more, and bring erasures to their end.
-
-    The key that signs the receipts of erasures is taken from INLAY_ERASURE_KEY.
-    """
-    with opened(table) as found:
-        key = os.environ.get("INLAY_ERASURE_KEY")
-        options: dict[str, Any] = {} if key is None else {"hmac_key": key.encode()}
-        if life is not None:
-            options["life_seconds"] = _seconds(life)
-        if clock_margin is not None:
-            options["clock_margin_seconds"] = _seconds(clock_margin)
-        result = found.collect_garbage(
-            grace=None if grace is None else parse_duration(grace), dry_run=dry_run, **options
-        )
-    print_run(found, "collect_garbage", result, as_json=as_json)
-
-
+@verb(
+    PANEL,
+    Example("drop ./people --dry-run", "how much would go, and when"),
+    Example("drop ./people --yes", "hidden now; the same command after a week deletes it"),
+    Example("drop ./people --grace 0d --yes", "at once"),
+)
 def drop(
     table: TableUri,
     grace: Annotated[
@@ -240,31 +130,167 @@ def drop(
         )
 
 
-def tables(
-    prefix: Annotated[
+@verb(
+    PANEL,
+    Example("rewrite ./people", "all deletes"),
+    Example("rewrite ./people --dry-run", "what would be done to which file, and why"),
+    Example("rewrite ./people --explain", "and what every other way would cost"),
+)
+def rewrite(
+    table: TableUri,
+    where: Where = None,
+    strategy: Annotated[
         str,
-        typer.Argument(
-            metavar="PREFIX", help="s3://bucket/prefix or a folder.", show_default=False
+        typer.Option("--strategy", help="auto, surgery (of row groups) or rewrite (whole files)."),
+    ] = "auto",
+    max_bytes: MaxBytes = None,
+    deadline: Deadline = None,
+    dry_run: DryRun = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Show for each file what every way would cost, and do nothing."
         ),
-    ],
+    ] = False,
+    ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tables below a prefix, folders within folders too, three levels deep."""
-    import pyarrow as pa
+    """Take deleted rows out of the files, by row-group surgery where that is cheapest.
 
+    Open erasures are taken on, too: their rows go from every file that may hold them.
+    """
     import inlay
 
-    with connected(prefix) as context:
-        found = inlay.tables(prefix, context=context)
-    print_rows(
-        pa.table({"table": pa.array(found, pa.string())}), as_json=as_json, empty="no tables"
-    )
+    with connected(table) as context:
+        found = inlay.open(table, ref=ref, context=context)
+        dry_run = dry_run or explain
+        if found.snapshot.erasures and not dry_run:
+            _advance_erasures(context, deadline)
+            found.refresh()
+        result = found.rewrite(
+            where=where,
+            strategy=cast("Strategy", strategy),
+            max_bytes=max_bytes,
+            deadline_seconds=_seconds(deadline),
+            dry_run=dry_run,
+        )
+    print_run(found, "rewrite", result, as_json=as_json, explain=explain)
 
 
-def _seconds(duration: str | None) -> float | None:
-    return None if duration is None else parse_duration(duration).total_seconds()
+@verb(
+    PANEL,
+    Example("compact ./people", "everything worth doing"),
+    Example("compact ./people --deadline 10m --max-bytes 2000000000", "within a budget"),
+)
+def compact(
+    table: TableUri,
+    max_bytes: MaxBytes = None,
+    deadline: Deadline = None,
+    dry_run: DryRun = False,
+    ref: Branch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pack small files together and fold deletes into them."""
+    with opened(table, ref=ref) as found:
+        result = found.compact(
+            max_bytes=max_bytes, deadline_seconds=_seconds(deadline), dry_run=dry_run
+        )
+    print_run(found, "compact", result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("expire ./people --older-than 7d --min-versions 10", "keep a week, and ten at least"),
+)
+def expire(
+    table: TableUri,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Versions superseded longer ago than this; else the table's history.days.",
+        ),
+    ] = None,
+    min_versions: Annotated[
+        int | None,
+        typer.Option(
+            "--min-versions", min=1, help="Keep at least this many; else history.min_versions."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """End time travel to old versions. Their objects go with the next `inlay gc` after the grace."""
+    days = None if older_than is None else parse_duration(older_than) / timedelta(days=1)
+    with opened(table) as found:
+        result = found.expire(days=days, min_versions=min_versions, dry_run=dry_run)
+    print_run(found, "expire", result, as_json=as_json)
+
+
+@verb(
+    PANEL,
+    Example("collect-garbage ./people", "the same as `inlay gc`"),
+    name="collect-garbage",
+    hidden=True,
+)
+@verb(
+    PANEL,
+    Example("gc ./people --dry-run", "what would be deleted"),
+    Example("gc ./people --grace 2d", "keep what is younger than two days"),
+)
+def gc(
+    table: TableUri,
+    grace: Annotated[
+        str | None,
+        typer.Option(
+            "--grace",
+            metavar="DURATION",
+            help="Keep what is younger. Must outlast every reader and writer; else gc.grace_days.",
+        ),
+    ] = None,
+    life: Annotated[
+        str | None,
+        typer.Option(
+            "--life",
+            metavar="DURATION",
+            help="The longest one read or write takes, which erasures wait for; else 15m.",
+        ),
+    ] = None,
+    clock_margin: Annotated[
+        str | None,
+        typer.Option(
+            "--clock-margin",
+            metavar="DURATION",
+            help="How far LastModified may be behind Date; else 60s. 0 where both are one clock.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete objects that nothing can reach any more, and bring erasures to their end.
+
+    The key that signs the receipts of erasures is taken from INLAY_ERASURE_KEY.
+    """
+    with opened(table) as found:
+        key = os.environ.get("INLAY_ERASURE_KEY")
+        options: dict[str, Any] = {} if key is None else {"hmac_key": key.encode()}
+        if life is not None:
+            options["life_seconds"] = _seconds(life)
+        if clock_margin is not None:
+            options["clock_margin_seconds"] = _seconds(clock_margin)
+        result = found.collect_garbage(
+            grace=None if grace is None else parse_duration(grace), dry_run=dry_run, **options
+        )
+    print_run(found, "collect_garbage", result, as_json=as_json)
+
+
+@verb(
+    PANEL,
+    Example("publish ./people", "as an Iceberg table, from now on"),
+    Example("publish ./people --format v2", "for engines without deletion vectors"),
+    Example("publish ./people --rebuild", "start afresh, whatever is published"),
+)
 def publish(
     table: TableUri,
     format: Annotated[
@@ -319,59 +345,13 @@ def publish(
     print_run(found, "publish", result, as_json=as_json)
 
 
-def register(app: typer.Typer) -> None:
-    add_verb(app, tables, Example("tables s3://lake/tables", "their URIs"), panel="Look")
-    add_verb(
-        app,
-        drop,
-        Example("drop ./people --dry-run", "how much would go, and when"),
-        Example("drop ./people --yes", "hidden now; the same command after a week deletes it"),
-        Example("drop ./people --grace 0d --yes", "at once"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        rewrite,
-        Example("rewrite ./people", "all deletes"),
-        Example("rewrite ./people --dry-run", "what would be done to which file, and why"),
-        Example("rewrite ./people --explain", "and what every other way would cost"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        compact,
-        Example("compact ./people", "everything worth doing"),
-        Example("compact ./people --deadline 10m --max-bytes 2000000000", "within a budget"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        expire,
-        Example(
-            "expire ./people --older-than 7d --min-versions 10", "keep a week, and ten at least"
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        gc,
-        Example("gc ./people --dry-run", "what would be deleted"),
-        Example("gc ./people --grace 2d", "keep what is younger than two days"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        publish,
-        Example("publish ./people", "as an Iceberg table, from now on"),
-        Example("publish ./people --format v2", "for engines without deletion vectors"),
-        Example("publish ./people --rebuild", "start afresh, whatever is published"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        gc,
-        Example("collect-garbage ./people", "the same as `inlay gc`"),
-        name="collect-garbage",
-        panel=PANEL,
-        hidden=True,
-    )
+def _advance_erasures(context: Context, deadline: str | None) -> None:
+    from inlay.ops.erase.request import advance_erasures
+
+    done = advance_erasures(context, deadline_seconds=_seconds(deadline))
+    files, rows = counted(done.files, "file"), counted(done.removed_rows, "row")
+    note(f"erasures: {files} rewritten, {rows} removed; `inlay erase-status` says what is left")
+
+
+def _seconds(duration: str | None) -> float | None:
+    return None if duration is None else parse_duration(duration).total_seconds()

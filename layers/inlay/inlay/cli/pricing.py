@@ -1,10 +1,10 @@
 """What a table or a day costs: measured counts times a price list.
 
 Promise: every request is one that was counted (`assets/units.json`, which `benchmarks/day.py` writes) or
-listed just now; nothing is priced but by one list (`assets/prices.json`, or one of yours); what is assumed
-is named here and nowhere else. Deletes of objects and bytes within the region are free. Not in it: bytes
-that leave the region, engines that read, KMS, old versions of a versioned bucket, alarms and metrics
-(docs/COST.md, "A month, three sizes").
+listed just now; prices come from one list (`assets/prices.json`, with what a file of the user's changes);
+what is assumed is named here and nowhere else. Deletes of objects and bytes within the region are free. Not
+in it: bytes that leave the region, engines that read, KMS, old versions of a versioned bucket, alarms and
+metrics (docs/COST.md, "A month, three sizes").
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson
 from inlay.cli.output import console, print_record, print_rows
 from inlay.cli.tables import connected
@@ -87,7 +87,7 @@ class Prices:
 
 
 def load_prices(path: str | Path | None = None) -> Prices:
-    """The list of this version, with what a file of yours changes of it."""
+    """The price list of this version, with the changes in the user's file."""
     made: dict[str, Any] = json.loads((ASSETS / "prices.json").read_text("utf-8"))
     if path is not None:
         try:
@@ -367,6 +367,12 @@ def month_lines(held: Held, units: Mapping[str, Unit]) -> list[Line]:
 PANEL = "Look"
 
 
+@verb(
+    PANEL,
+    Example("cost ./people", "a month of the table as it stands"),
+    Example("cost --ingest 6TB --deletes 31250 --queries 50000", "a day that you describe"),
+    Example("cost ./people --prices ours.json --json", "by your own prices, for a program"),
+)
 def cost(
     table: Annotated[
         str | None,
@@ -393,7 +399,7 @@ def cost(
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", metavar="FILE", help="A JSON object with prices of yours, by name."
+            "--prices", metavar="FILE", help="A JSON object with your own prices, by name."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -471,14 +477,3 @@ def _print_lines(period: str, lines: Sequence[Mapping[str, Any]], prices: Prices
     )
     console().print(f"\n[bold]{prices.region}, {prices.as_of}[/bold]")
     print_rows(rows, as_json=False)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        cost,
-        Example("cost ./people", "a month of the table as it stands"),
-        Example("cost --ingest 6TB --deletes 31250 --queries 50000", "a day that you describe"),
-        Example("cost ./people --prices ours.json --json", "by prices of yours, for a program"),
-        panel=PANEL,
-    )

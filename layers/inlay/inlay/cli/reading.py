@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import (
     AsJson,
     AsOf,
@@ -42,6 +42,14 @@ Columns = Annotated[
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many rows.")]
 
 
+@verb(
+    PANEL,
+    Example("scan ./people", "the first rows"),
+    Example("scan ./people -c id,name -w \"at >= TIMESTAMP '2026-01-01'\" -n 5", "some of them"),
+    Example("scan ./people --order-by 'born DESC' --limit 10", "the youngest"),
+    Example("scan ./people --version 3 --output then.parquet", "an earlier version, as a file"),
+    Example("scan ./people --json", "one JSON object a line"),
+)
 def scan(
     table: TableUri,
     columns: Columns = None,
@@ -126,6 +134,13 @@ def _print_screen(rows: pa.Table, shown: int | None, may_be_more: bool) -> None:
         )
 
 
+@verb(
+    PANEL,
+    Example("count ./people", "all rows"),
+    Example(
+        'count ./people --where "name IS NULL" --as-of 2026-01-31T12:00:00Z', "some, back then"
+    ),
+)
 def count(
     table: TableUri,
     where: Where = None,
@@ -143,6 +158,9 @@ def count(
             console().print(rows)
 
 
+@verb(
+    PANEL, Example('explain ./people --where "id BETWEEN 1 AND 1000"', "which files a scan reads")
+)
 def explain(
     table: TableUri,
     columns: Columns = None,
@@ -162,33 +180,3 @@ def explain(
             print_record(asdict(plan), as_json=True)
         else:
             console().print(str(plan), markup=False)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        scan,
-        Example("scan ./people", "the first rows"),
-        Example(
-            "scan ./people -c id,name -w \"at >= TIMESTAMP '2026-01-01'\" -n 5", "some of them"
-        ),
-        Example("scan ./people --order-by 'born DESC' --limit 10", "the youngest"),
-        Example("scan ./people --version 3 --output then.parquet", "an earlier version, as a file"),
-        Example("scan ./people --json", "one JSON object a line"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        count,
-        Example("count ./people", "all rows"),
-        Example(
-            'count ./people --where "name IS NULL" --as-of 2026-01-31T12:00:00Z', "some, back then"
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        explain,
-        Example('explain ./people --where "id BETWEEN 1 AND 1000"', "which files a scan reads"),
-        panel=PANEL,
-    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Message, Metadata, Ref, TableUri, Version, noted
 from inlay.cli.output import print_record, print_rows, print_write
 from inlay.cli.tables import opened
@@ -25,6 +25,7 @@ Name = Annotated[
 ]
 
 
+@verb(PANEL, Example("refs ./people", "what there is"))
 def refs(table: TableUri, as_json: AsJson = False) -> None:
     """List main, the tags and the branches.
 
@@ -54,6 +55,12 @@ def _with_published(rows: pa.Table, status: PublicationStatus) -> pa.Table:
     )
 
 
+@verb(
+    PANEL,
+    Example("tag ./people before-summer", "the newest version"),
+    Example("tag ./people evidence --version 3 --hold", "an older one, under a legal hold"),
+    Example("tag ./people evidence --release", "lift the hold"),
+)
 def tag(
     table: TableUri,
     name: Name,
@@ -80,6 +87,11 @@ def tag(
     print_write(result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("branch ./people trial", "then `--ref trial` reads it and writes to it"),
+    Example("branch ./people again --at 3", "on version 3"),
+)
 def branch(
     table: TableUri,
     name: Name,
@@ -99,6 +111,7 @@ def branch(
     print_record({"branch": name, "version": made.version}, as_json=as_json)
 
 
+@verb(PANEL, Example("drop-ref ./people trial", "not needed any more"))
 def drop_ref(table: TableUri, name: Name, as_json: AsJson = False) -> None:
     """Forget a tag or branch. What only it kept goes with a later `inlay gc`. A legal hold refuses."""
     with opened(table) as found:
@@ -106,6 +119,11 @@ def drop_ref(table: TableUri, name: Name, as_json: AsJson = False) -> None:
     print_write(result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("merge ./people trial", "whatever happened on main"),
+    Example("merge ./people trial --fast-forward", "only if nothing did"),
+)
 def merge(
     table: TableUri,
     name: Name,
@@ -129,6 +147,11 @@ def merge(
     print_write(result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("restore ./people --version 3", "as it was at version 3"),
+    Example("restore ./people --ref before-summer", "as tagged"),
+)
 def restore(
     table: TableUri,
     version: Version = None,
@@ -149,37 +172,3 @@ def restore(
     with opened(table, ref=on) as found:
         result = found.restore(version=version, as_of=as_of, ref=ref, **noted(message, metadata))
     print_write(result, as_json=as_json)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(app, refs, Example("refs ./people", "what there is"), panel=PANEL)
-    add_verb(
-        app,
-        tag,
-        Example("tag ./people before-summer", "the newest version"),
-        Example("tag ./people evidence --version 3 --hold", "an older one, under a legal hold"),
-        Example("tag ./people evidence --release", "lift the hold"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        branch,
-        Example("branch ./people trial", "then `--ref trial` reads it and writes to it"),
-        Example("branch ./people again --at 3", "on version 3"),
-        panel=PANEL,
-    )
-    add_verb(app, drop_ref, Example("drop-ref ./people trial", "not needed any more"), panel=PANEL)
-    add_verb(
-        app,
-        merge,
-        Example("merge ./people trial", "whatever happened on main"),
-        Example("merge ./people trial --fast-forward", "only if nothing did"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        restore,
-        Example("restore ./people --version 3", "as it was at version 3"),
-        Example("restore ./people --ref before-summer", "as tagged"),
-        panel=PANEL,
-    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.output import note
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def catalog_of(root: str) -> Catalog:
     store, prefix = open_store(root)
     namespace = prefix.rpartition("/")[2] or store.bucket
     if not namespace:
-        raise InvalidRequest("the root of a disk is no folder of tables")
+        raise InvalidRequest("the root of a disk is not a folder of tables")
     folder = f"{prefix}/" if prefix else ""
 
     def published() -> list[str]:
@@ -64,6 +64,7 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     return ThreadingHTTPServer((host, port), Handler)
 
 
+@verb(PANEL, Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"))
 def serve(
     root: Annotated[
         str, typer.Argument(metavar="ROOT", help="The folder of tables: s3://bucket/tables.")
@@ -85,12 +86,3 @@ def serve(
             server.serve_forever()
         except KeyboardInterrupt:
             return
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        serve,
-        Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"),
-        panel=PANEL,
-    )

@@ -1,16 +1,43 @@
-"""Tables as the commands open them: with a progress bar where somebody is watching."""
+"""Tables as the commands open them, with a progress bar where somebody is watching: on stderr, only on a
+terminal."""
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from inlay.cli.progress import watching
+from inlay.progress import Bars
 
 if TYPE_CHECKING:
-    from inlay.ops.context import Context
+    from inlay.ops.context import Context, Progress
     from inlay.table import Table
+
+
+@contextmanager
+def watching(*, quiet: bool = False) -> Iterator[Progress]:
+    """The hook for `Context.progress`. It draws nothing with `quiet`, or where stderr is not a terminal;
+    warnings about waiting are printed anyway."""
+    from inlay.ops.context import no_progress
+
+    said = _Said(level=logging.WARNING)
+    logging.getLogger("inlay").addHandler(said)
+    drawn = Bars() if sys.stderr.isatty() and not quiet else None
+    try:
+        yield no_progress if drawn is None else drawn
+    finally:
+        logging.getLogger("inlay").removeHandler(said)
+        if drawn is not None:
+            drawn.close()
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        from inlay.cli.output import note
+
+        note(record.getMessage())
 
 
 @contextmanager

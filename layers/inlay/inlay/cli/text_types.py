@@ -295,7 +295,7 @@ def _lists(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     offsets: list[int | None] = []
     for row, value in enumerate(values):
         if value is not None and not isinstance(value, list):
-            raise Misread(row, "is no list")
+            raise Misread(row, "is not a list")
         offsets.append(None if value is None else len(parts))
         parts += value or []
         rows += [row] * len(value or [])
@@ -313,7 +313,7 @@ def _maps(values: Sequence[Any], kind: pa.MapType) -> pa.Array:
             isinstance(value, list) and all(isinstance(p, list) and len(p) == 2 for p in value)
         )
         if not pairs:
-            raise Misread(row, "is no map: a list of pairs, or an object")
+            raise Misread(row, "is not a map: a list of pairs, or an object")
     rows = [row for row, value in enumerate(listed) for _ in value or ()]
     keys = _within(rows, [pair[0] for value in listed for pair in value or ()], kind.key_type)
     items = _within(rows, [pair[1] for value in listed for pair in value or ()], kind.item_type)
@@ -330,7 +330,7 @@ def _structs(values: Sequence[Any], kind: pa.StructType) -> pa.Array:
     names = {kind.field(n).name for n in range(kind.num_fields)}
     for row, value in enumerate(values):
         if value is not None and not isinstance(value, dict):
-            raise Misread(row, "is no object")
+            raise Misread(row, "is not an object")
         unknown = sorted(set(value or ()) - names)
         if unknown:
             raise Misread(row, f"has a field {unknown[0][:80]!r} that the table lacks")

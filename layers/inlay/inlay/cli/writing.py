@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.command import Example, add_verb
+from inlay.cli.command import Example, verb
 from inlay.cli.options import (
     AsJson,
     Branch,
@@ -41,7 +41,37 @@ if TYPE_CHECKING:
 
 PANEL = "Write"
 
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…",
+        help="Local Parquet, CSV, JSON or Arrow files; - is standard input.",
+        show_default=False,
+    ),
+]
+GivenProperties = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A table property; may be repeated."),
+]
 
+
+@verb(
+    PANEL,
+    Example(
+        'create s3://lake/tables/people --schema "id bigint not null, name string, at timestamptz" '
+        "--primary-key id",
+        "columns given as text",
+    ),
+    Example("create ./people --like people.parquet --sort-by id", "columns taken from a file"),
+    Example(
+        "create ./people --like people.csv --null NA",
+        "types inferred from the values, and shown",
+    ),
+    Example(
+        'create ./events --schema "id bigint, at timestamptz" --partition-by "day(at)"',
+        "files of one day each",
+    ),
+)
 def create(
     table: TableUri,
     like: Annotated[
@@ -74,10 +104,7 @@ def create(
             "truncate(4, c).",
         ),
     ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A table property; may be repeated."),
-    ] = None,
+    properties: GivenProperties = None,
     null: Null = None,
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
@@ -142,16 +169,23 @@ def _print_inferred(found: Inferred, inferred: list[dict[str, str]]) -> None:
     print_rows(pa.Table.from_pylist(inferred), as_json=False)
 
 
+@verb(
+    PANEL,
+    Example("append ./people monday.csv tuesday.parquet", "two files in one commit"),
+    Example("append ./people export.csv.gz --delimiter ';' --null NA --encoding cp1252", "CSV"),
+    Example("append ./people - --format jsonl < people.jsonl", "rows from another program"),
+    Example(
+        "append ./people day.parquet --request-id 2026-01-31",
+        "safe to repeat: the second time changes nothing",
+    ),
+    Example(
+        'append ./people day.csv -m "late rows of May" --metadata ticket=OPS-7',
+        "why, for `inlay history`",
+    ),
+)
 def append(
     table: TableUri,
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE…",
-            help="Local Parquet, CSV, JSON or Arrow files; - is standard input.",
-            show_default=False,
-        ),
-    ],
+    files: Files,
     null: Null = None,
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
@@ -175,6 +209,69 @@ def append(
     print_write(result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example(
+        "ingest s3://lake/tables/people s3://lake/in/a.parquet s3://lake/in/b.parquet",
+        "by copy",
+    ),
+    Example("ingest s3://lake/tables/people s3://lake/in/a.parquet --adopt", "used in place"),
+)
+def ingest(
+    table: TableUri,
+    objects: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="URI…", help="Parquet objects in the same kind of store.", show_default=False
+        ),
+    ],
+    adopt: Annotated[
+        bool,
+        typer.Option("--adopt", help="Use the objects where they are instead of copying them."),
+    ] = False,
+    message: Message = None,
+    metadata: Metadata = None,
+    ref: Branch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn existing Parquet objects into data files, byte for byte, each once.
+
+    An object that was ingested before changes nothing. Objects that cannot be ingested are listed with
+    the reason, do not affect the others, and make the exit code 2 (or 75 if another try may help).
+    """
+    from inlay.ops.write.ingest import Rejected, Retry
+
+    with opened(table, ref=ref) as found:
+        result = found.ingest(objects, adopt=adopt, **noted(message, metadata))
+    if as_json:
+        outcomes = [_outcome(each) for each in result.outcomes]
+        print_record({**write_record(result.write), "outcomes": outcomes}, as_json=True)
+    else:
+        for each in result.outcomes:
+            facts = _outcome(each)
+            if facts["outcome"] != "ingested":
+                reason = facts.get("message")
+                note(f"{facts['object']}: {facts['outcome']}" + (f": {reason}" if reason else ""))
+        print_write(result.write, as_json=False)
+    kinds = {each.error.kind for each in result.outcomes if isinstance(each, Rejected | Retry)}
+    if ErrorKind.INPUT in kinds or ErrorKind.PAGE in kinds:
+        raise typer.Exit(2)
+    if kinds:
+        raise typer.Exit(75)
+
+
+@verb(
+    PANEL,
+    Example(
+        "adopt s3://lake/warehouse/db/people --into s3://lake/tables/people",
+        "a folder with a version hint, or a Delta table",
+    ),
+    Example(
+        "adopt s3://lake/db/people/metadata/00007-….metadata.json --into s3://lake/tables/people",
+        "a table that a catalog keeps",
+    ),
+    Example("adopt ./delta/people --into ./people --copy", "independent of the source afterwards"),
+)
 def adopt(
     source: Annotated[
         str,
@@ -202,10 +299,7 @@ def adopt(
             help="Files may also be where bucket/key matches this; repeatable.",
         ),
     ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A table property; repeatable."),
-    ] = None,
+    properties: GivenProperties = None,
     as_json: AsJson = False,
 ) -> None:
     """Turn an Iceberg or Delta table into a new table, its files used where they are.
@@ -242,49 +336,6 @@ def adopt(
         note(each)
 
 
-def ingest(
-    table: TableUri,
-    objects: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="URI…", help="Parquet objects in the same kind of store.", show_default=False
-        ),
-    ],
-    adopt: Annotated[
-        bool,
-        typer.Option("--adopt", help="Use the objects where they are instead of copying them."),
-    ] = False,
-    message: Message = None,
-    metadata: Metadata = None,
-    ref: Branch = None,
-    as_json: AsJson = False,
-) -> None:
-    """Turn existing Parquet objects into data files, byte for byte, each once.
-
-    An object that was ingested before changes nothing. Objects that cannot be ingested are listed with
-    the reason, harm none of the others, and make the exit code 2 (or 75 if another try may help).
-    """
-    from inlay.ops.write.ingest import Rejected, Retry
-
-    with opened(table, ref=ref) as found:
-        result = found.ingest(objects, adopt=adopt, **noted(message, metadata))
-    if as_json:
-        outcomes = [_outcome(each) for each in result.outcomes]
-        print_record({**write_record(result.write), "outcomes": outcomes}, as_json=True)
-    else:
-        for each in result.outcomes:
-            facts = _outcome(each)
-            if facts["outcome"] != "ingested":
-                reason = facts.get("message")
-                note(f"{facts['object']}: {facts['outcome']}" + (f": {reason}" if reason else ""))
-        print_write(result.write, as_json=False)
-    kinds = {each.error.kind for each in result.outcomes if isinstance(each, Rejected | Retry)}
-    if ErrorKind.INPUT in kinds or ErrorKind.PAGE in kinds:
-        raise typer.Exit(2)
-    if kinds:
-        raise typer.Exit(75)
-
-
 def _outcome(each: SourceOutcome) -> dict[str, object]:
     from inlay.ops.write.ingest import Ingested, Rejected, Retry
 
@@ -299,6 +350,19 @@ def _outcome(each: SourceOutcome) -> dict[str, object]:
     return facts
 
 
+@verb(
+    PANEL,
+    Example("delete ./people --where \"name LIKE 'test-%'\"", "by a condition"),
+    Example('delete ./people --where "id BETWEEN 1 AND 1000" --explain', "look first"),
+    Example(
+        "delete ./people --keys gone.csv",
+        "by a list of keys: a file whose header names columns",
+    ),
+    Example(
+        'delete ./people --where "id = 42" --mode erase --request-id case-7',
+        "no byte of them is to be left",
+    ),
+)
 def delete(
     table: TableUri,
     where: Where = None,
@@ -385,6 +449,10 @@ def _explain_delete(table: Table, where: str, *, as_json: bool) -> None:
     )
 
 
+@verb(
+    PANEL,
+    Example('update ./people --set "name = \'Ada\'" --where "id = 7"', "one column of one row"),
+)
 def update(
     table: TableUri,
     changes: Annotated[
@@ -421,20 +489,23 @@ def update(
     print_write(result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("upsert ./people changes.csv --on id", "new rows win over old ones with the same id"),
+    Example(
+        "upsert ./people log.jsonl --on-duplicate last --order at",
+        "of each person the newest row of the log",
+    ),
+)
 def upsert(
     table: TableUri,
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE…",
-            help="Local Parquet, CSV, JSON or Arrow files; - is standard input.",
-            show_default=False,
-        ),
-    ],
+    files: Files,
     on: Annotated[
         list[str] | None,
         typer.Option(
-            "--on", metavar="COLUMN,…", help="What tells rows apart; else the primary key."
+            "--on",
+            metavar="COLUMN,…",
+            help="The columns that identify a row; else the primary key.",
         ),
     ] = None,
     on_duplicate: Annotated[
@@ -483,6 +554,12 @@ def upsert(
     print_write(result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("set ./people delete.mode=vector history.days=30", "two properties"),
+    Example("set ./people delete.mode=", "back to the default"),
+    name="set",
+)
 def set_(
     table: TableUri,
     properties: Annotated[
@@ -501,7 +578,7 @@ def set_(
     from inlay.format.properties import PROPERTIES, check_properties
 
     given = assignments(properties, "a property")
-    # Names of arguments of set_properties are none of properties.
+    # Names of arguments of set_properties are not names of properties.
     check_properties({k: v for k, v in given.items() if k not in PROPERTIES and "." not in k})
     with opened(table) as found:
         result = found.set_properties(
@@ -509,108 +586,3 @@ def set_(
             **{name.replace(".", "__"): value or None for name, value in given.items()},
         )
     print_write(result, as_json=as_json)
-
-
-def register(app: typer.Typer) -> None:
-    add_verb(
-        app,
-        create,
-        Example(
-            'create s3://lake/tables/people --schema "id bigint not null, name string, at timestamptz" '
-            "--primary-key id",
-            "columns given as text",
-        ),
-        Example("create ./people --like people.parquet --sort-by id", "columns taken from a file"),
-        Example(
-            "create ./people --like people.csv --null NA",
-            "types inferred from the values, and shown",
-        ),
-        Example(
-            'create ./events --schema "id bigint, at timestamptz" --partition-by "day(at)"',
-            "files of one day each",
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        append,
-        Example("append ./people monday.csv tuesday.parquet", "two files in one commit"),
-        Example("append ./people export.csv.gz --delimiter ';' --null NA --encoding cp1252", "CSV"),
-        Example("append ./people - --format jsonl < people.jsonl", "rows from another program"),
-        Example(
-            "append ./people day.parquet --request-id 2026-01-31",
-            "safe to repeat: the second time changes nothing",
-        ),
-        Example(
-            'append ./people day.csv -m "late rows of May" --metadata ticket=OPS-7',
-            "why, for `inlay history`",
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        ingest,
-        Example(
-            "ingest s3://lake/tables/people s3://lake/in/a.parquet s3://lake/in/b.parquet",
-            "by copy",
-        ),
-        Example("ingest s3://lake/tables/people s3://lake/in/a.parquet --adopt", "used in place"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        adopt,
-        Example(
-            "adopt s3://lake/warehouse/db/people --into s3://lake/tables/people",
-            "a folder with a version hint, or a Delta table",
-        ),
-        Example(
-            "adopt s3://lake/db/people/metadata/00007-….metadata.json --into s3://lake/tables/people",
-            "a table that a catalog keeps",
-        ),
-        Example(
-            "adopt ./delta/people --into ./people --copy", "independent of the source afterwards"
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        delete,
-        Example("delete ./people --where \"name LIKE 'test-%'\"", "by a condition"),
-        Example('delete ./people --where "id BETWEEN 1 AND 1000" --explain', "look first"),
-        Example(
-            "delete ./people --keys gone.csv",
-            "by a list of keys: a file whose header names columns",
-        ),
-        Example(
-            'delete ./people --where "id = 42" --mode erase --request-id case-7',
-            "no byte of them is to be left",
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        update,
-        Example('update ./people --set "name = \'Ada\'" --where "id = 7"', "one column of one row"),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        upsert,
-        Example(
-            "upsert ./people changes.csv --on id", "new rows win over old ones with the same id"
-        ),
-        Example(
-            "upsert ./people log.jsonl --on-duplicate last --order at",
-            "of each person the newest row of the log",
-        ),
-        panel=PANEL,
-    )
-    add_verb(
-        app,
-        set_,
-        Example("set ./people delete.mode=vector history.days=30", "two properties"),
-        Example("set ./people delete.mode=", "back to the default"),
-        name="set",
-        panel=PANEL,
-    )

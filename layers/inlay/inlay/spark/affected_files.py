@@ -8,7 +8,6 @@ Spark evaluates them later.
 
 from __future__ import annotations
 
-import pickle
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from inlay.format.predicate import (
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
+from inlay.spark.batches import collected, returned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -223,8 +223,7 @@ def files_matched(
         tuple(_bounds_of(evidence, task, field) for task in tasks) for field, _ in affected.keys
     )
     looking = partial(_look_up, bounds, len(tasks))
-    found = source.select(*keys).mapInArrow(looking, "hit binary").collect()
-    hit = reduce(or_, (pickle.loads(row[0]) for row in found), frozenset[int]())
+    hit = reduce(or_, collected(source.select(*keys), looking), frozenset[int]())
     return [task for n, task in enumerate(tasks) if n in hit]
 
 
@@ -248,7 +247,7 @@ def _look_up(
             values = sorted(_physical(column))
             left = {n for n in left if _is_between(values, of_files[n])}
         hit |= left
-    yield pa.record_batch({"hit": [pickle.dumps(frozenset(hit))]})
+    yield returned(frozenset(hit))
 
 
 def _physical(column: pa.Array) -> list[Any]:

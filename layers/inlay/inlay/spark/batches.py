@@ -1,16 +1,29 @@
-"""Batches of a size that suits Spark.
+"""Batches on their way through Spark: of a size that suits it, and with tasks or results in them.
 
-Promise: the same rows in the same order, in batches of about `GATHER_ROWS` or more unless their bytes limit
-them, so that many small files or a selective filter do not cost Spark a batch for every few rows, and wide
-rows do not make a batch that the JVM cannot hold.
+Promise of `gathered`: the same rows in the same order, in batches of about `GATHER_ROWS` or more unless
+their bytes limit them, so that many small files or a selective filter do not cost Spark a batch for every
+few rows, and wide rows do not make a batch that the JVM cannot hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from inlay.ops.context import Context
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
+from inlay.plan.scan import FileTask
+from inlay.spark.context import context_of
+from inlay.spark.options import PARTITION_BYTES
+from inlay.spark.partitions import plan_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 # Arrow batches of 64k to 131k rows are the fastest through Spark's Python source; the reader's own are
 # at most 131,072 rows.
@@ -50,3 +63,37 @@ def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     bounds = [batch.num_rows * n // pieces for n in range(pieces + 1)]
     for start, end in pairwise(bounds):
         yield batch.slice(start, end - start)
+
+
+# -- tasks to executors, and what they return -----------------------------------------------------
+
+Map = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def pickled_tasks(spark: SparkSession, tasks: Sequence[FileTask], verb: str) -> DataFrame:
+    """A row for each partition of these tasks, for `read_pickled`. Raises `InvalidRequest`, naming the
+    verb, for a client of Spark Connect."""
+    context = context_of(spark, verb)
+    parts = plan_partitions(
+        tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
+    )
+    pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], max(1, len(parts)))
+    return spark.createDataFrame(pieces, "tasks binary")
+
+
+def read_pickled(
+    ctx: Context, batches: Iterable[pa.RecordBatch], wanted: Wanted
+) -> Iterator[pa.RecordBatch]:
+    """On an executor: the rows of the tasks in these batches."""
+    for batch in batches:
+        for tasks in batch.column(0).to_pylist():
+            yield from gathered(read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor))
+
+
+def collected(rows: DataFrame, work: Map) -> list[Any]:
+    """What `work` returns by `returned`, on executors, for the rows of each partition."""
+    return [pickle.loads(row[0]) for row in rows.mapInArrow(work, "returned binary").collect()]
+
+
+def returned(value: object) -> pa.RecordBatch:
+    return pa.record_batch({"returned": [pickle.dumps(value)]})

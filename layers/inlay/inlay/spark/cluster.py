@@ -13,7 +13,6 @@ that any column name works.
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.arrow.conform import conform
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.writer import write_files
@@ -44,13 +42,10 @@ from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.pruning.partitions import group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
-from inlay.spark.batches import gathered
-from inlay.spark.connect import connect, load_writable
+from inlay.spark.batches import collected, pickled_tasks, read_pickled, returned
+from inlay.spark.connect import connect, load_writable, without_entries
 from inlay.spark.context import context_of
 from inlay.spark.native import native_frames, split
-from inlay.spark.options import PARTITION_BYTES
-from inlay.spark.partitions import plan_partitions
-from inlay.spark.reduced_state import without_entries
 from inlay.spark.types import arrow_for, spark_type, to_spark
 
 if TYPE_CHECKING:
@@ -232,8 +227,7 @@ def _write(
     ordered = rows.repartitionByRange(files, *by).sortWithinPartitions(*by)
     run = random.SystemRandom().getrandbits(31)
     write = partial(_write_part, uri, without_entries(loaded), None if order is None else run)
-    found = ordered.drop(_PARTITION, _KEY).mapInArrow(write, "file binary").collect()
-    return [pickle.loads(row[0]) for row in found]
+    return collected(ordered.drop(_PARTITION, _KEY), write)
 
 
 def _rows(
@@ -266,16 +260,11 @@ def _through_python(
     columns: Sequence[int] = (),
 ) -> DataFrame:
     schema = loaded.snapshot.schema
-    context = context_of(spark, "cluster")
-    parts = plan_partitions(
-        tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
-    )
-    pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], len(parts))
     read = partial(_read_part, uri, without_entries(loaded), tuple(columns))
     shape = _shape(schema, columns)
     if not columns and loaded.snapshot.spec.fields:
         shape = shape.add(_PARTITION, "string", nullable=False)
-    return spark.createDataFrame(pieces, "tasks binary").mapInArrow(read, shape)
+    return pickled_tasks(spark, tasks, "cluster").mapInArrow(read, shape)
 
 
 def _name(column: int) -> str:
@@ -341,16 +330,13 @@ def _read_part(
     arrow = arrow_for(_shape(schema, columns))
     spec = loaded.snapshot.spec
     cut = Split(spec, schema)
-    for batch in batches:
-        for tasks in batch.column(0).to_pylist():
-            rows = read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor)
-            for piece in gathered(rows):
-                if columns or not spec.fields:
-                    yield to_spark(piece, arrow)
-                    continue
-                for partition, part in cut(piece):
-                    named = pa.repeat(repr(partition), part.num_rows)
-                    yield to_spark(part, arrow).append_column(_PARTITION, named)
+    for piece in read_pickled(ctx, batches, wanted):
+        if columns or not spec.fields:
+            yield to_spark(piece, arrow)
+            continue
+        for partition, part in cut(piece):
+            named = pa.repeat(repr(partition), part.num_rows)
+            yield to_spark(part, arrow).append_column(_PARTITION, named)
 
 
 def _write_part(
@@ -366,4 +352,4 @@ def _write_part(
     )
     for file in write_files(target_of(ctx, loaded.date_us), rows, schema, layout):
         entry = replace(file, sequence=loaded.snapshot.version, data_change=False, cluster=run)
-        yield pa.record_batch({"file": [pickle.dumps(entry)]})
+        yield returned(entry)

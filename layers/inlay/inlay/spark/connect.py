@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from inlay.errors import InvalidRequest
-from inlay.format.snapshot import with_content
+from inlay.format.snapshot import Ledger, Tier, with_content
 from inlay.ops.context import Context, Workers
 from inlay.ops.metadata.load import (
     LoadedTable,
@@ -113,3 +113,11 @@ def check_writable(ctx: Context, loaded: LoadedTable) -> None:
             next_step="Create a branch there",
             table=ctx.uri,
         )
+
+
+def without_entries(loaded: LoadedTable) -> LoadedTable:
+    """The table's schemas and settings, without files, deletes and ledger."""
+    snapshot = replace(
+        loaded.snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=()
+    )
+    return replace(loaded, state=State(snapshot), raw=b"")

@@ -24,7 +24,6 @@ to the driver.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -43,7 +42,6 @@ from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
@@ -51,13 +49,10 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
-from inlay.spark.batches import gathered
+from inlay.spark.batches import collected, pickled_tasks, read_pickled, returned
 from inlay.spark.conditions import attribute, check_names, default_of, quoted
-from inlay.spark.connect import at_ref, check_writable, connect, load_writable
-from inlay.spark.context import context_of
+from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
 from inlay.spark.options import PARTITION_BYTES
-from inlay.spark.partitions import plan_partitions
-from inlay.spark.reduced_state import without_entries
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
 
 if TYPE_CHECKING:
@@ -257,14 +252,9 @@ class InlayTable:
 
     def _target(self, tasks: Sequence[FileTask], schema: Schema) -> DataFrame:
         """The live rows of these files that can be affected, each with its file and position."""
-        context = context_of(self._spark, "update, delete and merge")
-        parts = plan_partitions(
-            tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
-        )
-        pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], max(1, len(parts)))
+        pickled = pickled_tasks(self._spark, tasks, "update, delete and merge")
         shape = _placed(schema)
         read_part = partial(_read_part, self._uri, schema)
-        pickled = self._spark.createDataFrame(pieces, "tasks binary")
         # Spark refuses unusual column names in rows that it passes to Python.
         plain = _plain(shape)
         rows = pickled.mapInArrow(read_part, plain).toDF(*shape.names)
@@ -465,8 +455,7 @@ def _write(
     actions = tuple(clause.action for clause in clauses)
     write = partial(_write_part, uri, without_entries(loaded), actions)
     # Partitions large enough for a file, however few rows the join returns.
-    found = rows.hint("rebalance").mapInArrow(write, "part binary").collect()
-    return [pickle.loads(row[0]) for row in found]
+    return collected(rows.hint("rebalance"), write)
 
 
 def _change(
@@ -554,18 +543,10 @@ def _read_part(
     wanted = Wanted(schema=schema, columns=ids, position=True, file=True)
     arrow = arrow_for(_plain(_placed(schema)))
     width = len(ids)
-    for batch in batches:
-        for tasks in batch.column(0).to_pylist():
-            for piece in gathered(
-                read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor)
-            ):
-                position, file = piece.columns[width:]
-                columns = [
-                    *piece.columns[:width],
-                    file.cast(pa.string()),
-                    position.cast(pa.int64()),
-                ]
-                yield to_spark(pa.RecordBatch.from_arrays(columns, names=arrow.names), arrow)
+    for piece in read_pickled(ctx, batches, wanted):
+        position, file = piece.columns[width:]
+        columns = [*piece.columns[:width], file.cast(pa.string()), position.cast(pa.int64())]
+        yield to_spark(pa.RecordBatch.from_arrays(columns, names=arrow.names), arrow)
 
 
 def _write_part(
@@ -598,4 +579,4 @@ def _write_part(
         write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )
     twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
-    yield pa.record_batch({"part": [pickle.dumps(_Part(files, gone, counts, twice))]})
+    yield returned(_Part(files, gone, counts, twice))

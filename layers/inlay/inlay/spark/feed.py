@@ -36,7 +36,7 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows, plan_steps
-from inlay.ops.metadata.load import load_pointer, load_seen
+from inlay.ops.metadata.load import LoadedTable, load_pointer, load_seen
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import Ahead
 from inlay.plan.feed import FeedUnit, Step, reported_schema
@@ -45,7 +45,7 @@ from inlay.plan.refs import MAIN
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, bound, connect, load_state, place, ref_of
 from inlay.spark.options import ReadOptions
-from inlay.spark.tasks import READ_AHEAD_BYTES
+from inlay.spark.reader import READ_AHEAD_BYTES
 from inlay.spark.types import arrow_for, column_ids, spark_schema, to_spark
 
 FEED_FIELDS = (
@@ -213,31 +213,60 @@ class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
         return self._feed.read(partition)
 
 
-class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Offsets are `{"table": id, "ref": branch, "version": v, "first": …}`: read up to version v;
-    `first`: the rows of v are still to be read."""
+class VersionStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A stream of a table's versions: how much it reads at a time, and where it ends."""
 
-    def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
+    def __init__(self, options: ReadOptions, state: State) -> None:
         if options.version is not None or options.as_of_us is not None:
             raise InvalidRequest(
                 "a stream has no fixed version",
                 next_step="Set its start with startVersion or startTime",
             )
-        self._feed = FeedReader(options, state, asked)
+        self._options = options
+        self._table_id = state.snapshot.table_id
         self._until: int | None = None
 
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name; so below
+        if self._options.max_files is not None:
+            return ReadMaxFiles(self._options.max_files)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query ends with the version that is current now, however much is added while it runs."""
+        self._until = self._newest().snapshot.version
+
+    def _newest(self) -> LoadedTable:
+        return load_pointer(bound(self._options.uri, self._table_id))
+
+
+def is_over(limit: ReadLimit, files: int, size: int) -> bool:
+    """Whether so many files, or bytes, are more than a micro-batch is to read."""
+    over_files = isinstance(limit, ReadMaxFiles) and files > limit.max_files
+    return over_files or (isinstance(limit, ReadMaxBytes) and size > limit.max_bytes)
+
+
+class InlayFeedStream(VersionStream):
+    """Offsets are `{"table": id, "ref": branch, "version": v, "first": …}`: read up to version v;
+    `first`: the rows of v are still to be read."""
+
+    def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
+        super().__init__(options, state)
+        self._feed = FeedReader(options, state, asked)
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        options = self._feed.options
+        options = self._options
         if options.start_version is not None or options.start_us is not None:
             return self._offset(first_version(options) - 1)
-        return self._offset(self._newest(), first=True)
+        return self._offset(self._newest().snapshot.version, first=True)
 
     def _offset(self, version: int, *, first: bool = False) -> dict[str, Any]:
-        ref = ref_of(self._feed.options.uri) or MAIN
-        return {"table": self._feed.table_id, "ref": ref, "version": version, "first": first}
+        ref = ref_of(self._options.uri) or MAIN
+        return {"table": self._table_id, "ref": ref, "version": version, "first": first}
 
     def _checked(self, offset: dict[str, Any]) -> dict[str, Any]:
-        found = of_table(offset, self._feed.table_id, self._feed.options.uri)
+        found = of_table(offset, self._table_id, self._options.uri)
         if found.get("after") or found.get("files"):
             raise InvalidRequest(
                 "the stream was stopped within a version whose rows it read: changes come by whole ones",
@@ -245,23 +274,9 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
             )
         return found
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        if self._feed.options.max_files is not None:
-            return ReadMaxFiles(self._feed.options.max_files)
-        if self._feed.options.max_bytes is not None:
-            return ReadMaxBytes(self._feed.options.max_bytes)
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = self._newest()
-
-    def _newest(self) -> int:
-        feed = self._feed
-        return load_pointer(bound(feed.options.uri, feed.table_id)).snapshot.version
-
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """As far as `limit` allows, at least one version that changed rows."""
-        until = self._newest() if self._until is None else self._until
+        until = self._newest().snapshot.version if self._until is None else self._until
         start = self._checked(start)
         if start["first"]:
             return self._offset(start["version"])
@@ -273,9 +288,7 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
             tasks = [t for unit in step.units for t in (*unit.before, *unit.after)]
             files += len(tasks)
             size += sum(task.file.size for task in tasks)
-            over_files = isinstance(limit, ReadMaxFiles) and files > limit.max_files
-            over_bytes = isinstance(limit, ReadMaxBytes) and size > limit.max_bytes
-            if end > start["version"] and (over_files or over_bytes):
+            if end > start["version"] and is_over(limit, files, size):
                 return self._offset(end)
             end = step.version
         return self._offset(until)

@@ -19,14 +19,8 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from inlay.format.keys import DATA, TOMBSTONES
-from inlay.ops.collect_garbage import (
-    MAX_NAMES,
-    CollectResult,
-    Garbage,
-)
-from inlay.ops.collect_garbage import (
-    collect_garbage as collect,
-)
+from inlay.ops.collect_garbage import MAX_NAMES, CollectResult, Garbage
+from inlay.ops.collect_garbage import collect_garbage as collect
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.maintain.expire import Roots, delete_objects
 from inlay.plan.erasure import LIFE_SECONDS

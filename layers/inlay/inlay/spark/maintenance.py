@@ -9,13 +9,14 @@ Only entries go to the driver.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from inlay.errors import ErrorKind, InlayError, RefNotFound
 from inlay.format.predicate import Predicate
+from inlay.format.snapshot import Tier
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data import layout_of
 from inlay.ops.erase.request import contents_to_clean, is_dropped, plan_advance
@@ -44,10 +45,11 @@ from inlay.parquet.write.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
 from inlay.plan.metadata.state import State
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import marker_may_hit
 from inlay.plan.surgery import Strategy
-from inlay.spark.connect import connect, load_writable
+from inlay.spark.connect import connect, load_writable, without_entries
 from inlay.spark.context import context_of
-from inlay.spark.reduced_state import reduced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -241,6 +243,20 @@ class _Waves:
             self._tries.update(dict.fromkeys(at_fault(work, done), MAX_TRIES))
             raise done
         return done
+
+
+def reduced(loaded: LoadedTable, works: Sequence[Work]) -> Iterator[LoadedTable]:
+    """For each work its files, and the deletes that may hit them: a task never gets all of a table's
+    entries. Planning a unit of work on this gives the same as on the whole."""
+    base = without_entries(loaded)
+    evidence = Evidence.of_snapshot(loaded.snapshot)
+    files = {f.key: f for f in loaded.state.files()}
+    markers = tuple(loaded.state.markers())
+    for work in works:
+        own = tuple(files[key] for key in work.inputs)
+        hits = tuple(m for m in markers if any(marker_may_hit(m, f, evidence) for f in own))
+        snapshot = replace(base.snapshot, files=Tier((), own), markers=Tier((), hits))
+        yield replace(base, state=State(snapshot))
 
 
 # -- on the executors -----------------------------------------------------------------------------

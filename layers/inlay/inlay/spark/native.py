@@ -21,7 +21,7 @@ import pyarrow as pa
 from inlay.errors import InlayError
 from inlay.format.entry import Keys
 from inlay.format.predicate import TRUE, Predicate, field_ids
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.format.schema import Field, Primitive, Schema, Struct, Type
 from inlay.ops.context import Context
 from inlay.parquet.read.deleted_rows import load_keys
 from inlay.parquet.read.reader import open_file
@@ -30,7 +30,7 @@ from inlay.plan.scan import FileTask, marker_predicate
 from inlay.spark.conditions import attribute, condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns
-from inlay.spark.types import arrow_for, has_twins, spark_schema
+from inlay.spark.types import arrow_for, has_twins, parts_of, spark_schema
 from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
@@ -235,15 +235,10 @@ def _is_same(recorded: Field | None, found: Field) -> bool:
 
 
 def _is_same_type(recorded: Type, found: Type) -> bool:
-    match recorded, found:
-        case Struct(old), Struct(new):
-            return len(old) == len(new) and all(map(_is_same, old, new))
-        case ListOf(old), ListOf(new):
-            return _is_same(old, new)
-        case MapOf(old_key, old_value), MapOf(key, value):
-            return _is_same(old_key, key) and _is_same(old_value, value)
-        case _:
-            return recorded == found
+    old, new = parts_of(recorded), parts_of(found)
+    if isinstance(found, Primitive) or type(recorded) is not type(found):
+        return recorded == found
+    return len(old) == len(new) and all(map(_is_same, old, new))
 
 
 def _hides_floats(kind: Type) -> bool:

@@ -11,9 +11,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from inlay.arguments import time_us
 from inlay.errors import InvalidRequest
 from inlay.spark.connect import at_ref
 
@@ -76,7 +76,7 @@ class ReadOptions:
     """`uri` includes the tag or branch (`connect.at_ref`). `columns` are names in the order of the result;
     `where` is SQL text. `parallelism` is the number of tasks that run at once: small tables are cut into as
     many partitions. `leave_out` are keys of files that are read otherwise (`spark.native`). `table` selects
-    metadata (`spark.source`), `change_feed` changes (`spark.feed`) in place of rows. The last four are
+    metadata (`spark.reader`), `change_feed` changes (`spark.feed`) in place of rows. The last four are
     for streams: where it starts (`start_version` is the first version whose rows it returns; it also starts
     a batch read of the change feed) and how much one micro-batch reads."""
 
@@ -279,12 +279,8 @@ def _time_us(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        return time_us(text)
+    except InvalidRequest as error:
         raise InvalidRequest(
-            f"the option {name} is not a time: {text[:100]!r}",
-            next_step="Write it as 2026-01-31T12:00:00Z",
+            f"the option {name} is {error.message}", next_step=error.next_step
         ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

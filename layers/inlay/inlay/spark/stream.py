@@ -28,33 +28,26 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.feed import plan_steps, seen_at
-from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MAIN, MERGE
 from inlay.plan.scan import FileTask, plan_scan
-from inlay.spark.connect import bound, connect, load_state, ref_of
-from inlay.spark.feed import StepPartition, of_table, step_of_units
+from inlay.spark.connect import connect, load_state, ref_of
+from inlay.spark.feed import StepPartition, VersionStream, is_over, of_table, step_of_units
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
-from inlay.spark.tasks import TaskReader
+from inlay.spark.reader import TaskReader
 
 # The parts of one step of the stream: files to read, or files to compare with those they replaced.
 Piece = FileTask | StepPartition
@@ -78,23 +71,16 @@ class Offset:
     files: int = 0
 
 
-class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class InlayStreamReader(VersionStream):
     """Exists on the driver as long as the query; executors only get `read`."""
 
     def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
-        if options.version is not None or options.as_of_us is not None:
-            raise InvalidRequest(
-                "a stream has no fixed version",
-                next_step="Set its start with startVersion or startTime",
-            )
-        self._options = options
+        super().__init__(options, state)
         self._schema = state.snapshot.schema
-        self._table_id = state.snapshot.table_id
         self._tasks = TaskReader(options.uri, self._schema, asked)
         self._where: Predicate = TRUE
         if options.where is not None:
             self._where = parse_predicate(options.where, self._schema)
-        self._until: int | None = None
 
     # -- on the driver ------------------------------------------------------------------------
 
@@ -110,20 +96,6 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         ref = ref_of(self._options.uri) or MAIN
         return Offset(table=self._table_id, ref=ref, version=version, first=first)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        if self._options.max_files is not None:
-            return ReadMaxFiles(self._options.max_files)
-        if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query ends with the version that is current now, however much is added while it runs."""
-        self._until = self._newest().snapshot.version
-
-    def _newest(self) -> LoadedTable:
-        return load_pointer(bound(self._options.uri, self._table_id))
-
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """As far as `limit` allows, at least one file."""
         current = self._newest()
@@ -134,11 +106,9 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             for piece in _left(self._step(current, offset), offset):
                 taken += 1
                 size += _bytes(piece)
-                over_files = isinstance(limit, ReadMaxFiles) and taken > limit.max_files
-                over_bytes = isinstance(limit, ReadMaxBytes) and size > limit.max_bytes
                 # Pieces of one place are read together, and what an earlier release began, to its end.
                 is_cut = offset.after != _place(piece) and not offset.files
-                if taken > 1 and is_cut and (over_files or over_bytes):
+                if taken > 1 and is_cut and is_over(limit, taken, size):
                     return asdict(offset)
                 if not offset.files:
                     offset = replace(offset, after=_place(piece))

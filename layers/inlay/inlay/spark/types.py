@@ -11,7 +11,7 @@ Spark derives from its own schema: `arrow_for` gives that schema.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
 
@@ -90,17 +90,23 @@ def spelled(name: str, names: Sequence[str]) -> str | None:
 def has_twins(kind: Type) -> bool:
     """Whether two names within a struct, at any level, differ by case alone: in most sessions Spark's own
     reader and writer refuse them."""
+    parts = parts_of(kind)
+    if isinstance(kind, Struct) and len({part.name.lower() for part in parts}) < len(parts):
+        return True
+    return any(has_twins(part.type) for part in parts)
+
+
+def parts_of(kind: Type) -> tuple[Field, ...]:
+    """What a nested type consists of; nothing for a primitive one."""
     match kind:
         case Struct(fields):
-            return len({f.name.lower() for f in fields}) < len(fields) or any(
-                has_twins(f.type) for f in fields
-            )
+            return fields
         case ListOf(element):
-            return has_twins(element.type)
+            return (element,)
         case MapOf(key, value):
-            return has_twins(key.type) or has_twins(value.type)
+            return (key, value)
         case _:
-            return False
+            return ()
 
 
 def column_named(schema: Schema, name: str) -> Field | None:
@@ -215,16 +221,22 @@ def _find(kind: st.DataType, is_it: Callable[[st.DataType], bool]) -> st.DataTyp
     """The first type, at any level, of which this is true."""
     if is_it(kind):
         return kind
+    inner = (_find(part.dataType, is_it) for part in _parts(kind))
+    return next((found for found in inner if found is not None), None)
+
+
+def _parts(kind: st.DataType) -> list[st.StructField]:
+    """What a nested type of Spark's consists of; nothing for another one."""
     match kind:
         case st.StructType():
-            inner = [field.dataType for field in kind]
+            return list(kind.fields)
         case st.ArrayType():
-            inner = [kind.elementType]
+            return [st.StructField("element", kind.elementType, kind.containsNull)]
         case st.MapType():
-            inner = [kind.keyType, kind.valueType]
+            value = st.StructField("value", kind.valueType, kind.valueContainsNull)
+            return [st.StructField("key", kind.keyType, False), value]
         case _:
-            return None
-    return next((found for part in inner if (found := _find(part, is_it)) is not None), None)
+            return []
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:
@@ -283,32 +295,10 @@ def _nullable(kind: st.DataType) -> st.DataType:
 
 
 def _as_nullable(has: st.StructField, asked: st.StructField) -> bool:
-    """Whether `asked` allows nulls wherever `has` does, at every level."""
-    return _allows(has.nullable, asked.nullable) and _inner_as_nullable(
-        has.dataType, asked.dataType
-    )
-
-
-def _inner_as_nullable(has: Any, asked: Any) -> bool:
-    match has:
-        case st.StructType():
-            return all(_as_nullable(h, a) for h, a in zip(has, asked, strict=True))
-        case st.ArrayType():
-            return _allows(has.containsNull, asked.containsNull) and _inner_as_nullable(
-                has.elementType, asked.elementType
-            )
-        case st.MapType():
-            return (
-                _allows(has.valueContainsNull, asked.valueContainsNull)
-                and _inner_as_nullable(has.keyType, asked.keyType)
-                and _inner_as_nullable(has.valueType, asked.valueType)
-            )
-        case _:
-            return True
-
-
-def _allows(has: bool, asked: bool) -> bool:
-    return asked or not has
+    """Whether `asked` allows nulls wherever `has`, of the same types, does, at every level."""
+    if has.nullable and not asked.nullable:
+        return False
+    return all(map(_as_nullable, _parts(has.dataType), _parts(asked.dataType)))
 
 
 # -- batches --------------------------------------------------------------------------------------

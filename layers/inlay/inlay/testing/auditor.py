@@ -38,8 +38,7 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import heads, held_versions, ref_view
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.storage.base import Got
-from inlay.testing.model import Expected, Model, Row, Rows, Violation
-from inlay.testing.refs import INTO_MAIN, RefModel
+from inlay.testing.model import INTO_MAIN, Expected, Model, RefModel, Row, Rows, Violation
 
 # Field ids of the columns that the model's rows have.
 COLUMNS = (1, 2, 3)
@@ -69,7 +68,7 @@ class Auditor:
         self.operated = False
         self.former: dict[str, Model] = {}  # of tables that were here before, by their ids
         self.states: dict[str, Auditor] = {}
-        self.told: dict[str, str] = {}
+        self.acknowledged_by: dict[str, str] = {}
         self.who: Callable[[], str] = lambda: (
             ""
         )  # sends a request; "": somebody who has given it up
@@ -111,7 +110,7 @@ class Auditor:
         landed_us = self.landed_us
         self.go_on_from(Auditor(self.ctx, self.model, self.now_us, self.grace_us, self.life_us))
         self.landed_us, self.refs = landed_us, RefModel(self.model)
-        self.states, self.told, self._archived = {}, {}, {}
+        self.states, self.acknowledged_by, self._archived = {}, {}, {}
         self._is_behind = False
 
     def acknowledge(self, request: str, version: int, commit_id: str | None, table_id: str) -> None:
@@ -128,7 +127,7 @@ class Auditor:
             ):
                 commit_id = there.commit.id  # by the ledger
             if commit_id is not None:
-                self.told.setdefault(request, commit_id)
+                self.acknowledged_by.setdefault(request, commit_id)
             if there is None or there.commit.id != commit_id:
                 return  # the pointer was moved before the caller came to hear of it
         self.model.acknowledge(request, version)
@@ -140,8 +139,10 @@ class Auditor:
         self.landed_us, self._rows = landed_us, rows
         # Numbers that a repair has passed over stand for what was before them.
         versions = {s.commit.id: s.version for s in self.snapshots.values()}
-        told = {request: versions[c] for request, c in self.told.items() if c in versions}
-        self.model.go_on_from(then.model, told)
+        landed = {
+            request: versions[c] for request, c in self.acknowledged_by.items() if c in versions
+        }
+        self.model.go_on_from(then.model, landed)
         after = self.ctx.key(keys.archive_key(self.newest + 1))
         self._is_behind = isinstance(self.ctx.store.get(after), Got)
 
@@ -364,7 +365,7 @@ class Auditor:
         return found
 
     def _read(self, task: FileTask, schema: Schema) -> Rows:
-        # What the table was created with; columns that came later are none of the model's.
+        # What the table was created with; the model does not know columns that came later.
         wanted = Wanted(schema=schema, columns=COLUMNS)
         rows: Rows = Counter()
         for batch in read_file(self.ctx.objects, task, wanted, self.ctx.executor):

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 import pyarrow as pa
 
 from inlay.errors import ErrorKind, InlayError, SnapshotGone, StoreUnavailable
+from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 from inlay.ops.context import Context
 from inlay.ops.erase.request import advance_erasures, open_erasure
@@ -33,7 +35,7 @@ from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model
 from inlay.testing.fates import DAY_SECONDS
-from inlay.testing.model import Row, Violation
+from inlay.testing.model import Intent, Row, SnapshotDelete, Violation
 from inlay.testing.stage import BY_HAND, LIFE_SECONDS, SCHEMA, Simulation
 
 OWNERS = ("ada", "bob", "cy", None)
@@ -47,8 +49,10 @@ ROUNDS = 3
 Act = Callable[[Simulation, str], None]
 
 
-# Those whose work meets on rows of single files.
-ROW_WORK = ("append", "rows", "rows", "rewrite", "rewrite", "compact", "update")
+class Requested(Protocol):
+    """An operation that may be delivered more than once."""
+
+    def __call__(self, ctx: Context, *, request: Request) -> object: ...
 
 
 def kinds() -> dict[str, tuple[Act, int]]:
@@ -107,15 +111,20 @@ def as_table(rows: list[Row]) -> pa.Table:
 
 
 def deliver(
-    sim: Simulation, name: str, request: str, operation: Callable[[Context, Request], object]
+    sim: Simulation,
+    name: str,
+    request: str,
+    intent: Intent | SnapshotDelete,
+    operation: Requested,
 ) -> None:
     """A request, delivered as queues do: at least once, sometimes again later, sometimes to two at a
     time."""
+    sim.model.intend(request, intent)
     # By when it was sent, a request that is too old for the ledger is known from a new one.
     identity = Request.of(request, body=request, time_us=sim.scheduler.now_us)
 
     def once(who: str) -> None:
-        sim.attempt(who, request, lambda ctx: operation(ctx, identity))
+        sim.attempt(who, request, partial(operation, request=identity))
 
     if sim.rng.random() < 0.25:
         sim.spawn(f"{name}-twin", lambda: once(f"{name}-twin"))
@@ -127,11 +136,11 @@ def deliver(
 
 def appender(sim: Simulation, name: str) -> None:
     for n in range(ROUNDS):
-        rows = some_rows(sim, sim.rng.randint(1, 12))
-        request = f"{name}:{n}"
-        sim.model.intend(request, model.insert(rows))
-        table = as_table(rows)
-        deliver(sim, name, request, lambda ctx, r, t=table: append(ctx, t, request=r))  # type: ignore[misc]
+        deliver_rows(sim, name, f"{name}:{n}", some_rows(sim, sim.rng.randint(1, 12)))
+
+
+def deliver_rows(sim: Simulation, name: str, request: str, rows: list[Row]) -> None:
+    deliver(sim, name, request, model.insert(rows), partial(append, data=as_table(rows)))
 
 
 def ingester(sim: Simulation, name: str) -> None:
@@ -203,73 +212,59 @@ def some_predicate(sim: Simulation) -> tuple[str, Callable[[Row], bool]]:
 def tombstone_deleter(sim: Simulation, name: str) -> None:
     for n in range(ROUNDS):
         text, matches = some_predicate(sim)
-        request = f"{name}:{n}"
-        sim.model.intend(request, model.delete(matches))
-        predicate = parse_predicate(text, COLUMNS)
-        deliver(
-            sim,
-            name,
-            request,
-            lambda ctx, r, p=predicate: delete(ctx, p, mode="tombstone", request=r),  # type: ignore[misc]
-        )
+        act = partial(delete, condition=parse_predicate(text, COLUMNS), mode="tombstone")
+        deliver(sim, name, f"{name}:{n}", model.delete(matches), act)
+
+
+def reading_delete(sim: Simulation, matches: Callable[[Row], bool]) -> Intent | SnapshotDelete:
+    """A delete that reads may miss what arrives meanwhile, unless isolation is serializable."""
+    if sim.serializable:
+        return model.delete(matches)
+    return SnapshotDelete(matches, sim.auditor.newest)
 
 
 def row_deleter(sim: Simulation, name: str) -> None:
     for n in range(ROUNDS):
         text, matches = some_predicate(sim)
-        request = f"{name}:{n}"
-        sim.model.intend(
-            request,
-            model.delete(matches)
-            if sim.serializable
-            else model.SnapshotDelete(matches, sim.auditor.newest),
-        )
-        predicate = parse_predicate(text, COLUMNS)
         mode = sim.rng.choice(["vector", "vector", "surgery", "rewrite"])
-        deliver(
-            sim,
-            name,
-            request,
-            lambda ctx, r, p=predicate, m=mode: delete(ctx, p, mode=m, request=r),  # type: ignore[misc]
-        )
+        act = partial(delete, condition=parse_predicate(text, COLUMNS), mode=mode)
+        deliver(sim, name, f"{name}:{n}", reading_delete(sim, matches), act)
 
 
 def key_deleter(sim: Simulation, name: str) -> None:
     for n in range(ROUNDS):
         ids = {sim.rng.randrange(60) for _ in range(sim.rng.choice([3, 80]))}
-        request = f"{name}:{n}"
-        sim.model.intend(request, model.delete(lambda r, ids=ids: r[0] in ids))  # type: ignore[misc]
+        intent = model.delete(lambda r, ids=ids: r[0] in ids)  # type: ignore[misc]
         table = pa.table({"id": pa.array(sorted(ids), pa.int64())})
-        deliver(sim, name, request, lambda ctx, r, t=table: delete_keys(ctx, t, request=r))  # type: ignore[misc]
+        deliver(sim, name, f"{name}:{n}", intent, partial(delete_keys, keys=table))
 
 
 def updater(sim: Simulation, name: str) -> None:
     for n in range(ROUNDS):
         text, matches = some_predicate(sim)
-        request = f"{name}:{n}"
-        sim.model.intend(request, model.update(matches, lambda r: (r[0], r[1], r[2] - 7)))
-        predicate = parse_predicate(text, COLUMNS)
-        assignments = parse_assignments({"balance": "balance - 7"}, COLUMNS)
         mode = sim.rng.choice(["tombstone", "vector", "rewrite"])
-        deliver(
-            sim,
-            name,
-            request,
-            lambda ctx, r, p=predicate, a=assignments, m=mode: update(ctx, a, p, mode=m, request=r),  # type: ignore[misc]
-        )
+        intent, act = paying(matches, parse_predicate(text, COLUMNS), mode)
+        deliver(sim, name, f"{name}:{n}", intent, act)
+
+
+def paying(matches: Callable[[Row], bool], where: Predicate, mode: str) -> tuple[Intent, Requested]:
+    """An update that takes 7 off the balance of some rows: what it means, and how it is done."""
+    assignments = parse_assignments({"balance": "balance - 7"}, COLUMNS)
+    return (
+        model.update(matches, lambda r: (r[0], r[1], r[2] - 7)),
+        partial(update, assignments=assignments, condition=where, mode=mode),
+    )
 
 
 def upserter(sim: Simulation, name: str) -> None:
     for n in range(ROUNDS):
         by_id = {r[0]: r for r in some_rows(sim, sim.rng.choice([2, 6]))}
         rows = list(by_id.values())
-        request = f"{name}:{n}"
-        sim.model.intend(request, model.upsert(rows, lambda r: r[0]))
-        table = as_table(rows)
-        deliver(sim, name, request, lambda ctx, r, t=table: upsert_whole(ctx, t, r))  # type: ignore[misc]
+        intent = model.upsert(rows, lambda r: r[0])
+        deliver(sim, name, f"{name}:{n}", intent, partial(upsert_whole, table=as_table(rows)))
 
 
-def upsert_whole(ctx: Context, table: pa.Table, request: Request) -> object:
+def upsert_whole(ctx: Context, table: pa.Table, *, request: Request) -> object:
     """Upsert rows with a NULL for every column that somebody has added meanwhile: data that lacks one would
     keep each old row of a key, with its value there, and the model knows the bank's columns only."""
     base = load_pointer(ctx)
@@ -304,20 +299,17 @@ def eraser(sim: Simulation, name: str) -> None:
         sim.model.landing[source.request.token] = Counter(rows)
         sim.spawn(f"{name}-event", partial(_deliver_late, sim, f"{name}-event", source))
     else:
-        request = f"{name}:came"
-        sim.model.intend(request, model.insert(rows))
-        table = as_table(rows)
-        deliver(sim, name, request, lambda ctx, r: append(ctx, table, request=r))
+        deliver_rows(sim, name, f"{name}:came", rows)
     sim.scheduler.sleep(sim.rng.uniform(0, 30))
     request = f"{name}:erased"
-    sim.model.intend(request, model.delete(lambda r: r[1] == token))
-    sim.model.erasing[request] = lambda r: r[1] == token
+    matches: Callable[[Row], bool] = lambda r: r[1] == token  # noqa: E731
+    sim.model.erasing[request] = matches
     predicate = parse_predicate(f"owner = '{token}'", COLUMNS)
-    deliver(sim, name, request, lambda ctx, r: open_erasure(ctx, predicate, request=r))
+    deliver(sim, name, request, model.delete(matches), partial(open_erasure, predicate=predicate))
     if request in sim.model.acknowledged:
         sim.erased.append(token)
     for _ in range(ROUNDS):
-        sim.attempt(name, None, lambda ctx: advance_erasures(ctx))
+        sim.attempt(name, None, advance_erasures)
         sim.attempt(name, None, sim.collect)
         sim.scheduler.sleep(sim.rng.uniform(0, 2 * LIFE_SECONDS))
 

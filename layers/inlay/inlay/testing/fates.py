@@ -22,7 +22,7 @@ T = TypeVar("T")
 DAY_SECONDS = 86_400
 # Longer than the grace of garbage collection in a simulation, more often than not.
 MAX_STALL_DAYS = 20
-# A request that has not arrived by then never will: connections do not live for ever. What an erasure
+# A request that has not arrived by then never will: connections do not last for ever. What an erasure
 # waits for (the longest life of a writer) is longer.
 MAX_FLIGHT_US = 15 * 60 * 1_000_000
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
 from inlay.errors import MergeConflict
-from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
@@ -28,6 +28,7 @@ from inlay.testing.cast import (
     COLUMNS,
     EXTRA_DEFAULT,
     ROUNDS,
+    Requested,
     as_table,
     crowd,
     deliver,
@@ -97,14 +98,14 @@ def brancher(sim: Simulation, name: str) -> None:
     for n in range(2 * ROUNDS):
         work_on_branch(sim, name, f"{name}:{n}")
     end = sim.rng.choice([merge, merge, fast_forward, drop])
+    sim.attempt(name, None, partial(unless_in_conflict, end, name))
 
-    def finish(ctx: Context) -> object:
-        try:
-            return end(ctx, name)
-        except MergeConflict:
-            return None  # allowed: it says so, and changes nothing
 
-    sim.attempt(name, None, finish)
+def unless_in_conflict(end: Callable[[Context, str], object], branch: str, ctx: Context) -> object:
+    """A conflict is allowed: it says so, and changes nothing."""
+    with suppress(MergeConflict):
+        return end(ctx, branch)
+    return None
 
 
 def work_on_branch(sim: Simulation, name: str, request: str, choice: Sequence[str] = WORK) -> None:
@@ -116,36 +117,32 @@ def work_on_branch(sim: Simulation, name: str, request: str, choice: Sequence[st
         tidy = compact if kind == "compact" else rewrite
         sim.attempt(name, None, lambda ctx: tidy(replace(ctx, branch=name)))
         return
-    intent = {
-        "append": model.insert(rows),
-        "upsert": model.upsert(rows[:1], lambda row: row[0]),
-    }.get(kind, model.delete(matches))
-    sim.model.intend(request, intent)
-    act = partial(_perform, kind, name, rows, parse_predicate(text, COLUMNS))
-    deliver(sim, name, request, act)
-
-
-def _perform(
-    kind: str, name: str, rows: list[Row], where: Predicate, ctx: Context, request: Request
-) -> object:
-    on_branch = replace(ctx, branch=name)
+    act: Requested
     if kind == "append":
-        return append(on_branch, as_table(rows), request=request)
-    if kind == "upsert":
-        return upsert_whole(on_branch, as_table(rows[:1]), request)
-    return delete(on_branch, where, mode=kind, request=request)
+        intent, act = model.insert(rows), partial(append, data=as_table(rows))
+    elif kind == "upsert":
+        intent = model.upsert(rows[:1], lambda row: row[0])
+        act = partial(upsert_whole, table=as_table(rows[:1]))
+    else:
+        intent = model.delete(matches)
+        act = partial(delete, condition=parse_predicate(text, COLUMNS), mode=kind)
+    deliver(sim, name, request, intent, partial(_on_branch, act, name))
+
+
+def _on_branch(act: Requested, name: str, ctx: Context, *, request: Request) -> object:
+    return act(replace(ctx, branch=name), request=request)
 
 
 def alterer(sim: Simulation, name: str, *, pause: float = 60.0) -> None:
     """Columns come, get other names, and go; those of the bank stay."""
     for n in range(ROUNDS):
         request, draw = f"{name}:{n}", sim.rng.random()
-        sim.model.intend(request, lambda rows: rows)
-        deliver(sim, name, request, partial(_alter, sim, f"{name}_{n}", draw))
+        act = partial(_alter, sim, f"{name}_{n}", draw)
+        deliver(sim, name, request, lambda rows: rows, act)
         sim.scheduler.sleep(sim.rng.uniform(0, pause))
 
 
-def _alter(sim: Simulation, fresh: str, draw: float, ctx: Context, request: Request) -> object:
+def _alter(sim: Simulation, fresh: str, draw: float, ctx: Context, *, request: Request) -> object:
     base = load_pointer(ctx)
     schema = base.snapshot.schema
     extra = [n for n in schema.names if n not in COLUMNS.names]

@@ -13,8 +13,8 @@ the model says, version by version (so the outcome is that of one after the othe
 acknowledged, `verify` finds nothing wrong, and whoever lost has uploaded data again only if the matrix
 of docs/FORMAT.md, section 10, lets it.
 
-Nothing fails here: what becomes of single requests is the business of `testing.simulation` and of
-tests/simulation/test_every_request.py.
+No request fails here: `testing.simulation` and tests/simulation/test_every_request.py vary the fates of
+single requests.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from inlay.ops.context import Context
 from inlay.ops.verify.table import verify
 from inlay.plan.change import Request
 from inlay.testing.fates import CALM
-from inlay.testing.memoized import memoized
 from inlay.testing.model import Violation
 from inlay.testing.pairs import OPERATIONS, REDELIVERED, Operation, prepared
 from inlay.testing.publishers import look_by_iceberg
 from inlay.testing.scheduler import Actor, Scheduler, Stuck
+from inlay.testing.simulation import memoized
 from inlay.testing.stage import Simulation
 
 PREEMPTIONS = 2

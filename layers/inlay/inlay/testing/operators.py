@@ -47,13 +47,17 @@ A_COMMIT = Change(operation="set_properties", updates=(SetProperties({"operator"
 
 def operators_cast(sim: Simulation) -> None:
     """A crowd with an operator in it."""
-    world = sim.world
-    sim.auditor.expect_operators(lambda: "" if world.landing else sim.scheduler.actor_name)
-    sim.before_settling = partial(mend, sim, "operator")
+    expect_operator(sim, "operator")
     counts = {name: count for name, count in crowd(sim).items() if name in BESIDE}
     counts["append"] = max(1, counts["append"])
     enter(sim, counts)
     sim.spawn("operator", partial(operator, sim, "operator"))
+
+
+def expect_operator(sim: Simulation, name: str) -> None:
+    """From here on `name` moves the pointer by hand, and mends what is left at the end."""
+    sim.auditor.expect_operators(lambda: "" if sim.world.landing else sim.scheduler.actor_name)
+    sim.before_settling = partial(mend, sim, name)
 
 
 def operator(sim: Simulation, name: str) -> None:
@@ -79,8 +83,7 @@ def operator(sim: Simulation, name: str) -> None:
 def undoer(sim: Simulation, name: str) -> None:
     """Puts the pointer back by one version where a garbage collection stands in it, and no swap is on its
     way that would be let in then (docs/GUARANTEES.md, 1)."""
-    sim.auditor.expect_operators(lambda: "" if sim.world.landing else sim.scheduler.actor_name)
-    sim.before_settling = partial(mend, sim, name)
+    expect_operator(sim, name)
     store = MemoryStore(BUCKET, region=sim.region)
     for _ in range(40):
         sim.scheduler.sleep(sim.rng.uniform(0, DAY_SECONDS))

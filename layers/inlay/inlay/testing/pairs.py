@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
-from inlay.errors import MergeConflict, StoreUnavailable
+from inlay.errors import StoreUnavailable
 from inlay.format.properties import is_published
 from inlay.format.snapshot import Ref
 from inlay.ops.commit.driver import commit, expect_committed
@@ -30,13 +31,13 @@ from inlay.ops.schema.create import set_partitioning
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, ingest
-from inlay.ops.write.update import update
 from inlay.ops.write.upsert import upsert
-from inlay.parse import parse_assignments, parse_predicate
+from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.testing import model
-from inlay.testing.cast import COLUMNS, as_table
+from inlay.testing.cast import COLUMNS, as_table, paying, reading_delete
 from inlay.testing.fates import CALM
+from inlay.testing.historians import unless_in_conflict
 from inlay.testing.model import Intent, Row, SnapshotDelete
 from inlay.testing.publishers import allow_publishing
 from inlay.testing.stage import DAY_US, Simulation
@@ -62,17 +63,8 @@ REDELIVERED = ("append", "delete rows", "update rewrite", "upsert")
 
 # What takes files out of the table, and puts others there, or may bring back what was there before.
 REPLACING = frozenset(
-    (
-        *(
-            "delete surgery",
-            "delete rewrite",
-            "update rewrite",
-            "rewrite",
-            "compact",
-            "erase steps",
-        ),
-        *("restore", "merge"),
-    )
+    {"delete surgery", "delete rewrite", "update rewrite", "rewrite", "compact", "erase steps"}
+    | {"restore", "merge"}
 )
 UPDATES = frozenset(("update tombstone", "update vector", "update rewrite"))
 # What gives files vectors: publishing settles deletes first.
@@ -117,35 +109,27 @@ def prepared(*, serializable: bool = False) -> Simulation:
     return sim
 
 
-def _deleting(
-    sim: Simulation, matches: Callable[[Row], bool], *, mode: str = "tombstone"
-) -> Intent | SnapshotDelete:
-    """A delete that reads may miss what arrives meanwhile, unless isolation is serializable."""
-    if mode == "tombstone" or sim.serializable:
-        return model.delete(matches)
-    return SnapshotDelete(matches, sim.auditor.newest)
-
-
 def _delete(sim: Simulation, number: int, mode: str, redone_by: frozenset[str]) -> Operation:
     """Of one file one row, of the other all that is left."""
     low, high = (3, 7) if number == 0 else (2, 5)
     where = parse_predicate(f"id >= {low} AND id <= {high}", COLUMNS)
     if sim.serializable and mode != "tombstone":
         redone_by |= ARRIVALS | DELETES
+    matches: Callable[[Row], bool] = lambda row: low <= row[0] <= high  # noqa: E731
     return Operation(
         lambda ctx, r: delete(ctx, where, mode=mode, request=r),
-        _deleting(sim, lambda row: low <= row[0] <= high, mode=mode),
+        model.delete(matches) if mode == "tombstone" else reading_delete(sim, matches),
         redone_by,
     )
 
 
 def _update(number: int, mode: str) -> Operation:
     high = 3 + number
-    change = parse_assignments({"balance": "balance - 7"}, COLUMNS)
     where = parse_predicate(f"id <= {high}", COLUMNS)
+    intent, act = paying(lambda row: row[0] <= high, where, mode)
     return Operation(
-        lambda ctx, r: update(ctx, change, where, mode=mode, request=r),
-        model.update(lambda row: row[0] <= high, lambda row: (row[0], row[1], row[2] - 7)),
+        lambda ctx, r: act(ctx, request=r),
+        intent,
         REPLACING | UPDATES | DELETES | ARRIVALS | BOUNDARY | {"alter"},
     )
 
@@ -355,13 +339,8 @@ def _merge(sim: Simulation, number: int) -> Operation:
         where = parse_predicate("id = 2", COLUMNS)
         delete(trial, where, mode="tombstone", request=Request.of("tidied", body="tidied"))
 
-    def run(ctx: Context, _: Request) -> object:
-        try:
-            return merge(ctx, "trial")
-        except MergeConflict:
-            return None  # allowed: it says so, and changes nothing
-
-    return Operation(run, redone_by=frozenset(OPERATIONS))
+    end = partial(unless_in_conflict, merge, "trial")
+    return Operation(lambda ctx, r: end(ctx), redone_by=frozenset(OPERATIONS))
 
 
 @operation

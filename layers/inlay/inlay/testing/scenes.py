@@ -6,7 +6,7 @@ scene holds every promise.
 
 Groups are processes whose threads share swaps (`ops.commit.group`), beside those that commit alone.
 
-Threads are none of the simulator's: what a turn of them commits is given to `commit_all` by one actor.
+The simulator has no threads of one process: what a group commits is given to `commit_all` by one actor.
 How threads come together is tested with real ones (`tests/commit/test_group.py`).
 
 Replacers are people who remove the table and create another one at its place while everybody works.
@@ -23,9 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import pyarrow as pa
-
-from inlay.errors import ErrorKind, InlayError, MergeConflict, OutcomeUnknown, StoreUnavailable
+from inlay.errors import ErrorKind, InlayError, OutcomeUnknown, StoreUnavailable
 from inlay.format.snapshot import Ref
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.commit.driver import Committed, Skipped
@@ -42,8 +40,7 @@ from inlay.ops.refs import branch, fast_forward, merge, tag
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
-from inlay.ops.write.update import update
-from inlay.parse import parse_assignments, parse_predicate
+from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.storage.memory import MemoryStore
 from inlay.testing import cast, model
@@ -55,15 +52,25 @@ from inlay.testing.cast import (
     as_table,
     deliver,
     deliver_events,
+    deliver_rows,
     enter,
     full_cast,
+    paying,
+    reading_delete,
     some_rows,
     tidier,
 )
 from inlay.testing.fates import DAY_SECONDS, Odds
-from inlay.testing.historians import alterer, partitioner, restorer, tagger, work_on_branch
+from inlay.testing.historians import (
+    alterer,
+    partitioner,
+    restorer,
+    tagger,
+    unless_in_conflict,
+    work_on_branch,
+)
 from inlay.testing.model import Row
-from inlay.testing.operators import mend, operators_cast, undoer
+from inlay.testing.operators import expect_operator, mend, operators_cast, undoer
 from inlay.testing.publishers import iceberg_reader, published, show
 from inlay.testing.stage import BUCKET, DAY_US, LIFE_SECONDS, ROOT, SCHEMA, Simulation
 
@@ -90,13 +97,9 @@ def group_appender(sim: Simulation, name: str) -> None:
         requests = {r: Request.of(r, body=r, time_us=sent_us) for r in rows}
         if sim.rng.random() < 0.5:
             twin = sim.rng.choice(sorted(rows))
-            deliver = partial(_append_alone, cast.as_table(rows[twin]), requests[twin])
-            sim.spawn(f"{name}-twin", partial(sim.attempt, f"{name}-twin", twin, deliver))
+            alone = partial(append, data=cast.as_table(rows[twin]), request=requests[twin])
+            sim.spawn(f"{name}-twin", partial(sim.attempt, f"{name}-twin", twin, alone))
         sim.attempt(name, None, partial(_append_together, sim, dict(rows), requests))
-
-
-def _append_alone(table: object, request: Request, ctx: Context) -> Committed | Skipped:
-    return append(ctx, table, request=request)
 
 
 def _append_together(
@@ -142,10 +145,9 @@ def _append_together(
 TABLES = 4
 
 
-def begin(sim: Simulation) -> None:
+def _begin_replacing(sim: Simulation) -> None:
     """Before anybody works."""
-    sim.auditor.expect_operators(lambda: "" if sim.world.landing else sim.scheduler.actor_name)
-    sim.before_settling = partial(mend, sim, "replacer")
+    expect_operator(sim, "replacer")
     sim.handles = True
     sim.spawn("replacer", partial(replacer, sim, "replacer"))
 
@@ -221,7 +223,7 @@ RESENT = Scene(operators_cast, Odds(slow=0.1, lost=0.05, resent=0.3))
 
 def _replaced(counts: Mapping[str, int], **acts: Act) -> Cast:
     def cast(sim: Simulation) -> None:
-        begin(sim)
+        _begin_replacing(sim)
         of(counts, **acts)(sim)
 
     return cast
@@ -254,18 +256,10 @@ def _row_picker(
     """Deletes a few rows at a time, so that there are always more."""
     for n in range(2 * ROUNDS):
         low = sim.rng.randrange(60)
-        matches = lambda r, low=low: low <= r[0] <= low + 3  # noqa: E731
-        request = f"{name}:{n}"
-        since = model.SnapshotDelete(matches, sim.auditor.newest)
-        sim.model.intend(request, model.delete(matches) if sim.serializable else since)
+        intent = reading_delete(sim, lambda r, low=low: low <= r[0] <= low + 3)  # type: ignore[misc]
         where = parse_predicate(f"id BETWEEN {low} AND {low + 3}", COLUMNS)
-        mode = sim.rng.choice(modes)
-        act = lambda ctx, r, p=where, m=mode: delete(ctx, p, mode=m, request=r)  # noqa: E731
-        deliver(sim, name, request, act)
-
-
-def _row_marker(sim: Simulation, name: str) -> None:
-    _row_picker(sim, name, ("vector",))
+        act = partial(delete, condition=where, mode=sim.rng.choice(modes))
+        deliver(sim, name, f"{name}:{n}", intent, act)
 
 
 def _after_planting(**acts: Act) -> Cast:
@@ -273,8 +267,7 @@ def _after_planting(**acts: Act) -> Cast:
 
     def plant(sim: Simulation, name: str) -> None:
         rows: list[Row] = [(n, sim.rng.choice(OWNERS), n) for n in range(60)]
-        sim.model.intend(name, model.insert(rows))
-        deliver(sim, name, name, partial(_append, as_table(rows)))
+        deliver_rows(sim, name, name, rows)
         for who, act in acts.items():
             sim.spawn(who, partial(act, sim, who))
 
@@ -304,10 +297,6 @@ PUBLISHED = Scene(_shown_to_others, Odds(slow=0.2))
 PUBLISHED_IN_HASTE = Scene(_published_in_haste, Odds(slow=0.4))
 
 
-def _append(table: pa.Table, ctx: Context, request: Request) -> object:
-    return append(ctx, table, request=request)
-
-
 # Rows of a file that somebody else rewrites all the time.
 ROWS = Scene(
     _after_planting(
@@ -318,7 +307,7 @@ ROWS = Scene(
 # The same, by marks alone, which are carried over to what takes the file's place.
 MARKS = Scene(
     _after_planting(
-        **{f"rows_{n}": _row_marker for n in range(4)},
+        **{f"rows_{n}": partial(_row_picker, modes=("vector",)) for n in range(4)},
         **{f"rewrite_{n}": HASTY_REWRITER for n in range(2)},
     )
 )
@@ -331,19 +320,14 @@ TOMBSTONES = Scene(
 
 def _meeting(sim: Simulation, name: str) -> None:
     """A row comes while somebody updates what he has found of it."""
-    change = parse_assignments({"balance": "balance - 7"}, COLUMNS)
     for n in range(2 * ROUNDS):
         number = sim.rng.randrange(100, 1_000_000)
         rows: list[Row] = [(number, "cy", n)]
         came, changed = f"{name}:came-{n}", f"{name}:changed-{n}"
-        sim.model.intend(came, model.insert(rows))
-        matches = lambda r, at=number: r[0] == at  # noqa: E731
-        sim.model.intend(changed, model.update(matches, lambda r: (r[0], r[1], r[2] - 7)))
-        arrive = partial(_append, as_table(rows))
-        sim.spawn(came, partial(deliver, sim, came, came, arrive))
+        sim.spawn(came, partial(deliver_rows, sim, came, came, rows))
         where = parse_predicate(f"id = {number}", COLUMNS)
-        act = lambda ctx, r, p=where: update(ctx, change, p, mode="vector", request=r)  # noqa: E731
-        deliver(sim, name, changed, act)
+        intent, act = paying(lambda r, at=number: r[0] == at, where, "vector")  # type: ignore[misc]
+        deliver(sim, name, changed, intent, act)
 
 
 # Rows that come, and are packed with others, while somebody updates what he has read.
@@ -358,13 +342,11 @@ ARRIVALS = Scene(
 
 
 def _files_of_an_owner(sim: Simulation, name: str) -> None:
-    """Files whose bounds lie in what others delete, but for a row whose owner is not known."""
+    """Files whose bounds are within what others delete, except for a row whose owner is NULL."""
     for n in range(2 * ROUNDS):
         owner = sim.rng.choice(OWNERS[:3])
         rows: list[Row] = [(n, owner, 1), (n, None, 2), (n + 1, owner, 3)]
-        request = f"{name}:{n}"
-        sim.model.intend(request, model.insert(rows))
-        deliver(sim, name, request, partial(_append, as_table(rows)))
+        deliver_rows(sim, name, f"{name}:{n}", rows)
 
 
 NULLS = Scene(of({"tombstone": 3}, append_0=_files_of_an_owner, append_1=_files_of_an_owner))
@@ -463,19 +445,11 @@ UNSEEN_EXPIRY = Scene(
 ERASING = Scene(of({"erase": 2, "append": 1, "read": 2, "compact": 1}))
 
 
-def _hasty_restorer(sim: Simulation, name: str) -> None:
-    restorer(sim, name, times=4, pause=4)
-
-
-def _lasting_restorer(sim: Simulation, name: str) -> None:
-    restorer(sim, name, times=6, pause=15)
-
-
 # Older versions become the newest again and again, under those who work on rows they have read.
 RESTORING = Scene(
     of(
         {"append": 3, "rows": 1, "tombstone": 1, "update": 4},
-        **{f"restore_{n}": _hasty_restorer for n in range(4)},
+        **{f"restore_{n}": partial(restorer, times=4, pause=4) for n in range(4)},
     )
 )
 
@@ -501,15 +475,7 @@ def _merger(sim: Simulation, name: str) -> None:
     for _ in range(2 * ROUNDS):
         sim.scheduler.sleep(sim.rng.uniform(0, 3))
         end = sim.rng.choice((merge, merge, fast_forward))
-
-        sim.attempt(name, None, partial(_bring_back, end, TRUNK))
-
-
-def _bring_back(end: Callable[[Context, str], object], called: str, ctx: Context) -> object:
-    try:
-        return end(ctx, called)
-    except MergeConflict:
-        return None  # allowed: it says so, and changes nothing
+        sim.attempt(name, None, partial(unless_in_conflict, end, TRUNK))
 
 
 BRANCHING = Scene(of({"append": 1, "tombstone": 1}, branch=_shared_branch))
@@ -525,7 +491,7 @@ def _forwarder(sim: Simulation, name: str) -> None:
         source = Ref(kind="tag", version=sim.auditor.newest)
         sim.attempt(name, None, lambda ctx, c=called, s=source: branch(ctx, c, s))  # type: ignore[misc]
         work_on_branch(sim, called, f"{name}:{n}", ("append",))
-        sim.attempt(name, None, partial(_bring_back, fast_forward, called))
+        sim.attempt(name, None, partial(unless_in_conflict, fast_forward, called))
 
 
 FORWARDING = Scene(of({"append": 1, "upsert": 1}, **{f"forward_{n}": _forwarder for n in range(3)}))
@@ -568,18 +534,19 @@ def _sweeper(sim: Simulation, name: str) -> None:
 
 ERASING_TAGGED = Scene(of({"erase": 2}, sweep_0=_sweeper, sweep_1=_sweeper))
 ERASING_RESTORED = Scene(
-    of({"erase": 3, "append": 1}, **{f"restore_{n}": _lasting_restorer for n in range(3)})
+    of(
+        {"erase": 3, "append": 1},
+        **{f"restore_{n}": partial(restorer, times=6, pause=15) for n in range(3)},
+    )
 )
-
-
-def _hasty(act: Callable[..., None]) -> Act:
-    return lambda sim, name: act(sim, name, pause=1)
 
 
 ALTERING = Scene(
-    of({"append": 1, "update": 1}, **{f"alter_{n}": _hasty(alterer) for n in range(4)})
+    of({"append": 1, "update": 1}, **{f"alter_{n}": partial(alterer, pause=1) for n in range(4)})
 )
-PARTITIONING = Scene(of({"append": 1}, **{f"partition_{n}": _hasty(partitioner) for n in range(3)}))
+PARTITIONING = Scene(
+    of({"append": 1}, **{f"partition_{n}": partial(partitioner, pause=1) for n in range(3)})
+)
 
 
 def _overwriter(sim: Simulation, name: str) -> None:

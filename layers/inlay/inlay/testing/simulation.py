@@ -14,26 +14,65 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import patch
 
-from inlay.cli.progress import watching
+from inlay.cli.tables import watching
 from inlay.errors import InlayError
+from inlay.format import codec, leaves
 from inlay.format.snapshot import POINTER_TARGET_BYTES
 from inlay.plan.commit import apply as apply_module
 from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast
-from inlay.testing.memoized import memoized
 from inlay.testing.model import Violation
 from inlay.testing.operators import operators_cast
 from inlay.testing.publishers import publishers_cast
 from inlay.testing.scheduler import Stuck
 from inlay.testing.stage import Simulation
+
+# What a table's entries mean does not change as its schemas grow, so `types` is not part of the key.
+PURE: tuple[Callable[..., Any], ...] = (
+    codec.decode_snapshot,
+    codec.decode_head,
+    leaves.decode_files,
+    leaves.decode_markers,
+    leaves.decode_ledger,
+    leaves.decode_references,
+)
+
+
+def _remembering(decode: Callable[..., Any]) -> Callable[..., Any]:
+    known: dict[bytes, Any] = {}
+
+    def recall(data: bytes, **how: Any) -> Any:
+        found = known.get(data)
+        if found is None:
+            found = known[data] = decode(data, **how)
+        return found
+
+    return recall
+
+
+@contextmanager
+def memoized() -> Iterator[None]:
+    """The decoders of metadata, each with a memory of its own, wherever they were imported to. Promise:
+    speed, and nothing else. What is remembered are pure functions of bytes with frozen results; the bytes
+    themselves are fetched from the store each time, by every actor and by the auditor."""
+    modules = [m for name, m in sys.modules.items() if name.startswith("inlay.")]
+    with ExitStack() as stack:
+        for decode in PURE:
+            recall = _remembering(decode)
+            for module in modules:
+                if getattr(module, decode.__name__, None) is decode:
+                    stack.enter_context(patch.object(module, decode.__name__, recall))
+        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,6 @@ from inlay.format.snapshot import (
     with_open_times,
 )
 from inlay.ops.context import Context
-from inlay.parquet.read.describe import parse_object_footer, read_tail
-from inlay.parquet.read.statistics import locate_columns, recorded_stats, whole_stats
 from inlay.plan.change import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under
@@ -494,6 +492,10 @@ def load_file(ctx: Context, state: State, key: str) -> State:
 def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
     """The least and the greatest value of each column, each of which a leaf with the file's entry may hold.
     Raises what a footer that cannot be read does."""
+    # Whoever asks for a table's schema needs no pyarrow, which these load.
+    from inlay.parquet.read.describe import parse_object_footer, read_tail
+    from inlay.parquet.read.statistics import locate_columns, recorded_stats, whole_stats
+
     store = ctx.store
     got = read_tail(store, Location(store.scheme, store.bucket, ctx.key(key)))
     found = parse_object_footer(got.body, size=got.size)

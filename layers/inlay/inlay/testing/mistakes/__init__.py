@@ -1,14 +1,6 @@
 """Mistakes: the protocol broken on purpose, one rule at a time (`testing.mutations` runs them)."""
 
-from inlay.testing.mistakes import (
-    commits,
-    deletes,
-    garbage,
-    history,
-    maintenance,
-    operators,
-    publishing,
-)
+from inlay.testing.mistakes import commits, garbage, history, rows
 from inlay.testing.mistakes.registry import MUTATIONS, RARE_SEEDS, SEEDS, Mutation, applied
 
 __all__ = [
@@ -18,10 +10,7 @@ __all__ = [
     "Mutation",
     "applied",
     "commits",
-    "deletes",
     "garbage",
     "history",
-    "maintenance",
-    "operators",
-    "publishing",
+    "rows",
 ]

@@ -1,0 +1,184 @@
+"""Reading a table from Spark: planned once on the driver, read in tasks on the executors.
+
+Promise: Spark sees exactly the rows that `Table.scan` gives for the same version: `ops.read.scan` plans,
+and `parquet.read.reader` reads each task and removes deleted rows before Spark sees them. Files that cannot
+match are excluded before there are tasks.
+
+It accepts no pushed filters (`pushFilters`), whatever the session requests: Spark 4.2 and 4.3 keep the plan
+made for the filters of one query with the DataFrame, and use it in every later query of the same DataFrame,
+even with other filters. The option `where` selects the rows of a DataFrame.
+
+The metadata tables (docs/INSPECTION.md) are DataFrames, too.
+
+    spark.read.format("inlay").option("table", "history").load("s3://bucket/tables/events")
+
+Promise: the rows and columns of the `Table` method of that name, in Spark's types, of the requested
+version, tag or branch; they are read when the DataFrame is made.
+
+An executor's part of a read is `TaskReader`. Promise: the rows of the partition's tasks, without deleted
+ones, in exactly the columns that Spark requested. A value that pickles and goes to every task, so it
+contains only the table's schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from inlay.errors import InvalidRequest
+from inlay.format.predicate import TRUE, Predicate
+from inlay.format.schema import Schema
+from inlay.plan.metadata.state import State
+from inlay.spark.connect import THREADS, connect, place, ref_of
+from inlay.spark.options import METADATA, ReadOptions
+from inlay.spark.partitions import FilePartition, plan_partitions
+from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
+
+# Every Python worker of an executor imports this module, and the process that plans: what only one of them
+# needs is imported inside the functions.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from inlay.parquet.read.selection import Wanted
+    from inlay.plan.feed import Step
+
+# Several tasks share an executor's memory, and Spark does not count Python's.
+READ_AHEAD_BYTES = 64 * 1024 * 1024
+
+
+class TaskReader:
+    """Reads partitions of the table at `uri`, whose snapshot has `schema`, as `asked`. Raises
+    `SchemaMismatch` when the table does not have what is requested."""
+
+    def __init__(self, uri: str, schema: Schema, asked: StructType) -> None:
+        check_asked(asked, schema)
+        self._uri = uri
+        self._schema = schema
+        self._asked = asked
+        self._columns = column_ids(schema, asked.names)
+
+    @property
+    def _wanted(self) -> Wanted:
+        from inlay.parquet.read.selection import Wanted
+
+        return Wanted(schema=self._schema, columns=self._columns)
+
+    def read_added(self, step: Step) -> Iterator[pa.RecordBatch]:
+        """The rows that a step of the change feed added."""
+        from inlay.ops.feed import FeedRows
+        from inlay.parquet.read.reader import Ahead
+
+        ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS)
+        ctx = connect(self._uri)
+        rows = FeedRows(ctx=ctx, schema=self._schema, ids=self._columns, ahead=ahead)
+        added = (b for sign, found in rows.signed(step) if sign > 0 for b in found.to_batches())
+        return self._for_spark(added)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from inlay.parquet.read.reader import Ahead, read_tasks
+
+        # If there are no partitions, Spark makes one of its own.
+        tasks = partition.tasks if isinstance(partition, FilePartition) else ()
+        ctx = connect(self._uri)
+        # A LIMIT stops reading early, without notice to the source: begin with one unit.
+        ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS, first=1)
+        return self._for_spark(
+            read_tasks(ctx.objects, tasks, self._wanted, ctx.executor, ahead=ahead)
+        )
+
+    def _for_spark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from inlay.spark.batches import gathered
+
+        arrow = arrow_for(self._asked)
+        return (to_spark(batch, arrow) for batch in gathered(rows))
+
+
+class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here
+    """One scan. Made on the driver, with the table's `state`; sent to each task without it."""
+
+    def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
+        if options.is_stream:
+            raise InvalidRequest(
+                "the options startVersion, startTime, maxFilesPerTrigger and maxBytesPerTrigger are "
+                "those of streams",
+                next_step="Use spark.readStream, or the options version and asOf",
+            )
+        schema = state.snapshot.schema
+        self._options = options
+        self._schema = schema
+        self._tasks = TaskReader(options.uri, schema, asked)
+        self._where: Predicate = TRUE
+        if options.where is not None:
+            from inlay.parse import parse_predicate
+
+            self._where = parse_predicate(options.where, schema)
+        self._state: State | None = state
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_state": None}
+
+    # -- on the driver ------------------------------------------------------------------------
+
+    def partitions(self) -> list[FilePartition]:
+        from inlay.ops.read.scan import Scan
+
+        assert self._state is not None, "partitions are planned on the driver"
+        scan = Scan(connect(self._options.uri), self._state, where=self._where)
+        left_out = frozenset(self._options.leave_out)
+        return plan_partitions(
+            [task for task in scan.plan.tasks if task.file.key not in left_out],
+            partition_bytes=self._options.partition_bytes,
+            parallelism=self._options.slots,
+        )
+
+    # -- on the executors ---------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._tasks.read(partition)
+
+
+def load_metadata(options: ReadOptions) -> pa.Table:
+    if options.columns is not None or options.where is not None or options.is_stream:
+        raise InvalidRequest(
+            "the option table takes no columns, where or options of streams",
+            next_step="Select from the DataFrame",
+        )
+    import inlay
+
+    table = inlay.open(place(options.uri), version=options.version, ref=ref_of(options.uri))
+    assert options.table in METADATA
+    found: pa.Table = getattr(table, options.table)()
+    return found
+
+
+def metadata_schema(table: pa.Table) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(table.schema)
+
+
+@dataclass(frozen=True)
+class _Rows(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
+    rows: pa.Table
+
+
+class InlayMetadataReader(DataSourceReader):  # type: ignore[misc]  # as above
+    """One partition, which contains the rows."""
+
+    def __init__(self, table: pa.Table, asked: StructType) -> None:
+        self._partition = _Rows(table.select(asked.names))
+        self._arrow = arrow_for(asked)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_arrow": self._arrow}  # the partition is sent separately
+
+    def partitions(self) -> list[InputPartition]:
+        return [self._partition]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Rows)
+        return (to_spark(batch, self._arrow) for batch in partition.rows.to_batches())
