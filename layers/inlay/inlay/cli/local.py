@@ -24,6 +24,7 @@ _PASS_ON = {
 
 
 @app.command(
+    name="local",
     context_settings=_PASS_ON,
     rich_help_panel="Try it",
     epilog="[bold]Examples[/bold]\n  inlay local demo\n  inlay local up",

@@ -123,6 +123,10 @@ class FileEntries(Sequence[DataFile]):
             found = self._made[n, sequence] = self._make(n, sequence)
         return found
 
+    def __iter__(self) -> Iterator[DataFile]:
+        # Not Sequence's own, which takes an IndexError from within an entry for the end.
+        return (self[n] for n in range(len(self)))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 

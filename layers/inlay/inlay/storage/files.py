@@ -32,7 +32,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, BinaryIO, Final
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, StoreUnavailable
@@ -319,7 +319,8 @@ class Staging:
                 found = json.load(file)
         except FileNotFoundError:
             return None
-        return Manifest(**found)
+        # By name: another version of the library may write more.
+        return Manifest(*(found[each.name] for each in fields(Manifest)))
 
     def end(self) -> None:
         remove(_MANIFEST, self.folder)

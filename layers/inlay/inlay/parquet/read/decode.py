@@ -116,7 +116,8 @@ class _GroupReader:
         self._sparse: dict[tuple[int, int], SparseColumn] = {}
         # (row group, leaf) → all of its pages, once they were needed.
         self._pages: dict[tuple[int, int], Sequence[Page]] = {}
-        self._blocks: dict[tuple[int, int, Value], Block] = {}
+        # Row group → (field id, value) → the block of its Bloom filter.
+        self._blocks: dict[int, dict[tuple[int, Value], Block]] = {}
 
     # -- what need not be looked at -----------------------------------------------------------
 
@@ -189,8 +190,7 @@ class _GroupReader:
             # Only if the answers could rule the group out.
             ask = partial(self._has_block, footer, group)
             if any(surely_false(predicate, ask) for predicate in predicates):
-                blocks = self._blocks.items()
-                found += [block.place for (of, *_), block in blocks if of == group.ordinal]
+                found += [block.place for block in self._blocks[group.ordinal].values()]
         return found
 
     def _has_block(
@@ -202,7 +202,7 @@ class _GroupReader:
             return False
         block = bloom_block(footer, group.ordinal, leaf.ordinal, kind, value)
         if block is not None:
-            self._blocks[group.ordinal, field_id, value] = block
+            self._blocks.setdefault(group.ordinal, {})[field_id, value] = block
         return block is not None
 
     def without_absent(self, groups: Sequence[Group]) -> list[Group]:
@@ -218,7 +218,7 @@ class _GroupReader:
         ]
 
     def _is_absent(self, group: Group, field_id: int, kind: Primitive, value: Value) -> bool:
-        block = self._blocks.get((group.ordinal, field_id, value))
+        block = self._blocks.get(group.ordinal, {}).get((field_id, value))
         if block is None or not self.held.holds(block.place):
             return False
         return block.is_absent(self.held.content(block.place))

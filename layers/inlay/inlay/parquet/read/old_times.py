@@ -92,7 +92,7 @@ class Times:
         found = [
             (leaf, (field, ".".join(path)), plain_type(column.type))
             for path, column, field, leaf in paired(arrow, schema.fields)
-            if isinstance(field.type, Primitive)
+            if isinstance(field.type, Primitive) and not pa.types.is_nested(plain_type(column.type))
         ]
         others = [leaf for leaf in found if leaf[0] not in int96]
         return Times(

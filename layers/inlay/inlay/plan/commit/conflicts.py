@@ -143,9 +143,10 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
             return validate_refs(snapshot, update)
         case ReplaceFiles():
             return None  # unit by unit: `settle_units`
-        case _:
-            _left: Unconditional = update  # the type checker refuses any other that is left here
+        case _ if isinstance(update, Unconditional):
             return None
+        case _:
+            assert_never(update)
 
 
 def _against_requirement(state: State, change: Change, requirement: Requirement) -> Conflict | None:
