@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import FrozenBitMap
 from test_rows_against_a_model import LEAVES, NEW, OLD, PREDICATES, bounds, value_of
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Types, Where
+from inlay.format.file_entries import FileEntries
 from inlay.format.leaves import decode_files, encode_files
 from inlay.format.predicate import TRUE, Comparison, Literal
 from inlay.format.schema import Primitive
@@ -187,3 +189,13 @@ def test_metadata_counts_what_a_vector_deletes(lake: Any, committed: Any) -> Non
     [task] = lake.plan([file], schema, [one, two]).tasks
     assert task.live_rows is None
     assert replace(task, markers=()).live_rows == 100
+
+
+def test_a_column_cut_short_is_an_error_and_not_fewer_files() -> None:
+    numbers = ("flags", "sequence", "size", "footer", "rows", "groups", "schema", "spec", "arrived")
+    columns = {name: [1, 1] for name in (*numbers, "cluster")}
+    texts = {name: [None, None] for name in ("etag", "event", "origin")}
+    cut = FileEntries({**columns, **texts, "partition": [(), ()], "key": ["data/1"]}, (), 2)
+    assert len(cut) == 2
+    with pytest.raises(IndexError):
+        list(cut)

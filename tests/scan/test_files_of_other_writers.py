@@ -243,6 +243,16 @@ def test_int96_times_of_an_adopted_or_large_object_are_checked_too(
     assert isinstance(large, Ingested if kind == pa.timestamp("ns") else Rejected)
 
 
+def test_int96_times_within_a_list_are_no_times_of_a_plain_column(tmp_path: Path) -> None:
+    table = inlay.create(tmp_path / "t", pa.schema([("at", pa.timestamp("us"))]))
+    times = pa.array([[dt.datetime(2020, 1, 1)]], pa.list_(pa.timestamp("ns")))
+    path = tmp_path / "list.parquet"
+    pq.write_table(pa.table({"at": times}), path, use_deprecated_int96_timestamps=True)
+    [outcome] = table.ingest([path]).outcomes
+    assert isinstance(outcome, Rejected)
+    assert "timestamp[us] in the table" in str(outcome.error)
+
+
 def test_int96_times_of_two_units_in_one_file_are_refused(tmp_path: Path) -> None:
     rows = pa.table({name: pa.array(NEAR, pa.timestamp("us")) for name in "ab"})
     pq.write_table(rows, tmp_path / "f.parquet", use_deprecated_int96_timestamps=True)

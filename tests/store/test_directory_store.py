@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -220,3 +221,16 @@ def test_a_table_root_is_found_by_uri_and_by_path(
         answer = other.get(f"{other_key}/k")
         assert isinstance(answer, Got)
         assert answer.body == b"by uri"
+
+
+def test_an_upload_that_a_newer_library_began_goes_on(
+    store: DirectoryStore, tmp_path: Path
+) -> None:
+    upload = store.create_multipart("t/large")
+    [manifest] = [p for p in tmp_path.rglob("*") if p.is_file() and b"started_us" in p.read_bytes()]
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "later": [1]}))
+    assert [each.key for each in store.list_uploads("t/")] == ["t/large"]
+    part = store.upload_part("t/large", upload, 1, b"part")
+    assert isinstance(store.complete_multipart("t/large", upload, [part]), Written)
+    answer = store.get("t/large")
+    assert isinstance(answer, Got) and answer.body == b"part"
