@@ -19,6 +19,7 @@ import sys
 import pyarrow as pa, pyarrow.parquet, pyarrow.compute as pc
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.read.describe import TAIL_BYTES
 from inlay.parquet.surgery.surgery import rewrite_object
 from inlay.storage.base import Head
 from inlay.storage.directory import DirectoryStore
@@ -26,9 +27,7 @@ from inlay.storage.directory import DirectoryStore
 store = DirectoryStore(sys.argv[1])
 head = store.head("old")
 assert isinstance(head, Head)
-body = store.get("old").body
-footer = decode_footer(body[-64 * 1024 :], file_size=len(body))
-del body
+footer = decode_footer(store.get_suffix("old", TAIL_BYTES).body, file_size=head.info.size)
 ids = [pa.array(range(group * 15_000, (group + 1) * 15_000)) for group in range(16)]
 outcome = rewrite_object(
     store, "old", "new", etag=head.info.etag, size=head.info.size, footer=footer,

@@ -16,6 +16,7 @@ import surgeon
 from inlay.errors import SnapshotGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.read.describe import TAIL_BYTES
 from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery.new_object import Assembly
 from inlay.parquet.surgery.surgery import (
@@ -134,7 +135,7 @@ def test_a_large_footer_and_page_index_cost_no_request_more(pool: ThreadPoolExec
     data = sink.getvalue()
     footer = decode_footer(data, file_size=len(data))
     index = footer.start - max(chunk.end for chunk in footer.row_groups[-1].columns)
-    assert index + footer.length > 1024 * 1024
+    assert index + footer.length > TAIL_BYTES
     inner, etag = put(data)
     store = MeteredStore(inner)
     edit: surgeon.Edit = {5: [n % 50 > 0 for n in range(rows)]}

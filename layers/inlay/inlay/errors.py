@@ -4,14 +4,14 @@ Promise: every failure that leaves the library is an `InlayError` of one of four
 (table, key, version) and ends with the next step. Functions map the *kind*, never the class, to retry or
 dead letter, so a new error needs no new handler.
 
-========== ============================================== ==========================
-kind       who acts                                       a queue consumer
-========== ============================================== ==========================
-``RETRY``  nobody: the same call may succeed later        leaves the message, retried
-``REBASE`` the caller: read again, decide again           leaves the message, retried
-``INPUT``  whoever sent the input                         dead letter at once
-``PAGE``   an operator: a promise of the store is broken  dead letter at once
-========== ============================================== ==========================
+========== ============================================================= ==========================
+kind       who acts                                                      a queue consumer
+========== ============================================================= ==========================
+``RETRY``  nobody: the same call may succeed later                       leaves the message, retried
+``REBASE`` the caller: read again, decide again                          leaves the message, retried
+``INPUT``  whoever sent the input                                        dead letter at once
+``PAGE``   an operator: store, metadata, clocks or permissions are wrong dead letter at once
+========== ============================================================= ==========================
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Promise: an InlayError becomes a few red lines on stderr, or one JSON object with `--json`, and an exit
 code by its kind; never a traceback.
 
-===== ====================================================================
+===== =======================================================================================
 code  meaning
-===== ====================================================================
+===== =======================================================================================
 2     the input is wrong: the message says what to change
 75    try again later, or look what has changed and try again (EX_TEMPFAIL)
-70    an operator should look: a promise of the store is broken (EX_SOFTWARE)
-===== ====================================================================
+70    an operator should look: store, metadata, clocks or permissions are wrong (EX_SOFTWARE)
+===== =======================================================================================
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ from inlay.format.values import (
 PLAIN_MAX_BYTES = 2_048
 # No valid metadata object is larger; a decompression bomb is refused before it fills memory.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
-# Up to this size a text is parsed before its digest is checked, so that an error says more.
+# Compressed texts up to this size are parsed before their digest is checked, so that an error says more.
 EASY_BYTES = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 
@@ -162,8 +162,8 @@ def _digest(head: bytes) -> str:
 
 
 def _inflate(data: bytes, key: str) -> bytes:
-    """The text of a compressed frame. One larger than `EASY_BYTES` is first inflated piece by piece and
-    kept only if it is a frame: a decompression bomb costs time but no memory."""
+    """The text of a compressed frame. It is inflated piece by piece first; one larger than `EASY_BYTES` is
+    kept only if its digest is right: a decompression bomb costs time but no memory."""
     size = _check_pieces(data, key)
     try:
         return zlib.decompress(data, wbits=31, bufsize=max(size, 1))

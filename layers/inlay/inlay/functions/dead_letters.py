@@ -141,9 +141,9 @@ class Letter:
         said = _json(self.body)
         if not isinstance(said, dict):
             return {"body": f"{len(self.body)} characters, not a JSON object"}
-        found = _shown(said)
+        found = _shown_fields(said)
         if isinstance(said.get("delete"), dict):
-            found |= _shown(said["delete"])
+            found |= _shown_fields(said["delete"])
         records = said.get("Records")
         objects = [
             unquote_plus(record["s3"]["object"]["key"])  # as S3's events write it
@@ -251,7 +251,7 @@ def source_queue(sqs: SQSClient, url: str) -> str:
     return found[0]
 
 
-def _shown(said: Mapping[str, Any]) -> dict[str, Any]:
+def _shown_fields(said: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "request" if name == "id" else name: said[name] if holds(said[name]) else _WITHHELD
         for name, holds in _SHOWN.items()

@@ -29,12 +29,12 @@ SMALL_TABLE_BYTES = 256 * 2**20
 
 def apply_delete(asked: DeleteRequest, request: Request, *, heavy: bool) -> bool:
     """Runs a request and reports it. Without `heavy`, a request that has to read a large table or to
-    rewrite files is left: returns False. Raises what makes it retried or refused."""
+    rewrite files is not run, and False is returned. Errors say whether it is retried or refused."""
     ctx = table_context(asked.table)
     try:
         base = load_pointer(ctx)
         if not heavy and is_heavy(asked, base.snapshot):
-            # Refused here if it is no condition: another queue might not even hold a text of that size.
+            # An invalid condition is refused here: it may be too long for the other queue's messages.
             parse_predicate(asked.where or "", base.snapshot.schema)
             return False
         done = _apply(ctx, asked, request, base)
@@ -69,7 +69,7 @@ def _apply(
         return delete_keys(ctx, keys, base=base, request=request)
     predicate = parse_predicate(asked.where, base.snapshot.schema)
     if asked.mode == "erase":
-        from inlay.ops.erase.request import open_erasure  # a seldom request, and many modules
+        from inlay.ops.erase.request import open_erasure  # a rare request, and many modules
 
         return open_erasure(ctx, predicate, base=base, request=request)
     return delete(ctx, predicate, mode=asked.mode, base=base, request=request)

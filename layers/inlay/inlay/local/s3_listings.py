@@ -20,7 +20,7 @@ from inlay.storage.memory import Bucket, MemoryStore, PendingUpload, Version
 
 OWNER: Final = {"ID": "inlay", "DisplayName": "inlay"}
 _PAGE: Final = 1_000
-# Greater than every character of a key: behind it comes what no longer begins so.
+# Sorts after every character of a key, so `prefix + _LAST` skips all keys with that prefix.
 _LAST: Final = "\U0010ffff"
 
 
@@ -217,7 +217,7 @@ def _limit(request: Request, name: str) -> int:
 
 
 def _named(request: Request) -> Callable[[str], str]:
-    """Keys as the listing shows them: `encoding-type=url` is for those that no XML can hold."""
+    """Keys as the listing shows them: `encoding-type=url` is for keys that XML cannot hold."""
     if request.query.get("encoding-type") == "url":
         return functools.partial(quote, safe="/")
     return str

@@ -1,10 +1,10 @@
 """Drop: the end of a table, in two steps with a grace between them.
 
-Promise: the first step takes the pointer away, so that nobody opens the table, and no object else; until
-the grace has passed `inlay repair` brings the table back as it was. The second step, the same call again,
-deletes every object of the table, all their versions and unfinished uploads. A legal hold or an open
-erasure refuses. Receipts of erasures stay, for they are proof, and so does every object that is not of the
-format, and files that were adopted in place: they are somebody else's.
+Promise: the first step removes only the pointer, so that nobody can open the table; until the grace has
+passed `inlay repair` brings the table back as it was. The second step, the same call again, deletes every
+object of the table, all their versions and unfinished uploads. A legal hold or an open erasure refuses.
+Receipts of erasures stay, for they are proof, and so does every object that is not of the format, and files
+that were adopted in place: they are somebody else's.
 
 Writers should have stopped: one that commits between the last look at the pointer and its removal loses its
 commit. A table that somebody creates at the place meanwhile is not deleted with the dropped one.

@@ -192,7 +192,7 @@ class Changes(ArrowStream):
     update or upsert replaced a row by one of the same primary key), `_commit_version` and
     `_commit_timestamp`. Versions come in order, in each the removed rows before the added ones. With
     `where`, rows are reported that enter or leave the selection. With `net`, rows that were added and
-    removed again cancel, and the others have the last version.
+    removed again cancel; the rest carry the number of the last version.
 
     Raises `VersionNotFound` for versions that have expired, `InvalidRequest`, `InvalidPredicate`.
     """

@@ -209,7 +209,7 @@ def refs_table(table: Snapshot) -> pa.Table:
 
 
 RESTORE = "restore"
-EVEN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, since=THIS_VERSION)
+LEVEL_WITH_MAIN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, since=THIS_VERSION)
 
 
 def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed | Skipped:
@@ -225,12 +225,12 @@ def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed 
             # Main gets files that a branch may have added: what the two have in common is no longer known.
             refs = {n: replace(r, base=0) for n, r in table.refs.items() if r.base}
         if name is not None and table.refs.get(name) == source and source.kind == "branch":
-            refs[name] = EVEN
+            refs[name] = LEVEL_WITH_MAIN
         content = load_content(replace(ctx, branch=None), table, source)
-        were = {n: table.refs[n] for n in refs}
+        before = {n: table.refs[n] for n in refs}
         return Change(
             operation=RESTORE,
-            updates=(ReplaceContent(content), SetRefs(refs, were)),
+            updates=(ReplaceContent(content), SetRefs(refs, before)),
             requires=(Retained(source),),
         )
 
@@ -280,7 +280,7 @@ def merge(
             return Change(
                 operation=FAST_FORWARD,
                 request=request,
-                updates=(ReplaceContent(content), SetRefs({name: EVEN}, {name: ref})),
+                updates=(ReplaceContent(content), SetRefs({name: LEVEL_WITH_MAIN}, {name: ref})),
                 requires=(Retained(ref), SameMain(table.changed)),
             )
         if forward_only:
@@ -314,13 +314,13 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
     branch = State(ref_view(table, load_content(ctx, table, ref), ref.since), loaded.state.contents)
     branch = load_entries(ctx, branch)
     base = load_entries(ctx, State(load_version(ctx, table, ref.base), branch.contents))
-    shape = merged_layout(table, branch.snapshot, base.snapshot)
+    layout = merged_layout(table, branch.snapshot, base.snapshot)
     plan = plan_merge(loaded.state, branch, base, fork=ref.base)
-    for found in (shape, plan):
+    for found in (layout, plan):
         if isinstance(found, Conflict):
             raise _refused(ctx, name, found)
-    assert isinstance(plan, MergePlan) and isinstance(shape, Snapshot)
-    unfit = layout_conflict(shape, plan, loaded.state, base)
+    assert isinstance(plan, MergePlan) and isinstance(layout, Snapshot)
+    unfit = layout_conflict(layout, plan, loaded.state, base)
     if unfit is not None:
         raise _refused(ctx, name, unfit)
     on_main = [f.key for f in loaded.state.files()]
@@ -357,8 +357,8 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
             AddFiles(tuple(added)),
             AddMarkers((*vectors, *(m for m in plan.erasing if m.file in keys))),
             RemoveFiles((*plan.removed, *sorted(emptied))),
-            SetRefs({name: EVEN}, {name: ref}),
-            *(() if shape is table else (TakeLayout(content_of(shape)),)),
+            SetRefs({name: LEVEL_WITH_MAIN}, {name: ref}),
+            *(() if layout is table else (TakeLayout(content_of(layout)),)),
         ),
         requires=(SameMain(table.changed),),
         # The files are kept by the ref, which must be unchanged.

@@ -32,7 +32,7 @@ from inlay.format.predicate import (
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
-from inlay.spark.batches import collected, returned
+from inlay.spark.batches import collect_pickled, pickled_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -223,7 +223,7 @@ def files_matched(
         tuple(_bounds_of(evidence, task, field) for task in tasks) for field, _ in affected.keys
     )
     looking = partial(_look_up, bounds, len(tasks))
-    hit = reduce(or_, collected(source.select(*keys), looking), frozenset[int]())
+    hit = reduce(or_, collect_pickled(source.select(*keys), looking), frozenset[int]())
     return [task for n, task in enumerate(tasks) if n in hit]
 
 
@@ -247,7 +247,7 @@ def _look_up(
             values = sorted(_physical(column))
             left = {n for n in left if _is_between(values, of_files[n])}
         hit |= left
-    yield returned(frozenset(hit))
+    yield pickled_batch(frozenset(hit))
 
 
 def _physical(column: pa.Array) -> list[Any]:

@@ -90,10 +90,10 @@ def read_pickled(
             yield from gathered(read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor))
 
 
-def collected(rows: DataFrame, work: Map) -> list[Any]:
-    """What `work` returns by `returned`, on executors, for the rows of each partition."""
+def collect_pickled(rows: DataFrame, work: Map) -> list[Any]:
+    """What `work` returns by `pickled_batch`, on executors, for the rows of each partition."""
     return [pickle.loads(row[0]) for row in rows.mapInArrow(work, "returned binary").collect()]
 
 
-def returned(value: object) -> pa.RecordBatch:
+def pickled_batch(value: object) -> pa.RecordBatch:
     return pa.record_batch({"returned": [pickle.dumps(value)]})

@@ -42,7 +42,7 @@ from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.pruning.partitions import group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
-from inlay.spark.batches import collected, pickled_tasks, read_pickled, returned
+from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
 from inlay.spark.connect import connect, load_writable, without_entries
 from inlay.spark.context import context_of
 from inlay.spark.native import native_frames, split
@@ -227,7 +227,7 @@ def _write(
     ordered = rows.repartitionByRange(files, *by).sortWithinPartitions(*by)
     run = random.SystemRandom().getrandbits(31)
     write = partial(_write_part, uri, without_entries(loaded), None if order is None else run)
-    return collected(ordered.drop(_PARTITION, _KEY), write)
+    return collect_pickled(ordered.drop(_PARTITION, _KEY), write)
 
 
 def _rows(
@@ -352,4 +352,4 @@ def _write_part(
     )
     for file in write_files(target_of(ctx, loaded.date_us), rows, schema, layout):
         entry = replace(file, sequence=loaded.snapshot.version, data_change=False, cluster=run)
-        yield returned(entry)
+        yield pickled_batch(entry)

@@ -49,7 +49,7 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
-from inlay.spark.batches import collected, pickled_tasks, read_pickled, returned
+from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
 from inlay.spark.conditions import attribute, check_names, default_of, quoted
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
 from inlay.spark.options import PARTITION_BYTES
@@ -455,7 +455,7 @@ def _write(
     actions = tuple(clause.action for clause in clauses)
     write = partial(_write_part, uri, without_entries(loaded), actions)
     # Partitions large enough for a file, however few rows the join returns.
-    return collected(rows.hint("rebalance"), write)
+    return collect_pickled(rows.hint("rebalance"), write)
 
 
 def _change(
@@ -579,4 +579,4 @@ def _write_part(
         write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )
     twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
-    yield returned(_Part(files, gone, counts, twice))
+    yield pickled_batch(_Part(files, gone, counts, twice))

@@ -156,7 +156,7 @@ class FeedReader:
         )
 
 
-def of_table(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
+def checked_offset(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
     """A stream's offset, which must be one in this table and on this branch. Those of earlier releases name
     no branch, the first ones no table either."""
     ref = ref_of(uri) or MAIN
@@ -266,7 +266,7 @@ class InlayFeedStream(VersionStream):
         return {"table": self._table_id, "ref": ref, "version": version, "first": first}
 
     def _checked(self, offset: dict[str, Any]) -> dict[str, Any]:
-        found = of_table(offset, self._table_id, self._options.uri)
+        found = checked_offset(offset, self._table_id, self._options.uri)
         if found.get("after") or found.get("files"):
             raise InvalidRequest(
                 "the stream was stopped within a version whose rows it read: changes come by whole ones",

@@ -55,7 +55,7 @@ from inlay.plan.change import (
     Request,
 )
 from inlay.spark.api import read
-from inlay.spark.batches import collected, returned
+from inlay.spark.batches import collect_pickled, pickled_batch
 from inlay.spark.conditions import check_names, quoted
 from inlay.spark.connect import bound, check_writable, connect, without_entries
 from inlay.spark.context import activate
@@ -279,7 +279,7 @@ def _write(
     write = partial(_write_part, uri, without_entries(loaded), keys, names, recent)
     # Spark takes no strange names where it hands rows to Python.
     plain = rows.toDF(*(f"c{place}" for place in range(len(names))))
-    return collected(plain, write)
+    return collect_pickled(plain, write)
 
 
 def _replaced(
@@ -335,7 +335,7 @@ def _write_part(
         if recent:
             located, gone = find_positions(ctx, schema, recent, gone)
         markers = tuple(key_markers(ctx, loaded, gone))
-    yield returned(_Part(files, markers, located, records, deleted))
+    yield pickled_batch(_Part(files, markers, located, records, deleted))
 
 
 # -- the records, as DataFrames -------------------------------------------------------------------

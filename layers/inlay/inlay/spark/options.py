@@ -181,7 +181,7 @@ def _metadata(options: Mapping[str, str]) -> str | None:
     return None if text is None else text.lower()
 
 
-def are_for_reading(options: Mapping[str, str]) -> bool:
+def are_read_options(options: Mapping[str, str]) -> bool:
     """Whether all these are options of a read."""
     known = {name.lower() for name in _READ}
     return all(name.lower() in known for name in options)

@@ -45,9 +45,9 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         """Spark pickles a source to read from immediately after making it, even when it does not ask for
         the schema: that fixes the version. What was loaded is not pickled. The source of a streaming sink
         is pickled too, and reads nothing."""
-        from inlay.spark.options import are_for_reading
+        from inlay.spark.options import are_read_options
 
-        if self._pinned is None and are_for_reading(self.options):
+        if self._pinned is None and are_read_options(self.options):
             self._open()
         return {**self.__dict__, "_state": None}
 

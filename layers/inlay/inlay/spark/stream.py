@@ -44,7 +44,7 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MAIN, MERGE
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.connect import connect, load_state, ref_of
-from inlay.spark.feed import StepPartition, VersionStream, is_over, of_table, step_of_units
+from inlay.spark.feed import StepPartition, VersionStream, checked_offset, is_over, step_of_units
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.reader import TaskReader
@@ -125,7 +125,7 @@ class InlayStreamReader(VersionStream):
         return [*files, *(piece for piece in pieces if isinstance(piece, StepPartition))]
 
     def _offset(self, found: dict[str, Any]) -> Offset:
-        offset = Offset(**of_table(found, self._table_id, self._options.uri))
+        offset = Offset(**checked_offset(found, self._table_id, self._options.uri))
         if offset.after is None:
             return offset
         version, key = offset.after  # JSON has lists only

@@ -35,7 +35,7 @@ from inlay.ops.adopt.foreign import MAX_FILES, Foreign, ForeignFile, Naming, Pos
 
 _LAST = "_last_checkpoint"
 MAX_COMMIT_BYTES = 256 * 1024 * 1024
-# A part of a checkpoint; Delta's writers cut them at some hundred MB.
+# A part of a checkpoint; Delta's writers cut them at a few hundred MB.
 MAX_CHECKPOINT_BYTES = 512 * 1024 * 1024
 # Versions since the last checkpoint: writers make one every 10 or 100.
 MAX_COMMITS = 100_000

@@ -46,7 +46,7 @@ from inlay.storage.base import IfMatch, Written
 
 # The same swap on an unchanged pointer, after answers that leave its outcome open.
 MAX_SWAPS = 6
-# Of the form of every store's ETags, a generation's too, and nobody's.
+# Valid in form as an ETag or generation in every store, and never the ETag of an object.
 _NO_ETAG = "1"
 
 
@@ -116,8 +116,8 @@ def _check_condition(ctx: Context, data: bytes) -> None:
         return
     left = ctx.store.delete([pointer])
     raise UnsupportedStore(
-        f"the store of {ctx.uri} ignores If-Match: it replaced the new pointer on the condition that this "
-        "has an ETag which it does not have. Racing writers would lose rows there",
+        f"the store of {ctx.uri} ignores If-Match: it replaced the new pointer although the condition "
+        "named an ETag that the pointer does not have. Racing writers would lose rows there",
         table=ctx.uri,
         next_step="Use a store that keeps conditional writes (docs/STORES.md), or another version of it. "
         + (
@@ -163,7 +163,7 @@ def swap(
     done then.
     """
     unanswered: StoreUnavailable | None = None
-    disowned = 0
+    refused_same_etag = 0
     for tried in range(MAX_SWAPS):
         try:
             answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IfMatch(base.etag))
@@ -178,7 +178,7 @@ def swap(
         else:
             if isinstance(answer, Written):
                 return Won(answer.etag, answer.date_us)
-            disowned += answer.reason == "exists"
+            refused_same_etag += answer.reason == "exists"
             # Wait before the read, not after it: its result is then as recent as possible, and is the base
             # of the next attempt.
             wait(tried)
@@ -187,11 +187,11 @@ def swap(
         except TableReplaced as error:
             if unanswered is None:
                 raise
-            return _unknown(ctx, mine, "the swap was not answered, and then came", error)
+            return _unknown(ctx, mine, "the swap was not answered, and then failed with", error)
         if outcome is not None:
             return outcome
         wait(tried)
-    if disowned == MAX_SWAPS:
+    if refused_same_etag == MAX_SWAPS:
         raise UnsupportedStore(
             f"the store of {ctx.uri} refused {MAX_SWAPS} times to replace the pointer, as if its ETag were "
             f"not {base.etag!r}, and each read after it shows that ETag",

@@ -44,9 +44,9 @@ _PERHAPS = "it may name what is erased"
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Objects in the landing zone from before an erasure: `dead` and `ingested` versions can be deleted,
-    `waiting` has the reasons of the others that hold or name rows, `perhaps` those that may name some, and
-    stay."""
+    """Objects in the landing zone from before an erasure: `dead` and `ingested` versions can be deleted;
+    `waiting` says why the others must wait; `perhaps` are versions that may name erased rows and are
+    kept."""
 
     dead: tuple[ObjectVersion, ...] = ()
     uploads: tuple[Upload, ...] = ()

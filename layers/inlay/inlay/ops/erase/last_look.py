@@ -9,8 +9,8 @@ erasure is rewritten if a value is found in it; values found in newer files came
 receipt names those files.
 
 Why here: after the step to `purge` the values to search for are unknown. Why nothing enters afterwards:
-that step is refused on a base with a live file that was not searched (`plan.erasure.validate_erasure`), and
-a file made from an older object has a marker of the erasure until it has been searched.
+that step is refused on a base with a live file that was not searched (`plan.change.OnlyFiles`), and a file
+made from an older object has a marker of the erasure until it has been searched.
 
 What may still name what was erased, and stays, is a `KeptPlace`. Promise: it has no value, and no name that
 the erasure asks for. `kept_in_metadata` finds every place in the table's own metadata that an erasure does

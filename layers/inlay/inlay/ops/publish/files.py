@@ -110,7 +110,7 @@ def check_files(
 
 @dataclass(frozen=True, slots=True)
 class _Retired:
-    """Field ids that no column has or gets: those that an adopted table had dropped before. They
+    """Field ids that no column has or will ever get: those that an adopted table had dropped before. They
     may be billions."""
 
     last: int

@@ -92,18 +92,18 @@ from inlay.storage.base import Got, Head, IfMatch, Missing, Refused, Written
 MAX_ROUNDS = 8
 # A publisher that takes longer gives up before it swaps: what it wrote may be collected by then.
 MAX_SECONDS = 3_600.0
-# Files that engines would misread are rewritten, so many bytes in one publication: what a function with
+# Files that engines would misread are rewritten, up to this many bytes a publication: what a function with
 # fifteen minutes can do.
 REPACK_BYTES = 4 * 2**30
 _METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
-# So few entries of files with vectors are looked up one by one.
+# Up to this many entries of files with vectors are looked up one by one.
 FEW = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishResult:
-    """`version` is now published; `published` False: it already was. `behind` versions have been committed
-    since. `settled` files were settled first. `manifests` were written, `kept` reused."""
+    """`version` is now published; `published` is False if it already was. `behind` versions have been
+    committed since. `settled` files were settled first. `manifests` were written, `kept` reused."""
 
     version: int
     published: bool
@@ -123,7 +123,7 @@ class _Unfit:
     ids, files with vectors that others do not find, files that others would misread."""
 
     stamp: frozenset[str] = frozenset()
-    again: frozenset[str] = frozenset()
+    rewrite_vectors: frozenset[str] = frozenset()
     repack: frozenset[str] = frozenset()
 
 
@@ -154,7 +154,7 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
             settled, commits = settled + count, commits + times
             continue
         if unfit is not None:
-            done = settle(ctx, loaded, stamp=unfit.stamp, again=unfit.again)
+            done = settle(ctx, loaded, stamp=unfit.stamp, rewrite_vectors=unfit.rewrite_vectors)
             settled, commits = settled + done.files, commits + done.commits
             loaded = load_again(ctx, done.loaded)
             continue
@@ -189,7 +189,7 @@ def _repacked(
     ctx: Context, loaded: LoadedTable, keys: Collection[str]
 ) -> tuple[LoadedTable, int, int]:
     """The table with these files rewritten, how many, by how many commits."""
-    from inlay.ops.maintain.compact import repack  # seldom: files of unusual writers
+    from inlay.ops.maintain.compact import repack  # rare: files of unusual writers
 
     run = repack(ctx, loaded, keys, max_bytes=REPACK_BYTES)
     if run.failures:
@@ -451,9 +451,9 @@ class _Attempt:
         self._sizes = (
             puffin_sizes(self.ctx, new) if self.look_into_files else {m.id: 1 for m in new}
         )
-        again = frozenset(m.file for m in new if m.id not in self._sizes and m.file is not None)
-        if again:
-            return _Unfit(again=again)
+        rewrite = frozenset(m.file for m in new if m.id not in self._sizes and m.file is not None)
+        if rewrite:
+            return _Unfit(rewrite_vectors=rewrite)
         self._deletes = [
             (g, [(m, live[m.file]) for m in found if m.file is not None and m.file in live])
             for g, found in of_group
@@ -714,8 +714,9 @@ class _Attempt:
                 other = self._other(key, location)
             if other is not None:
                 return other, location
-        # What is there was left behind by a crash, or by a table that was removed. If this one was, another
-        # may have published a version of this number: it is looked at first, and nothing else written over.
+        # What is there was left behind by a crash, or by a table that was removed. If our own table was
+        # removed, its successor may have published this version number: look at the object, then check the
+        # pointer, and overwrite only the object that was seen.
         found = self.ctx.store.head(self.ctx.key(key))
         read_main(self.ctx)
         try:

@@ -68,17 +68,18 @@ def settle(
     loaded: LoadedTable,
     *,
     stamp: Collection[str] = (),
-    again: Collection[str] = (),
+    rewrite_vectors: Collection[str] = (),
 ) -> Settled:
-    """Settles the whole table. Files of `stamp` get the table's field ids; the vectors of files of `again`
-    are rewritten. Raises `Unpublishable` while an erasure is open, and when others keep deleting."""
+    """Settles the whole table. Files of `stamp` get the table's field ids; the vectors of files of
+    `rewrite_vectors` are rewritten. Raises `Unpublishable` while an erasure is open, and when others keep
+    deleting."""
     commits = files = 0
-    stamp, again = set(stamp), set(again)
+    stamp, rewrite_vectors = set(stamp), set(rewrite_vectors)
     rounds, fewest = 0, math.inf
     while rounds < MAX_ROUNDS:
         loaded = with_entries(ctx, loaded)
         refuse_open_erasure(loaded)
-        works = list(_plan(loaded.state, stamp, again))
+        works = list(_plan(loaded.state, stamp, rewrite_vectors))
         idle = () if works else idle_in(loaded.state)
         if not works and not idle:
             return Settled(loaded, commits, files)
@@ -99,7 +100,7 @@ def settle(
             files += len(units) - len(outcome.skipped)
             done = {key for u in units if u not in outcome.skipped for key in u.inputs}
             stamp -= done
-            again -= done
+            rewrite_vectors -= done
         elif not batch:
             return Settled(loaded, commits, files)
     raise Unpublishable(
@@ -124,7 +125,9 @@ class _Work:
     task: FileTask | None  # None: no row of the file is live
 
 
-def _plan(state: State, stamp: Collection[str], again: Collection[str]) -> Iterator[_Work]:
+def _plan(
+    state: State, stamp: Collection[str], rewrite_vectors: Collection[str]
+) -> Iterator[_Work]:
     entries = tuple(state.files())
     tasks = live_tasks(state, entries, state.markers())
     for entry in entries:
@@ -133,7 +136,7 @@ def _plan(state: State, stamp: Collection[str], again: Collection[str]) -> Itera
             if entry.rows:
                 yield _Work(entry, None)
             continue
-        wanted = entry.key in stamp or entry.key in again
+        wanted = entry.key in stamp or entry.key in rewrite_vectors
         vectors = [m for m in task.markers if isinstance(m.body, Vector)]
         if wanted or (task.markers and not len(vectors) == len(task.markers) == 1):
             yield _Work(entry, task)

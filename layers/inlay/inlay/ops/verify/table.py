@@ -93,7 +93,7 @@ from inlay.storage.base import Got, Head, Missing, Refused
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A sound pointer, with open times filled in."""
+    """A sound pointer, with the times that only the store's Date gives filled in."""
 
     snapshot: Snapshot
     raw: bytes
@@ -443,7 +443,7 @@ class TableCheck:
             self.ctx.progress("pages", done + 1, len(sound))
 
     def _denied(self, objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:
-        """Row groups whose statistics leave out rows: of a file from before these were compared."""
+        """Row groups whose statistics leave out rows, of columns not compared when the file came."""
         columns = tuple(schema.types)
         try:
             names = denied_rows(objects, entry, schema, schema, columns, self.ctx.executor)
@@ -512,7 +512,7 @@ class TableCheck:
     def _left(
         self, segments: dict[str, Segment], kind: SegmentKind, known: Mapping[str, Sequence[Any]]
     ) -> dict[str, tuple[Any, ...]]:
-        """What can be read of these segments; the others are let go of."""
+        """What can be read of these segments; the others are ignored."""
         found = {i: tuple(entries) for i, entries in known.items()}
         for segment in [s for i, s in segments.items() if i not in known]:
             read = self._segment(kind, segment)

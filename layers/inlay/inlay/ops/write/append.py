@@ -1,10 +1,11 @@
 """Append: rows become data files, then one commit.
 
 Promise: the rows are in the table once, or the call fails and they are not; repeated with the same
-request id it changes nothing. Appends commute with everything, so a lost race costs two requests.
+request id it changes nothing. Appends conflict with no other change of rows: a lost race normally costs
+two more requests.
 
-A source: what an event names, an object and which content of it. All events of one content have one
-identity, by which the ledger knows it.
+`IngestSource`, which `ops.write.ingest` takes, is what an event names: an object, and which content of it.
+All events of one content have one identity, by which the ledger knows it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Promise: whatever way a file of another writer comes into a table (ingested, adopted where it is, with a
 table of Iceberg or Delta, or from Spark's writer), `denied_rows` finds a row that the footer's statistics
-of a column leave out: by them scans would not show it, and upserts and deletes would miss it. The
-property `ingest.check_statistics` says which columns are compared (by default those of the key). Reads
-these columns, a row group at a time; nothing of a file that came whole with its footer.
+of a column exclude: scans would then skip it, and upserts and deletes would miss it. The property
+`ingest.check_statistics` says which columns are compared (by default those of the key). Reads these
+columns, a row group at a time, without another request when the read of the footer fetched the whole file.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def update(
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Set columns of the rows for which the condition is TRUE. One that calculates cannot be kept: its
-    rows go as by `vector` where the mode is `tombstone`."""
+    """Set columns of the rows for which the condition is TRUE. A condition with calculations cannot be
+    stored as a marker: mode `tombstone` then works as `vector`."""
     condition = condition if isinstance(condition, Condition) else Condition(condition)
     predicate = condition.predicate
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
