@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Run
 
 from inlay import errors
-from inlay.cli.failures import EXIT_CODES, describe, failing_well
+from inlay.cli.failures import EXIT_CODES, error_text, failing_well
 from inlay.errors import ErrorKind, InlayError
 
 
@@ -117,7 +117,7 @@ def test_bad_input_is_named_and_exits_with_2(
 
 def test_the_place_in_a_long_condition_is_cut_out() -> None:
     error = errors.InvalidPredicate("no such column", text="a " * 5000 + "b", position=10_000)
-    assert len(describe(error)) < 400
+    assert len(error_text(error)) < 400
 
 
 @pytest.mark.parametrize(

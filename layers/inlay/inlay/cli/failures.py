@@ -45,7 +45,7 @@ def failing_well(*, as_json: bool, arguments: Iterable[str] = ()) -> Iterator[No
         if as_json:
             print(json.dumps(error.fields(), ensure_ascii=False), file=sys.stderr)
         else:
-            Console(stderr=True, highlight=False).print(describe(error), soft_wrap=True)
+            Console(stderr=True, highlight=False).print(error_text(error), soft_wrap=True)
         raise typer.Exit(EXIT_CODES[error.kind]) from None
 
 
@@ -95,7 +95,7 @@ def _give_up(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def describe(error: InlayError) -> Text:
+def error_text(error: InlayError) -> Text:
     """The message, the place in the text it is about, and the next step."""
     text = Text()
     text.append("error: ", "bold red")

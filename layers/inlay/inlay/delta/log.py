@@ -274,7 +274,7 @@ class DeltaTable:
         return kind
 
 
-def describe(replay: Replay) -> DeltaTable:
+def table_of_log(replay: Replay) -> DeltaTable:
     """The table of a replayed log. Raises `UnsupportedTable`, `CorruptTable`."""
     protocol, metadata = replay.protocol, replay.metadata
     if protocol is None or metadata is None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from inlay.local.runtime import Failed, Invocation
-from inlay.local.template import ACCOUNT, Schedule, Source
+from inlay.local.template import ACCOUNT, EventSource, Schedule
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
@@ -46,7 +46,7 @@ _MAX_BATCH_BYTES = 6_000_000
 class Attached:
     """A mapping whose queue exists."""
 
-    source: Source
+    source: EventSource
     queue_url: str
     queue_arn: str
 

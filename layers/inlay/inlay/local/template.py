@@ -50,7 +50,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EventSource:
     """An event source mapping: batches from `queue` (a logical id) to `function` (a name)."""
 
     function: str
@@ -100,7 +100,7 @@ class Template:
     bucket: Bucket
     queues: tuple[Queue, ...]
     functions: tuple[Function, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[EventSource, ...]
     schedules: tuple[Schedule, ...]
 
     def environment(self, function: Function, created: Mapping[str, str]) -> dict[str, str]:
@@ -298,8 +298,8 @@ class _Reader:
             max_receives=int(redrive["maxReceiveCount"]) if redrive else 0,
         )
 
-    def _source(self, properties: Mapping[str, Any]) -> Source:
-        return Source(
+    def _source(self, properties: Mapping[str, Any]) -> EventSource:
+        return EventSource(
             function=self._functions[_referred(properties["FunctionName"])].name,
             queue=_referred(properties["EventSourceArn"]),
             batch_size=int(properties.get("BatchSize", 10)),

@@ -151,7 +151,7 @@ class DiskCache:
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         # None: the folder has not been looked at.
-        self._until_look: int | None = None
+        self._room_left: int | None = None
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(folder)
@@ -183,9 +183,9 @@ class DiskCache:
             return
         path = self._path(name)
         with contextlib.suppress(OSError), self._lock:
-            if self._until_look is None or self._until_look < len(content):
-                self._until_look = self._look(len(content))
-            self._until_look -= len(content)
+            if self._room_left is None or self._room_left < len(content):
+                self._room_left = self._make_room(len(content))
+            self._room_left -= len(content)
             path.parent.mkdir(mode=0o700, exist_ok=True)
             # Other readers see all of it or nothing.
             handle, at = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
@@ -201,9 +201,9 @@ class DiskCache:
         hashed = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         return self.folder / hashed[:2] / (hashed[2:] + _ENDING)
 
-    def _look(self, needed: int) -> int:
+    def _make_room(self, needed: int) -> int:
         """Removes what is too old, and the least recently read above the bound; how many bytes may come
-        before the next look."""
+        before it is due again."""
         now, held, left = time.time(), 0, []
         for path in self.folder.glob("??/*"):
             try:

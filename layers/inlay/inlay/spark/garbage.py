@@ -89,7 +89,7 @@ class _Executors:
         self._progress = progress
 
     def look(self, roots: Roots, before_us: int) -> Garbage:
-        return self._each("list", _look, roots, before_us)
+        return self._each("list", _list, roots, before_us)
 
     def delete(self, roots: Roots, before_us: int) -> Garbage:
         # Listed again: the first listing stayed with its tasks.
@@ -172,7 +172,7 @@ def _sum(parts: Sequence[Garbage]) -> Garbage:
 # -- on the executors -----------------------------------------------------------------------------
 
 
-def _look(uri: str, rules: _Rules, keys: _Range) -> Garbage:
+def _list(uri: str, rules: _Rules, keys: _Range) -> Garbage:
     return _judged(connect(uri), rules, keys, delete=False)
 
 

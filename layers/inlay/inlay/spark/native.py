@@ -286,23 +286,23 @@ def _exact(
     found = {t.file.key: c for t in tasks if (c := cache.get(_CACHED + t.file.key)) is not None}
     new = [task for task in tasks if task.file.key not in found]
     if len(new) <= DRIVER_FOOTERS:
-        looked = _look(uri, new)
+        read = _exact_in_files(uri, new)
     else:
         context = spark.sparkContext
         parts = context.defaultParallelism
         shares = context.parallelize([new[n::parts] for n in range(parts)], parts)
-        looked = shares.flatMap(partial(_look, uri)).collect()
-    for key, columns in looked:
+        read = shares.flatMap(partial(_exact_in_files, uri)).collect()
+    for key, columns in read:
         cache.put(_CACHED + key, columns, CACHED_BYTES)
-    return found | dict(looked)
+    return found | dict(read)
 
 
-def _look(uri: str, tasks: Sequence[FileTask]) -> list[tuple[str, frozenset[int]]]:
+def _exact_in_files(uri: str, tasks: Sequence[FileTask]) -> list[tuple[str, frozenset[int]]]:
     ctx = connect(uri)
-    return list(ctx.map(partial(_look_at, ctx), tasks))
+    return list(ctx.map(partial(_exact_in_file, ctx), tasks))
 
 
-def _look_at(ctx: Context, task: FileTask) -> tuple[str, frozenset[int]]:
+def _exact_in_file(ctx: Context, task: FileTask) -> tuple[str, frozenset[int]]:
     nothing = Wanted(schema=task.schema, columns=())
     try:
         return task.file.key, exact_columns(open_file(ctx.objects, task, nothing, ctx.executor))

@@ -280,7 +280,7 @@ def _look_at_all(
 
     def look(file: ForeignFile) -> _Seen:
         with _of_the_file(sources, file.uri):
-            seen = _look(sources, foreign, snapshot, file, specs[file.spec_id])
+            seen = _examine(sources, foreign, snapshot, file, specs[file.spec_id])
             if seen.absent and not copy:
                 raise _not_in_files(snapshot.schema, seen)
             if seen.times.rewrite and not copy:
@@ -362,7 +362,7 @@ def _compared(
     return replace(seen, denies=names is not None)
 
 
-def _look(
+def _examine(
     sources: Sources,
     foreign: Foreign,
     snapshot: Snapshot,

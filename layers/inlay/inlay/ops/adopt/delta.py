@@ -25,8 +25,8 @@ from inlay.delta.log import (
     Replay,
     VectorPlace,
     choose_files,
-    describe,
     parse_commit,
+    table_of_log,
 )
 from inlay.errors import CorruptTable, UnreadableFile, UnsupportedTable
 from inlay.format.puffin import decode_vector
@@ -77,7 +77,7 @@ def read_delta(sources: Sources) -> Foreign:
     for data in sources.ctx.map(fetch, chosen.commits):
         replay.commit(parse_commit(data))
         _check_count(replay)
-    table = describe(replay)
+    table = table_of_log(replay)
     files = tuple(replay.files.values())
     return Foreign(
         kind="Delta",

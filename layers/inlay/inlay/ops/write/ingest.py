@@ -349,7 +349,7 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
         def one(position: int) -> tuple[int, SourceOutcome | _Seen | _Wider]:
             source = sources[position]
             return position, _guarded(
-                ctx, source, lambda s: _look(ctx, s, table, extend, current=adopt)
+                ctx, source, lambda s: _examine(ctx, s, table, extend, current=adopt)
             )
 
         for position, found in ctx.map(one, positions):
@@ -409,7 +409,7 @@ def _guarded(ctx: Context, source: IngestSource, work):  # type: ignore[no-untyp
         )
 
 
-def _look(
+def _examine(
     ctx: Context,
     source: IngestSource,
     snapshot: Snapshot,
@@ -480,7 +480,7 @@ def _look(
 def inspect_source(ctx: Context, source: IngestSource, snapshot: Snapshot) -> DataFile | None:
     """The entry that an object would get, its key empty; None when its content is not the named one. Raises
     what makes `ingest` reject it."""
-    found = _look(ctx, source, snapshot)
+    found = _examine(ctx, source, snapshot)
     return found.entry if isinstance(found, _Seen) else None
 
 
@@ -657,7 +657,7 @@ def take_over(
         return SourceChanged(f"{location.uri} was overwritten", key=location.key)
 
     def look(source: IngestSource) -> _Seen:
-        found = _look(ctx, source, loaded.snapshot, own=True)
+        found = _examine(ctx, source, loaded.snapshot, own=True)
         if not isinstance(found, _Seen):
             raise overwritten(source)
         return found

@@ -110,7 +110,7 @@ class _Files(_Entries[DataFile]):
     def encode(self, entries: Sequence[DataFile]) -> bytes:
         return encode_files(entries, self.types)
 
-    def describe(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
+    def summarize(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
         schema_id, stats = self.evidence.of_files(entries, self.columns)
         return dataclasses.replace(
             leaf,
@@ -164,7 +164,7 @@ class _Records(Packing[LedgerRecord]):
     def is_new(self, entry: LedgerRecord) -> bool:
         return entry.version is None
 
-    def describe(self, leaf: Segment, entries: Sequence[LedgerRecord]) -> Segment:
+    def summarize(self, leaf: Segment, entries: Sequence[LedgerRecord]) -> Segment:
         times = [r.time_us for r in entries if r.time_us is not None]
         being_committed = any(r.version is None for r in entries)
         return dataclasses.replace(

@@ -63,7 +63,7 @@ class Packing(ABC, Generic[T]):
         """As stored in a leaf: without what they take from its reference."""
         return entries
 
-    def describe(self, leaf: Segment, entries: Sequence[T]) -> Segment:
+    def summarize(self, leaf: Segment, entries: Sequence[T]) -> Segment:
         return leaf
 
     def bounds(self, leaves: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
@@ -105,7 +105,7 @@ class Writer:
             leaf = Segment(
                 id=self.name(data), count=len(piece), size=len(data), sequence=self.version
             )
-            made.append(packing.describe(leaf, piece))
+            made.append(packing.summarize(leaf, piece))
             self.held[leaf.id] = piece
             self.written.append(NewSegment(leaf.id, data, packing.kind, as_written))
         return made
