@@ -42,7 +42,8 @@ def columns(*described: tuple[str, pa.DataType, str]) -> pa.Schema:
 def table_of(schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
     """One row for each of `rows`, in their order. Each has a value for every column."""
     found = list(rows)
-    arrays = [pa.array([row[column.name] for row in found], column.type) for column in schema]
+    named = zip(schema.names, schema.types, strict=True)
+    arrays = [pa.array([row[name] for row in found], kind) for name, kind in named]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
