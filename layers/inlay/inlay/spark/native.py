@@ -21,7 +21,7 @@ import pyarrow as pa
 from inlay.errors import InlayError
 from inlay.format.entry import Keys
 from inlay.format.predicate import TRUE, Predicate, field_ids
-from inlay.format.schema import Field, Primitive, Schema, Struct, Type
+from inlay.format.schema import Field, Primitive, Schema, Struct, Type, fields_within
 from inlay.ops.context import Context
 from inlay.parquet.read.deleted_rows import load_keys
 from inlay.parquet.read.reader import open_file
@@ -30,7 +30,7 @@ from inlay.plan.scan import FileTask, marker_predicate
 from inlay.spark.conditions import attribute, condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns
-from inlay.spark.types import arrow_for, has_twins, parts_of, spark_schema
+from inlay.spark.types import arrow_for, has_twins, spark_schema
 from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _is_same(recorded: Field | None, found: Field) -> bool:
 
 
 def _is_same_type(recorded: Type, found: Type) -> bool:
-    old, new = parts_of(recorded), parts_of(found)
+    old, new = fields_within(recorded), fields_within(found)
     if isinstance(found, Primitive) or type(recorded) is not type(found):
         return recorded == found
     return len(old) == len(new) and all(map(_is_same, old, new))

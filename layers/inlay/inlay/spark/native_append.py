@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format import keys
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive, Schema, Struct, Type
+from inlay.format.schema import Primitive, Schema, Struct, Type, fields_within
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import (
     WriteResult,
@@ -44,7 +44,7 @@ from inlay.spark.connect import at_ref, bound
 from inlay.spark.context import activate
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
-from inlay.spark.types import has_twins, named_as_in, parts_of, spark_schema
+from inlay.spark.types import has_twins, named_as_in, spark_schema
 from inlay.spark.writer import OWN_REQUEST, WriteJob, plan_write
 from inlay.storage.base import Location
 from inlay.storage.wrapped import Usage
@@ -206,7 +206,7 @@ def _is_written(kind: Type) -> bool:
     """Whether Spark's writer has this type, and no other one for the same values."""
     if isinstance(kind, Primitive):
         return kind.name in _WRITTEN and kind.unit in ("", "us")
-    return all(_is_written(part.type) for part in parts_of(kind))
+    return all(_is_written(part.type) for part in fields_within(kind))
 
 
 def _result(ctx: Context, job: WriteJob) -> WriteResult:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as st
 
 from inlay.errors import SchemaMismatch, UnsupportedType
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, fields_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,23 +90,10 @@ def spelled(name: str, names: Sequence[str]) -> str | None:
 def has_twins(kind: Type) -> bool:
     """Whether two names within a struct, at any level, differ by case alone: in most sessions Spark's own
     reader and writer refuse them."""
-    parts = parts_of(kind)
+    parts = fields_within(kind)
     if isinstance(kind, Struct) and len({part.name.lower() for part in parts}) < len(parts):
         return True
     return any(has_twins(part.type) for part in parts)
-
-
-def parts_of(kind: Type) -> tuple[Field, ...]:
-    """What a nested type consists of; nothing for a primitive one."""
-    match kind:
-        case Struct(fields):
-            return fields
-        case ListOf(element):
-            return (element,)
-        case MapOf(key, value):
-            return (key, value)
-        case _:
-            return ()
 
 
 def column_named(schema: Schema, name: str) -> Field | None:
