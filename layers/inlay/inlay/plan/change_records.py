@@ -218,7 +218,10 @@ def operations_of(
             operations = PRESETS.get(given)
         case Mapping() if given.keys() <= {"rows", "deletes", "before"}:
             values = {name: _texts(name, texts) for name, texts in given.items()}
-            operations = Operations("op", **values)
+            rows, deletes, before = (
+                values.get(name, frozenset()) for name in ("rows", "deletes", "before")
+            )
+            operations = Operations("op", rows, deletes, before)
         case _:
             operations = None
     if operations is None:
