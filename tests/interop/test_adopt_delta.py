@@ -856,7 +856,7 @@ def test_a_removed_vector_brings_the_rows_back() -> None:
     replay.apply({"add": {"path": "a%20b", "size": 1, "deletionVector": vector}})
     replay.apply({"remove": {"path": "a%20b", "deletionVector": vector}})
     replay.apply({"add": {"path": "a b", "size": 1}})
-    assert [f.path for f in replay.files.values()] == ["a b"]
+    assert [f.path for f in replay.live()] == ["a b"]
 
 
 @pytest.mark.parametrize("copy", [False, True])

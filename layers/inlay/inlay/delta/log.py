@@ -16,6 +16,7 @@ import struct
 import zlib
 from base64 import b85decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
@@ -142,19 +143,28 @@ class Added:
 
 
 class Replay:
-    """The state of a table after the actions so far, given in order."""
+    """The state of a table after the actions so far, given in order. A file's action is decoded when it is
+    asked for: of files that were removed since, nothing but the name has to be readable."""
 
     def __init__(self) -> None:
         self.protocol: Mapping[str, Any] | None = None
         self.metadata: Mapping[str, Any] | None = None
-        self.files: dict[tuple[str, str], Added] = {}
+        # What was added, and by which object of the log.
+        self.files: dict[tuple[str, str], tuple[Mapping[str, Any], str]] = {}
         self.sidecars: list[str] = []  # of a checkpoint: paths of further parts of it
 
-    def commit(self, actions: Iterable[Mapping[str, Any]]) -> None:
+    def live(self) -> Iterator[Added]:
+        """The files of the table. Raises `CorruptTable` and `UnsupportedTable`, which name the object of
+        the log."""
+        for found, origin in self.files.values():
+            with _reading(origin):
+                yield _added(found)
+
+    def commit(self, actions: Iterable[Mapping[str, Any]], origin: str = "") -> None:
         """The actions of one commit, whose order means nothing. Raises `CorruptTable` where it would."""
         changed: set[tuple[str, str]] = set()
         for action in actions:
-            self.apply(action)
+            self.apply(action, origin)
             for kind in ("add", "remove"):
                 if (found := action.get(kind)) is not None:
                     name = _name(found)
@@ -165,8 +175,8 @@ class Replay:
                         )
                     changed.add(name)
 
-    def apply(self, action: Mapping[str, Any]) -> None:
-        try:
+    def apply(self, action: Mapping[str, Any], origin: str = "") -> None:
+        with _reading(origin):
             if (found := action.get("protocol")) is not None:
                 self.protocol = found
             if (found := action.get("metaData")) is not None:
@@ -176,13 +186,24 @@ class Replay:
             if (found := action.get("remove")) is not None:
                 self.files.pop(_name(found), None)
             if (found := action.get("add")) is not None:
-                self.files[_name(found)] = _added(found)
-        except InlayError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptTable(
-                f"the Delta log has an action that cannot be read: {type(error).__name__}"
-            ) from None
+                self.files[_name(found)] = {k: found.get(k) for k in _OF_ADD}, origin
+
+
+_OF_ADD = ("path", "size", "partitionValues", "deletionVector")
+
+
+@contextmanager
+def _reading(origin: str) -> Iterator[None]:
+    """Errors are about an action in this object of the log."""
+    try:
+        yield
+    except InlayError as error:
+        raise (error.about(key=LOG + origin) if origin else error) from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptTable(
+            f"the Delta log has an action that cannot be read: {type(error).__name__}",
+            key=LOG + origin if origin else None,
+        ) from None
 
 
 def _name(found: Mapping[str, Any]) -> tuple[str, str]:
@@ -431,6 +452,27 @@ _SIMPLE = {
     "timestamp": Primitive("timestamptz", unit="us"),
     "timestamp_ntz": Primitive("timestamp", unit="us"),
 }
+# Digits before the point that a whole number may need.
+_DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 20}
+
+
+def cast_by_readers(stored: Primitive, wanted: Primitive) -> bool:
+    """Whether Delta's readers cast a file's column to the table's where Inlay does not widen it: whole
+    numbers to double and decimal, by type widening, and times without a zone, which are UTC."""
+    match wanted.name:
+        case "double":
+            return stored.name in ("int8", "int16", "int32")
+        case "decimal":
+            digits = _DIGITS.get(stored.name)
+            return digits is not None and wanted.precision - wanted.scale >= digits
+        case "timestamptz":
+            return stored.name == "timestamp" and stored.unit == wanted.unit == "us"
+        case _:
+            return False
+
+
+# In data files too, by writers of change data; it has no field id, and is no column.
+CHANGE_TYPE = "_change_type"
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 _ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 

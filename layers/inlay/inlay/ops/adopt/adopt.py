@@ -17,7 +17,7 @@ DROP) may delete them; scans then fail by name (`ObjectGone`), and erasing rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -48,6 +48,7 @@ from inlay.format.schema import (
     Value,
 )
 from inlay.format.snapshot import Commit, PartitionField, PartitionSpec, Snapshot
+from inlay.format.values import widens
 from inlay.ops.adopt.delta import has_log, read_delta
 from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources, field_id_of
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
@@ -59,10 +60,17 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free
 from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
-from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_arrow_scalar
+from inlay.parquet.arrow.types import (
+    is_list,
+    paired,
+    plain_type,
+    primitive_from_arrow,
+    schema_to_arrow,
+    to_arrow_scalar,
+)
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
-from inlay.parquet.read.old_times import Times, as_table, check_times
+from inlay.parquet.read.old_times import Times, as_table, check_times, retyped, shifts_dates
 from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Wanted
 from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
@@ -246,7 +254,9 @@ def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
 class _Seen:
     """A data file as its footer describes it, read under columns of these names. `absent` are values, by
     field id, of columns that it lacks: it has to be written again with them, as has one whose statistics
-    leave out rows of it (`denies`), and one with INT96 (`times`) where the table's column is another.
+    leave out rows of it (`denies`), one with INT96 (`times`) where the table's column is another, and one
+    with columns that the source's readers cast, which are of the types in `stored`. `optional` are required
+    columns whose rows have to show that none is NULL.
     `stated` is what its partition says of columns that it has, where its footer does not show that;
     `unproven` are columns that can be read only if its footer's statistics of them are true."""
 
@@ -255,13 +265,19 @@ class _Seen:
     absent: Mapping[int, Value | None]
     times: Times
     stated: Mapping[int, ColumnStats]
+    stored: Mapping[int, Primitive]
     unproven: frozenset[int] = frozenset()
+    optional: tuple[int, ...] = ()
     denies: bool = False
     footer: FooterOf | None = None  # until it is compared: there may be many files
 
     @property
     def again(self) -> bool:
-        return bool(self.absent) or self.denies or self.times.rewrite
+        return bool(self.absent or self.stored) or self.denies or self.times.rewrite
+
+    def read_as(self, schema: Schema) -> Schema:
+        """`schema` as this file is read to be written again."""
+        return retyped(self.times.read_as(schema), self.stored)
 
     @property
     def uri(self) -> str:
@@ -289,6 +305,8 @@ def _look_at_all(
                     "for it",
                     next_step="Adopt with copy, which writes such files again with the same times",
                 )
+            if seen.stored and not copy:
+                raise _cast_elsewhere(snapshot.schema, seen)
         return seen
 
     compared = compared_columns(snapshot)
@@ -300,6 +318,8 @@ def _look_at_all(
                 assert seen.footer is not None
                 executor = sources.ctx.executor
                 check_times(sources.objects, seen.entry, seen.times, seen.footer, executor)
+            if seen.optional and not seen.again:
+                _check_required(sources, seen, snapshot.schema)
             if seen.stated:
                 _check_stated(sources, seen, snapshot.schema)
             columns = (*compared, *seen.unproven.difference(compared))
@@ -316,6 +336,14 @@ def _of_the_file(sources: Sources, uri: str) -> Iterator[None]:
         yield
     except InlayError as error:
         raise error.about(table=sources.root.uri, key=uri) from None
+
+
+def _check_required(sources: Sources, seen: _Seen, schema: Schema) -> None:
+    """That these columns can be read as required ones."""
+    task = FileTask(file=seen.entry, schema=Schema(0, seen.fields))
+    wanted = Wanted(schema=schema, columns=seen.optional)
+    for _ in read_file(sources.objects, task, wanted, sources.ctx.executor):
+        pass
 
 
 def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
@@ -383,14 +411,20 @@ def _examine(
     fields = tuple(f for f in fields if f.id not in absent)
     schema = Schema(0, fields)
     times = Times.of(described.footer, described.arrow, schema)
+    fixed = {*file.constants, *_sources_of(spec)}
+    stored = _stored(described.arrow, schema, foreign, without=fixed)
+    unsure = _optional(described.arrow, fields)
     entry, unproven = entry_of(
         described,
         key=file.uri,
         size=got.size,
-        schema=times.as_stored(schema),
+        schema=retyped(times.as_stored(schema), stored),
         stats_columns=snapshot.stats_columns,
         extra_columns=True,
+        without_nulls=unsure,
     )
+    proven = {i for i, stats in entry.stats.items() if stats.null_count == 0}
+    optional = tuple({top for i, top in unsure.items() if i not in proven})
     shown = None
     if spec.fields and described.rows and not absent:
         shown = partition_in(described, schema, spec)
@@ -405,7 +439,46 @@ def _examine(
         for i, stats in _stated(entry, schema, spec, file.constants).items()
         if i in there and i not in shown_of and i not in times.ids and described.rows
     }
-    return _Seen(entry, fields, absent, times, stated, unproven, footer=described.footer_of(got))
+    return _Seen(
+        entry,
+        fields,
+        absent,
+        times,
+        stated,
+        stored,
+        unproven.difference(i for i in unsure if i not in proven),
+        optional,
+        footer=described.footer_of(got),
+    )
+
+
+def _stored(
+    arrow: pa.Schema, schema: Schema, foreign: Foreign, *, without: Collection[int]
+) -> Mapping[int, Primitive]:
+    """The types of columns that the source's readers cast, by field id."""
+    found: dict[int, Primitive] = {}
+    # Instants of an old calendar are shifted by some readers, and looked at where they have a zone.
+    is_old = shifts_dates(arrow.metadata or {})
+    for _, column, field, _ in paired(arrow, schema.fields):
+        if not isinstance(field.type, Primitive) or field.id in without:
+            continue
+        kind = primitive_from_arrow(plain_type(column.type))
+        if kind is None or widens(kind, field.type) or (is_old and kind.is_temporal):
+            continue
+        if foreign.casts(kind, field.type):
+            found[field.id] = kind
+    return found
+
+
+def _optional(arrow: pa.Schema, fields: tuple[Field, ...]) -> Mapping[int, int]:
+    """Required columns, at any depth, that may be NULL in a file by its schema: the top-level column that
+    each is within."""
+    tops = {field.name: field.id for field in fields}
+    return {
+        field.id: tops[path[0]]
+        for path, column, field, _ in paired(arrow, fields)
+        if column.nullable and not field.nullable
+    }
 
 
 def _stated(
@@ -427,6 +500,15 @@ def _stated(
     return {i: stats for i, stats in found.items() if stats != ColumnStats()}
 
 
+def _cast_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
+    names = {field.id: ".".join(path) for path, field in schema.walk()}
+    found = ", ".join(f"{names[i]!r} as {kind}" for i, kind in seen.stored.items())
+    return UnsupportedTable(
+        f"a file stores column {found}, which the source's readers cast, and Inlay's do not",
+        next_step="Adopt with copy, which writes such files again with the same values",
+    )
+
+
 def _not_in_files(schema: Schema, seen: _Seen) -> UnsupportedTable:
     found = (schema.by_id(field_id) for field_id in sorted(seen.absent))
     names = ", ".join(repr(field.name) for field in found if field is not None)
@@ -442,7 +524,7 @@ class _Columns:
 
     def __init__(self, naming: Naming, arrow: pa.Schema) -> None:
         self.arrow = arrow
-        self.by_id = naming.ids and _has_ids(arrow)
+        self.by_id = naming.ids and _has_ids(a for a in arrow if a.name != naming.no_column)
         if not self.by_id and naming.names is None:
             raise UnsupportedTable(
                 "a data file has no field ids, and the table no mapping of names",
@@ -520,7 +602,7 @@ class _Columns:
         return replace(field, type=self._type(arrow.type, field.type, path))
 
 
-def _has_ids(arrow: pa.Schema) -> bool:
+def _has_ids(arrow: Iterable[pa.Field]) -> bool:
     """Whether the columns of a file have field ids: all, or none."""
     known = [field_id_of(field) is not None for field in _columns_of(arrow)]
     if any(known) and not all(known):
@@ -598,9 +680,9 @@ def _written_again(
     ctx, schema = sources.ctx, base.snapshot.schema
     found = foreign.positions.get(seen.uri)
     hidden = () if found is None else (Marker(id="", body=Rows(tuple(found)), file=seen.uri),)
-    recorded = seen.times.read_as(Schema(0, seen.fields))
+    recorded = seen.read_as(Schema(0, seen.fields))
     task = FileTask(file=seen.entry, schema=recorded, markers=hidden, int96=seen.times.unit)
-    read_by = seen.times.read_as(schema)
+    read_by = seen.read_as(schema)
     optional = (replace(f, nullable=True) if f.id in seen.absent else f for f in read_by.fields)
     read_by = replace(read_by, fields=tuple(optional))
     wanted = Wanted(schema=read_by, columns=tuple(f.id for f in schema.fields))

@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from inlay.delta.log import (
+    CHANGE_TYPE,
     LOG,
     SIDECARS,
     Added,
     DeltaTable,
     Replay,
     VectorPlace,
+    cast_by_readers,
     choose_files,
     parse_commit,
     table_of_log,
@@ -74,22 +76,24 @@ def read_delta(sources: Sources) -> Foreign:
         # A name in the folder of sidecars, or a path of its own.
         uri = sources.uri(path if "/" in path else LOG + SIDECARS + path)
         _replay_checkpoint(replay, sources.read(uri, MAX_CHECKPOINT_BYTES, "a sidecar"), path)
-    for data in sources.ctx.map(fetch, chosen.commits):
-        replay.commit(parse_commit(data))
+    fetched = sources.ctx.map(fetch, chosen.commits)
+    for name, data in zip(chosen.commits, fetched, strict=True):
+        replay.commit(parse_commit(data), name)
         _check_count(replay)
     table = table_of_log(replay)
-    files = tuple(replay.files.values())
+    files = tuple(replay.live())
     return Foreign(
         kind="Delta",
         version=str(chosen.version),
         schema=table.schema,
         last_field_id=table.last_field_id,
-        naming=Naming(table.by_id, table.names, inner_ids=False),
+        naming=Naming(table.by_id, table.names, inner_ids=False, no_column=CHANGE_TYPE),
         files=tuple(_foreign(sources, f, table) for f in files),
         specs=tuple({s.id: s for s in (UNPARTITIONED, table.spec)}.values()),
         spec_id=table.spec.id,
         positions=dict(_positions(sources, files)),
         notes=table.notes,
+        casts=cast_by_readers,
     )
 
 
@@ -121,13 +125,13 @@ def _listed(sources: Sources, since: int | None) -> Iterator[str]:
 def _replay_checkpoint(replay: Replay, data: bytes, name: str) -> None:
     if name.endswith(".json"):
         for action in parse_commit(data):
-            replay.apply(action)
+            replay.apply(action, name)
         return
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         for batch in file.iter_batches(batch_size=4_096, columns=list(_COLUMNS)):
             for row in batch.to_pylist():
-                replay.apply(_action(row))
+                replay.apply(_action(row), name)
             _check_count(replay)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise UnreadableFile(

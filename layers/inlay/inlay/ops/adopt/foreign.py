@@ -9,7 +9,7 @@ gives.
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from inlay.errors import InlayError, InvalidRequest, NotGranted, ObjectGone, UnsupportedTable
 from inlay.format.partition import Written
-from inlay.format.schema import Schema, Value
+from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import PartitionSpec
 from inlay.ops.context import Context
 from inlay.parquet.arrow.types import FIELD_ID
@@ -61,11 +61,16 @@ class KeyDelete:
 class Naming:
     """How columns are found in files: by field id (`ids`), or by the names that a field id has there. With
     both, names are for files that have no ids. Names None: such files cannot be read. `inner_ids`: elements
-    of lists and maps have ids as well."""
+    of lists and maps have ids as well. `no_column`: what files have of that name is no column."""
 
     ids: bool
     names: Mapping[int, tuple[str, ...]] | None
     inner_ids: bool = True
+    no_column: str | None = None
+
+
+def no_casts(stored: Primitive, wanted: Primitive) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,7 @@ class Foreign:
     positions: Mapping[str, BitMap64] = field(default_factory=dict)
     keys: tuple[KeyDelete, ...] = ()
     notes: tuple[str, ...] = ()
+    casts: Callable[[Primitive, Primitive], bool] = no_casts
 
 
 class PositionCount:

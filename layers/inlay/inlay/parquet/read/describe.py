@@ -7,14 +7,14 @@ are not decoded (that would read the object).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import ObjectGone, UnreadableFile
-from inlay.format.entry import DataFile
+from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.partition import Partition
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
@@ -112,10 +112,12 @@ def entry_of(
     stats_columns: Sequence[int],
     event: str | None = None,
     extra_columns: bool = False,
+    without_nulls: Collection[int] = (),
 ) -> tuple[DataFile, frozenset[int]]:
     """The entry of an object whose columns fit `schema`, and the ids of those that fit only if the footer's
     statistics of them are true. Raises `SchemaMismatch`, for columns that the table lacks unless
-    `extra_columns`, and `UnsupportedType`."""
+    `extra_columns`, and `UnsupportedType`. `without_nulls`: fields of which the caller sees to it that no
+    row is NULL, where the footer does not count them."""
     with reading(key):
         columns = locate_columns(described.arrow, schema)
         # Columns the file does not have are useful as well: they are all NULL.
@@ -131,7 +133,14 @@ def entry_of(
         )
     located = [leaf for top in columns.tops.values() for leaf in top.leaves]
     check_parquet_types(described.metadata.schema, located)
-    unproven = check_fits(described.arrow, schema, evidence=whole.get, extra_columns=extra_columns)
+
+    def evidence(field_id: int) -> ColumnStats | None:
+        found = whole.get(field_id)
+        if field_id in without_nulls and (found is None or found.null_count is None):
+            return replace(found or ColumnStats(), null_count=0)
+        return found
+
+    unproven = check_fits(described.arrow, schema, evidence=evidence, extra_columns=extra_columns)
     stats = recorded_stats({i: whole[i] for i in stats_columns if i in whole})
     return replace(entry, stats=stats, event=event), unproven
 

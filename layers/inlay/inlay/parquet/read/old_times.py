@@ -138,7 +138,7 @@ class Times:
         return self._typed(schema, self.unit)
 
     def _typed(self, schema: Schema, unit: str) -> Schema:
-        return replace(schema, fields=tuple(_with(f, self.ids, unit) for f in schema.fields))
+        return retyped(schema, dict.fromkeys(self.ids, Primitive("timestamp", unit=unit)))
 
 
 NO_TIMES = Times({})
@@ -150,18 +150,24 @@ def _is_time(kind: Type) -> bool:
     return kind.name in ("timestamp", "timestamptz") and kind.unit in _NANOS
 
 
-def _with(field: Field, ids: frozenset[int], unit: str) -> Field:
+def retyped(schema: Schema, kinds: Mapping[int, Primitive]) -> Schema:
+    """The schema with these fields, at any depth, of other types, as a file has them."""
+    if not kinds:
+        return schema
+    return replace(schema, fields=tuple(_with(f, kinds) for f in schema.fields))
+
+
+def _with(field: Field, kinds: Mapping[int, Primitive]) -> Field:
     match field.type:
         case Struct(fields):
-            return replace(field, type=Struct(tuple(_with(f, ids, unit) for f in fields)))
+            return replace(field, type=Struct(tuple(_with(f, kinds) for f in fields)))
         case ListOf(element):
-            return replace(field, type=ListOf(_with(element, ids, unit)))
+            return replace(field, type=ListOf(_with(element, kinds)))
         case MapOf(key, value):
-            return replace(field, type=MapOf(_with(key, ids, unit), _with(value, ids, unit)))
-        case _:
-            if field.id not in ids:
-                return field
-            return replace(field, type=Primitive("timestamp", unit=unit), default=None)
+            return replace(field, type=MapOf(_with(key, kinds), _with(value, kinds)))
+        case Primitive():
+            kind = kinds.get(field.id)
+            return field if kind is None else replace(field, type=kind, default=None)
 
 
 def _is_shifted(kind: pa.DataType) -> bool:
