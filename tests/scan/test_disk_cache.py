@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -10,11 +11,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import InvalidRequest, SnapshotGone
@@ -160,6 +164,52 @@ def test_what_is_not_what_was_written_is_not_used(how, folder):
             damage(file, how)
     again, found = requests(table, READS["some rows"])
     assert (again, found) == (first, truth)
+
+
+def written_as(path: Path, rest: bytes) -> None:
+    """As a file of the cache whose digest is right."""
+    path.write_bytes(blake2b(rest, digest_size=32).digest() + rest)
+
+
+SHAPES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "etag", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+# Of the right shape but for a value: another name, an ETag that is none.
+NEARLY = st.fixed_dictionaries(
+    {"name": st.just("a") | SHAPES, "etag": st.sampled_from(["", "\ud800", "a\n", "é"]) | SHAPES}
+).filter(lambda says: not (isinstance(says["etag"], str) and says["etag"].isalnum()))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.binary(max_size=30)
+    | (SHAPES | NEARLY).map(lambda says: json.dumps(says).encode() + b"\nbody")
+    | st.just(b"[" * 200_000)
+    | st.just(b'{"name": ' + b"9" * 5_000 + b"}\n")
+)
+def test_a_file_of_another_form_is_as_none(tmp_path_factory, rest):
+    kept = DiskCache(tmp_path_factory.getbasetemp() / "forms")
+    kept.put("a", Kept("e", b"body"))
+    [file] = kept_files(kept.folder)
+    written_as(file, rest)
+    assert kept.get("a") is None
+    assert kept_files(kept.folder) == [], "it is not asked again"
+    kept.put("a", Kept("e", b"body"))
+    assert kept.get("a") == Kept("e", b"body")
+
+
+@pytest.mark.parametrize("says", [b"null", b"[]", b'"name"', b"3", b"{}", b'{"name": "x"}'])
+def test_a_scan_reads_what_files_of_another_form_do_not_give(says, folder):
+    table = made()
+    first, truth = requests(table, READS["some rows"])
+    for file in kept_files(folder):
+        written_as(file, says + b"\n" + file.read_bytes())
+    assert requests(table, READS["some rows"]) == (first, truth)
 
 
 def test_an_unwritable_folder_costs_requests_only(folder, monkeypatch):

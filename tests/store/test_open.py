@@ -1,12 +1,22 @@
-"""Locations: what is accepted, what is refused, and that nothing is decoded."""
+"""Locations: what is accepted, what is refused, and that only file:/// is decoded."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import inlay
+from inlay.cli.app import app
 from inlay.errors import InvalidRequest
 from inlay.storage.base import Got, Location
-from inlay.storage.open import open_store, parse_location
+from inlay.storage.open import below, named_location, open_store, parse_location
 
 
 @pytest.mark.parametrize(
@@ -27,10 +37,15 @@ from inlay.storage.open import open_store, parse_location
         ("memory://lake/t", Location("memory", "lake", "t")),
         ("file:///data/t/", Location("file", "", "data/t")),
         ("file:///", Location("file", "", "")),
+        ("file:/data/my%20t", Location("file", "", "data/my t")),
+        ("file://localhost/data/t", Location("file", "", "data/t")),
+        ("file:///data/a+b?c#d=100%25%2520", Location("file", "", "data/a+b?c#d=100%%20")),
+        ("file:///data/%C3%A9/100%", Location("file", "", "data/é/100%")),
+        ("/data/my%20t", Location("file", "", "data/my%20t")),
         ("/data/./x/../t/", Location("file", "", "data/t")),
     ],
 )
-def test_locations_are_taken_literally(uri: str, location: Location) -> None:
+def test_only_file_uris_are_decoded(uri: str, location: Location) -> None:
     assert parse_location(uri) == location
 
 
@@ -51,7 +66,8 @@ def test_locations_are_taken_literally(uri: str, location: Location) -> None:
         "abfss://l/t",
         "https://lake.s3.amazonaws.com/t",
         "file://host/t",
-        "file:/t",
+        "file:///%FF",
+        "file:///a%00b",
         "memory:///t",
         "a\0b",
     ],
@@ -60,6 +76,72 @@ def test_everything_else_says_what_to_write(uri: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_location(uri)
     assert "//" in caught.value.next_step
+
+
+NAMES = st.text(
+    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8
+).filter(lambda name: name not in (".", ".."))
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3))
+def test_every_path_is_found_by_its_uri(names: list[str]) -> None:
+    path = Path("/", *names)
+    there = Location("file", "", str(path).removeprefix("/"))
+    assert parse_location(path.as_uri()) == there
+    assert parse_location(path.as_uri().replace("file://", "file:", 1)) == there
+    assert parse_location(str(path)) == there
+    assert parse_location(below(path.parent.as_uri(), path.name)) == there
+    # As the metadata of a table names it.
+    assert named_location(there.uri) == there
+    assert (
+        named_location(f"s3://lake{path}").key
+        == there.key
+        == parse_location(f"s3://lake{path}").key
+    )
+
+
+ODD = ["my data", "month=2", "100%", "a%20b", "é#?;&+", 'quo"te', "~x", "[b]*"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_file_uri_is_one_place_for_whoever_reads_it(name: str, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    place = tmp_path / name / "t"
+    made = inlay.create(place.as_uri(), schema)
+    assert (place / "_latest_manifest").exists()
+    source = tmp_path / name / "in" / f"{name}.parquet"
+    source.parent.mkdir()
+    pq.write_table(pa.table({"id": [1]}), source)
+    for uri in (source.as_uri(), source.as_uri().replace("file://", "file:")):
+        made.ingest([uri])
+    made.refresh()
+    assert made.count() == 1, "one place, ingested once"
+    pq.write_table(pa.table({"id": [2]}), source.with_name("2.parquet"))
+    made.ingest([source.with_name("2.parquet").as_uri()], adopt=True)
+    for again in (place.as_uri(), str(place), made.uri):
+        assert sorted(inlay.open(again).scan().to_arrow()["id"].to_pylist()) == [1, 2]
+    [listed] = inlay.tables((tmp_path / name).as_uri())
+    assert inlay.open(listed).count() == 2
+    [from_above] = inlay.tables(tmp_path.as_uri())
+    assert inlay.open(from_above).count() == 2
+    shown = CliRunner().invoke(app, ["scan", place.as_uri(), "--json"])
+    assert re.findall(r'"id": ?(\d+)', shown.stdout) == ["1", "2"], shown.output
+
+
+@pytest.mark.filterwarnings("ignore:adopting")
+@pytest.mark.parametrize("name", ODD)
+def test_a_table_at_a_file_uri_is_published_and_adopted(name: str, tmp_path: Path) -> None:
+    place = tmp_path / name / "a"
+    made = inlay.create(place.as_uri(), pa.schema([("id", pa.int64())]))
+    made.append(pa.table({"id": [1, 2]}))
+    made.publish()
+    hint = (place / "metadata" / "version-hint.text").read_text()
+    metadata = place / "metadata" / f"v{hint}.metadata.json"
+    for n, source in enumerate((place.as_uri(), metadata.as_uri())):
+        inlay.adopt(source, (tmp_path / f"{name} {n}").as_uri())
+        assert inlay.open((tmp_path / f"{name} {n}").as_uri()).count() == 2
+        inlay.adopt(source, (tmp_path / f"{name} copy {n}").as_uri(), copy=True)
+        assert inlay.open(str(tmp_path / f"{name} copy {n}")).count() == 2
 
 
 def test_memory_buckets_are_shared_within_the_process() -> None:

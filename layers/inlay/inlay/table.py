@@ -82,7 +82,7 @@ from inlay.plan.refs import MAIN, past_view, ref_view
 from inlay.plan.verify import MAX_VERSIONS
 from inlay.progress import reporter
 from inlay.storage.base import Head
-from inlay.storage.open import parse_location
+from inlay.storage.open import below, parse_location
 from inlay.storage.wrapped import Usage, usage_of
 
 
@@ -248,17 +248,12 @@ def tables(prefix: str | os.PathLike[str], *, context: Context | None = None) ->
     found: list[str] = []
     folders = [f"{ctx.root}/" if ctx.root else ""]
     for _ in range(_TABLES_DEPTH):
-        below = [each for folder in folders for each in ctx.store.list_prefixes(folder)]
-        there = list(ctx.map(lambda each: isinstance(ctx.store.head(each + POINTER), Head), below))
-        roots = [each for each, is_table in zip(below, there, strict=True) if is_table]
-        found += [_below(ctx, each) for each in roots]
-        folders = [each for each, is_table in zip(below, there, strict=True) if not is_table]
+        within = [each for folder in folders for each in ctx.store.list_prefixes(folder)]
+        there = list(ctx.map(lambda each: isinstance(ctx.store.head(each + POINTER), Head), within))
+        roots = [each for each, is_table in zip(within, there, strict=True) if is_table]
+        found += [below(ctx.uri, root[len(ctx.root) :].strip("/")) for root in roots]
+        folders = [each for each, is_table in zip(within, there, strict=True) if not is_table]
     return sorted(found)
-
-
-def _below(ctx: Context, folder: str) -> str:
-    relative = folder[len(ctx.root) :].strip("/")
-    return f"{ctx.uri.rstrip('/')}/{relative}"
 
 
 def drop(

@@ -268,10 +268,23 @@ def _check_private(folder: Path) -> None:
 
 
 def _decode(name: str, content: bytes) -> Kept | None:
-    """None if it is not whole, or of another name."""
+    """None if it is not whole, of another name, or in another form: of another version of the library, or
+    of something else that writes such files."""
     digest, rest = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
     if blake2b(rest, digest_size=_DIGEST_BYTES).digest() != digest:
         return None
     line, _, body = rest.partition(b"\n")
-    says = json.loads(line)
-    return Kept(says["etag"], body) if says["name"] == name else None
+    try:
+        says = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    match says:
+        case {"name": str(of), "etag": str(etag)} if of == name and _is_header(etag):
+            return Kept(etag, body)
+        case _:
+            return None
+
+
+def _is_header(etag: str) -> bool:
+    """Whether it can be sent as a condition of a request."""
+    return etag != "" and etag.isascii() and etag.isprintable()

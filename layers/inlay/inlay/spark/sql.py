@@ -32,7 +32,7 @@ from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, load_state
 from inlay.spark.context import context_of, is_set
 from inlay.storage.base import Head
-from inlay.storage.open import open_store
+from inlay.storage.open import below, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +101,7 @@ def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
                 next_step="Name each by view(spark, name, uri), or set spark.sql.caseSensitive",
             )
     for name in found:
-        view(spark, name, f"{prefix.rstrip('/')}/{name}")
+        view(spark, name, below(prefix, name))
     return tuple(found)
 
 

@@ -2,8 +2,10 @@
 
 Promise: `s3://bucket/key`, `gs://bucket/key`, `az://container/key`, `abfss://container@host/key`,
 `file:///path`, `memory://bucket/key` and a plain local path (`~/` is the home) open; all else is a typed
-error with the expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays that
-key. Stores are imported when first used: a Lambda that only needs S3 does not import the others, a laptop
+error with the expected form. What a user gives as `file:///path` (or `file:/path`) is a URI as RFC 8089 and
+`Path.as_uri` have it: "%20" is a space. Everywhere else keys are taken literally, so a key with "%20" stays
+that key: in the other schemes, in local paths, and in the names that metadata holds (`named_location`).
+Stores are imported when first used: a Lambda that only needs S3 does not import the others, a laptop
 without S3 does not import botocore.
 """
 
@@ -13,6 +15,7 @@ import os.path
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote, unquote_to_bytes
 
 from inlay.errors import InvalidRequest
 from inlay.storage.base import Location, ObjectStore
@@ -56,13 +59,56 @@ _BUCKET: Final = {
 
 
 def parse_location(uri: str) -> Location:
-    """The location of `uri`; the key has no trailing slash, "" is the bucket (or "/") itself.
+    """The location of `uri`, as a user writes it; the key has no trailing slash, "" is the bucket (or "/")
+    itself.
 
     >>> parse_location("s3://lake/tables/événements/")
     Location(scheme='s3', bucket='lake', key='tables/événements', version_id=None)
-    >>> parse_location("file:///data/tables/t").uri
-    'file:///data/tables/t'
+    >>> parse_location("file:///my%20data/t")
+    Location(scheme='file', bucket='', key='my data/t', version_id=None)
     """
+    return _parsed(uri, escaped=True)
+
+
+def named_location(name: str) -> Location:
+    """The location of a full name in metadata, this library's (`Location.uri`) or that of a table to adopt:
+    nothing in it is escaped.
+
+    >>> named_location(Location("file", "", "100%25").uri).key
+    '100%25'
+    """
+    return _parsed(name, escaped=False)
+
+
+def below(uri: str, relative: str) -> str:
+    """What a user writes for the key `relative` below `uri`.
+
+    >>> below("file:///data/", "my table"), below("/data", "my table")
+    ('file:///data/my%20table', '/data/my table')
+    """
+    return f"{uri.rstrip('/')}/{quote(relative) if _is_escaped(uri) else relative}"
+
+
+def _is_escaped(uri: str) -> bool:
+    match = _URI.fullmatch(uri)
+    return match is not None and match["scheme"] == "file"
+
+
+def _unescaped(uri: str, rest: str) -> str:
+    """Raises `InvalidRequest` for bytes that are not UTF-8: no key can have them."""
+    try:
+        path = unquote_to_bytes(rest).decode("utf-8")
+    except UnicodeDecodeError:
+        path = "\0"
+    if "\0" in path:
+        raise InvalidRequest(
+            f"{uri[:200]!r} has escapes that are not of UTF-8 text",
+            next_step="Write file:///path with escapes of UTF-8; a file of another name must be renamed",
+        )
+    return path
+
+
+def _parsed(uri: str, *, escaped: bool) -> Location:
     if not uri or "\0" in uri or not _is_unicode(uri):
         raise InvalidRequest(f"{uri[:200]!r} is not a location", next_step=_EXPECTED)
     match = _URI.fullmatch(uri)
@@ -84,6 +130,12 @@ def parse_location(uri: str) -> Location:
             next_step="Keep the table at s3://…, and publish it as Iceberg for engines elsewhere: "
             "docs/STORES.md has the reasons",
         )
+    if scheme == "file":
+        if not rest.startswith("//"):  # file:/path, as Java and Hadoop write it
+            rest = f"//{rest}" if rest else rest
+        elif rest.startswith("//localhost/"):
+            rest = rest.replace("localhost", "", 1)
+        rest = _unescaped(uri, rest) if escaped else rest
     if scheme not in SCHEMES or not rest.startswith("//"):
         raise InvalidRequest(f"{uri[:200]!r} is not a location Inlay knows", next_step=_EXPECTED)
     bucket, _, key = rest[2:].partition("/")

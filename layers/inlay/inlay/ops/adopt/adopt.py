@@ -79,7 +79,7 @@ from inlay.plan.metadata.state import State, choose_stats_columns
 from inlay.plan.pruning.partitions import with_partition
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
-from inlay.storage.open import parse_location
+from inlay.storage.open import named_location, parse_location
 
 ADOPT = "adopt"
 # Ways in which files of one source may name its columns.
@@ -654,7 +654,7 @@ def _copied(ctx: Context, entries: Sequence[DataFile], date_us: int) -> tuple[Da
     """The same files as the new table's own, copied on the server."""
 
     def copied(entry: DataFile) -> DataFile:
-        at = parse_location(entry.key)
+        at = named_location(entry.key)
         key = keys.data_key(date_us, ctx.new_id())
         assert entry.etag is not None
         try:

@@ -23,7 +23,7 @@ from inlay.ops.context import Context
 from inlay.parquet.arrow.types import FIELD_ID
 from inlay.parquet.read.ranges import Objects, Source, merge_ranges
 from inlay.storage.base import ByteRange, Got, Location, Missing
-from inlay.storage.open import parse_location
+from inlay.storage.open import named_location
 
 # Deletes by position of a whole table: as bitmaps at most a few hundred MB.
 MAX_POSITIONS = 100_000_000
@@ -150,14 +150,12 @@ class Sources:
     def uri(self, path: str) -> str:
         """The URI of a path as the source's metadata spells it: absolute, or relative to its folder."""
         text = path
-        if text.startswith("file:/") and not text.startswith("file://"):
-            text = "file://" + text.removeprefix("file:")
         if text.startswith("/"):
             text = f"file://{text}" if self.root.scheme == "file" else ""
-        elif "://" not in text:
+        elif "://" not in text and not text.startswith("file:/"):
             text = f"{self.root.scheme}://{self.root.bucket}/{joined(self.root.key, text)}"
         try:
-            found = parse_location(text)
+            found = named_location(text)
         except InlayError:
             raise UnsupportedTable(
                 f"the source names {path[:200]!r}, which is not on {self.root.scheme}://"
