@@ -177,7 +177,7 @@ def _fields(schema: Schema) -> list[dict[str, Any]]:
 
 
 def _kind(field: Field) -> str:
-    from inlay.format.schema import ListOf, MapOf, Struct
+    from inlay.format.schema import ListOf, MapOf, Primitive, Struct
 
     match field.type:
         case Struct():
@@ -186,7 +186,7 @@ def _kind(field: Field) -> str:
             return "list"
         case MapOf():
             return "map"
-        case kind:
+        case Primitive() as kind:
             return str(kind)
 
 

@@ -143,7 +143,7 @@ def _reader(
             return objects.reader(schema)
         case "arrow":
             return _read_arrow(opened())
-        case _:
+        case _:  # `_source` knows no other format than Parquet
             return _read_parquet(opened())
 
 
@@ -175,7 +175,7 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
                 columns, rows = JsonFile(path, opened, text).infer()
             case "arrow":
                 return Inferred(_read_arrow(opened()).schema)
-            case _:
+            case _:  # `_source` knows no other format than Parquet
                 return Inferred(_parquet_file(opened()).schema_arrow)
     if not columns:
         raise InvalidRequest(

@@ -328,7 +328,7 @@ class _Quoting:
                 return "true" if value else "false"
             case dict() | list():
                 return self.quoted(to_line(value))
-            case _:
+            case _:  # numbers, texts, times
                 return self.quoted(str(to_json(value)))
 
     def quoted(self, text: str) -> str:

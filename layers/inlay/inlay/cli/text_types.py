@@ -427,7 +427,8 @@ def type_of_json(values: Iterable[Any]) -> pa.DataType:
             return pa.struct(
                 [(name, type_of_json(value.get(name) for value in found)) for name in names]
             )
-    raise ValueError(f"values of several kinds: {', '.join(sorted(map(str, kinds)))}")
+        case _:
+            raise ValueError(f"values of several kinds: {', '.join(sorted(map(str, kinds)))}")
 
 
 _KINDS = {

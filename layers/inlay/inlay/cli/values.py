@@ -43,7 +43,7 @@ def to_json(value: Any) -> Any:
             return {str(key): to_json(each) for key, each in value.items()}
         case list() | tuple():
             return [to_json(each) for each in value]
-        case _:
+        case _:  # what JSON has no form for
             return str(value)
 
 
@@ -113,7 +113,7 @@ def to_text(value: Any) -> str:
             text = value.hex()
         case datetime():
             text = value.isoformat(sep=" ")
-        case _:
+        case _:  # as Python writes it
             text = str(value)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

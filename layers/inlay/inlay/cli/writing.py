@@ -337,17 +337,26 @@ def adopt(
 
 
 def _outcome(each: SourceOutcome) -> dict[str, object]:
-    from inlay.ops.write.ingest import Ingested, Rejected, Retry
+    from inlay.ops.write.ingest import (
+        Deferred,
+        Duplicate,
+        Ingested,
+        Rejected,
+        Retry,
+        Superseded,
+    )
 
     facts: dict[str, object] = {
         "object": each.source.location.uri,
         "outcome": type(each).__name__.lower(),
     }
-    if isinstance(each, Ingested):
-        facts["rows"] = each.rows
-    if isinstance(each, Rejected | Retry):
-        facts |= each.error.fields()
-    return facts
+    match each:
+        case Ingested(rows=rows):
+            return {**facts, "rows": rows}
+        case Rejected(error=error) | Retry(error=error):
+            return {**facts, **error.fields()}
+        case Duplicate() | Superseded() | Deferred():
+            return facts
 
 
 @verb(

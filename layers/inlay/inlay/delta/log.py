@@ -416,7 +416,8 @@ def _partition_value(kind: Primitive, text: str) -> Value:
                 return physical(kind, to_float32(value) if kind.name == "float" else value)
             case "binary":
                 raise ValueError
-        return physical(kind, int(_spelled(_WHOLE, text)))
+            case _:  # a whole number: `physical` refuses it for another type
+                return physical(kind, int(_spelled(_WHOLE, text)))
     except (ValueError, KeyError, ArithmeticError, InvalidRequest):
         raise _read_differently(kind) from None
 
@@ -536,7 +537,8 @@ class _Columns:
             case "map":
                 key = self._inner({**found, "": False}, "key", "", path)
                 return MapOf(key, self._inner(found, "value", "valueContainsNull", path))
-        raise CorruptTable(f"Delta's schema has an unknown type {str(found)[:40]!r}")
+            case _:
+                raise CorruptTable(f"Delta's schema has an unknown type {str(found)[:40]!r}")
 
     def _inner(
         self, found: Mapping[str, Any], name: str, nullable: str, path: tuple[str, ...]

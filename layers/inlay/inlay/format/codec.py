@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pyroaring import FrozenBitMap
 
@@ -61,6 +61,7 @@ from inlay.format.snapshot import (
     Ledger,
     PartitionField,
     PartitionSpec,
+    Phase,
     Ref,
     SchemaObject,
     Segment,
@@ -621,7 +622,7 @@ def _erasure_from_json(found: dict[str, Any]) -> Erasure:
         id=as_text(found["id"]),
         predicate=optional(predicate_from_json, found["predicate"]),
         text=as_text(found["text"]),
-        phase=as_text(found["phase"]),
+        phase=cast(Phase, as_text(found["phase"])),
         opened_version=as_count(found["opened_version"]),
         opened_us=as_count(found["opened_us"]),
         swept_us=optional(as_count, found["swept_us"]),

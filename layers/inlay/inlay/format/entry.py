@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from inlay.errors import CorruptTable, NewerFormat
 from inlay.format.predicate import Predicate, predicate_from_json, predicate_to_json
@@ -171,9 +171,6 @@ class Rows:
 
 MarkerBody = RowGroups | KeyRange | Where | Keys | Vector | Rows
 
-# Bodies that name positions, and therefore must name a file.
-POSITIONAL = (RowGroups, Vector, Rows)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
@@ -189,7 +186,22 @@ class Marker:
     @property
     def object_key(self) -> str | None:
         """The marker object that this entry refers to, if any."""
-        return self.body.key if isinstance(self.body, Keys | Vector) else None
+        match self.body:
+            case Keys(key=key) | Vector(key=key):
+                return key
+            case RowGroups() | KeyRange() | Where() | Rows():
+                return None
+
+    @property
+    def object_bytes(self) -> int | None:
+        """How many bytes of that object are this marker's."""
+        match self.body:
+            case Keys(size=size):
+                return size
+            case Vector(length=length):
+                return length
+            case RowGroups() | KeyRange() | Where() | Rows():
+                return None
 
 
 # Of digests. 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
@@ -318,6 +330,8 @@ def marker_to_json(marker: Marker, types: Types) -> list[Any]:
             kind, body = "vector", [key, offset, length, rows]
         case Rows(positions):
             kind, body = "rows", list(positions)
+        case _:
+            assert_never(marker.body)
     return trim([marker.id, kind, body, marker.sequence, marker.file, marker.erasure])
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import assert_never
 
 from inlay.format.predicate import TRUE, And, Or, Predicate, field_ids
 from inlay.format.schema import Primitive, Type, Value
@@ -100,8 +101,13 @@ def walk(expression: Expression) -> Iterator[Expression]:
     while pending:
         node = pending.pop()
         yield node
-        if isinstance(node, Apply):
-            pending.extend(node.arguments)
+        match node:
+            case Apply(_, arguments):
+                pending.extend(arguments)
+            case Column() | Constant() | Test():
+                pass
+            case _:
+                assert_never(node)
 
 
 def looked_at(expression: Expression) -> frozenset[int]:
@@ -113,8 +119,10 @@ def looked_at(expression: Expression) -> frozenset[int]:
                 found.add(field_id)
             case Test(predicate):
                 found |= field_ids(predicate)
+            case Constant() | Apply():
+                pass  # `walk` comes to its arguments
             case _:
-                pass
+                assert_never(node)
     return frozenset(found)
 
 
@@ -138,7 +146,7 @@ def implied(expression: Expression) -> Predicate:
         case Apply("or", parts):
             each = tuple(implied(part) for part in parts)
             return TRUE if TRUE in each else Or(each)
-        case _:
+        case _:  # TRUE is implied by anything
             return TRUE
 
 

@@ -22,6 +22,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from typing import Literal, cast
 
 from inlay.errors import NewerFormat
 from inlay.format.schema import Primitive, Value
@@ -81,7 +82,8 @@ MAX_SPECS = 64
 Written = bool | int | float | str
 Partition = tuple[Value | None, ...]
 
-CALENDAR = ("year", "month", "day", "hour")
+TransformName = Literal["identity", "truncate", "bucket", "year", "month", "day", "hour"]
+CALENDAR: tuple[TransformName, ...] = ("year", "month", "day", "hour")
 _INT = Primitive("int32")
 _TRANSFORM = re.compile(r"(bucket|truncate)\[([1-9][0-9]{0,9})\]")
 _HOUR_NANOS = 3600 * 1_000_000_000
@@ -91,7 +93,7 @@ _HOUR_NANOS = 3600 * 1_000_000_000
 class Transform:
     """`width`: the number of buckets, or the length truncate keeps."""
 
-    name: str
+    name: TransformName
     width: int = 0
 
     def __str__(self) -> str:
@@ -117,12 +119,12 @@ def parse_transform(text: str) -> Transform:
     >>> parse_transform("bucket[16]").width
     16
     """
-    if text in ("identity", *CALENDAR):
-        return Transform(text)
+    if text == "identity" or text in CALENDAR:
+        return Transform(cast(TransformName, text))
     match = _TRANSFORM.fullmatch(text)
     if match is None or int(match[2]) > MAX_WIDTH:
         raise NewerFormat(f"a partition spec names an unknown transform {text[:40]!r}")
-    return Transform(match[1], int(match[2]))
+    return Transform(cast(TransformName, match[1]), int(match[2]))
 
 
 def result_type(transform: Transform, source: Primitive) -> Primitive | None:
@@ -137,7 +139,7 @@ def result_type(transform: Transform, source: Primitive) -> Primitive | None:
             return None if source.name in ("bool", "float", "double") else _INT
         case "hour":
             return _INT if source.name in ("timestamp", "timestamptz") else None
-        case _:
+        case "day" | "month" | "year":
             kind = Primitive("date") if transform.name == "day" else _INT
             return kind if source.name in ("date", "timestamp", "timestamptz") else None
 
@@ -166,7 +168,7 @@ def _partition_of(transform: Transform, source: Primitive, value: Value, _: str)
         case "month":
             year, month = civil(day_of(source, value))[:2]
             return (year - 1970) * 12 + month - 1
-        case _:
+        case "year":
             return civil(day_of(source, value))[0] - 1970
 
 
@@ -196,15 +198,21 @@ def values_of(transform: Transform, source: Primitive, value: Value) -> Bounds:
             return _truncated(source, value, transform.width)
         case "bucket":
             return Bounds(None, None)
-    at = _as_int(value)
-    match transform.name:
         case "hour":
-            first, after = at * _HOUR_NANOS, (at + 1) * _HOUR_NANOS
+            at = _as_int(value)
+            return _in_units(source, at * _HOUR_NANOS, (at + 1) * _HOUR_NANOS)
         case "day":
-            first, after = at * NANOS_PER_DAY, (at + 1) * NANOS_PER_DAY
-        case _:
-            months = (at, at + 1) if transform.name == "month" else (12 * at, 12 * at + 12)
-            first, after = (days_of(1970 + n // 12, n % 12 + 1, 1) * NANOS_PER_DAY for n in months)
+            at = _as_int(value)
+            return _in_units(source, at * NANOS_PER_DAY, (at + 1) * NANOS_PER_DAY)
+        case "month" | "year":
+            months = 1 if transform.name == "month" else 12
+            at = _as_int(value) * months
+            ends = (days_of(1970 + n // 12, n % 12 + 1, 1) for n in (at, at + months))
+            return _in_units(source, *(days * NANOS_PER_DAY for days in ends))
+
+
+def _in_units(source: Primitive, first: int, after: int) -> Bounds:
+    """From `first` to before `after`, both in nanoseconds, in the units of a type."""
     unit = nanos_per_step(source)
     least, greatest = _limits(source)
     # Units divide hours, so both divisions are exact.

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, assert_never, cast
 from typing import Literal as OneOf
 
 from inlay.errors import CorruptTable, InvalidPredicate, InvalidRequest
@@ -237,20 +237,30 @@ FALSE = Constant(False)
 
 def field_ids(predicate: Predicate) -> frozenset[int]:
     """Every field that the predicate reads."""
-    return frozenset(
-        node.field_id
-        for node in walk(predicate)
-        if isinstance(node, Comparison | In | Like | IsNull)
-    )
+    found: set[int] = set()
+    for node in walk(predicate):
+        match node:
+            case Comparison() | In() | Like() | IsNull():
+                found.add(node.field_id)
+            case And() | Or() | Not() | Constant():
+                pass
+            case _:
+                assert_never(node)
+    return frozenset(found)
 
 
 def conditions(predicate: Predicate) -> Iterator[Predicate]:
     """The conditions that select a row, without those that are negated."""
-    if isinstance(predicate, And | Or):
-        for part in predicate.parts:
-            yield from conditions(part)
-    elif not isinstance(predicate, Not):
-        yield predicate
+    match predicate:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from conditions(part)
+        case Not():
+            return
+        case Comparison() | In() | Like() | IsNull() | Constant():
+            yield predicate
+        case _:
+            assert_never(predicate)
 
 
 def walk(predicate: Predicate) -> Iterator[Predicate]:
@@ -268,7 +278,7 @@ def _parts_of(node: Predicate) -> tuple[Predicate, ...]:
             return parts
         case Not(part):
             return (part,)
-        case _:
+        case Comparison() | In() | Like() | IsNull() | Constant():
             return ()
 
 

@@ -179,6 +179,9 @@ class Ref:
     since: int = 0
 
 
+Phase = Literal["rewrite", "purge", "sweep"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """An erasure in progress (docs/FORMAT.md, "Erasure"). `phase`: see `plan.erasure`.
@@ -193,7 +196,7 @@ class Erasure:
     id: str
     predicate: Predicate | None
     text: str
-    phase: str
+    phase: Phase
     opened_version: int
     opened_us: int
     swept_us: int | None = None

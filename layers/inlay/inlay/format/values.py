@@ -143,7 +143,7 @@ def physical(kind: Primitive, value: object) -> Value:
         case "binary" | "fixed":
             if isinstance(value, bytes) and kind.precision in (0, len(value)):
                 return value
-        case _:
+        case _:  # an integer; a type without such a range has no value that is one
             limits = integer_range(kind)
             if limits is not None and type(value) is int and limits[0] <= value <= limits[1]:
                 return value

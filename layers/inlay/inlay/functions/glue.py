@@ -112,7 +112,7 @@ def _hive(kind: Any) -> str:
             return f"struct<{inside}>"
         case "list":
             return f"array<{_hive(kind['element'])}>"
-        case _:
+        case _:  # a map: the format has no other nested type
             return f"map<{_hive(kind['key'])},{_hive(kind['value'])}>"
 
 

@@ -22,6 +22,8 @@ from inlay.ops.context import Context
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import (
     Deferred,
+    Duplicate,
+    Ingested,
     IngestResult,
     Rejected,
     Retry,
@@ -75,13 +77,23 @@ def failure_of(outcomes: Sequence[Outcome]) -> Exception | None:
     Retryable failures come first: a message becomes a dead letter only when nothing is left to retry. It
     may then repeat arrivals that were ingested; sending it again does not ingest them twice.
     """
-    for kind in (Broken, Retry, Rejected):
-        for outcome in outcomes:
-            if isinstance(outcome, kind):
-                return outcome.error
-        if kind is Retry and any(isinstance(outcome, Deferred) for outcome in outcomes):
-            return NotBegun("the batch's budget was used up")
-    return None
+    failures = [failure for outcome in outcomes if (failure := _failure(outcome)) is not None]
+    return min(failures, key=lambda failure: failure[0])[1] if failures else None
+
+
+def _failure(outcome: Outcome) -> tuple[int, Exception] | None:
+    """Why one arrival is not done; those that count first have the least number."""
+    match outcome:
+        case Broken(error=broken):
+            return 0, broken
+        case Retry(error=error):
+            return 1, error
+        case Deferred():
+            return 2, NotBegun("the batch's budget was used up")
+        case Rejected(error=error):
+            return 3, error
+        case Ingested() | Duplicate() | Superseded():
+            return None
 
 
 def _into_table(

@@ -143,15 +143,17 @@ def process(
             report_failure(error, fate=fate.value, message_id=record.message_id)
             if not isinstance(error, InlayError):
                 raise InternalFailure(type(error).__name__) from None
-            if fate is MessageFate.RETRY:
-                raise
-            dead_letter(
-                record.body,
-                error,
-                message_id=record.message_id,
-                sent_us=sent_time_us(record),
-                source_arn=record.event_source_arn,
-            )
+            match fate:
+                case MessageFate.RETRY:
+                    raise
+                case MessageFate.DEAD_LETTER:
+                    dead_letter(
+                        record.body,
+                        error,
+                        message_id=record.message_id,
+                        sent_us=sent_time_us(record),
+                        source_arn=record.event_source_arn,
+                    )
 
     answer = process_partial_response(
         event={"Records": list(records)},

@@ -20,13 +20,6 @@ class MessageFate(Enum):
     DEAD_LETTER = "dead letter"
 
 
-FATES = {
-    ErrorKind.RETRY: MessageFate.RETRY,
-    ErrorKind.REBASE: MessageFate.RETRY,  # the next delivery reads the table again
-    ErrorKind.INPUT: MessageFate.DEAD_LETTER,
-    ErrorKind.PAGE: MessageFate.DEAD_LETTER,
-}
-
 QUEUE_STEP = (
     "Is the queue there, and may this function's role, by its key's policy too, send to it and read its "
     "attributes?"
@@ -36,7 +29,13 @@ _CODE = re.compile(r"[A-Za-z][A-Za-z.]{0,99}")
 
 def fate_of(error: Exception) -> MessageFate:
     """What to do with the message whose work raised `error`."""
-    return FATES[error.kind] if isinstance(error, InlayError) else MessageFate.RETRY
+    if not isinstance(error, InlayError):
+        return MessageFate.RETRY
+    match error.kind:
+        case ErrorKind.RETRY | ErrorKind.REBASE:  # the next delivery reads the table again
+            return MessageFate.RETRY
+        case ErrorKind.INPUT | ErrorKind.PAGE:
+            return MessageFate.DEAD_LETTER
 
 
 def code_of(failure: Exception) -> str:

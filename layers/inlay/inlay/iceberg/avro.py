@@ -133,7 +133,8 @@ def _writer(schema: Any) -> Writer:
             return lambda out, value: out.extend(struct.pack("<d", value))
         case dict():
             return _writer(kind)
-    raise ValueError(f"no Avro type: {kind!r}")
+        case _:
+            raise ValueError(f"no Avro type: {kind!r}")
 
 
 # -- reading --------------------------------------------------------------------------------------

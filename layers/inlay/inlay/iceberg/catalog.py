@@ -50,7 +50,8 @@ class Catalog:
                 return self._inside(rest)
             case ["v1", "namespaces", name, *_]:
                 return _error(404, "NoSuchNamespaceException", f"there is no namespace {name!r}")
-        return _error(404, "NoSuchEndpointException", "this catalog has no such endpoint")
+            case _:  # whatever else is asked for
+                return _no_endpoint()
 
     def _inside(self, rest: list[str]) -> Answer:
         match rest:
@@ -66,11 +67,16 @@ class Catalog:
                 if found is None:
                     return _error(404, "NoSuchTableException", f"no table {table!r} is published")
                 return Answer(200, found)
-        return _error(404, "NoSuchEndpointException", "this catalog has no such endpoint")
+            case _:  # whatever else is asked for
+                return _no_endpoint()
 
 
 def _json(body: object) -> Answer:
     return Answer(200, json.dumps(body).encode())
+
+
+def _no_endpoint() -> Answer:
+    return _error(404, "NoSuchEndpointException", "this catalog has no such endpoint")
 
 
 def _error(status: int, kind: str, message: str) -> Answer:

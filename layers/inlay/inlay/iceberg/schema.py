@@ -176,7 +176,8 @@ def json_value(kind: Primitive, value: Value) -> Any:
             days, rest = divmod(_whole(value), 86_400_000_000)
             zone = "+00:00" if kind.name == "timestamptz" else ""
             return f"{_date_text(days)}T{_time_text(rest)}{zone}"
-    return value
+        case _:  # JSON has it
+            return value
 
 
 def _whole(value: Value) -> int:
@@ -440,7 +441,8 @@ def avro_type(kind: Primitive, name: str) -> Any:
                 "precision": kind.precision,
                 "scale": kind.scale,
             }
-    raise ValueError(f"no partition value: {kind}")
+        case _:
+            raise ValueError(f"no partition value: {kind}")
 
 
 def _decimal_bytes(precision: int) -> int:

@@ -271,7 +271,8 @@ class _Columns:
             case "map":
                 key = self._inner({**found, "key-required": True}, "key", path)
                 return MapOf(key, self._inner(found, "value", path))
-        raise CorruptTable(f"Iceberg's schema has an unknown type {str(found)[:40]!r}")
+            case _:
+                raise CorruptTable(f"Iceberg's schema has an unknown type {str(found)[:40]!r}")
 
     def _inner(self, found: Mapping[str, Any], name: str, path: tuple[str, ...]) -> Field:
         field_id = int(found[f"{name}-id"])

@@ -180,7 +180,8 @@ class Request:
                 return "CompleteMultipartUpload"
             case "DELETE":
                 return "AbortMultipartUpload" if "uploadId" in query else "DeleteObject"
-        return f"{self.method}:object"
+            case _:  # no operation of S3
+                return f"{self.method}:object"
 
     def _of_bucket(self) -> str:
         query = self.query

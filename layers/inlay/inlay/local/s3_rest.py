@@ -495,7 +495,8 @@ class S3:
                 raise rules.upload_gone(request.key, request.query["uploadId"])
             case Refused():
                 raise _declined(done)
-        self._created(request, "CompleteMultipartUpload", done)
+            case Written():
+                self._created(request, "CompleteMultipartUpload", done)
         return document(
             "CompleteMultipartUploadResult",
             {

@@ -38,9 +38,10 @@ def _inner(content: Content) -> str:
             return escape(str(content), {"\r": "&#13;"})
         case Mapping():
             return "".join(_element(name, each) for name, each in content.items())
-    if isinstance(content, Sequence):
-        return "".join(map(_inner, content))
-    raise TypeError(f"no XML for {content!r}")
+        case Sequence():
+            return "".join(map(_inner, content))
+        case _:
+            raise TypeError(f"no XML for {content!r}")
 
 
 def _element(name: str, content: Content) -> str:

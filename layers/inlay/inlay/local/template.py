@@ -200,7 +200,8 @@ class _Decider:
                 return all(map(self.holds, given))
             case "Fn::Or":
                 return any(map(self.holds, given))
-        raise InvalidRequest(f"cannot follow the condition {how} in the template")
+            case _:
+                raise InvalidRequest(f"cannot follow the condition {how} in the template")
 
     def value(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -223,8 +224,9 @@ class _Decider:
                 )
             case {"Fn::Sub": [text, names]}:
                 return {"Fn::Sub": [text, self.value(names)]}
-        decided = {name: self.value(each) for name, each in value.items()}
-        return {name: each for name, each in decided.items() if each is not _NOTHING}
+            case _:  # any other function, or a mapping
+                decided = {name: self.value(each) for name, each in value.items()}
+                return {name: each for name, each in decided.items() if each is not _NOTHING}
 
 
 # `rate(5 minutes)`: the only form of schedule the template uses.

@@ -200,18 +200,23 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
             return pa.RecordBatchReader.from_batches(data.schema, [data])
         case pa.Table():
             return data.to_reader()
-    if hasattr(data, "__arrow_c_stream__"):
-        try:
-            return pa.RecordBatchReader.from_stream(data)
-        except (pa.ArrowNotImplementedError, TypeError, ValueError) as error:
-            raise _no_columns(data, error) from error
-    raise InvalidRequest(
-        f"cannot read rows from {type(data).__name__}",
-        next_step=_STEPS.get(
-            type(data).__name__,
-            "Give a pyarrow Table or RecordBatchReader, or anything with __arrow_c_stream__",
-        ),
-    )
+        case _ if hasattr(data, "__arrow_c_stream__"):
+            return _imported(data)
+        case _:
+            raise InvalidRequest(
+                f"cannot read rows from {type(data).__name__}",
+                next_step=_STEPS.get(
+                    type(data).__name__,
+                    "Give a pyarrow Table or RecordBatchReader, or anything with __arrow_c_stream__",
+                ),
+            )
+
+
+def _imported(data: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowNotImplementedError, TypeError, ValueError) as error:
+        raise _no_columns(data, error) from error
 
 
 # Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.

@@ -233,5 +233,5 @@ def _problem(error: InlayError, what: str) -> Problem:
             return f"{what}_missing", error.message
         case SourceChanged():
             return f"{what}_changed", error.message
-        case _:
+        case _:  # whatever keeps it from being read
             return f"{what}_unreadable", error.message

@@ -779,7 +779,8 @@ def _castable(kind: Type, to: Primitive) -> bool:
             return kind.name in ("string", *_CALENDAR)
         case "time":
             return kind.name in ("string", "time", *_INSTANTS)
-    return False
+        case _:  # no cast is assumed
+            return False
 
 
 def _called(expression: Expression) -> str:

@@ -283,8 +283,9 @@ class _Parser:
                 arguments = (operand, self.expression(_TEST + 1))
                 matched = Call("REGEXP_FULL_MATCH", arguments, word.at)
                 return Negated(matched, word.at) if negated else matched
-        self.place -= 1
-        raise self.missing("BETWEEN, IN, LIKE, ILIKE or SIMILAR TO after NOT")
+            case _:  # no condition begins so
+                self.place -= 1
+                raise self.missing("BETWEEN, IN, LIKE, ILIKE or SIMILAR TO after NOT")
 
     def is_test(self, operand: Syntax, word: _Token) -> Syntax:
         negated = self.takes("NOT")
@@ -381,8 +382,9 @@ class _Parser:
                 found = self.expression(0)
                 self.close(token)
                 return found
-        self.place -= 1
-        raise self.missing("a column or a value")
+            case _:  # no operand begins so
+                self.place -= 1
+                raise self.missing("a column or a value")
 
     def worded(self, token: _Token) -> Syntax:
         """What begins with a word: a constant, CASE, a typed literal, a function or a column."""
@@ -459,7 +461,7 @@ class _Parser:
                 part = self.expression(_TEST + 1)
                 self.needs("IN", "IN, as in POSITION('a' IN x)")
                 found = Call("STRPOS", (self.expression(0), part), token.at)
-            case _:
+            case _:  # the function is looked up with its arguments
                 if self.takes(")"):
                     return Call(token.word, (), token.at)
                 if self.takes("*"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import cast
 
 from inlay.errors import InvalidRequest
 from inlay.format.partition import (
@@ -14,6 +15,7 @@ from inlay.format.partition import (
     MAX_FIELDS,
     MAX_WIDTH,
     Transform,
+    TransformName,
     parse_transform,
     result_type,
 )
@@ -91,7 +93,7 @@ def _parsed(text: str, schema: Schema) -> tuple[Transform, str]:
         )
     if takes_width and width < 1:
         raise InvalidRequest(f"{name} needs a width of at least 1, not {width}")
-    return Transform(name, width), match[3]
+    return Transform(cast(TransformName, name), width), match[3]
 
 
 def _name(transform: Transform, column: str) -> str:

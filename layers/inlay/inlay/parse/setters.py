@@ -93,7 +93,7 @@ class _Setter:
                     f"a literal cannot be assigned to {self.column.name!r}, which is nested",
                     "Assign a column of its type, NULL, or the fields of a struct one by one",
                 )
-            case _:
+            case _:  # the calculator knows every kind
                 found = Calculator(self.schema).expression(node)
                 self.check(node, found)
                 return found

@@ -96,5 +96,5 @@ def format_value(kind: Primitive, value: Value) -> str:
         case "timestamp" | "timestamptz":
             nanos = value * NANOS_PER_UNIT[kind.unit]
             return f"TIMESTAMP '{write_moment(nanos, zoned=kind.name == 'timestamptz')}'"
-        case _:
+        case _:  # a number
             return str(value)

@@ -185,7 +185,8 @@ def _calculated(
             zoned = isinstance(left, Moment) and left.zoned
             start = left.value * NANOS_PER_DAY if isinstance(left, Day) else left.value
             return Moment(shifted(start, span), zoned)
-    return None
+        case _:  # not of constants: calculated for each row
+            return None
 
 
 def _truncated(call: Call) -> Syntax:
@@ -262,7 +263,7 @@ def is_plain(node: Syntax, schema: Schema) -> bool:
             return True
         case Is(Name()) | Name() | Given(None | Flag()):
             return True
-        case _:
+        case _:  # then it is calculated
             return False
 
 
@@ -276,7 +277,7 @@ def bucket_of(node: Syntax, schema: Schema) -> tuple[Name, str, str] | None:
             found = name, unit.lower(), "moment"
         case Cast(Name() as name, Primitive("date")):
             found = name, "day", "moment"
-        case _:
+        case _:  # no bucket: then it is calculated
             return None
     try:
         kind = resolve(name, schema).type
@@ -395,7 +396,7 @@ class Binder:
                 return Not(found) if op == "!=" else found
             case ">=" | "<":
                 return bound(op, first if exact else after)
-            case _:
+            case ">" | "<=":
                 return bound(">=" if op == ">" else "<", after)
 
     def between(self, node: Between) -> Predicate:

@@ -30,7 +30,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.predicate import (
@@ -43,14 +42,13 @@ from inlay.format.predicate import (
     predicate_to_json,
 )
 from inlay.format.schema import Field, Schema, Value
-from inlay.format.snapshot import Erasure, Ref, Snapshot
+from inlay.format.snapshot import Erasure, Phase, Ref, Snapshot
 from inlay.plan.change import Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.literals import condition_on, plainly
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
 from inlay.plan.scan import marker_may_hit
 
-Phase = Literal["rewrite", "purge", "sweep"]
 REWRITE: Phase = "rewrite"
 PURGE: Phase = "purge"
 SWEEP: Phase = "sweep"

@@ -74,7 +74,7 @@ def _with_room(field: Field, other: Field) -> Field:
             return replace(field, type=ListOf(_with_room(element, of)))
         case MapOf(key, value), MapOf(of_key, of_value):
             return replace(field, type=MapOf(_with_room(key, of_key), _with_room(value, of_value)))
-        case _:
+        case _:  # nothing to widen: a type never becomes one of another structure
             return field
 
 
@@ -108,7 +108,7 @@ def _union_of(newer: Type, older: Type) -> Type:
             return ListOf(_merged(element, other))
         case MapOf(key, value), MapOf(other_key, other_value):
             return MapOf(_merged(key, other_key), _merged(value, other_value))
-        case _:
+        case _:  # no fields within: a type never becomes one of another structure
             return newer
 
 

@@ -59,7 +59,7 @@ def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
         case KeyRange() as key_range:
             kind = schema.types.get(key_range.field_id)
             return None if kind is None else range_predicate(key_range, key_range.kind or kind)
-        case _:
+        case RowGroups() | Keys() | Vector() | Rows():
             return None
 
 
@@ -72,12 +72,13 @@ def fields_of_marker(marker: Marker) -> frozenset[int]:
             return field_ids(predicate)
         case Keys(field_ids=ids):
             return frozenset(ids)
-        case _:
+        case RowGroups() | Vector() | Rows():
             return frozenset()
 
 
 def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> bool:
     """The same for all files under a reference."""
+    # A marker of which statistics say nothing may hit anything, whatever its kind.
     if isinstance(marker.body, Keys):
         return keys_may_match(marker.body, segment.stats, segment.rows)
     predicate = marker_predicate(marker, evidence.schema)
@@ -145,7 +146,7 @@ class FileTask:
                 return self.file.rows - deleted
             case [Rows(positions)]:
                 return self.file.rows - len(set(positions))
-            case _:
+            case _:  # several, or by value: only reading counts them
                 return None
 
     @property
@@ -338,6 +339,7 @@ def _near(
             continue
         inside = (lower is not None and lower > least) or (upper is not None and upper < most)  # type: ignore[operator]
         shared = lower in (least, most) or upper in (least, most)
+        # The bounds of another kind hold for the rows it hits, and do not say that it hits them all.
         if not by_range or shared or not isinstance(marker.body, KeyRange):
             yield n, marker, "unknown"
         elif inside:
@@ -364,7 +366,7 @@ def _bounds_of(marker: Marker) -> _Range | None:
             found = (field_id, bounds.lower, bounds.upper, bounds.kind)
         case Where(predicate):
             found = _bounds(predicate)
-        case _:
+        case _:  # without bounds every file is compared with it
             found = None
     # A NaN bounds nothing: it compares false with everything.
     return None if found is None or is_nan(found[1]) or is_nan(found[2]) else found
@@ -383,7 +385,7 @@ def _bounds(predicate: Predicate) -> _Range | None:
             return field_id, values[0], values[-1], kind
         case And(parts):
             return next((found for part in parts if (found := _bounds(part))), None)
-        case _:
+        case _:  # None bounds nothing
             return None
 
 
@@ -405,5 +407,5 @@ def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
             return rows == entry.rows
         case Rows(positions):
             return len(positions) == entry.rows
-        case _:
+        case KeyRange() | Where() | Keys():
             return marker_hits_all(marker, entry, evidence)

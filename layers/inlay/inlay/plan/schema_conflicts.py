@@ -196,7 +196,7 @@ def _unlike(entry: DataFile, was: Field, field: Field) -> str:
             return ""
         case (Struct(), Struct()) | (ListOf(), ListOf()) | (MapOf(), MapOf()):
             return ""
-        case _:
+        case _:  # of two kinds
             return "has another structure now"
 
 

@@ -184,7 +184,7 @@ class _Steps:
                 return Struct(left)
             case MapOf(key) if key.id in self.optional:
                 raise InvalidRequest("the key of a map is never NULL: it cannot be optional")
-            case _:
+            case Primitive() | ListOf() | MapOf():
                 return with_fields(kind, self.apply)
 
 

@@ -14,18 +14,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeGuard
+from typing import TypeGuard, assert_never
 
 from inlay.errors import CorruptTable
 from inlay.format import keys
 from inlay.format.entry import (
-    POSITIONAL,
     ColumnStats,
     DataFile,
     KeyRange,
     Keys,
     LedgerRecord,
     Marker,
+    MarkerBody,
     RowGroups,
     Rows,
     Vector,
@@ -346,10 +346,9 @@ def check_marker(
     marker: Marker, entry: DataFile | None, schemas: Sequence[Schema]
 ) -> Iterator[str]:
     """What is wrong with a marker; `entry` is the live file that it names."""
-    body = marker.body
-    if isinstance(body, POSITIONAL) and marker.file is None:
+    if marker.file is None and _names_positions(marker.body):
         yield "names positions but no file"
-    match body:
+    match marker.body:
         case RowGroups(ordinals):
             if entry is not None and any(n >= entry.row_groups for n in ordinals):
                 yield f"marks row group {max(ordinals)} of {entry.row_groups}"
@@ -367,6 +366,16 @@ def check_marker(
             yield from _unknown_fields(field_ids(predicate), schemas)
         case Keys(field_ids=ids):
             yield from _unknown_fields(ids, schemas)
+        case _:
+            assert_never(marker.body)
+
+
+def _names_positions(body: MarkerBody) -> bool:
+    match body:
+        case RowGroups() | Rows() | Vector():
+            return True
+        case KeyRange() | Where() | Keys():
+            return False
 
 
 def _unknown_fields(ids: Iterable[int], schemas: Sequence[Schema]) -> Iterator[str]:

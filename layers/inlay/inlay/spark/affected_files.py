@@ -112,7 +112,7 @@ class _Reading:
                 return self._among(field, node.value(), node.list())
             case kind if kind in _OPERATORS:
                 return self._compared(node.left(), node.right(), *_OPERATORS[kind])
-            case _:
+            case _:  # TRUE covers everything
                 return TRUE
 
     def keys(self, node: Any) -> Iterator[tuple[Field, Any]]:
@@ -180,7 +180,7 @@ class _Reading:
                 return bool(value) if kind.name == "bool" else float(value)
             case Primitive(name=name, unit="" | "us") if name in _KEYS:
                 return int(value)
-            case _:
+            case _:  # no key of another type bounds the files
                 return None
 
 

@@ -136,7 +136,7 @@ def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:
                 (logical["isAdjustedToUTC"], logical["timeUnit"])
                 == (kind.name == "timestamptz", _UNITS.get(kind.unit))
             )
-        case _:
+        case _:  # of the others, `_PHYSICAL` names those that are plain
             return bool(name == "None")
 
 

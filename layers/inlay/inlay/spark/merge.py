@@ -409,7 +409,7 @@ def _literal(value: Any) -> str | None:
             return "'" + value.replace("'", "''") + "'"
         case date():
             return f"DATE '{value.isoformat()}'"
-        case _:
+        case _:  # not worth bounding
             return None
 
 

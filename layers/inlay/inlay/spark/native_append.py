@@ -388,7 +388,7 @@ def _is_no_text(value: Any, kind: DataType) -> Any:
         case st.MapType():
             keys, values = f.map_keys(value), f.map_values(value)
             parts = [among(keys, kind.keyType), among(values, kind.valueType)]
-        case _:
+        case _:  # no other type of Spark holds text
             parts = []
     found = [f.coalesce(part, f.lit(False)) for part in parts if part is not None]
     return reduce(operator.or_, found) if found else None

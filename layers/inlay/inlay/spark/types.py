@@ -222,7 +222,7 @@ def _parts(kind: st.DataType) -> list[st.StructField]:
         case st.MapType():
             value = st.StructField("value", kind.valueType, kind.valueContainsNull)
             return [st.StructField("key", kind.keyType, False), value]
-        case _:
+        case _:  # the set of Spark's types is open
             return []
 
 
@@ -277,7 +277,7 @@ def _nullable(kind: st.DataType) -> st.DataType:
             return st.ArrayType(_nullable(kind.elementType))
         case st.MapType():
             return st.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
-        case _:
+        case _:  # the set of Spark's types is open
             return kind
 
 

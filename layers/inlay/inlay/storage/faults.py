@@ -190,6 +190,8 @@ class FaultyStore(WrappedStore):
                 assert process.later is not None
                 process.later(send)
                 return self._resend(sent, send)
+            case Fate.DONE | Fate.LOST | Fate.TWICE | Fate.KILLED_AFTER:
+                pass  # met once it is answered
         answer = send()
         match fate:
             case Fate.LOST:
@@ -198,6 +200,8 @@ class FaultyStore(WrappedStore):
                 process.die()
             case Fate.TWICE:
                 return self._resend(sent, send)
+            case _:  # the others were met before it was sent
+                pass
         return answer
 
     def _resend(self, sent: Sent, send: Callable[[], T]) -> T:

@@ -888,7 +888,8 @@ def _refused(declined: _Declined) -> Refused | None:
             return Refused("missing", declined.date_us)
         case 409:
             return Refused("race", declined.date_us)
-    return None
+        case _:  # a failure
+            return None
 
 
 def _is_gone(declined: _Declined, version_id: str | None) -> bool:

@@ -247,11 +247,12 @@ def of_settings(error: Exception) -> InlayError:
             return StoreUnavailable(f"no answer where the AWS credentials come from: {about}")
         case _ if isinstance(error, _CREDENTIALS):
             return AccessDenied(f"no AWS credentials: {about}", next_step=_SIGN_IN)
-    return PageError(
-        f"the AWS settings of this environment do not work: {about}",
-        next_step="Check AWS_PROFILE and the other AWS_* variables, ~/.aws/config and what it runs; "
-        "`aws sts get-caller-identity` uses the same",
-    )
+        case _:  # the SDK raises what it likes
+            return PageError(
+                f"the AWS settings of this environment do not work: {about}",
+                next_step="Check AWS_PROFILE and the other AWS_* variables, ~/.aws/config and what it "
+                "runs; `aws sts get-caller-identity` uses the same",
+            )
 
 
 def of_exception(error: Exception, bucket: str, key: str | None) -> InlayError:
@@ -272,8 +273,9 @@ def of_exception(error: Exception, bucket: str, key: str | None) -> InlayError:
             | OSError()
         ):
             return StoreUnavailable(f"no answer from S3: {about}", key=key)
-    return PageError(
-        f"the SDK cannot send the request: {about}",
-        key=key,
-        next_step="Check the AWS settings of this environment",
-    )
+        case _:  # the SDK raises what it likes
+            return PageError(
+                f"the SDK cannot send the request: {about}",
+                key=key,
+                next_step="Check the AWS settings of this environment",
+            )

@@ -137,7 +137,7 @@ def _cast_of(seed: int) -> Callable[[Simulation], None]:
             return historians_cast
         case 1:
             return publishers_cast
-        case _:
+        case _:  # the other half
             return full_cast
 
 

@@ -590,7 +590,7 @@ class _Columns:
                     self._inner(arrow.key_field, key, (*path, "key")),
                     self._inner(arrow.item_field, value, (*path, "value")),
                 )
-            case _:
+            case Primitive() | Struct() | ListOf() | MapOf():
                 return kind  # whether the file's type fits is checked with its statistics
 
     def _inner(self, arrow: pa.Field, field: Field, path: tuple[str, ...]) -> Field:

@@ -36,7 +36,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, assert_never
 
 from inlay.errors import InlayError, OutcomeUnknown
 from inlay.format.snapshot import Commit, Segment
@@ -53,7 +53,15 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
-from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
+from inlay.plan.change import (
+    AddFiles,
+    AlreadyApplied,
+    Change,
+    NeedSegments,
+    Proposal,
+    RequestRefused,
+    Stale,
+)
 from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.metadata.state import State
 from inlay.storage.wrapped import PerProcess
@@ -171,8 +179,10 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) ->
                     admitted[position] = verdict
                 case NeedSegments(ledger=more):
                     records += more
-                case _:
+                case AlreadyApplied() | Stale() | RequestRefused():
                     declined[position] = verdict
+                case _:
+                    assert_never(verdict)
         if records:
             return NeedSegments(ledger=tuple(records))
         if not admitted:

@@ -73,6 +73,9 @@ class Unknown:
     error: OutcomeUnknown
 
 
+Swapped = Won | Lost | Unknown
+
+
 def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
     """Writes a first snapshot where there is none; None when a table exists already.
 
@@ -155,7 +158,7 @@ def superseded_by(ctx: Context, base: Snapshot, current: LoadedTable) -> Lost:
 
 def swap(
     ctx: Context, base: LoadedTable, mine: Snapshot, data: bytes, *, wait: Callable[[int], None]
-) -> Won | Lost | Unknown:
+) -> Swapped:
     """Puts `data`, the bytes of `mine`, in place of `base`. `wait` is called with the number of this try,
     from 0, before the register is read and before the same swap is sent again.
 
@@ -210,7 +213,7 @@ def swap(
     return Unknown(given_up)
 
 
-def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Won | Lost | Unknown | None:
+def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Swapped | None:
     """The outcome of a swap of `base` for `mine`; None when the pointer is still the base. Raises
     `TableReplaced` and `ForeignArchives` when the pointer cannot have followed on the base."""
     archived: Snapshot | None = None

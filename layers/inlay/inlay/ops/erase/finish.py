@@ -121,11 +121,12 @@ class _Sweeper:
         """Takes erasures of one phase a step further; returns what those wait for that did not move,
         without those for which more can be done at once."""
         match erasures[0].phase:
-            case phase if phase == REWRITE:
+            case "rewrite":
                 return self._purge(loaded, erasures)
-            case phase if phase == PURGE:
+            case "purge":
                 return self._first_sweep(loaded, erasures)
-        return self._last_sweep(loaded, erasures)
+            case "sweep":
+                return self._last_sweep(loaded, erasures)
 
     # -- to purge -----------------------------------------------------------------------------
 

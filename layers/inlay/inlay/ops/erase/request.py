@@ -328,7 +328,7 @@ def _waiting(
     failures: Mapping[str, str],
 ) -> Iterator[Waiting]:
     match erasure.phase:
-        case phase if phase == REWRITE:
+        case "rewrite":
             held = legal_holds(loaded.snapshot)
             for name, each in each_content(ctx, loaded):
                 if name in held:
@@ -345,8 +345,9 @@ def _waiting(
                     yield Waiting("landing", version.key, "collect_garbage has to delete it")
                 for upload in found.uploads:
                     yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
-        case phase:
-            who = "readers of old versions" if phase == PURGE else "writers from before"
+        case "purge" | "sweep":
+            purged = erasure.phase == PURGE
+            who = "readers of old versions" if purged else "writers from before"
             yield Waiting("time", "collect_garbage", f"{who} may still be running")
             for name, each in each_content(ctx, loaded):
                 for key in unclean_files(each.state, [erasure])[erasure.id]:

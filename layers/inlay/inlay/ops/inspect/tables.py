@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never
 
 import pyarrow as pa
 
@@ -198,7 +199,7 @@ def _partition_text(transform: str, source: Primitive, value: Value | None) -> s
         case "hour":
             days, hour = divmod(int(str(decoded)), 24)
             return f"{value_text(Primitive('date'), days)}-{hour:02}"
-        case _:
+        case "identity" | "truncate" | "bucket" | "day":
             return value_text(kind, decoded)
 
 
@@ -301,18 +302,25 @@ def tombstones_table(state: State, tasks: Iterable[FileTask] | None = None) -> p
 
 
 def _marker_row(marker: Marker, hits: Sequence[DataFile], schema: Schema) -> Row:
-    body = marker.body
-    rows, object_bytes = None, None
-    match body:
+    rows = None
+    match marker.body:
         case Rows(positions):
-            rows = len(positions)
-        case Vector():
-            rows, object_bytes = body.rows, body.length
+            kind, rows = "rows", len(positions)
+        case Vector() as vector:
+            kind, rows = "rows", vector.rows
         case Keys():
-            object_bytes = body.size
+            kind = "keys"
+        case KeyRange():
+            kind = "range"
+        case Where():
+            kind = "predicate"
+        case RowGroups():
+            kind = "row_group"
+        case _:
+            assert_never(marker.body)
     return {
         "id": marker.id,
-        "kind": _KINDS[type(marker.body)],
+        "kind": kind,
         "sequence": marker.sequence,
         "file": marker.file,
         "rows": rows,
@@ -320,19 +328,9 @@ def _marker_row(marker: Marker, hits: Sequence[DataFile], schema: Schema) -> Row
         "files_hit": len(hits),
         "bytes_hit": sum(f.size for f in hits),
         "object": marker.object_key,
-        "object_bytes": object_bytes,
+        "object_bytes": marker.object_bytes,
         "erasure": marker.erasure,
     }
-
-
-_KINDS = {
-    RowGroups: "row_group",
-    KeyRange: "range",
-    Where: "predicate",
-    Keys: "keys",
-    Vector: "rows",
-    Rows: "rows",
-}
 
 
 def _text(marker: Marker, schema: Schema) -> str | None:
@@ -345,7 +343,9 @@ def _text(marker: Marker, schema: Schema) -> str | None:
             return f"{', '.join(names)} in {rows} keys"
         case RowGroups(ordinals):
             return f"row groups {', '.join(map(str, ordinals))}"
-        case _:
+        case (
+            Vector() | Rows() | KeyRange() | Where()
+        ):  # of a column that is gone, a range has no text
             return None
 
 

@@ -24,7 +24,7 @@ from pyroaring import BitMap, BitMap64
 
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
-from inlay.format.entry import DataFile, Keys, Marker, RowGroups, Rows, Vector
+from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.partition import Partition
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
@@ -112,16 +112,16 @@ def markers_for_output(
     """The deletes that name the file, as far as they still hit rows of `output`. They keep their ids and
     sequences, by which an erasure recognises those older than itself."""
     for marker in task.markers:
+        if marker.file is None:
+            continue
         match marker.body:
-            case _ if marker.file is None:
-                continue
             case RowGroups():
                 continue  # whole groups are dropped without being read, whatever the time
             case Rows(found):
                 left = positions.moved(BitMap64(found))
             case Vector() as vector:
                 left = positions.moved(load_vector(ctx.objects, vector, task.file.rows))
-            case _:
+            case KeyRange() | Where() | Keys():
                 yield replace(marker, file=output)
                 continue
         if left:
@@ -221,7 +221,7 @@ def rewrite_task(
                 )
                 choice = replace(choice, method="rewrite", reason=reason, no_surgery=error.message)
                 output = _as_a_whole(ctx, loaded, task, looked)
-        case _:
+        case "rewrite" | "tombstone":
             try:
                 output = _as_a_whole(ctx, loaded, task, looked)
             except InvalidRequest as error:
@@ -376,11 +376,7 @@ def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
         for group in plan_groups(opened, Wanted(schema=schema, columns=()))
         if group.deletes.fields
     ]
-    objects = [
-        body.size if isinstance(body, Keys) else body.length
-        for body in (marker.body for marker in opened.task.markers)
-        if isinstance(body, Keys | Vector)
-    ]
+    objects = [m.object_bytes for m in opened.task.markers if m.object_bytes is not None]
     looked_at = sum(chunk.total_compressed_size for chunks in groups for chunk in chunks)
     return Cost(requests=len(groups) + len(objects), read_bytes=looked_at + sum(objects))
 

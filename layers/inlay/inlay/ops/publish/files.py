@@ -279,7 +279,8 @@ def _fits(
                 and converted is None
                 and not keys
             )
-    return False
+        case _:  # Iceberg has no such type
+            return False
 
 
 # parquet.thrift: the unit of TIME and TIMESTAMP, and MICROS of the units.

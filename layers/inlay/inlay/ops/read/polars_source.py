@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from inlay.format.binding import Day, Flag, Moment, Number, Text, Written, compare_with, is_in
-from inlay.format.predicate import TRUE, And, IsNull, Like, Not, Operator, Or, Predicate
+from inlay.format.predicate import TRUE, And, IsNull, Like, Not, Operator, Or, Predicate, quote_like
 from inlay.format.schema import Primitive, Schema
 from inlay.ops.read.dataset import MakeScan
 
@@ -131,7 +131,8 @@ def _implied(node: Any, schema: Schema) -> Predicate | None:
             return _compared(right, _TURNED.get(known, known) if known else None, literal, schema)
         case {"Function": {"input": [column, *others], "function": function}}:
             return _of_function(column, others, function, schema)
-    return None
+        case _:  # Polars filters again
+            return None
 
 
 def _of_function(column: Any, others: Any, function: Any, schema: Schema) -> Predicate | None:
@@ -154,10 +155,11 @@ def _of_function(column: Any, others: Any, function: Any, schema: Schema) -> Pre
             return Or((found, IsNull(field.id))) if found and nulls_equal else found
         case {"StringExpr": "StartsWith"}, [{"Literal": prefix}]:
             written = _written(field.type, prefix)
-            if isinstance(written, Text):
-                escaped = "".join(f"\\{c}" if c in "%_\\" else c for c in written.value)
-                return Like(field.id, escaped + "%")
-    return None
+            if not isinstance(written, Text):
+                return None
+            return Like(field.id, quote_like(written.value) + "%")
+        case _:  # Polars filters again
+            return None
 
 
 def _compared(column: Any, op: Operator | None, literal: Any, schema: Schema) -> Predicate | None:
@@ -166,7 +168,7 @@ def _compared(column: Any, op: Operator | None, literal: Any, schema: Schema) ->
             as_double = False
         case {"Cast": {"expr": {"Column": name}, "dtype": {"Literal": "Float64"}}}:
             as_double = True
-        case _:
+        case _:  # Polars filters again
             return None
     field = schema.column(name)
     if op is None or field is None or not isinstance(field.type, Primitive):

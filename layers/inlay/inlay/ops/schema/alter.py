@@ -341,5 +341,7 @@ def _unknown_within(arrow: pa.DataType, field: Field, path: Path) -> Iterator[tu
             yield from _unknown_within(plain_type(arrow.value_type), element, (*path, "element"))
         case MapOf(_, value) if pa.types.is_map(arrow):
             yield from _unknown_within(plain_type(arrow.item_type), value, (*path, "value"))
-        case _:
+        case (
+            Primitive() | Struct() | ListOf() | MapOf()
+        ):  # of another structure, it is refused later
             return

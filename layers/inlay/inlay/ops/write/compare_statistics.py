@@ -40,7 +40,7 @@ def compared_columns(snapshot: Snapshot) -> tuple[int, ...]:
             return ()
         case "key":
             return snapshot.primary_key
-        case _:
+        case _:  # "all"; what is not known is compared too
             return tuple(snapshot.schema.types)
 
 

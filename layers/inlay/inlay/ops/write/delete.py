@@ -204,7 +204,7 @@ def _narrow(found: KeyRange, part: Predicate) -> KeyRange | None:
             return replace(found, lower=value, lower_inclusive=part.op == ">=")
         case "<" | "<=" if free_above:
             return replace(found, upper=value, upper_inclusive=part.op == "<=")
-        case _:
+        case _:  # not one range: stored as a predicate
             return None
 
 

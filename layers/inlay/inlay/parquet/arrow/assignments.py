@@ -12,7 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
-from inlay.format.expression import Assigned, Assignment, Assignments
+from inlay.format.expression import (
+    Apply,
+    Assigned,
+    Assignment,
+    Assignments,
+    Column,
+    Constant,
+    Test,
+)
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.parquet.arrow.calculate import NotCalculable, calculate, to_float
 from inlay.parquet.arrow.evaluate import Columns, columns_of
@@ -66,7 +74,7 @@ def _value(
             case Assigned(value):
                 assert isinstance(field.type, Primitive)
                 found = pa.repeat(to_arrow_scalar(field.type, value), batch.num_rows)
-            case expression:
+            case Column() | Constant() | Test() | Apply() as expression:
                 found = _fitted(calculate(expression, batch, columns), wanted)
     except NotCalculable as error:
         raise SchemaMismatch(

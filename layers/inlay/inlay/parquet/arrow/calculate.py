@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from inlay.errors import InvalidPredicate
 from inlay.format.entry import ColumnStats
 from inlay.format.expression import Apply, Column, Constant, Expression, Test, looked_at
+from inlay.format.predicate import Operator
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
 from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
@@ -324,7 +325,7 @@ def _compared(node: Apply, values: list[pa.Array]) -> pa.Array:
         return pa.nulls(len(left), pa.bool_())
     kernel = COMPARE[node.function]
     if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-        return _with_nan(node.function, _doubles(left), _doubles(right))
+        return _with_nan(cast(Operator, node.function), _doubles(left), _doubles(right))
     if _is_exact(left) and _is_exact(right):
         same = left.type == right.type or all(
             pa.types.is_signed_integer(side.type) for side in values
@@ -341,7 +342,7 @@ def _is_exact(array: pa.Array) -> bool:
     return bool(pa.types.is_integer(array.type) or pa.types.is_decimal(array.type))
 
 
-def _with_nan(op: str, left: pa.Array, right: pa.Array) -> pa.Array:
+def _with_nan(op: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
     found = COMPARE[op](left, right)  # of NaN only != is TRUE
     one, other = pc.is_nan(left), pc.is_nan(right)
     match op:
@@ -355,7 +356,7 @@ def _with_nan(op: str, left: pa.Array, right: pa.Array) -> pa.Array:
             return pc.or_(found, other)
         case ">":
             return pc.or_(found, pc.and_(one, pc.invert(other)))
-        case _:
+        case ">=":
             return pc.or_(found, one)
 
 
@@ -601,7 +602,7 @@ def _length(node: Apply, values: list[pa.Array]) -> pa.Array:
             return pc.list_value_length(value).cast(pa.int64())
         case Primitive("string"):
             return pc.utf8_length(value).cast(pa.int64())
-        case _:
+        case _:  # bytes: `Calculator` lets nothing else have a length
             return pc.binary_length(value).cast(pa.int64())
 
 

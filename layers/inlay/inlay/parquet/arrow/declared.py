@@ -262,7 +262,7 @@ class Declared:
             case MapOf(key, value):
                 key_field = self.field_of(key, "key").with_nullable(False)
                 return pa.map_(key_field, self.field_of(value, "value"))
-            case _:
+            case Primitive():
                 return arrow_field(field).type
 
     def schema_of(self, plain: pa.Schema) -> pa.Schema:
@@ -405,7 +405,8 @@ def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType
             return _LISTS[name](made.value_field)
         case "sorted", "MapOf":
             return pa.map_(made.key_field, made.item_field, keys_sorted=True)
-    return None
+        case _:  # a form that is not of this type: it is not declared
+            return None
 
 
 # -- values ---------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,7 @@ from inlay.format.predicate import (
     Like,
     Literal,
     Not,
+    Operator,
     Or,
     Predicate,
     Wildcard,
@@ -103,6 +105,8 @@ def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
             pass
         case Like(field_id, _):
             kind = _STRING
+        case _:
+            assert_never(predicate)
     held = comparable(_column(field_id, batch, columns), kind)
     if held is None:
         return _constant(None, batch.num_rows)
@@ -169,7 +173,7 @@ def comparable(array: pa.Array | None, kind: Primitive) -> tuple[pa.Array, pa.Ar
 # -- conditions -----------------------------------------------------------------------------------
 
 
-def _compare(values: pa.Array, op: str, literal: Literal) -> pa.Array:
+def _compare(values: pa.Array, op: Operator, literal: Literal) -> pa.Array:
     if is_nan(literal.value):
         return _compare_with_nan(values, op)
     scalar = to_scalar(literal.value, arrow_primitive(literal.type))
@@ -194,14 +198,14 @@ def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:
     return pc.if_else(values.is_valid(), result, to_scalar(None, pa.bool_()))
 
 
-def _compare_with_nan(values: pa.Array, op: str) -> pa.Array:
+def _compare_with_nan(values: pa.Array, op: Operator) -> pa.Array:
     nan = pc.is_nan(values)
     match op:
         case "=" | ">=":
             return nan
         case "!=" | "<":
             return pc.invert(nan)
-        case _:
+        case "<=" | ">":
             return _for_values(values, to_scalar(op == "<=", pa.bool_()))
 
 
@@ -251,7 +255,7 @@ def like(values: pa.Array, pattern: str) -> pa.Array:
             return pc.ends_with(values, pattern=text)
         case (start, str(text), end) if start is any_run and end is any_run:
             return pc.match_substring(values, pattern=text)
-        case _:
+        case _:  # wildcards anywhere
             return _like_by_regex(values, pattern)
 
 

@@ -209,7 +209,7 @@ def arrow_primitive(kind: Primitive) -> pa.DataType:
             return pa.timestamp(kind.unit)
         case "timestamptz":
             return pa.timestamp(kind.unit, tz="UTC")
-        case _:
+        case _:  # a type without arguments
             return _SIMPLE[kind.name]
 
 
@@ -364,7 +364,7 @@ def _paired_within(
             yield from _paired_within(kind.key_field, key, (*path, key.name), leaf)
             leaf += leaf_count(kind.key_type)
             yield from _paired_within(kind.item_field, value, (*path, value.name), leaf)
-        case _:
+        case Primitive() | Struct() | ListOf() | MapOf():  # nothing within, or another structure
             pass
 
 

@@ -26,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
+from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -210,7 +211,7 @@ def _intervals(
                 if max(a, c) <= min(b, d)
             ]
             return one[0], both
-        case _:
+        case _:  # the predicate is evaluated as it is
             return None
 
 
@@ -435,8 +436,10 @@ def marker_jobs(
                 jobs.append(partial(load_vector, objects, vector, file_rows))
             case Keys() as keys:
                 jobs.append(partial(load_keys, objects, keys, schema))
+            case RowGroups() | KeyRange() | Where() | Rows():
+                pass  # whole in its entry
             case _:
-                pass
+                assert_never(marker.body)
     return jobs
 
 
@@ -459,8 +462,10 @@ def combine_markers(
                 bitmaps.append(BitMap64(positions))
             case KeyRange() | Where():
                 by_value.append(marker)
+            case Vector() | Keys():
+                pass  # among `loaded`
             case _:
-                pass
+                assert_never(marker.body)
     ranges, left = _merged(by_value, schema, cache)
     return FileDeletes(
         frozenset(groups),

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from inlay.format.entry import Marker, RowGroups, Rows, Vector
+from inlay.format.entry import KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.schema import Schema
 from inlay.parquet.arrow.types import positions_bitmap
 from inlay.parquet.read import data_file
@@ -162,7 +162,7 @@ def _named(marker: Marker) -> tuple[object, ...]:
             return marker.id, key, offset
         case Rows() | RowGroups():
             return marker.id, marker.body
-        case _:
+        case KeyRange() | Where() | Keys():
             return (marker.id,)
 
 

@@ -286,7 +286,7 @@ def surely_false(predicate: Predicate, absent: Absent) -> bool:
             return absent(field_id, literal.type, literal.value)
         case In(field_id, kind, values) if len(values) <= MAX_ASKED:
             return all(absent(field_id, kind, value) for value in values)
-        case _:
+        case _:  # nothing is sure
             return False
 
 

@@ -246,6 +246,8 @@ def _members(name: str, node: Any) -> Iterator[Any]:
         case dict():
             for key, item in node.items():
                 yield from (item,) if key == name else _members(name, item)
+        case _:  # nothing is within a text or a number
+            return
 
 
 def _categories(field: pa.Field) -> Iterator[str]:
@@ -268,6 +270,8 @@ def _texts_under(name: str, node: Any, *, within: bool = False) -> Iterator[str]
         case dict():
             for key, item in node.items():
                 yield from _texts_under(name, item, within=within or key == name)
+        case _:  # no text
+            return
 
 
 def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:

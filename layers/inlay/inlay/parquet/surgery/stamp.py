@@ -127,7 +127,8 @@ class _SameIds:
                 return self.of(kind.key_field, key) and self.of(kind.item_field, value)
             case Primitive():
                 return self.views or not _is_view(kind)
-        return False
+            case StructOf() | ListOf() | MapOf():  # the file has another structure
+                return False
 
     def _is_retired(self, found: pa.Field) -> bool:
         raw, kind = (found.metadata or {}).get(b"PARQUET:field_id", b""), found.type

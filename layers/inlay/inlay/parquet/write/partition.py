@@ -118,7 +118,7 @@ def _in_arrow(transform: Transform, source: Primitive, values: pa.Array) -> pa.A
             return _integers(values)
         case "identity" if source.name in ("string", "bool"):
             return values
-        case _:
+        case _:  # calculated value by value
             return None
 
 

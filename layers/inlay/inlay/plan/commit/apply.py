@@ -330,9 +330,10 @@ class Admitted:
     duplicates: frozenset[bytes]
 
 
-def admit(
-    state: State, change: Change
-) -> Admitted | NeedSegments | AlreadyApplied | RequestRefused | Stale:
+Admission = Admitted | NeedSegments | AlreadyApplied | RequestRefused | Stale
+
+
+def admit(state: State, change: Change) -> Admission:
     """Whether a change may be applied at all: its objects are safe from GC, its requests are new."""
     boundary_us = state.snapshot.boundary.time_us or 0
     if change.uploaded_us is not None and change.uploaded_us < boundary_us:

@@ -143,7 +143,7 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
             return validate_refs(snapshot, update)
         case ReplaceFiles():
             return None  # unit by unit: `settle_units`
-        case _ if isinstance(update, Unconditional):
+        case _ if isinstance(update, Unconditional):  # each is listed in that union
             return None
         case _:
             assert_never(update)
@@ -264,7 +264,7 @@ def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
     moved: list[Marker] = []
     for marker in landed:
         if not isinstance(marker.body, Rows):
-            return None
+            return None  # whatever its kind: the unit is planned again
         positions = tuple(unit.positions.map(marker.body.positions))
         if positions:
             moved.append(

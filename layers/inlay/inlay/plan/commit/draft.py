@@ -31,6 +31,7 @@ from inlay.plan.change import (
     AlterSchema,
     Change,
     CloseErasures,
+    ClusterLeaves,
     DropMarkers,
     ExpireAll,
     ExpireThrough,
@@ -39,15 +40,14 @@ from inlay.plan.change import (
     MoveBoundary,
     MoveErasures,
     OpenErasure,
+    PackMetadata,
     RecountTotals,
     RemoveFiles,
     ReplaceContent,
     ReplaceFiles,
-    RowUpdate,
     SetPartitioning,
     SetProperties,
     SetRefs,
-    TableUpdate,
     TakeLayout,
     Unit,
     Update,
@@ -176,8 +176,7 @@ class Draft:
             ),
         )
         for update in change.updates:
-            if not isinstance(update, RowUpdate):
-                snapshot = self._updated(snapshot, update)
+            snapshot = self._updated(snapshot, update)
         return self._follow(self._finished(snapshot))
 
     def _follow(self, snapshot: Snapshot) -> Snapshot:
@@ -384,10 +383,14 @@ class Draft:
                 found[name] = dataclasses.replace(before, objects=objects, rows=rows)
         return tuple(found.values())
 
-    def _updated(self, snapshot: Snapshot, update: TableUpdate) -> Snapshot:
+    def _updated(self, snapshot: Snapshot, update: Update) -> Snapshot:
         """What an update changes other than entries."""
         version = snapshot.version
         match update:
+            case AddFiles() | AddMarkers() | RemoveFiles() | ReplaceFiles() | DropMarkers():
+                return snapshot  # `build` has changed the entries
+            case PackMetadata() | ClusterLeaves():
+                return snapshot  # where entries are is `apply.fit_pointer`'s
             case SetProperties(properties):
                 merged = {**snapshot.properties, **properties}
                 kept = {k: v for k, v in merged.items() if v is not None}
@@ -506,7 +509,13 @@ def always_commits(update: Update) -> bool:
             return False
         case SetProperties(properties):
             return bool(properties)
-        case _:
+        case PackMetadata() | ClusterLeaves() | AlterSchema() | SetPartitioning() | SetRefs():
+            return True
+        case OpenErasure() | MoveErasures() | CloseErasures() | ForgetContents():
+            return True
+        case MoveBoundary() | ExpireThrough() | ExpireAll() | ForgetExpirations():
+            return True
+        case ReplaceContent() | TakeLayout() | AdvanceStream() | RecountTotals():
             return True
 
 

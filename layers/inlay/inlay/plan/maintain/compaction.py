@@ -156,7 +156,8 @@ def idle_markers(
 
 
 def deleted_at_least(task: FileTask) -> int:
-    """Rows of the file that are certainly deleted by position (markers may overlap: the largest counts)."""
+    """Rows of the file that are certainly deleted by position (markers may overlap: the largest counts). A
+    kind that does not count its rows adds none that is certain."""
     return max(
         (
             marker.body.rows if isinstance(marker.body, Vector) else len(marker.body.positions)
@@ -241,6 +242,7 @@ def _worth_packing(bin_: list[DataFile]) -> Iterator[list[DataFile]]:
 def _worth_folding(task: FileTask) -> bool:
     if not task.markers:
         return False
+    # A marker of another kind than positions costs every reader columns: always worth folding.
     by_value = any(not isinstance(m.body, Vector | Rows | RowGroups) for m in task.markers)
     group_lost = any(isinstance(m.body, RowGroups) for m in task.markers)
     # A group can be half deleted only if this many rows of the file are.

@@ -219,7 +219,7 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
                 )
             case AddMarkers(markers):
                 return AddMarkers(tuple(m for m in markers if m.file not in dropped))
-            case _:
+            case _:  # the others name no file that an event brought
                 return update
 
     return dataclasses.replace(

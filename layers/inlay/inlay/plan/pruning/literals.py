@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, assert_never
 from uuid import UUID
 
 from inlay.format.predicate import (
@@ -24,12 +24,14 @@ from inlay.format.predicate import (
     Comparison,
     Constant,
     In,
+    IsNull,
     Like,
     Literal,
     Not,
     Or,
     Predicate,
     conditions,
+    like_exact,
     parse_like,
 )
 from inlay.format.schema import Primitive, Value
@@ -59,7 +61,7 @@ def condition_on(predicate: Predicate, field_id: int) -> Predicate | None:
             return None if inner is None else Not(inner)
         case Constant():
             return None
-        case _:
+        case Comparison() | In() | Like() | IsNull():
             return predicate if predicate.field_id == field_id else None
 
 
@@ -80,7 +82,7 @@ def any_of(predicates: Sequence[Predicate]) -> Predicate:
                 listed[field_id, literal.type][order_key(literal.value)] = literal.value
             case In(field_id, kind, values):
                 listed[field_id, kind] |= {order_key(value): value for value in values}
-            case _:
+            case _:  # any other part stays as it is
                 left.append(predicate)
     for (field_id, kind), values_of in listed.items():
         left.append(In(field_id, kind, tuple(values_of[key] for key in sorted(values_of))))
@@ -112,10 +114,10 @@ def plainly(predicate: Predicate) -> Predicate:
             each = _with_points([plainly(part) for part in parts])
             return each[0] if len(each) == 1 else And(tuple(each))
         case Like(field_id, pattern):
-            match parse_like(pattern):
-                case (str(text),):
-                    return Comparison(field_id, "=", Literal(Primitive("string"), text))
-    return predicate
+            text = like_exact(pattern)
+            return Comparison(field_id, "=", Literal(_TEXT, text)) if text else predicate
+        case _:  # plain already: every predicate means the same as itself
+            return predicate
 
 
 def _with_points(parts: Sequence[Predicate]) -> list[Predicate]:
@@ -163,6 +165,12 @@ def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
                 fixed = (part for part in parse_like(pattern) if isinstance(part, str))
                 if any(len(part) >= MIN_TEXT for part in fixed):
                     found.append(Like(field_id, pattern))
+            case Comparison() | In() | IsNull() | Constant():
+                pass  # they name no text
+            case And() | Or() | Not():
+                pass  # `conditions` goes through them
+            case _:
+                assert_never(node)
     long = sorted(v for v in values if isinstance(v, str) and len(v) >= MIN_TEXT)
     if long:
         found.append(In(field_id, _TEXT, tuple(long)))
@@ -179,8 +187,12 @@ def _texts(predicate: Predicate) -> Iterator[str]:
                     yield from _text(kind, value)
             case Like(_, pattern):
                 yield from (part for part in parse_like(pattern) if isinstance(part, str))
+            case Comparison() | IsNull() | Constant():
+                pass  # they name no value
+            case And() | Or() | Not():
+                pass  # `conditions` goes through them
             case _:
-                pass
+                assert_never(node)
 
 
 def _text(kind: Primitive, value: Value) -> Iterator[str]:
@@ -210,6 +222,8 @@ def _text(kind: Primitive, value: Value) -> Iterator[str]:
                 whole = EPOCH + timedelta(seconds=seconds)
                 yield whole.isoformat()
                 yield whole.isoformat(" ")
+        case int():
+            return  # of a time: spelled in too many ways
         case float():
             yield repr(value)
         case Decimal():
@@ -233,5 +247,5 @@ def equal_values(condition: Predicate) -> tuple[tuple[Primitive, Value], ...] | 
             if any(found is None for found in each):
                 return None
             return tuple(pair for found in each for pair in found or ())
-        case _:
+        case _:  # None is no statement about the values
             return None

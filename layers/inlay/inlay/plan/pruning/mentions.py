@@ -30,11 +30,23 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, assert_never
 from urllib.parse import unquote_to_bytes
 
 from inlay.format.entry import ColumnStats
-from inlay.format.predicate import And, Comparison, In, Like, Or, Predicate, field_ids, walk
+from inlay.format.predicate import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    field_ids,
+    walk,
+)
 from inlay.format.schema import Primitive, Value
 from inlay.plan.pruning.literals import EPOCH, PER_SECOND, condition_on, plainly, texts_of
 from inlay.plan.pruning.prune import may_match
@@ -210,7 +222,8 @@ def _is_listed(condition: Predicate) -> bool:
             return bool(texts_of(condition))
         case In(field_id, kind, values):
             return all(texts_of(In(field_id, kind, (value,))) for value in values)
-    return False
+        case _:  # then every text is looked at
+            return False
 
 
 def _kinds(condition: Predicate) -> Iterator[Primitive]:
@@ -222,6 +235,10 @@ def _kinds(condition: Predicate) -> Iterator[Primitive]:
                 yield kind
             case Like():
                 yield Primitive("string")
+            case IsNull() | Constant() | And() | Or() | Not():
+                pass  # without a literal, or `walk` comes to their parts
+            case _:
+                assert_never(node)
 
 
 # -- what a text may stand for --------------------------------------------------------------------
@@ -253,7 +270,7 @@ def _spans(kind: Primitive, text: str) -> Iterator[_Span]:
                 yield raw, raw
         case "bool":
             return
-        case _:
+        case _:  # a number
             for number in _numbers(text):
                 value = _as(kind, number)
                 if value is not None:
@@ -279,6 +296,8 @@ def _texts(node: Any) -> Iterator[str]:
             for key, item in node.items():
                 yield key
                 yield from _texts(item)
+        case _:  # a number, a boolean or null
+            return
 
 
 def _numbers(text: str) -> Iterator[Decimal]:

@@ -626,6 +626,11 @@ def _settled(node: Predicate, stats: Stats) -> Predicate:
             return Not(_settled(part, stats))
         case Constant():
             return node
+        case Comparison() | In() | Like() | IsNull():
+            return _settled_leaf(node, stats)
+
+
+def _settled_leaf(node: Predicate, stats: Stats) -> Predicate:
     if not field_ids(node) <= stats.keys():
         return node
     if all_match(node, stats, 1):

@@ -1,0 +1,198 @@
+"""A kind that does not exist yet: the type checker names every place that has to decide about it.
+
+A copy of the package gets a further kind in every closed union, literal and enumeration, and mypy checks
+the copy once. What it names is compared with the walk that is listed here: a place that goes missing
+answers for kinds it does not know. A last case that stands for the rest says why that is right for any
+kind.
+"""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "layers/inlay/inlay"
+
+# By the union: the module that has it, and every file that decides by its kinds.
+WALKS: Mapping[str, tuple[str, set[str]]] = {
+    "MarkerBody": (
+        "format/entry.py",
+        {
+            "format/entry.py",
+            "plan/scan.py",
+            "plan/verify.py",
+            "parquet/read/deleted_rows.py",
+            "parquet/read/reader.py",
+            "parquet/read/selection.py",
+            "ops/inspect/tables.py",
+            "ops/maintain/rewrite_file.py",
+            "ops/verify/table.py",
+        },
+    ),
+    "Predicate": (
+        "format/predicate.py",
+        {
+            "format/predicate.py",
+            "plan/pruning/literals.py",
+            "plan/pruning/mentions.py",
+            "plan/pruning/prune.py",
+            "parquet/arrow/evaluate.py",
+            "parse/show.py",
+            "spark/conditions.py",
+        },
+    ),
+    "Expression": (
+        "format/expression.py",
+        {
+            "format/expression.py",
+            "parquet/arrow/assignments.py",
+            "parquet/arrow/calculate.py",
+            "parse/calculate.py",
+            "parse/setters.py",
+        },
+    ),
+    "Type": (
+        "format/schema.py",
+        {
+            "format/codec.py",
+            "format/schema.py",
+            "plan/schema_evolution.py",
+            "parquet/arrow/declared.py",
+            "parquet/arrow/types.py",
+            "parquet/read/old_times.py",
+            "parquet/surgery/stamp.py",
+            "iceberg/schema.py",
+            "ops/adopt/adopt.py",
+            "ops/schema/alter.py",
+            "parse/calculate.py",
+            "cli/columns.py",
+            "spark/exact_columns.py",
+            "spark/types.py",
+        },
+    ),
+    "RowUpdate": ("plan/change.py", {"plan/commit/conflicts.py", "plan/commit/draft.py"}),
+    "TableUpdate": ("plan/change.py", {"plan/commit/conflicts.py", "plan/commit/draft.py"}),
+    "Requirement": ("plan/change.py", {"plan/commit/conflicts.py"}),
+    "Outcome": (
+        "plan/change.py",
+        {"plan/commit/apply.py", "ops/commit/driver.py", "ops/commit/group.py"},
+    ),
+    "Admission": ("plan/commit/apply.py", {"plan/commit/apply.py", "ops/commit/group.py"}),
+    "Swapped": ("ops/commit/register.py", {"ops/commit/driver.py"}),
+    "NotProposed": ("ops/commit/driver.py", {"ops/commit/driver.py", "ops/commit/group.py"}),
+    "CommitResult": (
+        "ops/commit/driver.py",
+        {
+            "ops/commit/driver.py",
+            "ops/commit/group.py",
+            "ops/maintain/compact.py",
+            "spark/cluster.py",
+        },
+    ),
+    "SourceOutcome": ("ops/write/ingest.py", {"cli/writing.py", "functions/ingest_arrivals.py"}),
+    # Literals.
+    "SegmentKind": ("plan/change.py", {"ops/metadata/load.py"}),
+    "Phase": ("format/snapshot.py", {"ops/erase/finish.py", "ops/erase/request.py"}),
+    "Method": ("plan/surgery.py", {"ops/maintain/rewrite_file.py"}),
+    "TransformName": ("format/partition.py", {"format/partition.py", "ops/inspect/tables.py"}),
+    "Operator": (
+        "format/predicate.py",
+        {
+            "format/binding.py",
+            "plan/pruning/prune.py",
+            "parquet/arrow/calculate.py",
+            "parquet/arrow/evaluate.py",
+            "parse/where.py",
+        },
+    ),
+    # Enumerations.
+    "ErrorKind": ("errors.py", {"functions/verdict.py"}),
+    "MessageFate": ("functions/verdict.py", {"functions/messages.py"}),
+    "ObjectKind": ("format/keys.py", {"plan/maintain/roots.py"}),
+}
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
+    """The files that mypy names for the kind that was added to each union."""
+    copy = tmp_path_factory.mktemp("kinds")
+    ignored = shutil.ignore_patterns("__pycache__")
+    for part in (PACKAGE, "functions"):
+        shutil.copytree(ROOT / part, copy / part, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for name, (module, _) in WALKS.items():
+        path = copy / PACKAGE / module
+        path.write_text(_with_a_kind(path.read_text(encoding="utf-8"), name), encoding="utf-8")
+    cache = ROOT / ".mypy_cache" / "kinds"
+    command = (sys.executable, "-m", "mypy", "--cache-dir", str(cache), PACKAGE, "functions")
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=280)
+    assert not done.stderr, done.stderr
+    found: dict[str, set[str]] = defaultdict(set)
+    for line in done.stdout.splitlines():
+        if ": error: " in line:
+            for name in re.findall(r"Added(\w+)|ADDED(\w+)", line):
+                found["".join(name)].add(line.partition(":")[0].removeprefix(f"{PACKAGE}/"))
+    return found
+
+
+def _with_a_kind(source: str, name: str) -> str:
+    if f"class {name}(Enum):" in source:
+        text, count = re.subn(
+            rf"^class {name}\(Enum\):\n(    \"\"\"(.|\n)*?\"\"\"\n\n?)?",
+            rf'\g<0>    ADDED{name} = "added"\n',
+            source,
+            flags=re.M,
+        )
+    elif re.search(rf"^{name} = (Literal|OneOf)\[", source, re.M):
+        text, count = re.subn(
+            rf"^({name} = (Literal|OneOf)\[)", rf'\1"Added{name}", ', source, flags=re.M
+        )
+    else:
+        added = f"@dataclass(frozen=True, slots=True)\nclass Added{name}:\n    pass\n\n\n"
+        if "@dataclasses.dataclass" in source:
+            added = added.replace("@dataclass", "@dataclasses.dataclass")
+        text, count = re.subn(
+            rf"^{name} = (\(\n)?", rf"{added}\g<0>Added{name} | ", source, flags=re.M
+        )
+    assert count == 1, f"{name} was not found"
+    return text
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_every_place_that_must_decide_is_named(name: str, named: Mapping[str, set[str]]) -> None:
+    assert named[name] == WALKS[name][1]
+
+
+def test_a_last_case_for_the_rest_says_why() -> None:
+    silent = [place for path in _sources() for place in _silent(path)]
+    assert not silent, (
+        "write the kinds out, end in assert_never, or say why the rest is right:\n"
+        + ("\n".join(silent))
+    )
+
+
+def _sources() -> Iterator[Path]:
+    for part in ("layers/inlay", "functions", "pipelines"):
+        yield from sorted((ROOT / part).rglob("*.py"))
+
+
+def _silent(path: Path) -> Iterator[str]:
+    """Cases for whatever is left that neither refuse nor have a comment."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for node in ast.walk(ast.parse("\n".join(lines))):
+        if not isinstance(node, ast.Match):
+            continue
+        last = node.cases[-1]
+        first = last.body[0]
+        takes_all = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None
+        refuses = isinstance(first, ast.Raise) or "assert_never(" in ast.unparse(first)
+        said = any("#" in line for line in lines[last.pattern.lineno - 1 : first.lineno])
+        if takes_all and last.guard is None and not refuses and not said:
+            yield f"{path.relative_to(ROOT)}:{last.pattern.lineno}"
