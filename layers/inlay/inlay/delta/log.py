@@ -468,7 +468,7 @@ def cast_by_readers(stored: Primitive, wanted: Primitive) -> bool:
             return digits is not None and wanted.precision - wanted.scale >= digits
         case "timestamptz":
             return stored.name == "timestamp" and stored.unit == wanted.unit == "us"
-        case _:
+        case _:  # no other cast is known
             return False
 
 

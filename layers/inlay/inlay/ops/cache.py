@@ -281,7 +281,7 @@ def _decode(name: str, content: bytes) -> Kept | None:
     match says:
         case {"name": str(of), "etag": str(etag)} if of == name and _is_header(etag):
             return Kept(etag, body)
-        case _:
+        case _:  # of another form
             return None
 
 

@@ -222,7 +222,7 @@ def operations_of(
                 values.get(name, frozenset()) for name in ("rows", "deletes", "before")
             )
             operations = Operations("op", rows, deletes, before)
-        case _:
+        case _:  # refused below
             operations = None
     if operations is None:
         raise InvalidRequest(
