@@ -228,6 +228,14 @@ class UnsupportedFile(InputError):
     """Valid, but not supported: encrypted, signed, too large a footer."""
 
 
+class UntrueStatistics(UnsupportedFile):
+    """The statistics in `files`, which another writer left, leave out rows that they have. `ref` is the
+    branch that the files are of."""
+
+    files: tuple[str, ...] = ()
+    ref: str | None = None
+
+
 class UnsupportedTable(InputError):
     """A table of another format has something that cannot be taken over exactly."""
 

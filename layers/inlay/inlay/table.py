@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from inlay.ops.write import append as append_op
     from inlay.ops.write import delete as delete_op
     from inlay.ops.write import ingest as ingest_op
+    from inlay.ops.write import true_statistics as keyed_op
     from inlay.ops.write import update as update_op
     from inlay.ops.write import upsert as upsert_op
     from inlay.plan.surgery import Strategy
@@ -136,6 +137,7 @@ else:
     rewrite_op = LazyModule("inlay.ops.maintain.rewrite")
     refs_op = LazyModule("inlay.ops.refs")
     alter_op = LazyModule("inlay.ops.schema.alter")
+    keyed_op = LazyModule("inlay.ops.write.true_statistics")
     create_op = LazyModule("inlay.ops.schema.create")
     repair_op = LazyModule("inlay.ops.verify.repair")
     verify_op = LazyModule("inlay.ops.verify.table")
@@ -820,7 +822,7 @@ class Table:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Change the columns, all at once, in constant time: no data file is touched.
+        """Change the columns, all at once, in constant time: no data file is touched, but by a new key.
 
         ::
 
@@ -830,7 +832,9 @@ class Table:
             t.alter(comment={"qty": "pieces, not boxes"}, primary_key=["id"])
 
         `primary_key` is what ranges and upserts use from now on; like that of `create` it is not enforced,
-        and rows that are there may share one. "" as a comment removes it.
+        and rows that are there may share one. Its columns are read of files that other writers wrote: one
+        whose statistics leave out rows of its own is written again first, and an adopted one is refused by
+        name (`UntrueStatistics`). "" as a comment removes it.
         Rows that are there have the default of an added column, NULL without one. Names are those before
         the change, but for `add`, `order` (the columns that come first) and comments of added columns.
         What would lose or change a value is refused (`InvalidRequest`), and `ConcurrentChange` says that
@@ -853,7 +857,7 @@ class Table:
         )
         request = Request.named(request_id, str(evolution))
         with self._writing("alter", make_note(message, metadata)) as write:
-            write.outcome = alter_op.alter(write.ctx, evolution, base=self._loaded, request=request)
+            write.outcome = keyed_op.alter(write.ctx, evolution, base=self._loaded, request=request)
         return write.result
 
     def set_partitioning(
@@ -958,7 +962,7 @@ class Table:
         request = Request.named(request_id, f"merge {branch}")
         return self._edit(
             "merge_branch",
-            lambda ctx: refs_op.merge(ctx, branch, request),
+            lambda ctx: keyed_op.merge(ctx, branch, request),
             make_note(message, metadata),
         )
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
-from inlay.format.entry import Marker
+from inlay.format.entry import DataFile, Marker
 from inlay.format.snapshot import MAX_REFS, Ref, Snapshot, content_of
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
@@ -38,6 +38,7 @@ from inlay.ops.metadata.load import (
     load_version,
     on_branch,
 )
+from inlay.ops.read.compare_statistics import check_key
 from inlay.parquet.read.reader import read_positions
 from inlay.plan.change import (
     THIS_VERSION,
@@ -54,6 +55,7 @@ from inlay.plan.change import (
     TakeLayout,
 )
 from inlay.plan.metadata.state import State
+from inlay.plan.pruning.compared import uncompared
 from inlay.plan.pruning.prune import lacks_columns_of
 from inlay.plan.refs import (
     MAIN,
@@ -323,6 +325,7 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
     unfit = layout_conflict(layout, plan, loaded.state, base)
     if unfit is not None:
         raise _refused(ctx, name, unfit)
+    _check_key(ctx, name, loaded.state, branch, layout, plan)
     on_main = [f.key for f in loaded.state.files()]
     for task in plan.contested:
         # Main's deletes are bound to main's columns, the branch's to the branch's.
@@ -354,7 +357,7 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
     return Change(
         operation=MERGE,
         updates=(
-            AddFiles(tuple(added)),
+            AddFiles(tuple(added), compared=frozenset(layout.primary_key)),
             AddMarkers((*vectors, *(m for m in plan.erasing if m.file in keys))),
             RemoveFiles((*plan.removed, *sorted(emptied))),
             SetRefs({name: LEVEL_WITH_MAIN}, {name: ref}),
@@ -365,6 +368,26 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
         uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
         deleted_rows=None,
     )
+
+
+def _check_key(
+    ctx: Context, name: str, main: State, branch: State, layout: Snapshot, plan: MergePlan
+) -> None:
+    """Compares what files of one side say of the key that they get from the other. Raises
+    `UntrueStatistics`."""
+    on_branch = {f.key for f in branch.files()}
+    of_main, of_branch = main.snapshot.primary_key, branch.snapshot.primary_key
+    staying = (f for f in main.files() if f.key not in plan.removed)
+    held = [(f, (*of_main, *(of_branch if f.key in on_branch else ()))) for f in staying]
+    sides: Mapping[str | None, Sequence[tuple[DataFile, tuple[int, ...]]]] = {
+        None: held,
+        name: [(task.file, of_branch) for task in plan.added],
+    }
+    for ref, files in sides.items():
+        found = [(f, uncompared(layout, f, layout.primary_key, known)) for f, known in files]
+        new = [(entry, columns) for entry, columns in found if columns]
+        if new:
+            check_key(replace(ctx, branch=ref), new, layout.schemas, layout.schema)
 
 
 def _refused(ctx: Context, name: str, conflict: Conflict) -> MergeConflict:

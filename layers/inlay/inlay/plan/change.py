@@ -157,10 +157,12 @@ class Unit:
 @dataclass(frozen=True, slots=True)
 class AddFiles:
     """`sources_us`: when the objects that files were made from were uploaded, by key of the file, for open
-    erasures."""
+    erasures. `compared`: the columns of other writers' files whose statistics were compared with the rows;
+    the key must be among them (`plan.pruning.compared`)."""
 
     files: tuple[DataFile, ...]
     sources_us: Mapping[str, int] = field(default_factory=dict)
+    compared: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +222,13 @@ class SetProperties:
 @dataclass(frozen=True, slots=True)
 class AlterSchema:
     """`evolution` of the schema with id `planned_on`, which must be current. Its result and the ids of new
-    fields come from the base. `proven` are files that were read to check that they fit."""
+    fields come from the base. `proven` are files that were read to check that they fit; `compared` are
+    those whose statistics of the new key were found true (`plan.pruning.compared`)."""
 
     planned_on: int
     evolution: Evolution
     proven: frozenset[str] = frozenset()
+    compared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.format.values import covered_range, widens
 from inlay.plan.change import AlterSchema, Conflict
 from inlay.plan.metadata.state import State
+from inlay.plan.pruning.compared import uncompared
 from inlay.plan.pruning.partitions import applies_to
 from inlay.plan.scan import fields_of_marker
 from inlay.plan.schema_evolution import evolve, key_after, same_columns, spell
@@ -55,9 +56,30 @@ def needed_entries(snapshot: Snapshot, edit: AlterSchema) -> tuple[bool, bool]:
     if edit.planned_on != snapshot.schema_id:
         return False, False  # a conflict, whatever they say
     after = evolved(snapshot, edit)
-    return bool(fields_of_shorter_range(snapshot.schema, after)), bool(
-        _dropped(snapshot.schema, after)
+    files = bool(
+        fields_of_shorter_range(snapshot.schema, after) or key_gains(snapshot, edit, after)
     )
+    return files, bool(_dropped(snapshot.schema, after))
+
+
+def key_gains(snapshot: Snapshot, edit: AlterSchema, after: Schema) -> tuple[int, ...]:
+    """The columns that the edit adds to the key."""
+    names = edit.evolution.key
+    key = () if names is None else key_after(after, names)
+    return tuple(i for i in key if i not in snapshot.primary_key)
+
+
+def uncompared_files(
+    state: State, edit: AlterSchema, after: Schema
+) -> list[tuple[DataFile, tuple[int, ...]]]:
+    """Files with statistics of the new key that have not been compared with their rows, by column. Their
+    entries must be loaded."""
+    gains = key_gains(state.snapshot, edit, after)
+    if not gains:
+        return []
+    files = (f for f in state.files() if f.key not in edit.compared)
+    found = ((entry, uncompared(state.snapshot, entry, gains, ())) for entry in files)
+    return [(entry, columns) for entry, columns in found if columns]
 
 
 def validate_schema(state: State, edit: AlterSchema) -> Conflict | None:
@@ -92,6 +114,10 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
                 _check_unused(field_ids(erasure.predicate), gone, erasure=erasure.id)
         for marker in state.markers():
             _check_unused(fields_of_marker(marker), gone)
+    if uncompared_files(state, edit, after):
+        raise InvalidRequest(
+            "files of other writers came, which have not been compared for this key"
+        )
     shrunk = fields_of_shorter_range(snapshot.schema, after)
     if shrunk:
         schemas = {s.id: s for s in snapshot.schemas}

@@ -39,6 +39,7 @@ from inlay.ops.write.ingest import take_over
 from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
+from inlay.plan.pruning.compared import compared_columns
 from inlay.spark.conditions import attribute, default_of
 from inlay.spark.connect import at_ref, bound
 from inlay.spark.context import activate
@@ -150,7 +151,7 @@ def append(
                 operation="append",
                 request=job.request,
                 uploaded_us=base.date_us,
-                updates=(AddFiles(added),),
+                updates=(AddFiles(added, compared=frozenset(compared_columns(base.snapshot))),),
             )
 
         done = commit_planned(ctx, current_base(ctx, loaded), plan)

@@ -57,8 +57,8 @@ from inlay.ops.commit.driver import WrittenSegments, write_segment
 from inlay.ops.context import Context
 from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.read.compare_statistics import denied_rows
 from inlay.ops.schema.create import check_free
-from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (
     is_list,
@@ -76,6 +76,7 @@ from inlay.parquet.read.selection import Wanted
 from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State, choose_stats_columns
+from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.pruning.partitions import with_partition
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
@@ -149,7 +150,10 @@ def adopt(
     deleted = sum(map(len, left.values()))
     change = Change(
         operation=ADOPT,
-        updates=(AddFiles(live), AddMarkers(markers)),
+        updates=(
+            AddFiles(live, compared=frozenset(compared_columns(base.snapshot))),
+            AddMarkers(markers),
+        ),
         deleted_rows=None if foreign.keys else deleted,
     )
     loaded = _create(ctx, base, change)

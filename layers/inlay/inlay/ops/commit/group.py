@@ -243,6 +243,7 @@ def merge(changes: Sequence[Change]) -> Change:
     if len(changes) == 1:
         return changes[0]
     uploads = [c.uploaded_us for c in changes if c.uploaded_us is not None]
+    compared = [u.compared for c in changes for u in c.of(AddFiles) if u.files]
     return Change(
         operation=changes[0].operation,
         uploaded_us=min(uploads, default=None),
@@ -251,6 +252,7 @@ def merge(changes: Sequence[Change]) -> Change:
             AddFiles(
                 tuple(f for c in changes for f in c.added),
                 {k: us for c in changes for u in c.of(AddFiles) for k, us in u.sources_us.items()},
+                frozenset.intersection(*compared) if compared else frozenset(),
             ),
         ),
     )

@@ -1,7 +1,8 @@
 """Alter: another schema for the same files.
 
 Promise: no data file is changed; every row reads as before, under the new names and types. Anything else is
-refused with the reason before anything is written. The change is planned on the schema that its caller saw:
+refused with the reason before anything is written. Another writer's statistics of columns that become part
+of the key are compared with the rows. The change is planned on the schema that its caller saw:
 if another commit changed that meanwhile it is refused, unless both lead to the same columns; then nothing
 is committed twice.
 
@@ -24,6 +25,7 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_planned, recent_base
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
+from inlay.ops.read.compare_statistics import check_key
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import (
     is_list,
@@ -42,6 +44,7 @@ from inlay.plan.schema_conflicts import (
     fields_of_shorter_range,
     is_evolved,
     needed_entries,
+    uncompared_files,
     why_unreadable,
 )
 from inlay.plan.schema_evolution import Evolution, Path, spell
@@ -60,7 +63,8 @@ def alter(
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Commits the schema that `evolution` makes of that of `base`. Raises `InvalidRequest` if the format or
-    the table does not allow it, `ConcurrentChange` when the schema has changed since."""
+    the table does not allow it, `ConcurrentChange` when the schema has changed since, `UntrueStatistics`
+    for files that cannot have the key as they are (`ops.write.true_statistics`)."""
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
@@ -93,6 +97,9 @@ def _checked(ctx: Context, loaded: LoadedTable, edit: AlterSchema) -> AlterSchem
     if files:
         after = evolved(snapshot, edit)
         edit = replace(edit, proven=edit.proven | _proven(ctx, loaded, after, edit.proven))
+        new = uncompared_files(state, edit, after)
+        true = check_key(ctx, new, snapshot.schemas, after) if new else frozenset()
+        edit = replace(edit, compared=edit.compared | true)
     check_evolution(loaded.state, edit)
     return edit
 

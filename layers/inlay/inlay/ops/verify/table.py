@@ -65,7 +65,7 @@ from inlay.format.snapshot import (
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
 from inlay.ops.metadata.load import check_same_table, count_of, decode_segment, schemas_of
-from inlay.ops.write.compare_statistics import denied_rows
+from inlay.ops.read.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
     check_dictionaries,

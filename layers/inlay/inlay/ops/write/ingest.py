@@ -64,9 +64,9 @@ from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.read.compare_statistics import NEXT_STEP, denied_rows
 from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.write.append import IngestSource
-from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
@@ -81,12 +81,15 @@ from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
+from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, ObjectStore
 from inlay.storage.wrapped import Usage
 
 T = TypeVar("T")
 
+# A batch is copied again where another commit changed the columns or the key meanwhile, which is rare.
+MAX_PLANS = 3
 # Copies of one batch that the GC boundary may overtake.
 MAX_UPLOADS = 3
 # Memory of a decoded row group of an object that is read, in units of `ingest.split_bytes`: columns
@@ -226,6 +229,7 @@ class _Batch:
                         for p, files in self.entries.items()
                         for e in files
                     },
+                    frozenset(compared_columns(self.loaded.snapshot)),
                 ),
             ),
         )
@@ -263,7 +267,9 @@ def ingest(
         batch = _copied(ctx, sources, adopt, now, budget)
         return Planned(batch.change(adopt), batch.loaded) if batch.entries else None
 
-    done = commit_planned(ctx, loaded, plan, plans=1, uploads=MAX_UPLOADS, submit=commit_together)
+    done = commit_planned(
+        ctx, loaded, plan, plans=MAX_PLANS, uploads=MAX_UPLOADS, submit=commit_together
+    )
     if batch.entries:
         batch.committed(done)
         write = write_result("ingest", done, Usage({}, 0, 0))

@@ -84,12 +84,14 @@ from inlay.plan.change import (
     SameMain,
     SetPartitioning,
     SetRefs,
+    TakeLayout,
     Unconditional,
     Unit,
     Update,
 )
 from inlay.plan.erasure import legal_holds, validate_clean, validate_phase
 from inlay.plan.metadata.state import State, Wanted
+from inlay.plan.pruning.compared import uncompared
 from inlay.plan.pruning.partitions import validate_spec
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.refs import is_retained, validate_refs
@@ -119,6 +121,10 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
     snapshot = state.snapshot
     match update:
         case AddFiles(files):
+            # A merge brings files under the layout that it takes.
+            key = next((u.content.primary_key for u in change.of(TakeLayout)), snapshot.primary_key)
+            if any(uncompared(snapshot, entry, key, update.compared) for entry in files):
+                return Conflict("the key was changed while files of other writers were checked")
             return _validate_added(snapshot, files, derived=change.reads is not None)
         case AddMarkers(markers):
             named = {m.file for m in markers if m.file is not None}

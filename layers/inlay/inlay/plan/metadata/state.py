@@ -213,9 +213,10 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
     def without(update: Update) -> Update:
         match update:
             case AddFiles(files, sources_us):
-                return AddFiles(
-                    tuple(f for f in files if f.key not in dropped),
-                    {k: us for k, us in sources_us.items() if k not in dropped},
+                return dataclasses.replace(
+                    update,
+                    files=tuple(f for f in files if f.key not in dropped),
+                    sources_us={k: us for k, us in sources_us.items() if k not in dropped},
                 )
             case AddMarkers(markers):
                 return AddMarkers(tuple(m for m in markers if m.file not in dropped))

@@ -1,24 +1,23 @@
-"""Another writer's statistics are compared with its rows, once, when its file comes.
+"""Another writer's statistics are compared with its rows, once for each column that they must be true of.
 
-Promise: whatever way a file of another writer comes into a table (ingested, adopted where it is, with a
-table of Iceberg or Delta, or from Spark's writer), `denied_rows` finds a row that the footer's statistics
-of a column exclude: scans would then skip it, and upserts and deletes would miss it. The property
-`ingest.check_statistics` says which columns are compared (by default those of the key). Reads these
-columns, a row group at a time, without another request when the read of the footer fetched the whole file.
+Promise: `denied_rows` finds a row that the footer's statistics of a column exclude: scans would then skip
+it, and upserts and deletes would miss it. `plan.pruning.compared` says which columns of which files are
+compared, and when: as files come, and as a table gets another key (`check_key`). Reads these columns, a row
+group at a time, without another request when the read of the footer fetched the whole file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
+from inlay.errors import UntrueStatistics
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.predicate import Or
-from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
+from inlay.ops.context import Context
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_positions
@@ -33,15 +32,37 @@ NEXT_STEP = (
 )
 
 
-def compared_columns(snapshot: Snapshot) -> tuple[int, ...]:
-    """The columns whose statistics are compared with the rows of a file that comes."""
-    match Properties(snapshot.properties).text("ingest.check_statistics"):
-        case "none":
-            return ()
-        case "key":
-            return snapshot.primary_key
-        case _:  # "all"; what is not known is compared too
-            return tuple(snapshot.schema.types)
+def check_key(
+    ctx: Context,
+    files: Sequence[tuple[DataFile, Sequence[int]]],
+    schemas: Iterable[Schema],
+    schema: Schema,
+) -> frozenset[str]:
+    """The keys of `files`, whose statistics of these columns leave out no row. Raises `UntrueStatistics`
+    naming all others."""
+    recorded = {s.id: s for s in schemas}
+    untrue: dict[str, str] = {}
+    for done, (entry, columns) in enumerate(files):
+        names = denied_rows(
+            ctx.objects, entry, recorded[entry.schema_id], schema, columns, ctx.executor
+        )
+        if names is not None:
+            untrue[entry.key] = names
+        ctx.progress("statistics", done + 1, len(files))
+    if untrue:
+        first = next(iter(untrue))
+        others = f" and {len(untrue) - 1} more" if len(untrue) > 1 else ""
+        error = UntrueStatistics(
+            f"the statistics of a file{others} leave out rows that it has (columns checked: "
+            f"{untrue[first]}), and upserts and deletes by this key would miss them",
+            next_step="An adopted file stays as it is: ingest a copy and remove the file by "
+            f"`inlay delete TABLE --where TRUE --file '{first}'`",
+            table=ctx.uri,
+            key=first,
+        )
+        error.files, error.ref = tuple(untrue), ctx.branch
+        raise error
+    return frozenset(entry.key for entry, _ in files)
 
 
 def denied_rows(
