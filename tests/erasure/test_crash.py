@@ -7,7 +7,7 @@ import pytest
 import inlay.plan.surgery as strategy
 from inlay.format.predicate import Or
 from inlay.format.snapshot import Ref
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.maintain.compact import compact
 from inlay.ops.refs import branch
 from inlay.plan.change import Request

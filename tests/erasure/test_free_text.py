@@ -18,7 +18,7 @@ import pytest
 import inlay
 from inlay.format.predicate import And, Comparison, In, Like, Literal, Not, Or, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.parquet.arrow.evaluate import selected
 from inlay.parquet.arrow.types import arrow_primitive, to_arrow_scalar
 from inlay.plan.pruning.mentions import MAX_TEXT_BYTES, Mentions

@@ -12,7 +12,7 @@ import inlay.parquet.surgery.residue as residue
 import inlay.plan.surgery as strategy
 from inlay.format.predicate import Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.pages import find_gaps, read_layout

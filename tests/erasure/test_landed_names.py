@@ -11,7 +11,7 @@ import pytest
 
 from inlay.format.predicate import And, Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.erase.request import erase_status
 from inlay.storage.wrapped import MeteredStore, Usage
 

@@ -14,7 +14,7 @@ import pytest
 import inlay.ops.erase.finish as sweep
 import inlay.ops.maintain.rewrite_file as rewriting
 import inlay.plan.surgery as strategy
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.refs import branch
 from inlay.ops.write.append import append
 from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta

@@ -26,8 +26,8 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Primitive
 from inlay.ops.commit.driver import commit
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.erase.last_look import WITHHELD
-from inlay.ops.erase.receipt import verify_receipt
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length

@@ -18,8 +18,8 @@ import inlay.plan.surgery as strategy
 from inlay.format.predicate import Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Ref
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.erase.last_look import WITHHELD
-from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.refs import branch
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.pruning.mentions import names_any

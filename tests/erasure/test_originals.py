@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inlay.format.snapshot import Ref
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.maintain.compact import compact
 from inlay.ops.refs import branch, drop
 from inlay.storage.base import Location

@@ -21,7 +21,7 @@ import pytest
 import inlay.plan.surgery as strategy
 from inlay.format.predicate import And, Comparison, In, Like, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.plan.pruning.mentions import names_any
 from inlay.storage.base import Location

@@ -16,7 +16,8 @@ from inlay.format.codec import decode_frame
 from inlay.format.predicate import Or
 from inlay.format.snapshot import Ref
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.erase.receipt import OUT_OF_REACH, verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
+from inlay.ops.erase.receipt import OUT_OF_REACH
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.refs import branch

@@ -22,7 +22,7 @@ import pytest
 
 import inlay
 import inlay.plan.surgery as strategy
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, File, Group, Physical
 from inlay.parquet.footer.footer import decode_footer

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from inlay.format.codec import decode_frame
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.table import Table
 
 from ..erasure import oracle

@@ -299,7 +299,7 @@ def erase_status(
 
 def _verify_receipt(table: str, name: str, as_json: bool) -> None:
     """Ends with 1 when the bucket contradicts the receipt."""
-    from inlay.ops.erase.receipt import verify_receipt
+    from inlay.ops.erase.check_receipt import verify_receipt
 
     with connected(table) as context:
         found = verify_receipt(context, name)

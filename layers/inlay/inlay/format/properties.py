@@ -32,7 +32,11 @@ LEDGER_SALT = "ledger.salt"
 ARROW_TYPES = "arrow.types"
 # Nor this: the note that the author of a version left (`format.snapshot`).
 COMMIT_NOTE = "commit.note"
-_OWN = (LEDGER_SALT, ARROW_TYPES, COMMIT_NOTE)
+# Nor this: the last receipt of an erasure (`plan.receipt_chain`).
+RECEIPT_CHAIN = "erasure.chain"
+_OWN = (LEDGER_SALT, ARROW_TYPES, COMMIT_NOTE, RECEIPT_CHAIN)
+# Random, or digests: a short number would be found in them by chance.
+OPAQUE = (LEDGER_SALT, RECEIPT_CHAIN)
 
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 
@@ -235,10 +239,12 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in values.items():
         text = str(value)
-        if name in _OWN and text:
+        if name in _OWN and (text or name == RECEIPT_CHAIN):
             raise InvalidRequest(
                 f"property {name} is maintained by the library",
-                next_step="It can be removed, but not set",
+                next_step="It stays as it is"
+                if name == RECEIPT_CHAIN
+                else "It can be removed, but not set",
             )
         if max(_size(name), _size(text)) > MAX_BYTES:
             raise InvalidRequest(

@@ -33,6 +33,7 @@ from inlay.format.properties import Properties
 from inlay.ops.commit.driver import archive_at_once, commit, current_base, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
+from inlay.ops.erase.signing import Signer
 from inlay.ops.maintain.expire import (
     DAY_US,
     History,
@@ -152,6 +153,7 @@ def collect_garbage(
     grace_seconds: float | None = None,
     dry_run: bool = False,
     hmac_key: bytes | None = None,
+    signer: Signer | None = None,
     life_seconds: float = LIFE_SECONDS,
     clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
     landing: str | None = None,
@@ -159,11 +161,12 @@ def collect_garbage(
 ) -> CollectResult:
     """Deletes what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
-    Open erasures are advanced as far as possible (`ops.erase.finish`): `hmac_key` signs their receipts,
-    `life_seconds` is the longest time that one read or write may take, `landing` is the landing prefix (by
-    default `ingest/<table>/` beside `tables/<table>`; "": none), `retention_days` is how long queues, logs
-    and the like keep data, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `worker` lists and deletes
-    (default: this process). `clock_margin_seconds` is how far LastModified may be behind `Date`
+    Open erasures are advanced as far as possible (`ops.erase.finish`): with `hmac_key` their receipts have
+    a digest of what was asked, with `signer` they are signed; `life_seconds` is the longest time that one
+    read or write may take, `landing` is the landing prefix (by default `ingest/<table>/` beside
+    `tables/<table>`; "": none), `retention_days` is how long queues, logs and the like keep data, for the
+    receipts (`ops.erase.receipt.OUT_OF_REACH`). `worker` lists and deletes (default: this process).
+    `clock_margin_seconds` is how far LastModified may be behind `Date`
     (docs/FORMAT.md, section 2): younger objects are not deleted, whatever the grace, and the last sweep of
     an erasure waits for it. 0 is only correct for a store that takes both from one clock.
 
@@ -193,6 +196,7 @@ def collect_garbage(
             life_seconds=life_seconds,
             margin_us=margin_us,
             hmac_key=hmac_key,
+            signer=signer,
             landing=prefix,
             retention_days=retention_days,
             history=history,

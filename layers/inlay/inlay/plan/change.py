@@ -280,11 +280,20 @@ class MoveErasures:
 
 
 @dataclass(frozen=True, slots=True)
+class NextReceipts:
+    """The property of the chain of receipts: what it was when the next ones were written, and with them."""
+
+    was: str | None
+    becomes: str
+
+
+@dataclass(frozen=True, slots=True)
 class CloseErasures:
-    """They must be in phase `leaves`, and are removed with their markers."""
+    """They must be in phase `leaves`, and are removed with their markers; the chain must be as it was."""
 
     ids: tuple[str, ...]
     leaves: str
+    chain: NextReceipts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ from inlay.format.predicate import (
     Predicate,
     conditions,
     field_ids,
-    predicate_to_json,
 )
 from inlay.format.schema import Field, Schema, Value
 from inlay.format.snapshot import Erasure, Phase, Ref, Snapshot
@@ -78,13 +77,20 @@ def landing_prefix(root: str) -> str | None:
     return f"{match['before']}ingest/{match['table']}/" if match else None
 
 
-def predicate_digest(predicate: Predicate, key: bytes | None) -> str | None:
-    """HMAC-SHA256 of the predicate's JSON; None without a key, because a short predicate could be found
-    from a plain hash by trial."""
+def key_id(key: bytes) -> str:
+    """Which HMAC key a digest was made with, without a hint of it."""
+    return hmac.new(key, b"inlay: the name of this key", "sha256").hexdigest()[:16]
+
+
+def predicate_digest(text: str, key: bytes | None, *, table: str, erasure: str) -> str | None:
+    """`<key id>:<HMAC-SHA256>` of what was asked: the ids of table and erasure, and the condition's text
+    (`format_predicate`). With the ids in it the receipts of one person in two tables have nothing in
+    common; the text, unlike the predicate with its field ids, is known outside the table. None without a
+    key, because a short condition could be found from a plain hash by trial."""
     if key is None:
         return None
-    text = json.dumps(predicate_to_json(predicate), sort_keys=True, separators=(",", ":"))
-    return hmac.new(key, text.encode("utf-8"), "sha256").hexdigest()
+    asked = json.dumps([table, erasure, text], ensure_ascii=True, separators=(",", ":"))
+    return f"{key_id(key)}:{hmac.new(key, asked.encode('ascii'), 'sha256').hexdigest()}"
 
 
 def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset[str]:

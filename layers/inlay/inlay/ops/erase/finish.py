@@ -17,22 +17,32 @@ from inlay.format import keys
 from inlay.format.codec import decode_frame
 from inlay.format.entry import FORGOTTEN, Marker, Where
 from inlay.format.keys import ObjectKind, classify
+from inlay.format.properties import RECEIPT_CHAIN
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import Landing, check_landing, clear_landing, what_ended_meanwhile
-from inlay.ops.erase.last_look import LastCheck, find_originals, search_files
+from inlay.ops.erase.last_look import (
+    LastCheck,
+    find_originals,
+    findings_of,
+    named_by_older_files,
+    search_files,
+)
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
     check_retention,
     encode_receipt,
+    is_about,
     load_lists,
     receipt_of,
     write_gone,
     write_left,
-    write_look,
+    write_looks,
+    write_pass,
 )
+from inlay.ops.erase.signing import Signer
 from inlay.ops.maintain.expire import History, Roots, check_deletable, check_still_there
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
@@ -47,6 +57,7 @@ from inlay.plan.change import (
     ForgetContents,
     MoveBoundary,
     MoveErasures,
+    NextReceipts,
     OnlyFiles,
     OnlyRefs,
     PackMetadata,
@@ -69,7 +80,7 @@ from inlay.plan.erasure import (
 )
 from inlay.plan.maintain.roots import Listed, cutoff_with_margin
 from inlay.plan.metadata.state import Contents
-from inlay.plan.pruning.literals import any_of
+from inlay.plan.receipt_chain import Chain
 from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
@@ -98,13 +109,13 @@ class SweepResult:
 
 @dataclass(slots=True)
 class _Sweeper:
-    """One run over all open erasures. `look` is the last check that was begun, for the erasures
-    `looked_for`."""
+    """One run over all open erasures. `look` is the last check that was begun."""
 
     ctx: Context
     life_us: int
     margin_us: int
     hmac_key: bytes | None
+    signer: Signer | None
     landing: str | None
     retention_days: Mapping[str, float]
     history: History
@@ -112,7 +123,6 @@ class _Sweeper:
     failures: tuple[DeleteFailure, ...] = ()
     receipts: list[str] = field(default_factory=list)
     look: LastCheck | None = None
-    looked_for: tuple[str, ...] = ()
     left_us: int = 0  # the longest remaining time that it waits for
 
     # -- one step -----------------------------------------------------------------------------
@@ -161,15 +171,13 @@ class _Sweeper:
         ready = [e for e in erasures if e.id not in waits]
         if not ready:
             return waits
-        names = tuple(e.id for e in ready)
-        if self.look is None or self.looked_for != names:
-            asked = any_of([e.predicate for e in ready if e.predicate is not None])
-            self.look = LastCheck(asked, min(e.opened_version for e in ready))
-            self.looked_for = names
+        asked = {e.id: e.predicate for e in ready if e.predicate is not None}
+        if self.look is None or self.look.asked.keys() != asked.keys():
+            self.look = LastCheck(asked, {e.id: e.opened_version for e in ready})
         searched = self.look
         search_files(self.ctx, searched, contents, loaded)
-        searched.landed_perhaps = len({v for e in ready for v in landed[e.id].perhaps})
-        if self._mark_residue(loaded, contents, ready, searched):
+        searched.landed_perhaps = {e.id: len(set(landed[e.id].perhaps)) for e in ready}
+        if self._mark_residue(contents, searched):
             return {}
         if self._forget_origins(contents) or self._purge_refs(loaded, contents, ready):
             return {}
@@ -179,16 +187,19 @@ class _Sweeper:
             self.ctx, loaded, live, since_us, searched.texts, self.history
         )
         searched.originals_since = loaded.snapshot.oldest_version
-        write_look(self.ctx, searched, [e.id for e in ready])
+        write_looks(self.ctx, searched, findings_of(self.ctx, searched))
         moved = tuple(
             replace(
                 erasure,
                 phase=PURGE,
                 predicate=None,
                 text="",
-                digest=predicate_digest(erasure.predicate, self.hmac_key)
-                if erasure.predicate is not None
-                else None,
+                digest=predicate_digest(
+                    erasure.text,
+                    self.hmac_key,
+                    table=loaded.snapshot.table_id,
+                    erasure=erasure.id,
+                ),
                 deleted=erasure.deleted + self.deleted,
             )
             for erasure in ready
@@ -211,26 +222,20 @@ class _Sweeper:
 
     def _mark_residue(
         self,
-        loaded: LoadedTable,
         contents: Sequence[tuple[str | None, LoadedTable]],
-        ready: Sequence[Erasure],
         look: LastCheck,
     ) -> bool:
         """Marks files that still name erased values, beside rows that are all older: the next rewrite then
         writes them again. The marker hits none of their rows."""
-        doomed = {
-            key
-            for key, f in look.files.items()
-            if f.how != "newer" and any(r.certain for r in f.residues)
-        }
+        doomed = named_by_older_files(self.ctx, look)
+        asked = look.asked
         marked = False
         for name, each in contents if doomed else ():
             there = [f for f in each.state.files() if f.key in doomed]
             markers = tuple(
-                Marker(id=f"{e.id}:{f.key}", body=Where(e.predicate), file=f.key, erasure=e.id)
+                Marker(id=f"{e}:{f.key}", body=Where(asked[e]), file=f.key, erasure=e)
                 for f in there
-                for e in ready
-                if e.predicate is not None
+                for e in doomed[f.key]
             )
             if markers:
                 change = Change(operation="erase", deleted_rows=0, updates=(AddMarkers(markers),))
@@ -423,22 +428,34 @@ class _Sweeper:
             landing=self._left_in_landing(max(e.opened_us for e in due)),
             retention_days=self.retention_days,
             deleted=self.deleted,
+            ending=len(due),
         )
-        made = [self._write_receipt(loaded, erasure, facts) for erasure in due]
-        closed = CloseErasures(tuple(names), leaves=SWEEP)
+        before = Chain.of(loaded.snapshot.properties)
+        receipts = self._write_receipts(loaded, due, facts, before)
+        if receipts is None:
+            other = Waiting("time", f"{self.life_us / 1e6:.0f} s", "another run is ending it")
+            return waits | {e.id: [other] for e in due}
+        after = write_pass(self.ctx, loaded, before, receipts, self.signer)
+        closed = CloseErasures(
+            tuple(names),
+            leaves=SWEEP,
+            chain=NextReceipts(loaded.snapshot.properties.get(RECEIPT_CHAIN), after.as_property),
+        )
         outcome = commit(self.ctx, Change(operation="erase", updates=(closed,)), base=loaded)
         if not isinstance(outcome, Conflicted):
-            self.receipts += made
+            self.receipts += [keys.receipt_key(name) for name in receipts]
         return waits
 
     def _held(self, loaded: LoadedTable, due: Sequence[Erasure]) -> list[Erasure]:
         """Those for which deletes that came after the first sweep are still waited for: they are carried
         out, and the versions that had them end like the older ones. Patience counts from the look."""
+        ids = [e.id for e in due]
         looked = {
             name: body["looked_us"]
             for _, body in load_lists(self.ctx, min(e.opened_version for e in due))
             if body["step"] == "look"
-            for name in body["erasures"]
+            for name in ids
+            if is_about(body, name)
         }
         now = loaded.date_us
         return [e for e in due if now <= looked.get(e.id, e.opened_us) + self._patience_us]
@@ -517,21 +534,54 @@ class _Sweeper:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _write_receipt(self, loaded: LoadedTable, erasure: Erasure, facts: Facts) -> str:
-        key = keys.receipt_key(erasure.id)
-        body = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts))
+    def _write_receipts(
+        self, loaded: LoadedTable, due: Sequence[Erasure], facts: Facts, chain: Chain
+    ) -> dict[str, bytes] | None:
+        """The receipts of these erasures, in the order of the chain; None where another run is writing
+        them.
+
+        Until its erasure is closed a receipt is not part of the chain. One that a run left which crashed is
+        taken as it is where it continues the chain, since what it says of the table at that moment, and its
+        counts, are its own; else it is written again, once that run can no longer close its erasure.
+        """
+        left = {v.key: v for v in facts.versions if v.is_latest and not v.marker}
+        there = [e for e in due if self.ctx.key(keys.receipt_key(e.id)) in left]
+        found = dict(zip((e.id for e in there), self.ctx.map(self._receipt, there), strict=True))
+        receipts: dict[str, bytes] = {}
+        for erasure in sorted(there, key=lambda e: _number(found[e.id])):
+            data = found[erasure.id]
+            own = receipt_of(self.ctx, loaded, erasure, facts, chain)
+            body = None if data is None else decode_frame(RECEIPT_KIND, data, key=erasure.id)
+            if data is not None and body is not None and all(body.get(m) == own[m] for m in _SAME):
+                receipts[erasure.id], chain = data, chain.with_receipt(data)
+                continue
+            version = left[self.ctx.key(keys.receipt_key(erasure.id))]
+            if version.modified_us + self.life_us >= loaded.date_us:
+                return None
+            self.failures += tuple(
+                self.ctx.store.delete_versions([(version.key, version.version_id)])
+            )
+        fresh: list[tuple[str, bytes]] = []
+        for erasure in due:
+            if erasure.id not in receipts:
+                data = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts, chain))
+                receipts[erasure.id], chain = data, chain.with_receipt(data)
+                fresh.append((keys.receipt_key(erasure.id), data))
         try:
-            self.ctx.write_once(key, body)
+            list(self.ctx.map(lambda each: self.ctx.write_once(*each), fresh))
         except KeyTaken:
-            # Another run wrote it and has not closed the erasure yet: what it says about the table at that
-            # moment, and its counts, are its own.
-            there = self.ctx.store.get(self.ctx.key(key))
-            if not isinstance(there, Got):
-                raise
-            own, other = (decode_frame(RECEIPT_KIND, b, key=key) for b in (body, there.body))
-            if any(own.get(name) != other.get(name) for name in _IDENTITY):
-                raise
-        return key
+            return None
+        return receipts
+
+    def _receipt(self, erasure: Erasure) -> bytes | None:
+        got = self.ctx.store.get(self.ctx.key(keys.receipt_key(erasure.id)))
+        return got.body if isinstance(got, Got) else None
+
+
+def _number(receipt: bytes | None) -> int:
+    body = {} if receipt is None else decode_frame(RECEIPT_KIND, receipt, key="receipt")
+    number: int = body.get("number", 0)
+    return number
 
 
 def _waits_for_files(
@@ -569,8 +619,16 @@ def _names_rows(snapshot: Snapshot, *, first: bool) -> bool:
     return made_by.added_markers > 0 or made_by.operation in _DELETE
 
 
-# What two receipts of one erasure have in common, whoever wrote them and when.
-_IDENTITY = ("table", "id", "predicate_hmac_sha256", "opened_version", "opened_us")
+# What a receipt that is there must have in common with the one that would be written now.
+_SAME = (
+    "table",
+    "id",
+    "predicate_hmac_sha256",
+    "opened_version",
+    "opened_us",
+    "number",
+    "previous",
+)
 
 
 def finish_erasures(
@@ -579,6 +637,7 @@ def finish_erasures(
     life_seconds: float,
     margin_us: int,
     hmac_key: bytes | None,
+    signer: Signer | None,
     landing: str | None,
     retention_days: Mapping[str, float] | None,
     history: History,
@@ -593,7 +652,7 @@ def finish_erasures(
     # An empty prefix would be the whole bucket, and every table in it a landed object.
     zone = landing or None
     life_us = int(life_seconds * 1_000_000)
-    sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, zone, days, history)
+    sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, signer, zone, days, history)
     deleted, failures = 0, ()
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx, carried=contents))

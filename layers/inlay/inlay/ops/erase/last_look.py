@@ -27,16 +27,17 @@ table they came from. No value is written down: `shown_original` has `*` for the
 from __future__ import annotations
 
 import re
-import typing
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal as Choice
 from urllib.parse import unquote_plus
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Comparison, Literal, Predicate, field_ids
-from inlay.format.properties import COMMIT_NOTE, LEDGER_SALT, PROPERTIES
+from inlay.format.properties import COMMIT_NOTE, OPAQUE, PROPERTIES
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context, InlineExecutor
@@ -48,7 +49,7 @@ from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import Residue, Searched, find_residue
 from inlay.plan.erasure import named_defaults
-from inlay.plan.pruning.literals import texts_of
+from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Head
@@ -84,17 +85,17 @@ def shown_name(name: str, texts: frozenset[str]) -> str:
 
 
 def kept_in_metadata(
-    predicate: Predicate, snapshot: Snapshot, files: Iterable[DataFile]
+    predicate: Predicate, snapshot: Snapshot, files: Iterable[DataFile], hidden: frozenset[str]
 ) -> Iterator[KeptPlace]:
     """Places in the metadata of a table (`snapshot` of main, with `files` of it and of all branches and
     tags) that name a value of the predicate. A range names no value, but selects defaults; for other places
-    see `perhaps_in_metadata`."""
+    see `perhaps_in_metadata`. No place is named by one of `hidden`."""
     texts = texts_of(predicate)
     seen: set[KeptPlace] = set()
     for schema in snapshot.schemas:
         for path, column in schema.walk():
             name = ".".join(path)
-            shown = shown_name(name, texts)
+            shown = shown_name(name, hidden)
             if shown == WITHHELD:
                 seen.add(KeptPlace("column", shown, "its name"))
             if _names(column.doc or "", texts):
@@ -113,11 +114,10 @@ def kept_in_metadata(
         )
     }
     for name in sorted(defaults | named_defaults(predicate, snapshot.schemas)):
-        yield KeptPlace("default", shown_name(name, texts), "of the column")
+        yield KeptPlace("default", shown_name(name, hidden), "of the column")
     for name, value in sorted(snapshot.properties.items()):
-        # The salt is random: a short number would be found in it by chance.
-        if name != LEDGER_SALT and _names(f"{name}\n{value}", texts):
-            yield KeptPlace("property", shown_name(name, texts), "of the table")
+        if name not in OPAQUE and _names(f"{name}\n{value}", texts):
+            yield KeptPlace("property", shown_name(name, hidden), "of the table")
     for kind, name in dict.fromkeys(_named_places(snapshot)):
         if _names(name, texts):
             yield KeptPlace(kind, WITHHELD, "its name")
@@ -152,7 +152,7 @@ def perhaps_in_metadata(
             yield "comment of column", shown_name(name, texts)
     for name, value in sorted(snapshot.properties.items()):
         # The values of others are settings, a random salt, and a note that goes with the version.
-        is_free = name not in PROPERTIES and name not in (LEDGER_SALT, COMMIT_NOTE)
+        is_free = name not in PROPERTIES and name not in (*OPAQUE, COMMIT_NOTE)
         if is_free and (selects(name) or selects(value)):
             yield "property", shown_name(name, texts)
     names = [
@@ -170,7 +170,7 @@ def _names(text: str, texts: frozenset[str]) -> bool:
 _VALUE = re.compile(r"=[^/]*")
 HIDDEN = "*"
 
-Presence = typing.Literal["there", "gone", "unknown"]
+Presence = Choice["there", "gone", "unknown"]
 
 
 def find_originals(
@@ -224,13 +224,10 @@ _HEADER = "header"
 
 @dataclass(frozen=True, slots=True)
 class SearchedFile:
-    """One live file. `how` is why it is known to hold no erased row: its "rows", "bounds" that this library
-    wrote, or that it is "newer" than the erasures. `residues` are places in it that name an erased value
-    which no row there has; `perhaps` places as of `Searched.perhaps`; `failure` is why it could not be
-    searched."""
+    """One live file. `residues` are places in it that name an erased value which no row there has;
+    `perhaps` places as of `Searched.perhaps`; `failure` is why it could not be searched."""
 
     entry: DataFile
-    how: str
     residues: tuple[Residue, ...] = ()
     key_values: tuple[str, ...] = ()
     described: tuple[str, ...] = ()
@@ -239,8 +236,12 @@ class SearchedFile:
     requests: int = 0
     bytes: int = 0
 
+    @property
+    def names_any(self) -> bool:
+        return bool(self.residues or self.described or self.perhaps)
+
     def kept(self, texts: frozenset[str]) -> tuple[KeptPlace, ...]:
-        """The places, as a receipt may name them that is about `texts`."""
+        """The places, as a receipt may name them, by none of `texts`."""
         key = shown_name(self.entry.key, texts) if self.entry.adopted else self.entry.key
         found = [KeptPlace("file", key, _in_words(r)) for r in self.residues]
         found += [KeptPlace("object", key, name) for name in self.described]
@@ -256,57 +257,82 @@ def _in_words(found: Residue) -> str:
     return f"{found.where}{column}{where}" + ("" if found.certain else ", perhaps")
 
 
+How = Choice["rows", "bounds", "newer"]
+
+
+def how_known(newest_rows: int, sequence: int, is_foreign: bool, opened_version: int) -> How:
+    """Why a live file is known to hold no row of an erasure that no file has to be rewritten for: its rows
+    were read, bounds that this library wrote rule it out, or all of its rows are newer."""
+    if newest_rows > opened_version:
+        return "newer"
+    return "rows" if is_foreign or sequence >= opened_version else "bounds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What the last look found of one erasure: nothing of others that take the step with it.
+
+    `columns` are those that its condition names; `perhaps` are places that stay and may have a value which
+    the condition on `open_columns` selects, each with the number of files, or of places in the table's
+    metadata."""
+
+    columns: tuple[str, ...]
+    open_columns: tuple[str, ...]
+    kept: tuple[KeptPlace, ...]
+    perhaps: tuple[tuple[str, str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A live file and the schemas to read it by: the one it was written under, and the current one."""
+
+    entry: DataFile
+    recorded: Schema
+    schema: Schema
+
+
 @dataclass(slots=True)
 class LastCheck:
-    """What was searched, on `version`. Searched files are not searched again when the check is repeated for
-    the same erasures on a later base."""
+    """What was searched, on `version`, for all of `asked` at once: conditions by erasure, with the versions
+    that opened them. Searched files are not searched again when the check is repeated for the same erasures
+    on a later base."""
 
-    predicate: Predicate
-    opened_version: int
+    asked: Mapping[str, Predicate]
+    opened: Mapping[str, int]
     version: int = 0
     date_us: int = 0
     files: dict[str, SearchedFile] = field(default_factory=dict)
-    metadata: tuple[KeptPlace, ...] = ()
-    columns: tuple[str, ...] = ()
-    # Of the table's own metadata, as `SearchedFile.perhaps` of a file.
-    table_perhaps: tuple[tuple[str, str], ...] = ()
-    open_columns: tuple[str, ...] = ()
-    # Objects of the landing zone that were not ingested and may name a value.
-    landed_perhaps: int = 0
+    table: LoadedTable | None = None
+    live: Mapping[str, _Live] = field(default_factory=dict)
+    # Objects of the landing zone that were not ingested and may name a value, by erasure.
+    landed_perhaps: Mapping[str, int] = field(default_factory=dict)
     # Of `find_originals`, in versions from `originals_since` on.
     originals: Mapping[str, int] = field(default_factory=dict)
     originals_since: int = 0
+    # Of searches that told apart which erasure a finding is of.
+    more_requests: int = 0
+    more_bytes: int = 0
+
+    @property
+    def predicate(self) -> Predicate:
+        return any_of(list(self.asked.values()))
 
     @property
     def texts(self) -> frozenset[str]:
+        """What no place may be named by."""
         return texts_of(self.predicate)
 
     @property
-    def perhaps(self) -> Mapping[tuple[str, str], int]:
-        """Places that stay and may have a value which the condition on `open_columns` selects, each with
-        the number of files, or of places in the table's metadata."""
-        texts = self.texts
-        return Counter(
-            (kind, pair_name(name, texts) if name else "")
-            for f in self.files.values()
-            for kind, name in dict.fromkeys(f.perhaps)
-        ) + Counter([*self.table_perhaps, *[("landed object", "")] * self.landed_perhaps])
-
-    @property
     def requests(self) -> int:
-        return sum(f.requests for f in self.files.values())
+        return sum(f.requests for f in self.files.values()) + self.more_requests
 
     @property
     def bytes(self) -> int:
-        return sum(f.bytes for f in self.files.values())
-
-    @property
-    def kept(self) -> list[KeptPlace]:
-        return [*(k for f in self.files.values() for k in f.kept(self.texts)), *self.metadata]
+        return sum(f.bytes for f in self.files.values()) + self.more_bytes
 
     @property
     def searched_in_part(self) -> int:
-        """Files of other writers of which only `columns` were searched: they lost no row."""
+        """Files of other writers of which only the condition's columns were searched: they lost no row."""
         return sum(f.entry.is_foreign and f.entry.origin is None for f in self.files.values())
 
     @property
@@ -323,27 +349,98 @@ def search_files(
 ) -> None:
     """Searches the live files of these contents that `look` has not searched. Raises what an unavailable
     store raises; a file that cannot be searched is recorded."""
-    entries: dict[str, tuple[DataFile, Schema, Schema]] = {}
+    live: dict[str, _Live] = {}
     for _, each in contents:
         snapshot = each.snapshot
         for entry in each.state.files():
             recorded = snapshot.schema_by_id(entry.schema_id)
-            entries.setdefault(entry.key, (entry, recorded, snapshot.schema))
-    look.files = {key: f for key, f in look.files.items() if key in entries}
-    missing = [found for key, found in entries.items() if key not in look.files]
-
-    def search(found: tuple[DataFile, Schema, Schema]) -> SearchedFile:
-        return _search_file(ctx, look, *found)
-
-    for searched in ctx.map(search, missing):
-        look.files[searched.entry.key] = searched
+            live.setdefault(entry.key, _Live(entry, recorded, snapshot.schema))
+    look.files = {key: f for key, f in look.files.items() if key in live}
+    look.live = live
+    look.table = table
     look.version, look.date_us = table.snapshot.version, table.date_us
-    live = [f.entry for f in look.files.values()]
-    look.metadata = tuple(kept_in_metadata(look.predicate, table.snapshot, live))
-    look.columns = _named(table, field_ids(look.predicate))
-    mentions = Mentions.of(look.predicate)
-    look.open_columns = _named(table, {field_id for field_id, _, _ in mentions.columns})
-    look.table_perhaps = tuple(perhaps_in_metadata(mentions, look.texts, table.snapshot, live))
+    search = _search(ctx, look, sorted(look.asked))
+    for found in ctx.map(search, [file for key, file in live.items() if key not in look.files]):
+        look.files[found.entry.key] = found
+
+
+def named_by_older_files(ctx: Context, look: LastCheck) -> dict[str, list[str]]:
+    """By file, the erasures that it names a value of beside its rows, although it is older than them: it
+    has to be written again. Values in newer files came with newer rows."""
+    found: dict[str, list[str]] = {}
+    for file in look.files.values():
+        if any(r.certain for r in file.residues):
+            key, newest_rows = file.entry.key, file.entry.newest_rows
+            older = [n for n in sorted(look.asked) if newest_rows <= look.opened[n]]
+            named = _told_apart(ctx, look, file, older) if older else ()
+            names = [n for n, own in named if any(r.certain for r in own.residues)]
+            if names:
+                found[key] = names
+    return found
+
+
+def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
+    """What was found, by erasure. A file with a finding is searched again with half of the erasures, until
+    it is known whose it is: few files have any."""
+    assert look.table is not None
+    table, hidden = look.table, look.texts
+    entries = [f.entry for f in look.files.values()]
+    by_erasure: dict[str, list[SearchedFile]] = {name: [] for name in look.asked}
+    for file in look.files.values():
+        if not file.names_any:
+            continue
+        for name, own in _told_apart(ctx, look, file, sorted(look.asked)):
+            by_erasure[name].append(own)
+    unsearched = [f for f in look.files.values() if f.failure is not None and not f.names_any]
+    findings = {}
+    for name, predicate in look.asked.items():
+        mentions = Mentions.of(predicate)
+        places = [*by_erasure[name], *unsearched]
+        perhaps = Counter(
+            (kind, pair_name(place, hidden) if place else "")
+            for file in places
+            for kind, place in dict.fromkeys(file.perhaps)
+        )
+        perhaps.update(perhaps_in_metadata(mentions, hidden, table.snapshot, entries))
+        if landed := look.landed_perhaps.get(name, 0):
+            perhaps["landed object", ""] += landed
+        findings[name] = Findings(
+            columns=_named(table, field_ids(predicate)),
+            open_columns=_named(table, {field_id for field_id, _, _ in mentions.columns}),
+            kept=(
+                *(place for file in places for place in file.kept(hidden)),
+                *kept_in_metadata(predicate, table.snapshot, entries, hidden),
+            ),
+            perhaps=tuple(sorted((*place, n) for place, n in perhaps.items())),
+        )
+    return findings
+
+
+def _told_apart(
+    ctx: Context, look: LastCheck, found: SearchedFile, names: Sequence[str]
+) -> Iterator[tuple[str, SearchedFile]]:
+    """Of these erasures each that has findings in a file, with them; `found` are those of all together."""
+    if len(names) == len(look.asked) == 1:
+        yield names[0], found
+        return
+    own = _search(ctx, look, names)(look.live[found.entry.key])
+    look.more_requests += own.requests
+    look.more_bytes += own.bytes
+    if not own.names_any:
+        return
+    if len(names) == 1:
+        yield names[0], own
+        return
+    half = len(names) // 2
+    for part in (names[:half], names[half:]):
+        yield from _told_apart(ctx, look, own, part)
+
+
+def _search(ctx: Context, look: LastCheck, names: Sequence[str]) -> Callable[[_Live], SearchedFile]:
+    """The search of a file for these erasures."""
+    predicate = any_of([look.asked[name] for name in names])
+    newest = max(look.opened[name] for name in names)
+    return partial(_search_file, ctx, predicate, newest, look.texts)
 
 
 def _named(table: LoadedTable, ids: Collection[int]) -> tuple[str, ...]:
@@ -352,25 +449,26 @@ def _named(table: LoadedTable, ids: Collection[int]) -> tuple[str, ...]:
 
 
 def _search_file(
-    ctx: Context, look: LastCheck, entry: DataFile, recorded: Schema, schema: Schema
+    ctx: Context, predicate: Predicate, opened_version: int, hidden: frozenset[str], file: _Live
 ) -> SearchedFile:
-    if entry.newest_rows > look.opened_version:
-        how = "newer"
-    elif entry.is_foreign or (entry.sequence or 0) >= look.opened_version:
-        how = "rows"
-    else:
-        how = "bounds"
+    entry = file.entry
     # This runs in a task of the executor: waiting for other tasks of it could block for ever.
     inline = InlineExecutor()
-    found = SearchedFile(entry, how)
+    found = SearchedFile(entry)
+    texts = texts_of(predicate)
     try:
         is_cached = ctx.objects.cache.get(entry.key) is not None
-        task = FileTask(file=entry, schema=recorded, predicate=look.predicate)
-        wanted = Wanted(schema=schema, columns=())
+        task = FileTask(file=entry, schema=file.recorded, predicate=predicate)
+        wanted = Wanted(schema=file.schema, columns=())
         opened = open_file(ctx.objects, task, wanted, inline)
         # Files of this library name nothing but their rows: if the footer rules these out, nothing is left.
         is_open = entry.is_foreign or any(True for _ in plan_groups(opened, wanted))
-        searched = find_residue(opened, look.predicate, inline) if is_open else Searched()
+        # A Bloom filter of this library has the rows of its file and no others, so what it seems to have
+        # besides is chance; and so is what one of a newer file seems to have, whoever wrote it.
+        filters = entry.is_foreign and entry.newest_rows <= opened_version
+        searched = (
+            find_residue(opened, predicate, inline, filters=filters) if is_open else Searched()
+        )
         fetched = 0 if is_cached else len(opened.tail if opened.body is None else opened.body)
         found = replace(
             found,
@@ -379,16 +477,15 @@ def _search_file(
             bytes=searched.bytes + fetched,
         )
         if entry.is_foreign:
-            texts = look.texts
-            names = tuple(pair_name(name, texts) for name in searched.key_values)
+            names = tuple(pair_name(name, hidden) for name in searched.key_values)
             source = ctx.objects.source(entry.key, entry.size, entry.etag)
             said_outside, unread = said_of_object(source)
-            mentions = Mentions.of(look.predicate)
+            mentions = Mentions.of(predicate)
             found = replace(
                 found,
                 key_values=names,
                 described=tuple(
-                    f"{kind} {pair_name(name, texts)}"
+                    f"{kind} {pair_name(name, hidden)}"
                     for kind, name, text in said_outside
                     if names_any(text, texts)
                 ),
@@ -403,7 +500,7 @@ def _search_file(
         if error.kind is ErrorKind.RETRY:
             raise
         text = error.message.encode("utf-8", "surrogatepass")
-        is_plain = not names_any(text, look.texts)
+        is_plain = not names_any(text, hidden)
         found = replace(found, failure=error.message if is_plain else type(error).__name__)
     return found
 

@@ -1,15 +1,18 @@
 """The receipt of an erasure: what was done, evidence to check it by, and what it does not cover.
 
-Promise: a receipt contains only what was established when it was written, no value and no digest of what
-was erased except its keyed one, and stays small however large the table is: long lists are stored beside
-it, and it has their SHA-256. `verify_receipt` compares a receipt with the bucket at any later time.
+Promise: a receipt contains only what was established when it was written, nothing of another erasure, no
+value and no digest of what was erased except its keyed one, and stays small however large the table is:
+long lists are stored beside it, and it has their SHA-256. `ops.erase.check_receipt` compares a receipt with
+the bucket at any later time.
 
 Lists are frames of kind `erasure_list` at `evidence/<version>-<step>-<id>.json`. They are written before
-the step they are about, so a crash loses none, and serve all erasures that took the step together:
+the step they are about, so a crash loses none, and serve all erasures that took the step together, without
+naming them (`_Tags`):
 
-    look    what the last check opened, while the predicate was still known
+    look    what the last check opened, and what it found of these erasures while they were still known
     gone    the object versions that a sweep then deleted
     left    what existed when the receipt was written
+    pass    the digests of the receipts that were written together, signed (`plan.receipt_chain`)
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -28,20 +31,25 @@ from inlay.format.keys import (
     EVIDENCE,
     POINTER,
     PUBLISHED_POINTER,
-    RECEIPTS,
     VERSION_HINT,
     ObjectKind,
-    archive_version,
     classify,
-    receipt_key,
 )
 from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.erase.last_look import WITHHELD, LastCheck, look_for
+from inlay.ops.erase.last_look import (
+    WITHHELD,
+    Findings,
+    LastCheck,
+    SearchedFile,
+    how_known,
+)
+from inlay.ops.erase.signing import Signer, envelope_of
 from inlay.ops.maintain.expire import DAY_US
-from inlay.ops.metadata.load import LoadedTable, read_main
+from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.metadata.state import LedgerSalt
+from inlay.plan.receipt_chain import Chain, Pass, digest_of, statement_of
 from inlay.storage.base import Got, ObjectVersion
 
 RECEIPT_KIND = "erasure"
@@ -96,48 +104,84 @@ def is_ours(key: str) -> bool:
     return _OURS.fullmatch(key) is not None
 
 
+def _tag(salt: str, erasure_id: str) -> str:
+    return sha256(f"{salt} {erasure_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def is_about(body: Mapping[str, Any], erasure_id: str) -> bool:
+    """Whether a list serves an erasure. It has tags in place of ids, which are salted: whoever is handed
+    the list for one erasure does not learn whose others took the step (but can test an id that they know).
+    Libraries before receipts had numbers wrote the ids."""
+    about = body["erasures"]
+    if isinstance(about, list):
+        return erasure_id in about
+    return _tag(about["salt"], erasure_id) in about["tags"]
+
+
 def _write_list(
     ctx: Context,
     version: int,
     step: str,
-    erasures: Sequence[str],
+    erasures: Iterable[str],
     body: Mapping[str, Any],
     entries: int,
 ) -> List:
+    salt = ctx.new_id()
     key = f"{EVIDENCE}{version:08d}-{step}-{ctx.new_id()}.json"
-    about = {"step": step, "version": version, "erasures": sorted(erasures)}
+    tags = sorted(_tag(salt, name) for name in erasures)
+    about = {"step": step, "version": version, "erasures": {"salt": salt, "tags": tags}}
     data = encode_frame(LIST_KIND, {**about, **body})
     ctx.write_once(key, data)
     return List(key, sha256(data).hexdigest(), entries)
 
 
-def write_look(ctx: Context, look: LastCheck, erasures: Sequence[str]) -> List:
+def write_looks(ctx: Context, look: LastCheck, findings: Mapping[str, Findings]) -> None:
+    """A list for all erasures of which the same was found: most often, one."""
+    alike: dict[Findings, list[str]] = defaultdict(list)
+    for name, own in findings.items():
+        alike[own].append(name)
     files = sorted(look.files.values(), key=lambda f: f.entry.key)
-    body = {
+    shared = {
         "looked_us": look.date_us,
-        # The key of a file that is not the table's own may be data (`mail=…/`).
-        "files": [
-            [WITHHELD if f.entry.adopted else f.entry.key, f.how, f.failure is None] for f in files
-        ],
-        "kept": [k.as_json for k in look.kept],
+        "files": [_row_of(f) for f in files],
         "key_values": dict(sorted(look.key_values.items())),
         "foreign": sum(f.entry.is_foreign for f in files),
-        "columns": list(look.columns),
         "searched_in_part": look.searched_in_part,
-        "open_columns": list(look.open_columns),
-        "perhaps": [[*place, n] for place, n in sorted(look.perhaps.items())],
         "originals": [list(each) for each in look.originals.items()],
         "originals_since": look.originals_since,
         "requests": look.requests,
         "bytes": look.bytes,
     }
-    return _write_list(ctx, look.version, "look", erasures, body, len(files))
+    for own, names in alike.items():
+        body = {
+            **shared,
+            "columns": list(own.columns),
+            "open_columns": list(own.open_columns),
+            "kept": [k.as_json for k in own.kept],
+            "perhaps": [list(place) for place in own.perhaps],
+        }
+        _write_list(ctx, look.version, "look", names, body, len(files))
+
+
+def _row_of(file: SearchedFile) -> list[Any]:
+    """The key of a file that is not the table's own may be data (`mail=…/`)."""
+    entry = file.entry
+    key = WITHHELD if entry.adopted else entry.key
+    return [key, entry.newest_rows, entry.sequence or 0, entry.is_foreign, file.failure is None]
+
+
+def _how_known(row: Sequence[Any], opened_version: int) -> tuple[str, bool]:
+    """(how the file is known to hold no row, whether it could be searched), of a row of a look; libraries
+    before receipts had numbers wrote just that."""
+    if isinstance(row[1], str):
+        return row[1], row[2]
+    return how_known(row[1], row[2], row[3], opened_version), row[4]
 
 
 def write_gone(
     ctx: Context,
     version: int,
-    erasures: Sequence[str],
+    erasures: Iterable[str],
     found: Iterable[ObjectVersion],
     uploads: int,
 ) -> List:
@@ -150,7 +194,7 @@ def write_gone(
 
 
 def write_left(
-    ctx: Context, version: int, erasures: Sequence[str], found: Iterable[ObjectVersion]
+    ctx: Context, version: int, erasures: Iterable[str], found: Iterable[ObjectVersion]
 ) -> List:
     """What exists: [key, ETag, version id, bytes, kind], without objects that are swapped."""
     prefix = ctx.key("")
@@ -171,14 +215,14 @@ def load_lists(ctx: Context, since_version: int) -> list[tuple[List, dict[str, A
     keys = [key for key in found if classify(key) is ObjectKind.RECEIPT]
 
     def load(key: str) -> tuple[List, dict[str, Any]]:
-        body, digest = _read_list(ctx, key)
-        listed = len(body.get("files", body.get("objects", ())))
+        body, digest = read_list(ctx, key)
+        listed = len(body.get("files", body.get("objects", body.get("receipts", ()))))
         return List(key, digest, listed + body.get("others", 0)), body
 
     return list(ctx.map(load, keys))
 
 
-def _read_list(ctx: Context, key: str) -> tuple[dict[str, Any], str]:
+def read_list(ctx: Context, key: str) -> tuple[dict[str, Any], str]:
     got = ctx.store.get(ctx.key(key))
     if not isinstance(got, Got):
         raise CorruptTable("a list that a receipt names is gone", table=ctx.uri, key=key)
@@ -193,7 +237,7 @@ class Facts:
     """What is the same for all erasures that end together: `left` is everything under the table's prefix
     after the last deletion, `later` is (version, operation) of deletes committed after the step to `sweep`,
     `landing` the number of objects older than the erasures that are left in the landing zone (None: not
-    checked)."""
+    checked), `ending` how many erasures end together."""
 
     versions: Sequence[ObjectVersion]
     left: List
@@ -203,21 +247,28 @@ class Facts:
     landing: int | None
     retention_days: Mapping[str, float]
     deleted: int
+    ending: int
 
 
-def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts) -> dict[str, Any]:
-    """The body of a receipt."""
+def receipt_of(
+    ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts, chain: Chain
+) -> dict[str, Any]:
+    """The body of the next receipt of the chain."""
     snapshot: Snapshot = loaded.snapshot
-    mine = [(made, body) for made, body in facts.lists if erasure.id in body["erasures"]]
+    mine = [(made, body) for made, body in facts.lists if is_about(body, erasure.id)]
     looks = [(made, body) for made, body in mine if body["step"] == "look"]
     salt = LedgerSalt.of(snapshot.properties)
+    # An erasure that a library without key ids took to `purge` has the digest alone.
+    made_with, _, digest = (erasure.digest or "").rpartition(":")
     there = [(v.key.removeprefix(ctx.key("")), v) for v in facts.versions]
     unknown = [[k, v.etag, v.version_id] for k, v in there if classify(k) is ObjectKind.UNKNOWN]
     receipts = {k for k, v in there if classify(k) is ObjectKind.RECEIPT and not v.marker}
     body: dict[str, Any] = {
+        **chain.next_link,
         "table": snapshot.table_id,
         "id": erasure.id,
-        "predicate_hmac_sha256": erasure.digest,
+        "predicate_hmac_sha256": digest or None,
+        "predicate_key": made_with or None,
         "opened_version": erasure.opened_version,
         "opened_us": erasure.opened_us,
         "swept_us": erasure.swept_us,
@@ -237,7 +288,7 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
             "pending": list(facts.pending[:MAX_NAMED]),
         },
         "older_receipts": len(receipts - {made.key for made, _ in mine}),
-        "other_erasures": sorted(e.id for e in snapshot.erasures if e.id != erasure.id)[:MAX_NAMED],
+        "other_erasures": len(snapshot.erasures) - facts.ending,
         "ledger": {
             "salted_since": None if salt is None else salt.since,
             "unsalted_before": None if salt is None else salt.plain_before,
@@ -250,7 +301,7 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
             for name in OUT_OF_REACH
         ],
     }
-    body["look"] = None if not looks else _look_of(*looks[-1])
+    body["look"] = None if not looks else _look_of(*looks[-1], erasure.opened_version)
     body["came_after_look"] = _came_after(ctx, facts.versions, looks[-1][1] if looks else None)
     return dict(sorted(body.items()))
 
@@ -267,8 +318,9 @@ def _came_after(
     return {"count": len(came), "files": [k if is_ours(k) else WITHHELD for k in came[:MAX_NAMED]]}
 
 
-def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
-    how = [row[1] for row in found["files"]]
+def _look_of(made: List, found: Mapping[str, Any], opened_version: int) -> dict[str, Any]:
+    rows = [_how_known(row, opened_version) for row in found["files"]]
+    how = [known for known, _ in rows]
     return {
         "list": made.as_json,
         "version": found["version"],
@@ -277,7 +329,7 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
         "judged_by_rows": how.count("rows"),
         "judged_by_own_bounds": how.count("bounds"),
         "newer": how.count("newer"),
-        "unsearched": sum(not row[2] for row in found["files"]),
+        "unsearched": sum(not is_searched for _, is_searched in rows),
         "statistics_not_believed": found["foreign"],
         "columns": found.get("columns"),
         "searched_in_part": found.get("searched_in_part"),
@@ -319,153 +371,36 @@ def encode_receipt(body: Mapping[str, Any]) -> bytes:
     return encode_frame(RECEIPT_KIND, ordered, plain_bytes=MAX_FRAME_BYTES)
 
 
-# -- verification ---------------------------------------------------------------------------------
+# -- passes ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptCheck:
-    """The comparison of a receipt with the bucket. `problems` contradict it; `deleted_since` objects that
-    existed then have been deleted since, as is normal; `unchanged` are as they were. `named` is what the
-    receipt itself lists as kept, unknown or not covered: nothing to correct, but to be known."""
-
-    id: str
-    problems: tuple[str, ...]
-    named: tuple[str, ...]
-    unchanged: int
-    deleted_since: int
-    still_gone: int
-    came_since: int
-
-
-def verify_receipt(ctx: Context, name: str) -> ReceiptCheck:
-    """Compares a receipt with the bucket. `name` is the erasure's id or the receipt's key in the table.
-
-    Raises `InvalidRequest` when there is no such receipt, `CorruptTable` when it, or a list it refers to,
-    is damaged.
-    """
-    key = name if name.startswith(RECEIPTS) else receipt_key(name)
-    got = ctx.store.get(ctx.key(key))
-    if not isinstance(got, Got):
-        raise InvalidRequest(
-            f"there is no receipt {key}",
-            next_step="`inlay erase-status` lists erasures that have not ended yet",
-            table=ctx.uri,
-        )
-    body = decode_frame(RECEIPT_KIND, got.body, key=key)
-    problems: list[str] = []
-    if body["table"] != read_main(ctx).snapshot.table_id:
-        problems.append("the receipt is of another table")
-    if "left" not in body:
-        raise InvalidRequest(
-            f"{key} was written by a library without lists: only its own digest could be checked",
-            table=ctx.uri,
-        )
-    lists = {step: list(_lists_of(ctx, body, step, problems)) for step in ("gone", "left", "look")}
-    prefix = ctx.key("")
-    now = {(v.key.removeprefix(prefix), v.version_id): v for v in ctx.store.list_versions(prefix)}
-    # What readers get, whatever older versions there are: a key is never written twice, but those swapped.
-    current = {key: v for (key, _), v in now.items() if v.is_latest and not v.marker}
-    recorded: dict[str, set[str]] = defaultdict(set)
-    left: set[tuple[str, str]] = set()
-    unchanged = deleted_since = 0
-    for found in lists["left"]:
-        for left_key, etag, version_id, _, _ in found["objects"]:
-            left.add((left_key, version_id))
-            recorded[left_key].add(etag)
-            there = now.get((left_key, version_id))
-            if there is None:
-                deleted_since += left_key not in current
-                if left_key in current and classify(left_key) is not ObjectKind.UNKNOWN:
-                    problems.append(f"{left_key} has another version than it had")
-            elif there.etag != etag:
-                problems.append(f"{left_key} has another content than it had")
-            else:
-                unchanged += 1
-    for left_key, etags in recorded.items():
-        newer = current.get(left_key)
-        if newer is None or (left_key, newer.version_id) in left or newer.etag in etags:
-            continue
-        if classify(left_key) is not ObjectKind.UNKNOWN:
-            problems.append(f"{left_key} was written again, with another content")
-    still_gone = 0
-    for found in lists["gone"]:
-        for gone_key, version_id in found["objects"]:
-            again = (gone_key, version_id) in now
-            again = again or (gone_key in current and gone_key not in recorded)
-            if again and gone_key not in SWAPPED:
-                problems.append(f"{gone_key} was deleted and exists again")
-            else:
-                still_gone += 1
-    for there_key, _ in now.keys() - left:
-        version = archive_version(there_key)
-        if version is not None and version < body["oldest_version"]:
-            problems.append(f"{there_key} is of a version that had ended")
-    return ReceiptCheck(
-        id=body["id"],
-        problems=tuple(problems),
-        named=(*_kept_by(body), *_originals(ctx, lists["look"])),
-        unchanged=unchanged,
-        deleted_since=deleted_since,
-        still_gone=still_gone,
-        came_since=sum(classify(k) is not ObjectKind.RECEIPT for k, _ in now.keys() - left),
+def write_pass(
+    ctx: Context,
+    loaded: LoadedTable,
+    before: Chain,
+    receipts: Mapping[str, bytes],
+    signer: Signer | None,
+) -> Chain:
+    """The chain with these receipts (by erasure, in order), whose pass has been written and signed."""
+    statement = statement_of(
+        loaded.snapshot.table_id,
+        before,
+        list(receipts.values()),
+        version=loaded.snapshot.version,
+        ended_us=loaded.date_us,
     )
+    body = {
+        "statement": statement.decode("ascii"),
+        "envelope": None if signer is None else envelope_of(statement, signer),
+    }
+    made = _write_list(ctx, loaded.snapshot.version, "pass", receipts, body, len(receipts))
+    after = before
+    for data in receipts.values():
+        after = after.with_receipt(data)
+    return replace(after, made_by=made.key, statement=digest_of(statement))
 
 
-def _lists_of(
-    ctx: Context, body: Mapping[str, Any], step: str, problems: list[str]
-) -> Iterator[dict[str, Any]]:
-    named = {
-        "gone": body["gone"],
-        "left": [body["left"]],
-        "look": [body["look"]["list"]] if body["look"] else [],
-    }[step]
-    for each in named:
-        try:
-            found, digest = _read_list(ctx, each["key"])
-        except CorruptTable as error:
-            problems.append(f"{each['key']}: {error.message}")
-            continue
-        if digest != each["sha256"]:
-            problems.append(f"{each['key']} is not the list that the receipt names")
-        yield found
-
-
-def _originals(ctx: Context, looks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The originals that a look listed, and whether they exist now."""
-    for look in looks:
-        counts = dict(look.get("originals", ()))
-        now = look_for(ctx, counts)
-        for name, n in counts.items():
-            if now[name] == "unknown":
-                yield f"{n} originals {name} could not be looked for"
-        there = sorted(name for name in counts if now[name] == "there")
-        yield from (f"original {name} of an adopted file still exists" for name in there)
-
-
-def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
-    look = body["look"] or {"kept": [], "key_values": {}}
-    yield from (f"kept: {kind} {name} ({detail})" for kind, name, detail in look["kept"])
-    yield from (f"key-value {name} of {n} files" for name, n in look["key_values"].items())
-    yield from (
-        f"{f'{kind} {place}'.rstrip()} ({n}) may have what the condition on {look['columns']} selects"
-        for kind, place, n in look.get("perhaps", ())
-    )
-    if look.get("searched_in_part"):
-        yield (
-            f"{look['searched_in_part']} files of other writers were searched in {look['columns']} alone"
-        )
-    came = body.get("came_after_look") or {"count": 0}
-    if came["count"]:
-        yield f"{came['count']} data files came after the last look and were not searched"
-    if body.get("landing_older_objects"):
-        yield f"{body['landing_older_objects']} objects older than the erasure are left in the landing zone"
-    yield from (f"unknown object {key}" for key, *_ in body["unknown_objects"]["objects"])
-    if body.get("older_receipts"):
-        yield f"{body['older_receipts']} receipts and lists of other erasures were not searched"
-    yield from (
-        f"version {version} ({operation}) came after the sweep"
-        for version, operation in body["later_deletes"]["versions"]
-    )
-    for each in body["out_of_reach"]:
-        until = each["until_us"]
-        yield f"out of reach: {each['what']}" + ("" if until is None else f" until {until}")
+def read_pass(ctx: Context, key: str) -> Pass:
+    """Raises `CorruptTable` where there is none."""
+    body, _ = read_list(ctx, key)
+    return Pass(key, body["statement"].encode("ascii"), body["envelope"])

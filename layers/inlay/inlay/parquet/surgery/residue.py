@@ -137,13 +137,15 @@ class Searched:
         return frozenset(r.row_group for r in self.residues if r.row_group is not None)
 
 
-def find_residue(opened: OpenFile, predicate: Predicate, executor: Executor) -> Searched:
-    """Searches one file. Raises `UnsupportedFile` and `UnreadableFile` where its footer, a dictionary or an
-    index cannot be decoded."""
+def find_residue(
+    opened: OpenFile, predicate: Predicate, executor: Executor, *, filters: bool = True
+) -> Searched:
+    """Searches one file; without `filters` not its Bloom filters. Raises `UnsupportedFile` and
+    `UnreadableFile` where its footer, a dictionary or an index cannot be decoded."""
     footer = opened.decoded()
     held = _Held(opened, executor)
     columns = [
-        _Column(footer, footer.leaves[leaf], field_id, condition)
+        _Column(footer, footer.leaves[leaf], field_id, condition, filters)
         for field_id in sorted(field_ids(predicate))
         if (leaf := opened.columns.leaves.get(field_id)) is not None
         and (condition := condition_on(predicate, field_id)) is not None
@@ -153,7 +155,8 @@ def find_residue(opened: OpenFile, predicate: Predicate, executor: Executor) -> 
     if named is not None:
         asked = {column.leaf.index for column in columns}
         columns += [
-            _Column(footer, leaf, _ELSEWHERE, named)
+            # The dictionary is enough: the filter has the same values, and answers only "maybe".
+            _Column(footer, leaf, _ELSEWHERE, named, filters=False)
             for leaf in footer.leaves
             if leaf.index not in asked and is_text(footer.schema[leaf.element])
         ]
@@ -189,7 +192,7 @@ def unused_entries(
     first result to learn only whether there is one."""
     footer = opened.decoded()
     columns = [
-        _Column(footer, leaf, 0, TRUE)
+        _Column(footer, leaf, 0, TRUE, filters=False)
         for leaf in footer.leaves
         if leaf.type is not Physical.BOOLEAN
     ]
@@ -339,6 +342,7 @@ class _Column:
     leaf: Leaf
     field_id: int
     condition: Predicate
+    filters: bool  # whether Bloom filters are searched, too
     suspects: dict[int, list[tuple[Where, pa.Array | None, tuple[bytes, ...]]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -350,11 +354,8 @@ class _Column:
     def __post_init__(self) -> None:
         named = equal_values(self.condition) or ()
         self.plain = tuple(raw for kind, value in named for raw in self._stored(kind, value))
-        # Of a column that is not asked for the dictionary is enough: its filter has the same values, and
-        # answers only "maybe".
-        is_asked = self.field_id != _ELSEWHERE
-        filters = (group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups)
-        if is_asked and any(filters):
+        offsets = (group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups)
+        if self.filters and any(offsets):
             self.hashes = {raw: xxh64(raw) for raw in self.plain}
 
     def _stored(self, kind: Primitive, value: Value) -> Iterator[bytes]:

@@ -60,6 +60,7 @@ from typing import assert_never
 
 from inlay.format.entry import DataFile, Marker, Rows
 from inlay.format.predicate import field_ids
+from inlay.format.properties import RECEIPT_CHAIN
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.plan.change import (
     AddFiles,
@@ -143,8 +144,13 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
             return moved_on or _validate_columns(snapshot, columns)
         case MoveErasures(erasures, leaves):
             return validate_phase(snapshot, [e.id for e in erasures], leaves)
-        case CloseErasures(ids, leaves):
-            return validate_phase(snapshot, ids, leaves)
+        case CloseErasures(ids, leaves, chain):
+            moved_on = validate_phase(snapshot, ids, leaves)
+            if moved_on is None and chain and chain.was != snapshot.properties.get(RECEIPT_CHAIN):
+                return Conflict(
+                    "other erasures ended meanwhile, with the next receipts of the chain"
+                )
+            return moved_on
         case SetRefs():
             return validate_refs(snapshot, update)
         case ReplaceFiles():

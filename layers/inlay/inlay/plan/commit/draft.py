@@ -11,7 +11,7 @@ from typing import Any, TypeVar, assert_never
 
 from inlay.format.entry import DataFile, LedgerRecord, Marker, Where
 from inlay.format.predicate import Predicate
-from inlay.format.properties import LEDGER_SALT, with_arrow_types
+from inlay.format.properties import LEDGER_SALT, RECEIPT_CHAIN, with_arrow_types
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -455,9 +455,12 @@ class Draft:
                         for e in snapshot.erasures
                     ),
                 )
-            case CloseErasures(ids):
-                left = tuple(e for e in snapshot.erasures if e.id not in ids)
-                return dataclasses.replace(snapshot, erasures=left)
+            case CloseErasures(ids, _, chain):
+                still_open = tuple(e for e in snapshot.erasures if e.id not in ids)
+                chained = snapshot.properties
+                if chain is not None:
+                    chained = {**chained, RECEIPT_CHAIN: chain.becomes}
+                return dataclasses.replace(snapshot, erasures=still_open, properties=chained)
             case SetRefs():
                 return dataclasses.replace(snapshot, refs=edited_refs(snapshot, update))
             case ReplaceContent(content):

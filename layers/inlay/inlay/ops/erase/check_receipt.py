@@ -1,0 +1,389 @@
+"""The check of a receipt, at any later time and from any machine that may read the bucket.
+
+Promise: `verify_receipt` writes nothing, and trusts the operator in nothing that it can look at. It
+compares the receipt with the chain of receipts (`plan.receipt_chain`) and, given the public key, with the
+signature on its pass; with the lists that it names; and these with the bucket as it is now. Given the
+condition it compares that with the receipt's digest (which needs the HMAC key) and *runs the last look
+again*, on the bucket as it is: the rows of every live file of main, branches and tags that the condition
+may select, whatever deletes hide, all that the last look of an erasure searches, and the landing zone.
+
+What contradicts the receipt is a problem. What the receipt itself says is left, or what came with later
+versions, is no contradiction, and is named.
+
+It costs a GET for each receipt and each pass of the table, one listing, and with a condition what a last
+look costs (docs/COST.md, Erasing).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inlay.errors import CorruptTable, InvalidRequest
+from inlay.format.codec import decode_frame
+from inlay.format.keys import (
+    RECEIPTS,
+    ObjectKind,
+    archive_version,
+    classify,
+    receipt_key,
+)
+from inlay.format.predicate import Predicate
+from inlay.format.snapshot import Erasure
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.erase.landing import check_landing
+from inlay.ops.erase.last_look import (
+    LastCheck,
+    findings_of,
+    look_for,
+    named_by_older_files,
+    search_files,
+)
+from inlay.ops.erase.receipt import RECEIPT_KIND, SWAPPED, read_list, read_pass
+from inlay.ops.erase.signing import PublicKey, is_signed, signed_by
+from inlay.ops.maintain.units import with_entries
+from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.refs import each_content
+from inlay.parquet.read.reader import read_positions
+from inlay.parse import format_predicate
+from inlay.plan.erasure import PURGE, key_id, landing_prefix, predicate_digest
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.receipt_chain import Chain, Pass, against_chain, digest_of
+from inlay.plan.scan import plan_scan
+from inlay.storage.base import Got
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What an auditor says was erased. `key` is the HMAC key of the deployment; without it the condition
+    can be looked for, but not compared with the receipt's digest."""
+
+    predicate: Predicate
+    key: bytes | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReceiptCheck:
+    """The comparison of a receipt with the bucket. `problems` contradict it; `deleted_since` objects that
+    existed then have been deleted since, as is normal; `unchanged` are as they were. `named` is what the
+    receipt itself lists as kept, unknown or not covered, and what came later: nothing to correct, but to be
+    known. `number` is its place in the table's chain (None: from before there was one); `signed` says by
+    whom its pass is signed and whether that was checked; `missing` are numbers of receipts that the chain
+    has and the bucket lacks; `rows` is how many rows the condition selects now (None: not asked)."""
+
+    id: str
+    problems: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    unchanged: int = 0
+    deleted_since: int = 0
+    still_gone: int = 0
+    came_since: int = 0
+    number: int | None = None
+    signed: str = "no: whoever may write to the bucket may have written it"
+    missing: tuple[int, ...] = ()
+    rows: int | None = None
+
+    def contradict(self, *problems: str) -> None:
+        self.problems += problems
+
+    def name(self, *what: str) -> None:
+        self.named += what
+
+
+def verify_receipt(
+    ctx: Context, name: str, *, asked: Asked | None = None, public_key: PublicKey | None = None
+) -> ReceiptCheck:
+    """Compares a receipt with the bucket. `name` is the erasure's id or the receipt's key in the table.
+
+    Raises `InvalidRequest` when there is no such receipt, `CorruptTable` when it is damaged.
+    """
+    key = name if name.startswith(RECEIPTS) else receipt_key(name)
+    got = ctx.store.get(ctx.key(key))
+    loaded = load_pointer(ctx)
+    if not isinstance(got, Got):
+        raise InvalidRequest(
+            f"there is no receipt {key}",
+            next_step="`inlay erase-status` lists erasures that have not ended yet",
+            table=ctx.uri,
+        )
+    body = decode_frame(RECEIPT_KIND, got.body, key=key)
+    check = ReceiptCheck(id=body["id"])
+    if body["table"] != loaded.snapshot.table_id:
+        check.contradict("the receipt is of another table")
+    if key != receipt_key(body["id"]):
+        check.contradict(f"it is the receipt of erasure {body['id']!r}, copied to {key}")
+    _against_chain(ctx, check, body, got.body, Chain.of(loaded.snapshot.properties), public_key)
+    if "left" not in body:
+        raise InvalidRequest(
+            f"{key} was written by a library without lists: only its own digest could be checked",
+            table=ctx.uri,
+        )
+    _against_bucket(ctx, check, body)
+    if asked is not None:
+        _against_condition(ctx, check, body, loaded, asked)
+    return check
+
+
+# -- the chain ------------------------------------------------------------------------------------
+
+
+def _against_chain(
+    ctx: Context,
+    check: ReceiptCheck,
+    body: Mapping[str, Any],
+    data: bytes,
+    chain: Chain,
+    public_key: PublicKey | None,
+) -> None:
+    passes, unread = _passes(ctx, chain)
+    there = {} if not chain.count else _receipts(ctx)
+    problems, by_number, missing = against_chain(chain, passes, body["table"], there)
+    check.contradict(*unread, *problems)
+    check.missing = tuple(missing)
+    check.contradict(*(f"receipt number {n} of the chain is missing or changed" for n in missing))
+    check.number = body.get("number")
+    if check.number is None:
+        first = passes[-1].said["version"] if passes else None
+        if first is not None and body["ended_version"] >= first:
+            check.contradict("it has no number, although the table had a chain by then")
+        else:
+            check.name("the receipt is from before receipts were numbered and signed")
+        if public_key is not None:
+            check.contradict("it is not signed")
+        return
+    made = by_number.get(check.number)
+    if made is None:
+        check.contradict(f"the chain has no receipt number {check.number}")
+        return
+    if made.said["receipts"][check.number - made.numbers.start] != digest_of(data):
+        check.contradict(
+            f"it is not the receipt that {made.key} has as number {check.number}: it was changed since"
+        )
+    keys = ", ".join(signed_by(made.envelope))
+    if public_key is None:
+        if keys:
+            check.signed = f"by {keys}, not checked: give the public key"
+    elif is_signed(made.statement, made.envelope, public_key):
+        check.signed = f"by {keys}, checked"
+    else:
+        check.contradict(f"{made.key} is not signed with that key")
+
+
+def _passes(ctx: Context, chain: Chain) -> tuple[list[Pass], list[str]]:
+    """From the last back, as far as they can be read; and why the next one cannot. One GET each."""
+    passes: list[Pass] = []
+    key, last = chain.made_by, chain.count
+    while key is not None and last > 0:
+        try:
+            made = read_pass(ctx, key)
+            before = made.said["previous_pass"]
+        except (CorruptTable, KeyError, TypeError, ValueError) as error:
+            return passes, [f"{key}, the pass of receipt {last}, cannot be read: {error}"]
+        passes.append(made)
+        # Numbers fall, or the walk would not end on a forged chain.
+        last, key = min(last, made.numbers.start) - 1, None if before is None else before["list"]
+    return passes, []
+
+
+def _receipts(ctx: Context) -> dict[str, str]:
+    """The key of each receipt that is there, by digest."""
+    prefix = ctx.key(RECEIPTS)
+    keys = [info.key for info in ctx.store.list(prefix)]
+    bodies = ctx.map(ctx.store.get, keys)
+    return {
+        digest_of(got.body): key
+        for key, got in zip(keys, bodies, strict=True)
+        if isinstance(got, Got)
+    }
+
+
+# -- the bucket -----------------------------------------------------------------------------------
+
+
+def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) -> None:
+    problems: list[str] = []
+    lists = {step: list(_lists_of(ctx, body, step, problems)) for step in ("gone", "left", "look")}
+    prefix = ctx.key("")
+    now = {(v.key.removeprefix(prefix), v.version_id): v for v in ctx.store.list_versions(prefix)}
+    # What readers get, whatever older versions there are: a key is never written twice, but those swapped.
+    current = {key: v for (key, _), v in now.items() if v.is_latest and not v.marker}
+    recorded: dict[str, set[str]] = defaultdict(set)
+    left: set[tuple[str, str]] = set()
+    unchanged = deleted_since = 0
+    for found in lists["left"]:
+        for left_key, etag, version_id, _, _ in found["objects"]:
+            left.add((left_key, version_id))
+            recorded[left_key].add(etag)
+            there = now.get((left_key, version_id))
+            if there is None:
+                deleted_since += left_key not in current
+                if left_key in current and classify(left_key) is not ObjectKind.UNKNOWN:
+                    problems.append(f"{left_key} has another version than it had")
+            elif there.etag != etag:
+                problems.append(f"{left_key} has another content than it had")
+            else:
+                unchanged += 1
+    for left_key, etags in recorded.items():
+        newer = current.get(left_key)
+        if newer is None or (left_key, newer.version_id) in left or newer.etag in etags:
+            continue
+        if classify(left_key) is not ObjectKind.UNKNOWN:
+            problems.append(f"{left_key} was written again, with another content")
+    still_gone = 0
+    for found in lists["gone"]:
+        for gone_key, version_id in found["objects"]:
+            again = (gone_key, version_id) in now
+            again = again or (gone_key in current and gone_key not in recorded)
+            if again and gone_key not in SWAPPED:
+                problems.append(f"{gone_key} was deleted and exists again")
+            else:
+                still_gone += 1
+    for there_key, _ in now.keys() - left:
+        version = archive_version(there_key)
+        if version is not None and version < body["oldest_version"]:
+            problems.append(f"{there_key} is of a version that had ended")
+    check.contradict(*problems)
+    check.name(*_kept_by(body), *_originals(ctx, lists["look"]))
+    check.unchanged, check.deleted_since, check.still_gone = unchanged, deleted_since, still_gone
+    check.came_since = sum(classify(k) is not ObjectKind.RECEIPT for k, _ in now.keys() - left)
+
+
+def _lists_of(
+    ctx: Context, body: Mapping[str, Any], step: str, problems: list[str]
+) -> Iterator[dict[str, Any]]:
+    named = {
+        "gone": body["gone"],
+        "left": [body["left"]],
+        "look": [body["look"]["list"]] if body["look"] else [],
+    }[step]
+    for each in named:
+        try:
+            found, digest = read_list(ctx, each["key"])
+        except CorruptTable as error:
+            problems.append(f"{each['key']}: {error.message}")
+            continue
+        if digest != each["sha256"]:
+            problems.append(f"{each['key']} is not the list that the receipt names")
+        yield found
+
+
+def _originals(ctx: Context, looks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The originals that a look listed, and whether they exist now."""
+    for look in looks:
+        counts = dict(look.get("originals", ()))
+        now = look_for(ctx, counts)
+        for name, n in counts.items():
+            if now[name] == "unknown":
+                yield f"{n} originals {name} could not be looked for"
+        there = sorted(name for name in counts if now[name] == "there")
+        yield from (f"original {name} of an adopted file still exists" for name in there)
+
+
+def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
+    look = body["look"] or {"kept": [], "key_values": {}}
+    yield from (f"kept: {kind} {name} ({detail})" for kind, name, detail in look["kept"])
+    yield from (f"key-value {name} of {n} files" for name, n in look["key_values"].items())
+    yield from (
+        f"{f'{kind} {place}'.rstrip()} ({n}) may have what the condition on {look['columns']} selects"
+        for kind, place, n in look.get("perhaps", ())
+    )
+    if look.get("searched_in_part"):
+        yield (
+            f"{look['searched_in_part']} files of other writers were searched in {look['columns']} alone"
+        )
+    came = body.get("came_after_look") or {"count": 0}
+    if came["count"]:
+        yield f"{came['count']} data files came after the last look and were not searched"
+    if body.get("landing_older_objects"):
+        yield f"{body['landing_older_objects']} objects older than the erasure are left in the landing zone"
+    yield from (f"unknown object {key}" for key, *_ in body["unknown_objects"]["objects"])
+    if body.get("older_receipts"):
+        yield f"{body['older_receipts']} receipts and lists of other erasures were not searched"
+    yield from (
+        f"version {version} ({operation}) came after the sweep"
+        for version, operation in body["later_deletes"]["versions"]
+    )
+    for each in body["out_of_reach"]:
+        until = each["until_us"]
+        yield f"out of reach: {each['what']}" + ("" if until is None else f" until {until}")
+
+
+# -- the condition --------------------------------------------------------------------------------
+
+
+def _against_condition(
+    ctx: Context, check: ReceiptCheck, body: Mapping[str, Any], loaded: LoadedTable, asked: Asked
+) -> None:
+    """Compares the digest, and runs the last look on the bucket as it is now."""
+    predicate, snapshot = asked.predicate, loaded.snapshot
+    digest, made_with = body.get("predicate_hmac_sha256"), body.get("predicate_key")
+    if digest is None or made_with is None:
+        check.name("the receipt has no digest that a condition can be compared with")
+    elif asked.key is None:
+        check.name("the condition was not compared with the digest: give the HMAC key")
+    elif key_id(asked.key) != made_with:
+        check.contradict(f"the digest was made with another key: {made_with}")
+    else:
+        text = format_predicate(predicate, snapshot.schema)
+        own = predicate_digest(text, asked.key, table=body["table"], erasure=body["id"])
+        if own != f"{made_with}:{digest}":
+            check.contradict("the receipt is of another condition")
+    loaded = with_entries(ctx, loaded)
+    contents = list(each_content(ctx, loaded))
+    ended = body["ended_version"]
+    check.rows = 0
+    for key, added_by, rows in _rows_now(ctx, contents, predicate):
+        check.rows += rows
+        said = f"{rows} rows that the condition selects are in {key}"
+        if added_by > ended:
+            check.name(f"{said}, which came with version {added_by}, later")
+        else:
+            check.contradict(f"{said}, whose rows are as old as version {added_by}")
+    look = LastCheck({body["id"]: predicate}, {body["id"]: body["opened_version"]})
+    search_files(ctx, look, contents, loaded)
+    check.contradict(
+        *(
+            f"{key} names a value of the condition beside its rows"
+            for key in named_by_older_files(ctx, look)
+        )
+    )
+    kept = findings_of(ctx, look)[body["id"]].kept
+    check.name(*(f"now: {place.kind} {place.name} ({place.detail})" for place in kept))
+    prefix = landing_prefix(ctx.root)
+    if prefix is not None:
+        now = Erasure(
+            id=body["id"],
+            predicate=predicate,
+            text="",
+            phase=PURGE,
+            opened_version=body["opened_version"],
+            opened_us=loaded.date_us,
+        )
+        waiting = check_landing(ctx, loaded, [now], prefix)[body["id"]].waiting
+        check.name(*(f"now: {w.what} {w.name}: {w.reason}" for w in waiting))
+
+
+def _rows_now(
+    ctx: Context, contents: Iterable[tuple[str | None, LoadedTable]], predicate: Predicate
+) -> Iterator[tuple[str, int, int]]:
+    """(file, the version that added its newest rows, how many the condition selects) for each file with
+    any, as stored: deletes hide none."""
+    tasks: dict[str, tuple[Any, Any]] = {}
+    for _, content in contents:
+        snapshot = content.snapshot
+        plan = plan_scan(
+            content.state.files(), (), predicate, evidence=Evidence.of_snapshot(snapshot)
+        )
+        tasks |= {task.file.key: (task, snapshot.schema) for task in plan.tasks}
+
+    def count(found: tuple[Any, Any]) -> int:
+        task, schema = found
+        # This runs in a task of the executor: waiting for other tasks of it could block for ever.
+        read = read_positions(ctx.objects, [task], schema, InlineExecutor())
+        return sum(len(positions) for _, positions in read)
+
+    for (task, _), rows in zip(tasks.values(), ctx.map(count, tasks.values()), strict=True):
+        if rows:
+            yield task.file.key, task.file.newest_rows, rows

@@ -1,0 +1,143 @@
+"""The chain of a table's receipts: each has a number and the digest of the one before it.
+
+Promise: of a table with a chain, no receipt can be changed, left out, added or moved to another date
+without contradicting the pass that made it, and no pass without contradicting the next. The last link is in
+the table's pointer, and moves in the commit that closes the erasures: so there is one chain, whatever runs
+side by side. A signature on a pass (`ops.erase.signing`) holds all receipts up to its own against everybody
+who does not have the key.
+
+::
+
+    receipt 1 <- receipt 2 <- receipt 3       by `previous`, the SHA-256 of a receipt's bytes
+        \\          |              |
+      statement of pass A     statement of pass B      all digests of a pass, and of the pass before
+                        \\________/      |
+                                   property `erasure.chain`
+
+Pure values. A statement is canonical JSON: members in order of their names, no white space, ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from inlay.format.properties import RECEIPT_CHAIN
+
+STATEMENT_TYPE = "application/vnd.inlay.erasure-pass+json"
+
+
+def digest_of(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The end of the chain: how many receipts there are, the digest of the last one, and the pass that made
+    it, as the key of its list and the digest of its statement."""
+
+    count: int = 0
+    receipt: str | None = None
+    made_by: str | None = None
+    statement: str | None = None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Chain:
+        text = properties.get(RECEIPT_CHAIN)
+        if text is None:
+            return cls()
+        count, receipt, statement, made_by = text.split(":", 3)
+        return cls(int(count), receipt, made_by, statement)
+
+    @property
+    def as_property(self) -> str:
+        return f"{self.count}:{self.receipt}:{self.statement}:{self.made_by}"
+
+    @property
+    def next_link(self) -> dict[str, Any]:
+        """The members of the next receipt that put it into the chain."""
+        return {"number": self.count + 1, "previous": self.receipt}
+
+    def with_receipt(self, data: bytes) -> Chain:
+        return Chain(self.count + 1, digest_of(data), self.made_by, self.statement)
+
+
+def is_next(chain: Chain, body: Mapping[str, Any]) -> bool:
+    """Whether a receipt that is there continues the chain."""
+    return all(body.get(name) == value for name, value in chain.next_link.items())
+
+
+def statement_of(
+    table: str, before: Chain, receipts: Sequence[bytes], *, version: int, ended_us: int
+) -> bytes:
+    """What a pass says of the receipts that it made, in order; it is what is signed. The receipts name the
+    lists that they refer to by digest."""
+    body = {
+        "ended_us": ended_us,
+        "first": before.count + 1,
+        "previous_pass": None
+        if before.made_by is None
+        else {"list": before.made_by, "sha256": before.statement},
+        "previous_receipt": before.receipt,
+        "receipts": [digest_of(data) for data in receipts],
+        "table": table,
+        "version": version,
+    }
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass as it is read back: the key of its list, its statement, and the envelope with the signature of
+    it, if it was signed."""
+
+    key: str
+    statement: bytes
+    envelope: Mapping[str, Any] | None = None
+
+    @property
+    def said(self) -> Mapping[str, Any]:
+        said: Mapping[str, Any] = json.loads(self.statement)
+        return said
+
+    @property
+    def numbers(self) -> range:
+        first: int = self.said["first"]
+        return range(first, first + len(self.said["receipts"]))
+
+
+def against_chain(
+    chain: Chain, passes: Sequence[Pass], table: str, there: Mapping[str, str]
+) -> tuple[list[str], dict[int, Pass], list[int]]:
+    """(problems, the pass of each number, the numbers whose receipts are missing) of a chain. `passes` are
+    those read, following the chain from its end back, the last one first; `there` is the key of each
+    receipt in the bucket, by digest.
+    """
+    problems: list[str] = []
+    by_number: dict[int, Pass] = {}
+    missing: list[int] = []
+    expected = Chain(chain.count, chain.receipt, chain.made_by, chain.statement)
+    for made in passes:
+        said = made.said
+        if digest_of(made.statement) != expected.statement:
+            problems.append(f"{made.key} does not have the statement that the chain goes on with")
+        if said["table"] != table:
+            problems.append(f"{made.key} is of another table")
+        if made.numbers.stop - 1 != expected.count or (said["receipts"] or [None])[-1] != (
+            expected.receipt
+        ):
+            problems.append(f"{made.key} does not end with the receipt that the chain goes on with")
+        for number, digest in zip(made.numbers, said["receipts"], strict=True):
+            by_number[number] = made
+            if digest not in there:
+                missing.append(number)
+        before = said["previous_pass"] or {"list": None, "sha256": None}
+        expected = Chain(
+            made.numbers.start - 1, said["previous_receipt"], before["list"], before["sha256"]
+        )
+    if expected.count:
+        problems.append(f"the first {expected.count} receipts have no pass")
+    return problems, by_number, sorted(missing)
