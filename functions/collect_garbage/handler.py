@@ -70,8 +70,9 @@ def collect_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapp
         ctx,
         grace_seconds=_grace_seconds(snapshot, asked),
         dry_run=asked.dry_run,
-        # Fetched only where a receipt may have to be signed.
+        # Fetched only where there may be a receipt to write.
         hmac_key=settings.erasure_key() if snapshot.erasures else None,
+        signer=settings.receipt_signer() if snapshot.erasures else None,
         retention_days=settings.retention_days(),
         life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
         clock_margin_seconds=asked.clock_margin_seconds,

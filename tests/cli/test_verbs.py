@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from tests.cli.conftest import Run
 
 
@@ -287,6 +295,43 @@ def test_an_erasure_is_brought_to_its_receipt_by_hand(
     assert len(list((tmp_path / people / "erasure").iterdir())) == 1
     held = [f for f in (tmp_path / people).rglob("*.parquet") if "Bob" in str(pq.read_table(f))]
     assert held == []
+
+
+def test_a_receipt_is_shown_checked_and_registered(
+    inlay: Run, people: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    (tmp_path / "key.pem").write_bytes(
+        private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    (tmp_path / "public.pem").write_bytes(
+        private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    (tmp_path / "hmac.key").write_text("secret\n")
+    monkeypatch.setenv("INLAY_ERASURE_KEY", "secret")
+    monkeypatch.setenv("INLAY_RECEIPT_KEY_FILE", str(tmp_path / "key.pem"))
+    inlay("delete", people, "--where", "id = 2", "--mode", "erase", "--request-id", "<b>7")
+    (open_,) = inlay("erasures", people, "--json").lines
+    assert (open_["state"], open_["ended"]) == ("rewrite", None)
+    inlay("rewrite", people)
+    inlay("gc", people, "--grace", "0", "--life", "0", "--clock-margin", "0")
+    monkeypatch.delenv("INLAY_ERASURE_KEY")
+    keys = ("--key-file", str(tmp_path / "hmac.key"), "--public-key", str(tmp_path / "public.pem"))
+    verify = ("erase-status", people, "--verify", "<b>7")
+    (checked,) = inlay(*verify, "--where", "id = 2", *keys, "--json").lines
+    assert (checked["problems"], checked["rows"], checked["number"]) == ([], 0, 1)
+    assert checked["signed"].endswith(", checked")
+    other = inlay(*verify, "--where", "id = 3", *keys, code=1).out
+    assert "! the receipt is of another condition" in other
+    assert "1 rows that the condition selects" in other
+    assert "id" in inlay("receipt", people, "<b>7").out
+    inlay("receipt", people, "<b>7", "--html", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text()
+    assert "&lt;b&gt;7" in page and "<b>7" not in page and "<script" not in page
+    (entry,) = csv.DictReader(inlay("erasures", people, "--csv").out.splitlines())
+    assert (entry["id"], entry["state"], entry["overdue"]) == ("<b>7", "ended", "False")
+    assert "1 erasure: 0 under way" in inlay("erasures", people).out
+    assert "--verify ID" in inlay("erase-status", people, "--where", "id = 2", code=2).err
 
 
 def test_everything_that_an_erasure_waits_for_is_shown(inlay: Run, people: str) -> None:

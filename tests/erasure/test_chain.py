@@ -10,7 +10,6 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -25,7 +24,7 @@ from inlay.ops.erase.signing import KeyFile, PublicKey, envelope_of
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
-from inlay.plan.receipt_chain import Chain
+from inlay.plan.receipt_chain import Chain, root_of
 from inlay.storage.faults import Fate, FaultyStore, Killed
 
 from .crashes import strikes
@@ -191,12 +190,19 @@ def forged_whole_chain(people: People, signer: KeyFile | None) -> None:
     last = lists(people, "pass")[-1]
     body = frame(people, last)
     statement = json.loads(body["statement"])
-    statement["receipts"] = [sha256(data).hexdigest()]
+    digests = [sha256(data).hexdigest()]
+    statement["root"] = root_of(digests)
     text = json.dumps(statement, sort_keys=True, separators=(",", ":"))
     envelope = body["envelope"]
     if signer is not None:
         envelope = envelope_of(text.encode(), signer)
-    put(people, last, encode_frame(LIST_KIND, {**body, "statement": text, "envelope": envelope}))
+    put(
+        people,
+        last,
+        encode_frame(
+            LIST_KIND, {**body, "statement": text, "receipts": digests, "envelope": envelope}
+        ),
+    )
     chain = Chain.of(people.snapshot.properties)
     forged = replace(
         chain, receipt=sha256(data).hexdigest(), statement=sha256(text.encode()).hexdigest()
@@ -273,6 +279,11 @@ FORGERIES: dict[str, Callable[[People], None]] = {
         p,
         lists(p, "pass")[0],
         encode_frame(LIST_KIND, {**frame(p, lists(p, "pass")[0]), "statement": "{}"}),
+    ),
+    "a pass of other receipts": lambda p: put(
+        p,
+        lists(p, "pass")[0],
+        encode_frame(LIST_KIND, {**frame(p, lists(p, "pass")[0]), "receipts": ["0" * 64] * 2}),
     ),
     "a pass that goes in circles": lambda p: put(
         p,

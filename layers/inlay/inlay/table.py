@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from inlay.ops import refs as refs_op
     from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
+    from inlay.ops.erase.signing import Signer
     from inlay.ops.feed import Changes
     from inlay.ops.inspect import history as history_op
     from inlay.ops.inspect import tables as inspect_op
@@ -1101,6 +1102,7 @@ class Table:
         clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
         life_seconds: float = LIFE_SECONDS,
         hmac_key: bytes | None = None,
+        signer: Signer | None = None,
         landing: str | None = None,
         retention_days: Mapping[str, float] | None = None,
         dry_run: bool = False,
@@ -1110,9 +1112,10 @@ class Table:
 
         `grace` must be longer than the longest read and the longest upload. `clock_margin_seconds` is
         how far clocks of the store may differ: younger objects are kept whatever the grace.
-        For erasures, `life_seconds` is the longest one read or write may take, `hmac_key` signs
-        receipts, `landing` is the prefix that landed objects are cleared from (None:
-        `ingest/<table>/` beside `tables/<table>`; "": none), and `retention_days` states in receipts how
+        For erasures, `life_seconds` is the longest one read or write may take, `hmac_key` gives
+        receipts a digest of what was asked, `signer` signs them (`inlay.ops.erase.signing.KeyFile`),
+        `landing` is the prefix that landed objects are cleared from (None: `ingest/<table>/` beside
+        `tables/<table>`; "": none), and `retention_days` states in receipts how
         long queues, logs and other places outside the table keep rows. `dry_run` only reports.
         """
         seconds = arguments.seconds(grace, "grace")
@@ -1124,6 +1127,7 @@ class Table:
                 clock_margin_seconds=clock_margin_seconds,
                 life_seconds=life_seconds,
                 hmac_key=hmac_key,
+                signer=signer,
                 landing=landing,
                 retention_days=retention_days,
                 dry_run=dry_run,

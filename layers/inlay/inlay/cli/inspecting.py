@@ -1,4 +1,4 @@
-"""Verbs that look at a table's state: show, inspect, files, tombstones, erase-status.
+"""Verbs that look at a table's state: show, inspect, files, tombstones.
 
 The page of `inlay inspect --html` is one file that needs nothing else. Promise: whatever a table, a column
 or a value is called, the page shows it as text and never runs it. The report is embedded as JSON without
@@ -13,7 +13,6 @@ import hashlib
 import html
 import json
 import sys
-from collections import Counter
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -23,9 +22,9 @@ import typer
 
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
-from inlay.cli.output import console, plain, print_lines, print_record, print_rows
-from inlay.cli.tables import connected, opened
-from inlay.cli.values import counted, size_text, to_json
+from inlay.cli.output import console, print_record, print_rows
+from inlay.cli.tables import opened
+from inlay.cli.values import size_text, to_json
 
 if TYPE_CHECKING:
     from inlay.ops.inspect.report import Report
@@ -63,7 +62,6 @@ def as_script(value: object) -> str:
 PANEL = "Look"
 # What people are shown, the most wanted first: what does not fit the terminal is left out.
 _FILES = ("key", "rows", "bytes", "range", "row_groups", "sequence")
-_WAITING_SHOWN = 20
 _TOMBSTONES = ("kind", "where", "rows", "sequence", "file", "erasure", "id")
 
 
@@ -228,95 +226,3 @@ def tombstones(
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
         rows = found.tombstones()
     print_rows(rows, as_json=as_json, columns=_TOMBSTONES, empty="no delete markers")
-
-
-_DAY_US = 86_400 * 1_000_000
-
-
-@verb(
-    PANEL,
-    Example("erase-status ./people", "what is still being erased"),
-    Example("erase-status ./people --verify case-7", "whether a receipt still holds"),
-)
-def erase_status(
-    table: TableUri,
-    verify: Annotated[
-        str | None,
-        typer.Option(
-            "--verify",
-            metavar="RECEIPT",
-            help="Hold a receipt to the bucket instead: the erasure's id, or the receipt's key.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the erasures that are under way: their phase, and what each waits for.
-
-    An erasure ends with a receipt under erasure/ in the table; then it is no longer listed. `inlay
-    rewrite` and `inlay gc` take it on, as the functions do on their schedules.
-    """
-    from inlay.ops.erase import request as erase
-    from inlay.ops.metadata.load import load_pointer
-
-    if verify is not None:
-        _verify_receipt(table, verify, as_json)
-        return
-    with connected(table) as context:
-        open_ = erase.erase_status(context)
-        now_us = load_pointer(context).date_us if open_ else 0
-    if as_json:
-        print_lines(
-            {
-                **plain(each),
-                "opened": _time(each.opened_us),
-                "open_days": round((now_us - each.opened_us) / _DAY_US, 2),
-            }
-            for each in open_
-        )
-        return
-    out = console()
-    out.print(f"{counted(len(open_), 'erasure')} under way")
-    for each in open_:
-        out.print()
-        facts = {
-            "id": each.id,
-            "phase": each.phase,
-            "where": each.text or "forgotten: no file holds such a row",
-            "opened": f"{_time(each.opened_us)}, version {each.opened_version}",
-            "open for": f"{(now_us - each.opened_us) / _DAY_US:.1f} days",
-            "so far": f"{counted(each.objects, 'object')} rewritten, "
-            f"{counted(each.rows, 'row')} removed",
-        }
-        kinds = Counter(w.what for w in each.waiting)
-        if kinds:
-            facts["waits for"] = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.items())
-        print_record(facts, as_json=False)
-        for w in each.waiting[:_WAITING_SHOWN]:
-            out.print(f"  {w.what}  {w.name}: {w.reason}", markup=False, soft_wrap=True)
-        if (more := len(each.waiting) - _WAITING_SHOWN) > 0:
-            out.print(f"  and {more:,} more: --json has all", markup=False)
-
-
-def _verify_receipt(table: str, name: str, as_json: bool) -> None:
-    """Ends with 1 when the bucket contradicts the receipt."""
-    from inlay.ops.erase.check_receipt import verify_receipt
-
-    with connected(table) as context:
-        found = verify_receipt(context, name)
-    if as_json:
-        print_lines([plain(found)])
-    else:
-        facts = {
-            "receipt": found.id,
-            "said gone": f"{counted(found.still_gone, 'object version')}, still gone",
-            "said left": f"{found.unchanged:,} as they were, {found.deleted_since:,} deleted since",
-            "came since": counted(found.came_since, "object version"),
-        }
-        print_record(facts, as_json=False)
-        out = console()
-        for line in found.named:
-            out.print(f"  {line}", markup=False, highlight=False)
-        for problem in found.problems:
-            out.print(f"! {problem}", markup=False, highlight=False)
-    if found.problems:
-        raise typer.Exit(1)

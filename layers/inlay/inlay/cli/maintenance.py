@@ -270,11 +270,16 @@ def gc(
 ) -> None:
     """Delete objects that nothing can reach any more, and bring erasures to their end.
 
-    The key that signs the receipts of erasures is taken from INLAY_ERASURE_KEY.
+    For the receipts of erasures, INLAY_ERASURE_KEY is the key of the digest of what was asked, and
+    INLAY_RECEIPT_KEY_FILE a private key (P-256, PEM) that signs them.
     """
     with opened(table) as found:
         key = os.environ.get("INLAY_ERASURE_KEY")
         options: dict[str, Any] = {} if key is None else {"hmac_key": key.encode()}
+        if signing_key := os.environ.get("INLAY_RECEIPT_KEY_FILE"):
+            from inlay.ops.erase.signing import KeyFile
+
+            options["signer"] = KeyFile.read(signing_key)
         if life is not None:
             options["life_seconds"] = _seconds(life)
         if clock_margin is not None:

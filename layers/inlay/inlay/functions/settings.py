@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.verdict import code_of
+
+if TYPE_CHECKING:
+    from inlay.ops.erase.signing import Signer
 
 
 def _variable(name: str) -> str:
@@ -156,3 +159,18 @@ def erasure_key() -> bytes:
             next_step="Is the secret there, and may this function's role read and decrypt it?",
         ) from failure
     return str(secret["SecretString"]).encode()
+
+
+def receipt_signer() -> Signer | None:
+    """Who signs the receipts of erasures: a KMS key, by its ARN, or where there is none a key file in PEM;
+    None where neither is set."""
+    arn, path = os.environ.get("INLAY_RECEIPT_KEY"), os.environ.get("INLAY_RECEIPT_KEY_FILE")
+    if arn:
+        from inlay.functions.signing import KmsKey
+
+        return KmsKey(arn)
+    if path:
+        from inlay.ops.erase.signing import KeyFile
+
+        return KeyFile.read(path)
+    return None

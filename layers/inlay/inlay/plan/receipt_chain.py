@@ -10,7 +10,7 @@ who does not have the key.
 
     receipt 1 <- receipt 2 <- receipt 3       by `previous`, the SHA-256 of a receipt's bytes
         \\          |              |
-      statement of pass A     statement of pass B      all digests of a pass, and of the pass before
+      statement of pass A     statement of pass B      one root over the digests of a pass; the pass before
                         \\________/      |
                                    property `erasure.chain`
 
@@ -70,6 +70,12 @@ def is_next(chain: Chain, body: Mapping[str, Any]) -> bool:
     return all(body.get(name) == value for name, value in chain.next_link.items())
 
 
+def root_of(digests: Sequence[str]) -> str:
+    """One digest over those of all receipts of a pass, in order: of any number, KMS signs it in one
+    request."""
+    return digest_of("\n".join(digests).encode("ascii"))
+
+
 def statement_of(
     table: str, before: Chain, receipts: Sequence[bytes], *, version: int, ended_us: int
 ) -> bytes:
@@ -82,7 +88,8 @@ def statement_of(
         if before.made_by is None
         else {"list": before.made_by, "sha256": before.statement},
         "previous_receipt": before.receipt,
-        "receipts": [digest_of(data) for data in receipts],
+        "receipts": len(receipts),
+        "root": root_of([digest_of(data) for data in receipts]),
         "table": table,
         "version": version,
     }
@@ -91,11 +98,12 @@ def statement_of(
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass as it is read back: the key of its list, its statement, and the envelope with the signature of
-    it, if it was signed."""
+    """A pass as it is read back: the key of its list, its statement, the digests of its receipts, in order,
+    and the envelope with the signature of the statement, if it was signed."""
 
     key: str
     statement: bytes
+    receipts: tuple[str, ...]
     envelope: Mapping[str, Any] | None = None
 
     @property
@@ -106,7 +114,7 @@ class Pass:
     @property
     def numbers(self) -> range:
         first: int = self.said["first"]
-        return range(first, first + len(self.said["receipts"]))
+        return range(first, first + len(self.receipts))
 
 
 def against_chain(
@@ -126,11 +134,12 @@ def against_chain(
             problems.append(f"{made.key} does not have the statement that the chain goes on with")
         if said["table"] != table:
             problems.append(f"{made.key} is of another table")
-        if made.numbers.stop - 1 != expected.count or (said["receipts"] or [None])[-1] != (
-            expected.receipt
-        ):
+        if said["root"] != root_of(made.receipts) or said["receipts"] != len(made.receipts):
+            problems.append(f"{made.key} has other receipts than its statement")
+        last = made.receipts[-1] if made.receipts else None
+        if made.numbers.stop - 1 != expected.count or last != expected.receipt:
             problems.append(f"{made.key} does not end with the receipt that the chain goes on with")
-        for number, digest in zip(made.numbers, said["receipts"], strict=True):
+        for number, digest in zip(made.numbers, made.receipts, strict=True):
             by_number[number] = made
             if digest not in there:
                 missing.append(number)

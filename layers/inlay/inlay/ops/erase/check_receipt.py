@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from inlay.errors import CorruptTable, InvalidRequest
@@ -53,6 +54,8 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.receipt_chain import Chain, Pass, against_chain, digest_of
 from inlay.plan.scan import plan_scan
 from inlay.storage.base import Got
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,32 @@ class ReceiptCheck:
         self.named += what
 
 
+def _key_of(name: str) -> str:
+    return name if name.startswith(RECEIPTS) else receipt_key(name)
+
+
+def _receipt(ctx: Context, key: str) -> bytes:
+    got = ctx.store.get(ctx.key(key))
+    if not isinstance(got, Got):
+        raise InvalidRequest(
+            f"there is no receipt {key}",
+            next_step="`inlay erase-status` lists erasures that have not ended yet",
+            table=ctx.uri,
+        )
+    return got.body
+
+
+def read_receipt(ctx: Context, name: str) -> dict[str, Any]:
+    """What a receipt says: unchecked. Raises as `verify_receipt`."""
+    key = _key_of(name)
+    return decode_frame(RECEIPT_KIND, _receipt(ctx, key), key=key)
+
+
+def read_receipts(ctx: Context) -> list[dict[str, Any]]:
+    """What all receipts of the table's prefix say: unchecked. One GET each."""
+    return [decode_frame(RECEIPT_KIND, data, key=key) for key, data in _bodies(ctx)]
+
+
 def verify_receipt(
     ctx: Context, name: str, *, asked: Asked | None = None, public_key: PublicKey | None = None
 ) -> ReceiptCheck:
@@ -99,22 +128,16 @@ def verify_receipt(
 
     Raises `InvalidRequest` when there is no such receipt, `CorruptTable` when it is damaged.
     """
-    key = name if name.startswith(RECEIPTS) else receipt_key(name)
-    got = ctx.store.get(ctx.key(key))
+    key = _key_of(name)
+    data = _receipt(ctx, key)
+    body = decode_frame(RECEIPT_KIND, data, key=key)
     loaded = load_pointer(ctx)
-    if not isinstance(got, Got):
-        raise InvalidRequest(
-            f"there is no receipt {key}",
-            next_step="`inlay erase-status` lists erasures that have not ended yet",
-            table=ctx.uri,
-        )
-    body = decode_frame(RECEIPT_KIND, got.body, key=key)
     check = ReceiptCheck(id=body["id"])
     if body["table"] != loaded.snapshot.table_id:
         check.contradict("the receipt is of another table")
     if key != receipt_key(body["id"]):
         check.contradict(f"it is the receipt of erasure {body['id']!r}, copied to {key}")
-    _against_chain(ctx, check, body, got.body, Chain.of(loaded.snapshot.properties), public_key)
+    _against_chain(ctx, check, body, data, Chain.of(loaded.snapshot.properties), public_key)
     if "left" not in body:
         raise InvalidRequest(
             f"{key} was written by a library without lists: only its own digest could be checked",
@@ -138,7 +161,7 @@ def _against_chain(
     public_key: PublicKey | None,
 ) -> None:
     passes, unread = _passes(ctx, chain)
-    there = {} if not chain.count else _receipts(ctx)
+    there = {digest_of(data): key for key, data in _bodies(ctx)} if chain.count else {}
     problems, by_number, missing = against_chain(chain, passes, body["table"], there)
     check.contradict(*unread, *problems)
     check.missing = tuple(missing)
@@ -157,7 +180,7 @@ def _against_chain(
     if made is None:
         check.contradict(f"the chain has no receipt number {check.number}")
         return
-    if made.said["receipts"][check.number - made.numbers.start] != digest_of(data):
+    if made.receipts[check.number - made.numbers.start] != digest_of(data):
         check.contradict(
             f"it is not the receipt that {made.key} has as number {check.number}: it was changed since"
         )
@@ -187,16 +210,11 @@ def _passes(ctx: Context, chain: Chain) -> tuple[list[Pass], list[str]]:
     return passes, []
 
 
-def _receipts(ctx: Context) -> dict[str, str]:
-    """The key of each receipt that is there, by digest."""
-    prefix = ctx.key(RECEIPTS)
-    keys = [info.key for info in ctx.store.list(prefix)]
-    bodies = ctx.map(ctx.store.get, keys)
-    return {
-        digest_of(got.body): key
-        for key, got in zip(keys, bodies, strict=True)
-        if isinstance(got, Got)
-    }
+def _bodies(ctx: Context) -> Iterator[tuple[str, bytes]]:
+    keys = [info.key for info in ctx.store.list(ctx.key(RECEIPTS))]
+    for key, got in zip(keys, ctx.map(ctx.store.get, keys), strict=True):
+        if isinstance(got, Got):
+            yield key, got.body
 
 
 # -- the bucket -----------------------------------------------------------------------------------
@@ -307,7 +325,8 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
     )
     for each in body["out_of_reach"]:
         until = each["until_us"]
-        yield f"out of reach: {each['what']}" + ("" if until is None else f" until {until}")
+        known = "" if until is None else f" until {_EPOCH + timedelta(microseconds=until):%Y-%m-%d}"
+        yield f"out of reach: {each['what']}{known}"
 
 
 # -- the condition --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ the bucket at any later time.
 
 Lists are frames of kind `erasure_list` at `evidence/<version>-<step>-<id>.json`. They are written before
 the step they are about, so a crash loses none, and serve all erasures that took the step together, without
-naming them (`_Tags`):
+naming them (`is_about`):
 
     look    what the last check opened, and what it found of these erasures while they were still known
     gone    the object versions that a sweep then deleted
@@ -391,6 +391,7 @@ def write_pass(
     )
     body = {
         "statement": statement.decode("ascii"),
+        "receipts": [digest_of(data) for data in receipts.values()],
         "envelope": None if signer is None else envelope_of(statement, signer),
     }
     made = _write_list(ctx, loaded.snapshot.version, "pass", receipts, body, len(receipts))
@@ -403,4 +404,5 @@ def write_pass(
 def read_pass(ctx: Context, key: str) -> Pass:
     """Raises `CorruptTable` where there is none."""
     body, _ = read_list(ctx, key)
-    return Pass(key, body["statement"].encode("ascii"), body["envelope"])
+    statement, receipts = body["statement"].encode("ascii"), tuple(body["receipts"])
+    return Pass(key, statement, receipts, body["envelope"])
