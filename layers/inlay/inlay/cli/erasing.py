@@ -189,6 +189,10 @@ def _verify_receipt(
         raise typer.Exit(1)
 
 
+def _day(time_us: int) -> str:
+    return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 # -- one receipt ----------------------------------------------------------------------------------
 
 
@@ -249,8 +253,8 @@ def _sections(body: Mapping[str, Any], check: ReceiptCheck) -> list[_Section]:
         else f"{digest} (HMAC-SHA256, key {body.get('predicate_key') or 'unknown'})",
     }
     when = {
-        "asked": f"{_time(body['opened_us'])}: from then on no reader saw the rows",
-        "last byte gone": f"{_time(body['ended_us'])}, "
+        "asked": f"{_day(body['opened_us'])}: from then on no reader saw the rows",
+        "last byte gone": f"{_day(body['ended_us'])}, "
         f"{timedelta(seconds=(body['ended_us'] - body['opened_us']) // 1_000_000)} later",
     }
     went = {
@@ -264,7 +268,7 @@ def _sections(body: Mapping[str, Any], check: ReceiptCheck) -> list[_Section]:
         else {
             "files": f"{look['files']:,}: {look['judged_by_rows']:,} by their rows, "
             f"{look['judged_by_own_bounds']:,} by bounds that Inlay wrote, {look['newer']:,} newer",
-            "when": _time(look["looked_us"]),
+            "when": _day(look["looked_us"]),
             "not searched": f"{look['unsearched']:,}",
             "cost": f"{look['requests']:,} requests, {size_text(look['bytes'])}",
         }
