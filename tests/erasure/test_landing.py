@@ -259,18 +259,6 @@ def test_an_original_older_than_the_ledger_is_judged_by_its_rows(people: People)
     assert people.found() == []
 
 
-def test_a_pending_object_that_cannot_be_read_keeps_the_erasure_open(people: People) -> None:
-    people.append(*ids_with(WHO))
-    people.store.put("ingest/people/bad.parquet", b"no parquet at all")
-    people.erase()
-    assert people.finish().receipts == ()
-    [status] = erase_status(people.ctx, landing="ingest/people/")
-    [waiting] = status.waiting
-    assert waiting.name == "ingest/people/bad.parquet" and "cannot be read" in waiting.reason
-    people.store.delete(["ingest/people/bad.parquet"])
-    assert people.finish().receipts
-
-
 def test_other_tables_landing_zones_are_left_alone(people: People) -> None:
     people.store.put("ingest/peoples/x.parquet", b"theirs")
     people.ingest(people.land("a.parquet", *ids_with(WHO)))

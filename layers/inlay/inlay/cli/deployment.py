@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PANEL = "Operate"
 _QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/inlay-DeleteDeadLetters"
-_COLUMNS = ("state", "landed", "bytes", "key", "reason")
+_COLUMNS = ("state", "kind", "landed", "bytes", "key", "reason")
 
 
 class State(StrEnum):
@@ -30,6 +30,7 @@ class State(StrEnum):
     INGESTED = "ingested"
     REJECTED = "rejected"
     FORGOTTEN = "forgotten"
+    IGNORED = "ignored"
 
 
 class Action(StrEnum):
@@ -60,10 +61,10 @@ def landing(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the files that landed for a table: pending, ingested, or rejected with the reason.
+    """List the files that landed for a table: pending, ingested, rejected or ignored with the reason.
 
     A pending file's event was lost, or is on its way; the deployed sweep sends it again within the hour.
-    Nothing is changed.
+    What is data, and what is ignored, is in docs/LANDING.md. Nothing is changed.
     """
     import pyarrow as pa
 
@@ -82,6 +83,7 @@ def landing(
         rows: list[dict[str, Any]] = [
             {
                 "state": each.state,
+                "kind": each.kind.value,
                 "landed": _time(each.modified_us),
                 "bytes": each.size,
                 "key": each.key,
@@ -91,7 +93,7 @@ def landing(
             for each in landed(context, load_pointer(context), where)
             if state is None or each.state == state.value
         ]
-    names = ("state", "landed", "key", "version_id", "reason")
+    names = ("state", "kind", "landed", "key", "version_id", "reason")
     schema = pa.schema([*((name, pa.string()) for name in names), ("bytes", pa.int64())])
     print_rows(
         pa.Table.from_pylist(rows, schema=schema),
@@ -99,6 +101,40 @@ def landing(
         columns=_COLUMNS,
         empty=f"no such files under {where}",
     )
+
+
+@verb(
+    PANEL,
+    Example(
+        "waive s3://lake/tables/people ingest/people/a.parquet --reason 'case 7, decided by the DPO'",
+        "erasures no longer wait for it",
+    ),
+)
+def waive(
+    table: TableUri,
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="The landed object, as erase-status names it.")
+    ],
+    reason: Annotated[
+        str, typer.Option("--reason", help="Who decided it and why; it stays in the receipts.")
+    ],
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--prefix",
+            help="Where files land in the bucket; ingest/<table>/ beside tables/ unless given.",
+        ),
+    ] = None,
+) -> None:
+    """Let open erasures end though a landed object, as it is now, may hold what they erase.
+
+    The object stays. The receipts of these erasures list it as waived, with the reason.
+    """
+    from inlay.ops.erase.request import waive_landed
+
+    with connected(table) as context:
+        ids = waive_landed(context, key, reason=reason, landing=prefix)
+    note(f"{counted(len(ids), 'erasure')} no longer waiting for {key}: {', '.join(ids)}")
 
 
 @verb(

@@ -1,8 +1,8 @@
 """S3 event notifications of new objects, in every form: which object, for which table.
 
 Promise: each form gives the same `IngestSource` for the same object, so its identity does not depend on the
-form. Events other than new objects, and files that are not meant as data (names that begin with "_" or ".",
-folder markers), give nothing. What is not an S3 event at all is refused.
+form. Events other than new objects, and objects that are no data by their name or size
+(`format.landing`), give nothing. What is not an S3 event at all is refused.
 
 ========================  ==================================================  ===============
 form                      looks like                                          keys
@@ -25,11 +25,11 @@ from aws_lambda_powertools.utilities.parser import BaseModel, Field
 
 from inlay.arguments import time_us
 from inlay.errors import InvalidRequest
+from inlay.format.landing import landed_object
 from inlay.functions import settings
 from inlay.functions.tables import LANDING
 from inlay.functions.validation import check_table_name, validated
 from inlay.ops.write.append import IngestSource
-from inlay.ops.write.landing import is_data
 from inlay.storage.base import Location
 
 
@@ -47,6 +47,7 @@ class _Named(BaseModel):
 
 class _NotifiedObject(BaseModel):
     key: str = Field(min_length=1)
+    size: int | None = None
     etag: str | None = Field(None, alias="eTag")
     version_id: str | None = Field(None, alias="versionId")
 
@@ -66,6 +67,7 @@ class _Notification(BaseModel):
 
 class _BridgedObject(BaseModel):
     key: str = Field(min_length=1)
+    size: int | None = None
     etag: str | None = None
     version_id: str | None = Field(None, alias="version-id")
 
@@ -148,7 +150,7 @@ def _arrival(
             next_step=f"Put it under {landing}<table>/",
         )
     check_table_name(table)
-    if not is_data(path):
+    if landed_object(path, size=found.size).is_ignored:
         return ()
     source = IngestSource(
         location=Location(scheme, bucket, key),

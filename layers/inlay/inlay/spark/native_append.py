@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format import keys
+from inlay.format.landing import landed_object
 from inlay.format.properties import Properties
 from inlay.format.schema import Primitive, Schema, Struct, Type, fields_within
 from inlay.format.snapshot import Snapshot
@@ -36,7 +37,6 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import take_over
-from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.compared import compared_columns
@@ -243,7 +243,7 @@ def _written(
         yield [
             IngestSource(Location(ctx.store.scheme, ctx.store.bucket, found.key), etag=found.etag)
             for found in ctx.store.list(prefix)
-            if is_data(found.key[len(prefix) :])
+            if not landed_object(found.key[len(prefix) :], size=found.size).is_ignored
         ]
     finally:
         place = spark._jvm.org.apache.hadoop.fs.Path(folder)

@@ -299,6 +299,13 @@ def _originals(ctx: Context, looks: Iterable[Mapping[str, Any]]) -> Iterator[str
         yield from (f"original {name} of an adopted file still exists" for name in there)
 
 
+_SAID = {
+    "names": "names what was erased, and stays",
+    "perhaps": "may name what was erased",
+    "waived": "was not waited for",
+}
+
+
 def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
     look = body["look"] or {"kept": [], "key_values": {}}
     yield from (f"kept: {kind} {name} ({detail})" for kind, name, detail in look["kept"])
@@ -314,6 +321,10 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
     came = body.get("came_after_look") or {"count": 0}
     if came["count"]:
         yield f"{came['count']} data files came after the last look and were not searched"
+    yield from (
+        f"landed object {key} ({kind}): {_SAID[said]}{f' ({where})' if where else ''}"
+        for key, kind, said, where in look.get("landed", ())
+    )
     if body.get("landing_older_objects"):
         yield f"{body['landing_older_objects']} objects older than the erasure are left in the landing zone"
     yield from (f"unknown object {key}" for key, *_ in body["unknown_objects"]["objects"])
@@ -380,8 +391,15 @@ def _against_condition(
             opened_version=body["opened_version"],
             opened_us=loaded.date_us,
         )
-        waiting = check_landing(ctx, loaded, [now], prefix)[body["id"]].waiting
-        check.name(*(f"now: {w.what} {w.name}: {w.reason}" for w in waiting))
+        zone = check_landing(ctx, loaded, [now], prefix)[body["id"]]
+        check.name(*(f"now: {w.what} {w.name}: {w.reason}" for w in zone.waiting))
+        check.name(
+            *(
+                f"now: landed object {o.version.key} ({o.kind.value}): {_SAID[o.said]} ({o.where})"
+                for o in zone.others
+                if o.said != "nothing"
+            )
+        )
 
 
 def _rows_now(

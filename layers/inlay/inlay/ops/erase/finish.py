@@ -21,7 +21,13 @@ from inlay.format.properties import RECEIPT_CHAIN
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.erase.landing import Landing, check_landing, clear_landing, what_ended_meanwhile
+from inlay.ops.erase.landing import (
+    Landing,
+    check_landing,
+    clear_landing,
+    shut_out,
+    what_ended_meanwhile,
+)
 from inlay.ops.erase.last_look import (
     LastCheck,
     find_originals,
@@ -177,6 +183,7 @@ class _Sweeper:
         searched = self.look
         search_files(self.ctx, searched, contents, loaded)
         searched.landed_perhaps = {e.id: len(set(landed[e.id].perhaps)) for e in ready}
+        searched.landed = {e.id: landed[e.id].others for e in ready}
         if self._mark_residue(contents, searched):
             return {}
         if self._forget_origins(contents) or self._purge_refs(loaded, contents, ready):
@@ -214,6 +221,7 @@ class _Sweeper:
                 ExpireAll(),
             ),
             requires=(AllClean(), OnlyRefs(refs), OnlyFiles(frozenset(searched.files))),
+            events=shut_out(self.ctx, (landed[e.id] for e in ready)),
         )
         # A conflict is not a failure: a file or a hold was added, or another process was faster. Read
         # again.

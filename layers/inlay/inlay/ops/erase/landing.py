@@ -7,20 +7,28 @@ adopted where it landed stays for as long as it is live. A content that was not 
 ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if it holds any
 of the rows, or names their values beside its rows. Nothing is ever rewritten in place: that would raise an
 event.
+
+What ingestion will never take (`format.landing`: markers, files under a temporary name, other formats,
+damaged or refused files) keeps no erasure waiting, whoever put it there: it is searched as it is
+(`ops.erase.landed_search`), stays, and the receipt lists it. An operator may waive an object that is
+waited for, by its name; the receipt lists that, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inlay.errors import ErrorKind, InlayError
+from inlay.format.landing import LandedKind, landed_object
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure
 from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.erase.last_look import said_of_object
+from inlay.ops.erase.landed_search import search_never_taken
+from inlay.ops.erase.last_look import NeverTaken, Said, said_of_object
+from inlay.ops.erase.receipt import load_waivers, waived_content
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs import each_content
 from inlay.ops.write.append import IngestSource
@@ -28,6 +36,7 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_positions
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.surgery.residue import find_residue
+from inlay.plan.change import Request
 from inlay.plan.erasure import Waiting
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
@@ -38,21 +47,30 @@ _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it,
 _NAMES = (
     "it names what is erased, beside its rows, and was not ingested yet: ingest it, or delete it"
 )
-# Not a reason to wait.
-_PERHAPS = "it may name what is erased"
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
     """Objects in the landing zone from before an erasure: `dead` and `ingested` versions can be deleted;
-    `waiting` says why the others must wait; `perhaps` are versions that may name erased rows and are
-    kept."""
+    `waiting` says why some must wait; `perhaps` are data that may name erased rows, `others` what ingestion
+    will never take: both are kept."""
 
     dead: tuple[ObjectVersion, ...] = ()
     uploads: tuple[Upload, ...] = ()
     ingested: tuple[ObjectVersion, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     perhaps: tuple[ObjectVersion, ...] = ()
+    others: tuple[NeverTaken, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a content that was not ingested holds: `waits` says why the erasure waits for it, if it does;
+    `perhaps` that it may name what is erased; `others`, by erasure, that ingestion will never take it."""
+
+    waits: str | None = None
+    perhaps: bool = False
+    others: Mapping[str, NeverTaken] | None = None
 
 
 def check_landing(
@@ -85,30 +103,42 @@ def check_landing(
     ingested = [v for v in contents if v in known]
     waiting: list[tuple[ObjectVersion, Waiting]] = []
     perhaps: list[ObjectVersion] = []
-    asked = tuple(e.predicate for e in erasures if e.predicate is not None)
+    others: dict[str, list[NeverTaken]] = {e.id: [] for e in erasures}
+    asked = {e.id: e.predicate for e in erasures if e.predicate is not None}
     if asked:
-        predicate = any_of(asked)
         pending = [v for v in contents if v not in known]
-        judged = ctx.map(lambda version: _judge(ctx, loaded, version, predicate), pending)
-        for version, reason in zip(pending, judged, strict=True):
-            # Contents older than the ledger were ingested long ago, or are refused for good.
+        judged = ctx.map(lambda version: _judge(ctx, loaded, prefix, version, asked), pending)
+        for version, found in zip(pending, judged, strict=True):
+            # Contents older than the ledger were ingested long ago.
             forgotten = version.modified_us < loaded.snapshot.ledger.horizon_us
-            if reason in (_HOLDS_ROWS, _NAMES) and forgotten:
+            if found.others is not None:
+                for erasure_id, other in found.others.items():
+                    others[erasure_id].append(other)
+            elif found.waits in (_HOLDS_ROWS, _NAMES) and forgotten:
                 ingested.append(version)
-            elif reason == _PERHAPS:
-                perhaps.append(version)
-            elif reason is not None:
+            elif found.waits is not None:
                 which = "" if version.is_latest else f" (its version {version.version_id})"
-                waiting.append((version, Waiting("landing", version.key, reason + which)))
+                reason = found.waits + which
+                waiting.append((version, Waiting("landing", version.key, reason)))
+            elif found.perhaps:
+                perhaps.append(version)
+    waivers = load_waivers(ctx, erasures) if waiting else {}
 
     def of(erasure: Erasure) -> Landing:
         opened_us = erasure.opened_us
+        waived = waivers.get(erasure.id, frozenset())
+        held = [(v, w) for v, w in waiting if v.modified_us <= opened_us]
+        excused = [v for v, _ in held if waived_content(v) in waived]
         return Landing(
             dead=tuple(v for v in old if v in dead and v.modified_us <= opened_us),
             uploads=tuple(u for u in uploads if u.started_us <= opened_us),
             ingested=tuple(v for v in ingested if v.modified_us <= opened_us),
-            waiting=tuple(w for v, w in waiting if v.modified_us <= opened_us),
+            waiting=tuple(w for v, w in held if v not in excused),
             perhaps=tuple(v for v in perhaps if v.modified_us <= opened_us),
+            others=(
+                *(o for o in others[erasure.id] if o.version.modified_us <= opened_us),
+                *(NeverTaken(v, LandedKind.DATA, "waived", "by an operator") for v in excused),
+            ),
         )
 
     return {erasure.id: of(erasure) for erasure in erasures}
@@ -148,6 +178,27 @@ def _is_still_there(ctx: Context, version: ObjectVersion) -> bool:
     return is_versioned or head.info.etag == version.etag
 
 
+def shut_out(ctx: Context, found: Iterable[Landing]) -> tuple[Request, ...]:
+    """The events of data that stays though it may hold what is erased, refused or waived. With the
+    predicate nothing would mark its rows any more: the ledger remembers these events, so that none
+    brings them in after all, whatever the table's schema becomes."""
+    kept = {o.version: None for each in found for o in each.others if _could_come_in(o)}
+    return tuple(request for version in kept for request in _requests_of(ctx, version))
+
+
+def _could_come_in(other: NeverTaken) -> bool:
+    return other.kind is LandedKind.DATA and other.said != "nothing"
+
+
+def _requests_of(ctx: Context, version: ObjectVersion) -> list[Request]:
+    """The names under which events refer to a content."""
+    location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
+    names = [IngestSource(location, version_id=version.version_id)]
+    if version.is_latest:  # an ETag alone identifies the current content
+        names.append(IngestSource(location, etag=version.etag))
+    return [source.request for source in names]
+
+
 def _known(
     ctx: Context, loaded: LoadedTable, versions: Sequence[ObjectVersion]
 ) -> set[ObjectVersion]:
@@ -156,55 +207,88 @@ def _known(
     by_request: dict[bytes, ObjectVersion] = {}
     asked = []
     for version in versions:
-        location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
-        names = [IngestSource(location, version_id=version.version_id)]
-        if version.is_latest:  # an ETag alone identifies the current content
-            names.append(IngestSource(location, etag=version.etag))
-        for source in names:
-            by_request[source.request.id] = version
-            asked.append(source.request)
+        for request in _requests_of(ctx, version):
+            by_request[request.id] = version
+            asked.append(request)
     _, known = known_requests(ctx, loaded, asked)
     return {by_request[request] for request in known}
 
 
 def _judge(
-    ctx: Context, loaded: LoadedTable, version: ObjectVersion, predicate: Predicate
-) -> str | None:
-    """Why a content keeps the erasure waiting; None when it holds no row of it, and nothing names one;
-    `_PERHAPS` where that is uncertain."""
-    from inlay.ops.write.ingest import inspect_source  # only where something has landed
+    ctx: Context,
+    loaded: LoadedTable,
+    prefix: str,
+    version: ObjectVersion,
+    asked: Mapping[str, Predicate],
+) -> _Judged:
+    """What a content that was not ingested means for the erasures."""
+    # Only where something has landed.
+    from inlay.ops.write.ingest import identify, inspect_rows, inspect_source
 
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
     version_id = None if version.version_id == NULL_VERSION else version.version_id
     source = IngestSource(location, etag=version.etag or None, version_id=version_id)
+    # This runs in a task of the executor: waiting for other tasks of it could block for ever.
+    versions = {} if version_id is None else {location.uri: version_id}
+    # A cache of its own: it knows objects by name, and a name may have many versions here.
+    objects = Objects(ctx.store, ctx.root, ObjectCache(), versions=versions)
+    path = version.key[len(prefix) :]
+    by_name = landed_object(path, size=version.size)
+    if by_name.is_ignored:
+        return _Judged(others=search_never_taken(objects, location, version, by_name.kind, asked))
     try:
         entry = inspect_source(ctx, source, loaded.snapshot)
-        if entry is None:
-            return "it changed while it was read"
+    except InlayError as error:
+        if error.kind is ErrorKind.RETRY:
+            raise
+        if error.kind is ErrorKind.PAGE:  # the role or the storage class: what it holds is unknown
+            return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
+        kind = identify(ctx, source.content, path).kind
+        return _Judged(others=search_never_taken(objects, location, version, kind, asked))
+    if entry is None:
+        return _Judged(waits="it changed while it was read")
+
+    def judge(predicate: Predicate) -> _Judged:
         task = FileTask(
             file=replace(entry, key=location.uri, etag=version.etag or None, adopted=True),
             schema=loaded.snapshot.schema,
             predicate=predicate,
         )
-        # This runs in a task of the executor: waiting for other tasks of it could block for ever.
-        versions = {} if version_id is None else {location.uri: version_id}
-        # A cache of its own: it knows objects by name, and a name may have many versions here.
-        objects = Objects(ctx.store, ctx.root, ObjectCache(), versions=versions)
-        inline = InlineExecutor()
-        schema = loaded.snapshot.schema
-        if entry.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
-            return _HOLDS_ROWS
-        searched = find_residue(
-            open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
-        )
-        texts, mentions = texts_of(predicate), Mentions.of(predicate)
-        outside, unread = said_of_object(objects.source(location.uri))
-        said = [text for *_, text in outside]
-        if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
-            return _NAMES
-        unsure = searched.residues or searched.perhaps or unread
-        return _PERHAPS if unsure or any(map(mentions.may_select, said)) else None
+        return _judge_data(objects, loaded, task, location, predicate)
+
+    try:
+        found = judge(any_of(list(asked.values())))
+        inline = replace(ctx, executor=InlineExecutor())
+        if found.waits is None or not inspect_rows(inline, source, loaded.snapshot):
+            return found
+        # Refused by its rows: no event will bring it in.
+        each = {name: judge(predicate) for name, predicate in asked.items()}
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
-        return f"it cannot be read ({error.message}): replace or delete it"
+        return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
+    return _Judged(others={name: _refused_by_rows(version, own) for name, own in each.items()})
+
+
+def _refused_by_rows(version: ObjectVersion, found: _Judged) -> NeverTaken:
+    said: Said = "names" if found.waits else "perhaps" if found.perhaps else "nothing"
+    where = "its rows" if found.waits == _HOLDS_ROWS else "beside its rows"
+    return NeverTaken(version, LandedKind.DATA, said, "" if said == "nothing" else where)
+
+
+def _judge_data(
+    objects: Objects, loaded: LoadedTable, task: FileTask, location: Location, predicate: Predicate
+) -> _Judged:
+    inline, schema = InlineExecutor(), loaded.snapshot.schema
+    if task.file.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
+        return _Judged(waits=_HOLDS_ROWS)
+    searched = find_residue(
+        open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
+    )
+    texts, mentions = texts_of(predicate), Mentions.of(predicate)
+    outside, unread = said_of_object(objects.source(location.uri))
+    said = [text for *_, text in outside]
+    if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
+        return _Judged(waits=_NAMES)
+    unsure = searched.residues or searched.perhaps or unread
+    return _Judged(perhaps=bool(unsure or any(map(mentions.may_select, said))))

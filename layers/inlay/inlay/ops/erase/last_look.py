@@ -36,6 +36,7 @@ from urllib.parse import unquote_plus
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile
+from inlay.format.landing import LandedKind
 from inlay.format.predicate import Comparison, Literal, Predicate, field_ids
 from inlay.format.properties import COMMIT_NOTE, OPAQUE, PROPERTIES
 from inlay.format.schema import Primitive, Schema
@@ -52,7 +53,7 @@ from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
-from inlay.storage.base import Head
+from inlay.storage.base import Head, ObjectVersion
 
 WITHHELD = "(a name that may be data)"
 # A name that programs give. Any other may be data, and a receipt stays: later erasures do not reach it.
@@ -170,6 +171,7 @@ def _names(text: str, texts: frozenset[str]) -> bool:
 _VALUE = re.compile(r"=[^/]*")
 HIDDEN = "*"
 
+Said = Choice["nothing", "names", "perhaps", "waived"]
 Presence = Choice["there", "gone", "unknown"]
 
 
@@ -257,6 +259,17 @@ def _in_words(found: Residue) -> str:
     return f"{found.where}{column}{where}" + ("" if found.certain else ", perhaps")
 
 
+@dataclass(frozen=True, slots=True)
+class NeverTaken:
+    """An object of the landing zone that ingestion will never take, or that an operator waived. It stays:
+    whether it names what was erased, `where` in it, or why that is uncertain."""
+
+    version: ObjectVersion
+    kind: LandedKind
+    said: Said
+    where: str = ""
+
+
 How = Choice["rows", "bounds", "newer"]
 
 
@@ -274,12 +287,13 @@ class Findings:
 
     `columns` are those that its condition names; `perhaps` are places that stay and may have a value which
     the condition on `open_columns` selects, each with the number of files, or of places in the table's
-    metadata."""
+    metadata; `landed` are objects of the landing zone that stay."""
 
     columns: tuple[str, ...]
     open_columns: tuple[str, ...]
     kept: tuple[KeptPlace, ...]
     perhaps: tuple[tuple[str, str, int], ...]
+    landed: tuple[NeverTaken, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +320,8 @@ class LastCheck:
     live: Mapping[str, _Live] = field(default_factory=dict)
     # Objects of the landing zone that were not ingested and may name a value, by erasure.
     landed_perhaps: Mapping[str, int] = field(default_factory=dict)
+    # Those that ingestion will never take, and those that were waived.
+    landed: Mapping[str, tuple[NeverTaken, ...]] = field(default_factory=dict)
     # Of `find_originals`, in versions from `originals_since` on.
     originals: Mapping[str, int] = field(default_factory=dict)
     originals_since: int = 0
@@ -412,6 +428,7 @@ def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
                 *kept_in_metadata(predicate, table.snapshot, entries, hidden),
             ),
             perhaps=tuple(sorted((*place, n) for place, n in perhaps.items())),
+            landed=look.landed.get(name, ()),
         )
     return findings
 

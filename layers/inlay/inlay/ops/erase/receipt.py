@@ -10,6 +10,7 @@ the step they are about, so a crash loses none, and serve all erasures that took
 naming them (`is_about`):
 
     look    what the last check opened, and what it found of these erasures while they were still known
+    waive   landed objects that an operator has decided not to wait for
     gone    the object versions that a sweep then deleted
     left    what existed when the receipt was written
     pass    the digests of the receipts that were written together, signed (`plan.receipt_chain`)
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -44,6 +45,7 @@ from inlay.ops.erase.last_look import (
     LastCheck,
     SearchedFile,
     how_known,
+    shown_name,
 )
 from inlay.ops.erase.signing import Signer, envelope_of
 from inlay.ops.maintain.expire import DAY_US
@@ -159,6 +161,12 @@ def write_looks(ctx: Context, look: LastCheck, findings: Mapping[str, Findings])
             "open_columns": list(own.open_columns),
             "kept": [k.as_json for k in own.kept],
             "perhaps": [list(place) for place in own.perhaps],
+            "landed": [
+                [shown_name(o.version.key, look.texts), o.kind.value, o.said, o.where]
+                for o in own.landed
+                if o.said != "nothing"
+            ],
+            "landed_searched": dict(sorted(Counter(o.kind.value for o in own.landed).items())),
         }
         _write_list(ctx, look.version, "look", names, body, len(files))
 
@@ -176,6 +184,37 @@ def _how_known(row: Sequence[Any], opened_version: int) -> tuple[str, bool]:
     if isinstance(row[1], str):
         return row[1], row[2]
     return how_known(row[1], row[2], row[3], opened_version), row[4]
+
+
+def waived_content(version: ObjectVersion) -> tuple[str, str, int]:
+    """By what a waiver knows a content: the key of a landed object may be a name, and receipts stay."""
+    return version.version_id, version.etag, version.size
+
+
+def write_waiver(
+    ctx: Context,
+    version: int,
+    erasures: Sequence[str],
+    waived: Sequence[tuple[str, ObjectVersion]],
+    reason: str,
+) -> List:
+    """Each object under the name that a receipt may have of it."""
+    body = {"objects": [[name, *waived_content(v)] for name, v in waived], "reason": reason}
+    return _write_list(ctx, version, "waive", erasures, body, len(waived))
+
+
+def load_waivers(
+    ctx: Context, erasures: Sequence[Erasure]
+) -> dict[str, frozenset[tuple[str, str, int]]]:
+    """By erasure: the contents of landed objects that it does not wait for."""
+    found: dict[str, frozenset[tuple[str, str, int]]] = {}
+    for _, body in load_lists(ctx, min(e.opened_version for e in erasures)):
+        if body["step"] == "waive":
+            contents = frozenset((row[1], row[2], row[3]) for row in body["objects"])
+            for erasure in erasures:
+                if is_about(body, erasure.id):
+                    found[erasure.id] = found.get(erasure.id, frozenset()) | contents
+    return found
 
 
 def write_gone(
@@ -279,6 +318,11 @@ def receipt_of(
         "deleted_objects": erasure.deleted + facts.deleted,
         "oldest_version": snapshot.oldest_version,
         "gone": [made.as_json for made, body in mine if body["step"] == "gone"],
+        "waived": [
+            {**made.as_json, "reason": body["reason"]}
+            for made, body in mine
+            if body["step"] == "waive"
+        ],
         "left": facts.left.as_json,
         "unknown_objects": {"count": len(unknown), "objects": unknown[:MAX_NAMED]},
         "landing_older_objects": facts.landing,
@@ -339,6 +383,9 @@ def _look_of(made: List, found: Mapping[str, Any], opened_version: int) -> dict[
         "key_values": dict(list(found["key_values"].items())[:MAX_NAMED]),
         "kept": found["kept"][:MAX_NAMED],
         "kept_count": len(found["kept"]),
+        "landed": found.get("landed", [])[:MAX_NAMED],
+        "landed_count": len(found.get("landed", [])),
+        "landed_searched": found.get("landed_searched"),
         "originals": found.get("originals", [])[:MAX_NAMED],
         "originals_count": sum(n for _, n in found.get("originals", [])),
         "originals_since": found.get("originals_since"),

@@ -30,6 +30,8 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
+from inlay.ops.erase.last_look import shown_name
+from inlay.ops.erase.receipt import write_waiver
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file
 from inlay.ops.maintain.rewrite_file import ResourceLimits
 from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
@@ -57,6 +59,7 @@ from inlay.plan.erasure import (
 )
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
+from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.prune import Evidence, lacks_columns_of, may_match
 from inlay.plan.refs import ref_view
 from inlay.storage.base import Head
@@ -289,6 +292,46 @@ def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
     unclean = {key: f for files in found.values() for key, f in files.items() if key in only}
     tasks = live_tasks(state, unclean.values(), state.markers())
     return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
+
+
+# -- landed objects that are waited for -----------------------------------------------------------
+
+
+def waive_landed(
+    ctx: Context, key: str, *, reason: str, landing: str | None = None
+) -> tuple[str, ...]:
+    """Records that open erasures need not wait for the landed object `key`, as it is now, and why;
+    returns the erasures' ids. It stays as it is, and their receipts say so; an overwrite of it is not
+    waived.
+
+    Raises `InvalidRequest` when no open erasure waits for it, or `reason` names what is erased."""
+    ctx = replace(ctx, branch=None)
+    loaded = with_entries(ctx, load_pointer(ctx))
+    prefix = landing_prefix(ctx.root) if landing is None else landing
+    asked = [e for e in loaded.snapshot.erasures if e.phase == REWRITE and e.predicate is not None]
+    found = check_landing(ctx, loaded, asked, prefix) if asked and prefix else {}
+    waiting = [e for e in asked if any(w.name == key for w in found[e.id].waiting)]
+    if not waiting:
+        raise InvalidRequest(
+            f"no open erasure waits for the landed object {key!r}",
+            next_step="`inlay erase-status` lists what each waits for, with whole keys",
+            table=ctx.uri,
+        )
+    texts = texts_of(any_of([e.predicate for e in waiting if e.predicate is not None]))
+    if not reason.strip() or shown_name(reason, texts) != reason:
+        raise InvalidRequest(
+            "a waiver needs a reason that does not name what is erased: it stays in the receipt",
+            next_step="Say who decided it and why, without values of rows",
+            table=ctx.uri,
+        )
+    named = [
+        (shown_name(key, texts), v)
+        for v in ctx.store.list_versions(key)
+        if v.key == key and not v.marker
+    ]
+    ids = tuple(e.id for e in waiting)
+    write_waiver(ctx, loaded.snapshot.version, ids, named, reason)
+    return ids
 
 
 # -- status ---------------------------------------------------------------------------------------

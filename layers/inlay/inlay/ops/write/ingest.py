@@ -49,6 +49,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
+from inlay.format.landing import HEAD_BYTES, LandedKind, LandedObject, landed_object
 from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import (
@@ -83,7 +84,15 @@ from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.scan import FileTask
-from inlay.storage.base import NULL_VERSION, ObjectStore
+from inlay.storage.base import (
+    NULL_VERSION,
+    ByteRange,
+    Got,
+    Location,
+    Missing,
+    ObjectStore,
+    version_of,
+)
 from inlay.storage.wrapped import Usage
 
 T = TypeVar("T")
@@ -389,10 +398,40 @@ def _drop_known(ctx: Context, batch: _Batch) -> None:
         taken |= names
 
 
-# What people drop beside Parquet, by the end of its name.
-_TEXTS = re.compile(
-    r"\.(csv|tsv|json|jsonl|ndjson|arrow|feather|avro|orc)(\.\w{2,4})?$", re.IGNORECASE
-)
+# What `inlay append` reads, by the end of a name.
+_APPENDED = re.compile(r"\.(csv|tsv|json|jsonl|ndjson|arrow|feather)(\.\w{2,4})?$", re.IGNORECASE)
+
+
+def identify(ctx: Context, location: Location, path: str) -> LandedObject:
+    """What an object is that was read in vain: by `path`, its name in the landing zone, and its first
+    and last bytes (two requests)."""
+    store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
+    named = version_of(location)
+    tail = store.get_suffix(location.key, HEAD_BYTES, **named)
+    if isinstance(tail, Missing) or not tail.size:
+        return landed_object(path, size=None if isinstance(tail, Missing) else 0)
+    first = ByteRange(0, min(HEAD_BYTES, tail.size))
+    head = store.get(location.key, byte_range=first, **named)
+    begins = head.body if isinstance(head, Got) else None
+    return landed_object(path, size=tail.size, head=begins, tail=tail.body)
+
+
+def _refused(ctx: Context, source: IngestSource, error: UnreadableFile) -> UnreadableFile:
+    """The error in words that say what the object is instead of Parquet."""
+    try:
+        found = identify(ctx, source.content, source.location.key)
+    except InlayError:
+        return error
+    if found.kind is not LandedKind.FOREIGN:
+        return error
+    text = _APPENDED.search(source.location.key)
+    return UnreadableFile(
+        f"not a Parquet file, but {found.reason}, which is not ingested: landed files become data files "
+        "as they are, in Parquet",
+        next_step=f"Use inlay append TABLE FILE, which reads {text[1].upper()}"
+        if text is not None
+        else "Convert it to Parquet, or write it elsewhere",
+    )
 
 
 def _guarded(ctx: Context, source: IngestSource, work):  # type: ignore[no-untyped-def]
@@ -400,15 +439,8 @@ def _guarded(ctx: Context, source: IngestSource, work):  # type: ignore[no-untyp
     try:
         return work(source)
     except InlayError as error:
-        text = _TEXTS.search(source.location.key)
-        if isinstance(error, UnreadableFile) and text is not None:
-            kind = text[1].upper()
-            error = UnreadableFile(
-                f"{kind} is not ingested: landed files become data files as they are, in Parquet",
-                next_step=f"Use inlay append TABLE FILE, which reads {kind}"
-                if kind not in ("AVRO", "ORC")
-                else "Convert it to Parquet",
-            )
+        if isinstance(error, UnreadableFile):
+            error = _refused(ctx, source, error)
         error.about(table=ctx.uri, key=source.location.key)
         return (Retry if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE) else Rejected)(
             source, error
@@ -488,6 +520,20 @@ def inspect_source(ctx: Context, source: IngestSource, snapshot: Snapshot) -> Da
     what makes `ingest` reject it."""
     found = _examine(ctx, source, snapshot)
     return found.entry if isinstance(found, _Seen) else None
+
+
+def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> bool:
+    """Whether `ingest` refuses an object that `inspect_source` lets pass, by its rows."""
+    found = _examine(ctx, source, snapshot)
+    if not isinstance(found, _Seen):
+        return False
+    try:
+        _checked(ctx, found, False, snapshot, compared_columns(snapshot))
+    except InlayError as error:
+        if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
+            raise
+        return error.kind is ErrorKind.INPUT
+    return False
 
 
 def _take(

@@ -1,7 +1,8 @@
 """The landing zone of a table, compared with its ledger.
 
-Promise: every content that an event can still name is reported once, with its state; nothing is changed. S3
-may lose or delay an event: contents that are pending for long need another notification.
+Promise: every content that an event can still name is reported once, with its state and what it is
+(`format.landing`); nothing is changed. S3 may lose or delay an event: contents that are pending for long
+need another notification.
 
 ========= ===========================================================================================
 state     means
@@ -10,6 +11,7 @@ ingested  its rows are in the table, or were
 pending   it can be ingested, but no event of it was processed yet
 rejected  it can never be ingested as it is; `reason` says why
 forgotten older than the ledger reaches back: it is no longer known whether it was ingested
+ignored   no data, by its name or because it is empty; `reason` says what it is
 ========= ===========================================================================================
 """
 
@@ -19,15 +21,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from inlay.errors import ErrorKind, InlayError
+from inlay.errors import ErrorKind, InlayError, UnreadableFile
+from inlay.format.landing import LandedKind, landed_object
 from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.write.append import IngestSource
-from inlay.ops.write.ingest import inspect_source
+from inlay.ops.write.ingest import identify, inspect_source
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
-State = Literal["ingested", "pending", "rejected", "forgotten"]
+State = Literal["ingested", "pending", "rejected", "forgotten", "ignored"]
 
 # Contents looked up in the ledger together: one page of a listing.
 _PAGE = 1_000
@@ -43,15 +46,8 @@ class Landed:
     size: int
     modified_us: int
     state: State
+    kind: LandedKind = LandedKind.DATA
     reason: str = ""
-
-
-def is_data(path: str) -> bool:
-    """Whether a landed object is meant as data. Spark and Hadoop write `_SUCCESS`, `_temporary/…` and
-    `.crc` files beside theirs."""
-    parts = path.split("/")
-    hidden = any(part[:1] in ("_", ".") and part not in (".", "..") for part in parts)
-    return parts[-1] != "" and not hidden
 
 
 def landed(ctx: Context, loaded: LoadedTable, prefix: str) -> Iterator[Landed]:
@@ -61,10 +57,10 @@ def landed(ctx: Context, loaded: LoadedTable, prefix: str) -> Iterator[Landed]:
     for version in _contents(ctx, prefix):
         page.append(version)
         if len(page) == _PAGE:
-            loaded, found = _states(ctx, loaded, page)
+            loaded, found = _states(ctx, loaded, prefix, page)
             yield from found
             page = []
-    yield from _states(ctx, loaded, page)[1]
+    yield from _states(ctx, loaded, prefix, page)[1]
 
 
 def _contents(ctx: Context, prefix: str) -> Iterator[ObjectVersion]:
@@ -76,12 +72,12 @@ def _contents(ctx: Context, prefix: str) -> Iterator[ObjectVersion]:
                 taken_back = version.key  # its owner deleted it: its versions follow
             continue
         reachable = version.is_latest or version.version_id != NULL_VERSION
-        if reachable and version.key != taken_back and is_data(version.key[len(prefix) :]):
+        if reachable and version.key != taken_back:
             yield version
 
 
 def _states(
-    ctx: Context, loaded: LoadedTable, page: Sequence[ObjectVersion]
+    ctx: Context, loaded: LoadedTable, prefix: str, page: Sequence[ObjectVersion]
 ) -> tuple[LoadedTable, list[Landed]]:
     sources = [_source(ctx, version) for version in page]
     asked = [name.request for names in sources for name in names]
@@ -91,19 +87,25 @@ def _states(
         version, names = item
         source = names[0]
         about = (version.key, source.version_id, version.etag, version.size, version.modified_us)
-        found = Landed(*about, "ingested")
+        listed = Landed(*about, "ingested")
         if any(name.request.id in known for name in names):
-            return found
+            return listed
+        by_name = landed_object(version.key[len(prefix) :], size=version.size)
+        if by_name.is_ignored:
+            return replace(listed, state="ignored", kind=by_name.kind, reason=by_name.reason)
         if version.modified_us < loaded.snapshot.ledger.horizon_us:
-            return replace(found, state="forgotten")
+            return replace(listed, state="forgotten")
         try:
             inspect_source(ctx, source, loaded.snapshot)
         except InlayError as error:
             if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
                 raise
+            kind = listed.kind
+            if isinstance(error, UnreadableFile):
+                kind = identify(ctx, source.content, version.key[len(prefix) :]).kind
             reason = f"{type(error).__name__}: {error.message}"
-            return replace(found, state="rejected", reason=reason)
-        return replace(found, state="pending")
+            return replace(listed, state="rejected", kind=kind, reason=reason)
+        return replace(listed, state="pending")
 
     return loaded, list(ctx.map(state, list(zip(page, sources, strict=True))))
 

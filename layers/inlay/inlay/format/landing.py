@@ -1,0 +1,328 @@
+"""What a landed object is: the only place where that is decided (docs/LANDING.md).
+
+Promise: ingestion, the hourly sweep, erasures, `inlay landing` and the documentation follow this rule.
+By its name and size an object is `temporary`, a `marker`, or to be read; then by its first and last
+bytes it is `data`, `foreign` or `damaged`. Ingestion never takes anything but data, so only data can
+keep an erasure waiting.
+
+========== ========================================================== ================================
+kind       means                                                      ingestion
+========== ========================================================== ================================
+data       Parquet                                                    its rows come into the table
+temporary  its producer will rename, copy or delete it                ignores it; so does the sweep
+marker     holds no rows: it says that, where or how one wrote        ignores it; so does the sweep
+foreign    rows or metadata in a format that is not ingested          a dead letter, with the reason
+damaged    meant as data, and no rows can be read from it             a dead letter, with the reason
+========== ========================================================== ================================
+
+The conventions are data: a test reads their examples, and docs/LANDING.md lists them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class LandedKind(Enum):
+    DATA = "data"
+    TEMPORARY = "temporary"
+    MARKER = "marker"
+    FOREIGN = "foreign"
+    DAMAGED = "damaged"
+
+
+IGNORED = frozenset((LandedKind.TEMPORARY, LandedKind.MARKER))
+
+
+@dataclass(frozen=True, slots=True)
+class LandedObject:
+    """What an object is, and why: `reason` continues "it is …"."""
+
+    kind: LandedKind
+    reason: str
+
+    @property
+    def is_ignored(self) -> bool:
+        """Whether ingestion leaves it where it is, without a dead letter."""
+        return self.kind in IGNORED
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """Objects that producers write beside data. `pattern` is looked for in the path within the landing
+    zone, whatever the case of its letters; each of `examples` is one of them."""
+
+    kind: LandedKind
+    producer: str
+    what: str
+    pattern: str
+    examples: tuple[str, ...]
+
+
+_TEMPORARY, _MARKER = LandedKind.TEMPORARY, LandedKind.MARKER
+_FOREIGN = LandedKind.FOREIGN
+
+# The first that matches counts. `^` and `/` begin the name of a folder or file; `$` ends the path.
+CONVENTIONS = (
+    Convention(
+        _TEMPORARY,
+        "Hadoop `fs -put`, `-cp`; Sqoop, Oozie",
+        "a copy under way (`._COPYING_`)",
+        r"\._COPYING_$",
+        ("run/part-0.parquet._COPYING_",),
+    ),
+    Convention(
+        _TEMPORARY,
+        "Hadoop DistCp",
+        "a copy under way (`.distcp.tmp.`)",
+        r"(^|/)\.distcp\.tmp\.",
+        ("run/.distcp.tmp.attempt_local1_0001_m_0_0",),
+    ),
+    Convention(
+        _TEMPORARY,
+        "Spark, Hadoop and Hive committers; Impala; S3A magic committer",
+        "output of a job that has not committed",
+        r"(^|/)(_temporary|_temp|_tmp[^/]*|\.spark-staging-[^/]*|\.hive-staging[^/]*"
+        r"|_impala_insert_staging|__magic_job[^/]*|__magic|_scratchdir[^/]*)/",
+        (
+            "_temporary/0/_temporary/attempt_0/part-0.parquet",
+            "day=1/.spark-staging-5e/part-0.parquet",
+            ".hive-staging_hive_2026-11-25/-ext-10000/000000_0",
+            "_impala_insert_staging/a/b.parq",
+            "__magic_job-1/tasks/t/__base/part-0.parquet",
+        ),
+    ),
+    Convention(
+        _TEMPORARY,
+        "Kafka Connect (HDFS and Hadoop file systems)",
+        "a file under way (`+tmp/`)",
+        r"(^|/)\+tmp/",
+        ("orders/+tmp/year=2026/0.parquet",),
+    ),
+    Convention(
+        _TEMPORARY,
+        "Flink, Beam",
+        "a part file under way or not committed",
+        r"(\.inprogress(\.[\w-]+)?|\.pending|(^|/)\.temp-beam[^/]*/.*)$",
+        (
+            "part-0-0.parquet.inprogress.2f4c-11",
+            "_part-1-0.pending",
+            ".temp-beam-2026/0.parquet",
+        ),
+    ),
+    Convention(
+        _TEMPORARY,
+        "SFTP and FTP clients by way of Transfer Family; browsers; rclone, curl, lftp, NiFi, editors",
+        "an upload or a copy under way",
+        r"(\.(filepart|part|partial|tmp|temp|crdownload|download|incomplete|uploading|upload|writing"
+        r"|in-progress|aria2|swp|swx)|\.(tmp|temp|partial)[.-][\w-]+|~|(^|/)\.in\.[^/]*)$",
+        (
+            "orders.parquet.filepart",
+            "orders.parquet.part",
+            "orders.parquet.1a2b3c4d.partial",
+            "orders.parquet.tmp",
+            "orders.parquet.TMP",
+            "orders.parquet.tmp-3f2a",
+            "orders.parquet.crdownload",
+            ".in.orders.parquet.",
+            "orders.parquet~",
+        ),
+    ),
+    Convention(
+        _MARKER,
+        "Delta Lake, Hudi, Iceberg, Paimon",
+        "metadata of another table format",
+        r"(^|/)(_delta_log|\.hoodie|_delta_index)/|(^|/)\.hoodie_partition_metadata(\.parquet)?$"
+        r"|(^|/)metadata/([^/]*\.metadata\.json|version-hint\.text|snap-[^/]*\.avro|[^/]*-m\d+\.avro)$"
+        r"|(^|/)(manifest/manifest(-list)?-[^/]*|snapshot/(snapshot-\d+|LATEST|EARLIEST)|schema/schema-\d+)$",
+        (
+            "_delta_log/00000000000000000000.json",
+            "_delta_log/00000000000000000010.checkpoint.parquet",
+            ".hoodie/hoodie.properties",
+            "region=eu/.hoodie_partition_metadata",
+            "metadata/00001-5f.metadata.json",
+            "metadata/snap-12-1-5f.avro",
+            "metadata/5f-m0.avro",
+        ),
+    ),
+    Convention(
+        _MARKER,
+        "Spark, Hadoop, Databricks",
+        "the end, or the state, of a job",
+        r"(^|/)(_SUCCESS|_started_[^/]*|_committed_[^/]*|_FAILURE|_SUCCESS\.crc)$",
+        ("run/_SUCCESS", "_started_7319", "_committed_7319", "_committed_vacuum12"),
+    ),
+    Convention(
+        _MARKER,
+        "parquet-mr, pyarrow, Dask",
+        "a summary of footers",
+        r"(^|/)_(common_)?metadata$",
+        ("_metadata", "year=2026/_common_metadata"),
+    ),
+    Convention(
+        _MARKER,
+        "Hadoop's local file system; tools that write checksums and signatures",
+        "a checksum or a signature",
+        r"\.(crc|crc32c?|md5|md5sum|sha1|sha256|sha512|sha256sum|sfv|asc|sig)$",
+        (".part-0.parquet.crc", "orders.parquet.crc", "orders.parquet.md5", "orders.sha256"),
+    ),
+    Convention(
+        _MARKER,
+        "schedulers and batch transfers",
+        "a control file, which says that others are complete",
+        r"\.(done|ok|ready|ctl|complete|completed|success|fin|eot|flag|trigger|trg|go|lock|lck)$",
+        ("orders.done", "orders.parquet.ok", "batch-7.ctl", "orders.lock"),
+    ),
+    Convention(
+        _MARKER,
+        "EMR, Hadoop's first S3 file systems, S3 consoles, pyarrow, s3fs, Cyberduck",
+        "a marker of a folder",
+        r"(_\$folder\$|/)$|^$",
+        ("year=2026_$folder$", "year=2026/"),
+    ),
+    Convention(
+        _MARKER,
+        "macOS, Windows, NFS",
+        "a file of an operating system",
+        r"(^|/)(\.DS_Store|\._[^/]*|Thumbs\.db|desktop\.ini|\.nfs[0-9a-f]+|\.Spotlight-V100/.*"
+        r"|__MACOSX/.*|\.Trashes/.*)$",
+        (".DS_Store", "run/._part-0.parquet", "Thumbs.db", "desktop.ini", "__MACOSX/._a.parquet"),
+    ),
+    Convention(
+        _MARKER,
+        "AWS Config, Elastic Load Balancing, Redshift, DMS, CloudTrail",
+        "a test of the right to write",
+        r"(^|/)(ConfigWritabilityCheckFile|ELBAccessLogTestFile|aws-programmatic-access-test-object"
+        r"|[^/]*WritabilityCheckFile|awsdms_[^/]*test[^/]*)$",
+        (
+            "AWSLogs/123456789012/Config/ConfigWritabilityCheckFile",
+            "AWSLogs/123456789012/ELBAccessLogTestFile",
+            "aws-programmatic-access-test-object",
+        ),
+    ),
+    Convention(
+        _MARKER,
+        "Redshift UNLOAD, S3 Inventory, Athena, DynamoDB and RDS exports, S3 Batch Operations",
+        "a manifest: a list of a producer's files",
+        r"(^|/)([^/]*manifest|manifest\.(json|csv|checksum)|symlink\.txt"
+        r"|manifest-(files|summary)\.json|[^/]*-manifest\.csv|[^/]*\.(csv|txt)\.metadata"
+        r"|export_(tables_)?info_[^/]*\.json)$",
+        (
+            "sales_manifest",
+            "manifest",
+            "inventory/2026-11-25T00-00Z/manifest.json",
+            "inventory/2026-11-25T00-00Z/manifest.checksum",
+            "inventory/hive/dt=2026-11-25/symlink.txt",
+            "8f1c.csv.metadata",
+            "8f1c-manifest.csv",
+            "AWSDynamoDB/01/manifest-summary.json",
+            "AWSDynamoDB/01/manifest-files.json",
+            "export_tables_info_rds_from_1_to_2.json",
+        ),
+    ),
+    Convention(
+        _FOREIGN,
+        "Amazon Data Firehose",
+        "records that could not be delivered",
+        r"(^|/)[a-z-]+-failed/",
+        ("processing-failed/2026/11/25/a-1", "format-conversion-failed/2026/11/25/a-2"),
+    ),
+    Convention(
+        _FOREIGN,
+        "everyone",
+        "text in columns or documents",
+        r"\.(csv|tsv|psv|txt|json|jsonl|ndjson|xml|yaml|yml|html|log|sql)(\.\w{2,6})?$",
+        ("orders.csv", "orders.CSV.gz", "events.ndjson", "events.json.zst"),
+    ),
+    Convention(
+        _FOREIGN,
+        "Hive, Kafka Connect, Arrow, spreadsheets",
+        "rows in another format",
+        r"\.(avro|orc|arrow|arrows|feather|ipc|lance|vortex|xlsx?|ods|dbf|sas7bdat|sav|dta|rds|pkl|npz?|h5|hdf5"
+        r"|proto|pb|seq|rc|db|sqlite3?|duckdb)(\.\w{2,6})?$",
+        ("orders.avro", "orders.orc", "orders.feather", "orders.xlsx"),
+    ),
+    Convention(
+        _FOREIGN,
+        "everyone",
+        "an archive, or a file compressed as a whole",
+        r"\.(gz|gzip|zst|zstd|bz2|xz|lz4|lzo|snappy|sz|br|Z|zip|7z|rar|tar|tgz)$",
+        ("orders.parquet.gz", "orders.zip", "orders.tar"),
+    ),
+    # Last: readers of folders (Spark, Hive, Trino, pyarrow) leave such names out.
+    Convention(
+        _MARKER,
+        "Spark, Hive, Trino, pyarrow",
+        "hidden: a part of its name begins with `_` or `.`",
+        r"(^|/)(_|\.(?!\.?(/|$)))",
+        ("_corrupt/a.parquet", ".orders.parquet.k3Jx1a", "_airbyte_state/0"),
+    ),
+)
+
+_COMPILED = tuple((c, re.compile(c.pattern, re.IGNORECASE)) for c in CONVENTIONS)
+
+# Enough of the beginning and end of an object to know it by.
+HEAD_BYTES = 16
+_PARQUET, _ENCRYPTED = b"PAR1", b"PARE"
+_MEANT_AS_PARQUET = re.compile(r"\.(parquet|parq|pq|pqt)$", re.IGNORECASE)
+# What objects of a format begin with.
+_SIGNATURES = (
+    (b"\x1f\x8b", "compressed by gzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
+    (b"BZh", "compressed by bzip2"),
+    (b"\xfd7zXZ", "compressed by xz"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4"),
+    (b"\xff\x06\x00\x00sNaPpY", "compressed by snappy"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"ORC", "ORC"),
+    (b"Obj\x01", "Avro"),
+    (b"ARROW1", "Arrow IPC"),
+    (b"SQLite format 3", "SQLite"),
+    (b"SEQ\x06", "a Hadoop sequence file"),
+)
+
+
+def convention_of(path: str) -> Convention | None:
+    """The convention that a path within the landing zone follows."""
+    return next((c for c, pattern in _COMPILED if pattern.search(path)), None)
+
+
+def landed_object(
+    path: str, *, size: int | None = None, head: bytes | None = None, tail: bytes | None = None
+) -> LandedObject:
+    """What the object at `path` within the landing zone is. `head` and `tail` are its first and last bytes;
+    where neither is known, what is not ignored by its name or size counts as data, which has to be read.
+
+    >>> landed_object("run/_SUCCESS").kind
+    <LandedKind.MARKER: 'marker'>
+    >>> landed_object("run/part-0.parquet", size=0).reason
+    'empty: 0 bytes hold no rows'
+    >>> landed_object("orders.csv").kind, landed_object("orders.csv", head=b"id;name", tail=b"da").kind
+    (<LandedKind.DATA: 'data'>, <LandedKind.FOREIGN: 'foreign'>)
+    """
+    convention = convention_of(path)
+    if convention is not None and convention.kind in IGNORED:
+        return LandedObject(convention.kind, f"{convention.what} ({convention.producer})")
+    if size == 0:
+        return LandedObject(LandedKind.MARKER, "empty: 0 bytes hold no rows")
+    if head is None and tail is None:
+        return LandedObject(LandedKind.DATA, "to be read")
+    begins, ends = (head or b"")[:4], (tail or b"")[-4:]
+    if ends == _PARQUET and (head is None or begins == _PARQUET):
+        return LandedObject(LandedKind.DATA, "Parquet")
+    if _ENCRYPTED in (begins, ends):
+        return LandedObject(LandedKind.DAMAGED, "Parquet with an encrypted footer")
+    if _PARQUET in (begins, ends):
+        return LandedObject(
+            LandedKind.DAMAGED, "Parquet without one of its ends: cut short or overwritten"
+        )
+    for signature, name in _SIGNATURES:
+        if (head or b"").startswith(signature):
+            return LandedObject(_FOREIGN, name)
+    if _MEANT_AS_PARQUET.search(path):
+        return LandedObject(LandedKind.DAMAGED, "no Parquet, though its name says so")
+    if convention is not None:
+        return LandedObject(_FOREIGN, f"{convention.what} ({convention.producer})")
+    return LandedObject(_FOREIGN, "no Parquet")
