@@ -18,7 +18,7 @@ from inlay.format.entry import DataFile, Marker
 from inlay.format.puffin import encode_puffin
 from inlay.format.schema import Schema
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import read_tasks
@@ -103,7 +103,7 @@ class Lake:
     ) -> tuple[DataFile, ...]:
         """Through the library's own writer."""
         schema = schema or schema_from_arrow(data.schema)
-        batches = [conform(b, schema, schema, by_value=True) for b in data.to_batches()]
+        batches = list(conformed(data.to_batches(), schema, schema, by_value=True))
         layout.setdefault("stats_columns", tuple(f.id for _, f in schema.walk()))
         return tuple(write_files(self.target(), batches, schema, Layout(**layout)))
 

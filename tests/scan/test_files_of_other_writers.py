@@ -23,7 +23,7 @@ from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive, Schema
 from inlay.format.values import compare
 from inlay.ops.write.ingest import Ingested, Rejected
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed as rows_of_table
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import Chunk, File, Group
 from inlay.parquet.footer.footer import decode_footer, trailer
@@ -147,7 +147,7 @@ def physical(scalar: pa.Scalar) -> Any:
 def all_stats_hold(lake: Any, file: Any, schema: Schema) -> bool:
     """Every bound in the entry bounds every value there is."""
     body = pq.read_table(pa.BufferReader(lake.body(file.key)))
-    table = pa.Table.from_batches([conform(b, schema, schema) for b in body.to_batches()])
+    table = pa.Table.from_batches(list(rows_of_table(body.to_batches(), schema, schema)))
     for field in schema.fields:
         stats = file.stats.get(field.id)
         if stats is None or not isinstance(field.type, Primitive):
@@ -477,7 +477,7 @@ def test_samples_read_as_pyarrow_reads_them(lake: Any, path: Path) -> None:
 
 
 def conformed(table: pa.Table, schema: Schema) -> pa.Table:
-    return pa.Table.from_batches([conform(b, schema, schema) for b in table.to_batches()])
+    return pa.Table.from_batches(list(rows_of_table(table.to_batches(), schema, schema)))
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])

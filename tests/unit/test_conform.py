@@ -13,7 +13,7 @@ import pytest
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, parse_primitive
-from inlay.parquet.arrow.conform import check_fits, conform
+from inlay.parquet.arrow.conform import check_fits, conformed
 from inlay.parquet.arrow.types import (
     FIELD_ID,
     schema_from_arrow,
@@ -26,6 +26,12 @@ from inlay.parquet.arrow.types import (
 def column(kind, *, nullable=True, id_=1, name="x"):
     kind = parse_primitive(kind) if isinstance(kind, str) else kind
     return Field(id_, name, kind, nullable)
+
+
+def conform(batch, recorded, target, **options):
+    """Of a small batch, one."""
+    [made] = conformed([batch], recorded, target, **options)
+    return made
 
 
 def schema(*fields):

@@ -25,6 +25,7 @@ from inlay.cli.json_objects import JsonFile
 from inlay.cli.values import json_rows, to_line
 from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, UnreadableFile
 from inlay.ops.write.folders import check_folders
+from inlay.parquet.arrow.pieces import narrow, pieces
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.arrow.words import words_of
 
@@ -87,9 +88,10 @@ def read_files(
             )
     first = readers[0].schema
     batches = (
-        _like(batch, first, path)
+        _like(piece, first, path)
         for path, reader in zip(paths, readers, strict=True)
         for batch in reader
+        for piece in pieces(batch)
     )
     return pa.RecordBatchReader.from_batches(first, batches)
 
@@ -98,12 +100,20 @@ def _like(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch
     if batch.schema.equals(schema):
         return batch
     try:
-        return batch.select(schema.names).cast(schema)
+        columns = [_cast(batch.column(field.name), field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
     except pa.ArrowException as error:
         raise SchemaMismatch(
             f"{path} has other types than the first file: {words_of(error)}",
             next_step="Append files of different types by commands of their own",
         ) from error
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type != kind and pa.types.is_nested(column.type) and "view" not in str(column.type):
+        # Arrow refuses 64-bit offsets for where they begin: those of a copy begin at 0.
+        column = column.take(pa.arange(0, len(column)))
+    return column if column.type == kind else narrow(column).cast(kind)
 
 
 def _naming(path: str, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

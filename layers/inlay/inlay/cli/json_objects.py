@@ -19,6 +19,8 @@ from inlay.cli.text_types import Misread, column_types, from_json, plain_json, t
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 
 BATCH_ROWS = 16_384
+# Characters of the objects of a batch, so that its texts fit one Arrow array whatever they are.
+BATCH_CHARACTERS = 64 << 20
 # Read at a time, and the most that one object may take.
 CHUNK = 1 << 20
 MAX_OBJECT = 64 << 20
@@ -54,15 +56,19 @@ class JsonFile:
             self.names = (*order, *(n for n in self.names if n not in set(order)))
 
     def _objects(self) -> Iterator[dict[str, Any]]:
+        return (row for row, _ in self._sized_objects())
+
+    def _sized_objects(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """The objects, and how many characters each takes in the file."""
         content = as_utf8(self._open, self._encoding)
         with io.TextIOWrapper(content, encoding="utf-8-sig") as source:
-            for rows, found in enumerate(_values(source, self._path), 1):
+            for rows, (found, size) in enumerate(_values(source, self._path), 1):
                 if not isinstance(found, dict):
                     raise UnreadableFile(
                         f"{self._path}: value {rows:,} is not an object",
                         next_step='Rows are objects: {"id": 1, "name": "Ada"}',
                     )
-                yield found
+                yield found, size
 
     def check_even(self) -> None:
         """For upserts and keys, where a column that a row lacks cannot be distinguished from NULL. Raises
@@ -82,13 +88,14 @@ class JsonFile:
 
     def _batches(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []
-        done = 0
-        for row in self._objects():
+        done = characters = 0
+        for row, size in self._sized_objects():
             rows.append(row)
-            if len(rows) == BATCH_ROWS:
+            characters += size
+            if len(rows) == BATCH_ROWS or characters >= BATCH_CHARACTERS:
                 yield self._batch(rows, wanted, done)
                 done += len(rows)
-                rows = []
+                rows, characters = [], 0
         if rows:
             yield self._batch(rows, wanted, done)
 
@@ -131,8 +138,8 @@ class JsonFile:
         return found, rows
 
 
-def _values(source: io.TextIOWrapper, path: str) -> Iterator[Any]:
-    """The values of a text: one after the other, or those of one array."""
+def _values(source: io.TextIOWrapper, path: str) -> Iterator[tuple[Any, int]]:
+    """The values of a text: one after the other, or those of one array; each with its length."""
     decoder = plain_json()
     text, at, seen = "", 0, 0
     listed: bool | None = None
@@ -148,8 +155,9 @@ def _values(source: io.TextIOWrapper, path: str) -> Iterator[Any]:
         error: ValueError | None = None
         if at < len(text):
             try:
-                found, at = decoder.raw_decode(text, at)
-                yield found
+                found, end = decoder.raw_decode(text, at)
+                size, at = end - at, end
+                yield found, size
                 continue
             except json.JSONDecodeError as caught:
                 error = caught

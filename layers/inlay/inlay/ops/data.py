@@ -32,7 +32,7 @@ from inlay.format.puffin import encode_puffin
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
-from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.conform import check_names, conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.storage.base import MAX_COPY_BYTES, ByteRange, Location
@@ -149,7 +149,7 @@ def write_data(
     # Columns and nested fields that the table does not have would otherwise be dropped silently.
     check_names(reader.schema, schema)
     # Matched by name; values that the column's type would change are refused.
-    fitted = (conform(batch, schema, schema, by_value=True) for batch in reader)
+    fitted = conformed(reader, schema, schema, by_value=True)
     rows = _reported(ctx, declared.checked(fitted))
     return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
 

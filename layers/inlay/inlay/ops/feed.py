@@ -31,7 +31,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Pinned, load_seen, load_segments, retain
 from inlay.ops.read.scan import ArrowStream, checked_columns, row_filter
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.multiset import Multiset, difference_in_order
 from inlay.parquet.arrow.types import schema_to_arrow, to_scalar
@@ -123,10 +123,9 @@ class FeedRows:
         wanted = Wanted(schema=step.schema, columns=self.ids, where=self.where)
         shown, read = subschema(self.schema, self.ids), subschema(step.schema, self.ids)
         reading = read_tasks(self.ctx.objects, tasks, wanted, self.ctx.executor, ahead=self.ahead)
-        for batch in reading:
-            if batch.num_rows:
-                # Nested fields that only deletes need are removed again.
-                yield batch if shown.fields == read.fields else conform(batch, read, shown)
+        rows = (batch for batch in reading if batch.num_rows)
+        # Nested fields that only deletes need are removed again.
+        yield from rows if shown.fields == read.fields else conformed(rows, read, shown)
 
     def said(
         self, rows: pa.Table, kinds: pa.Array, version: int, time_us: int

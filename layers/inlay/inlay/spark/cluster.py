@@ -31,7 +31,7 @@ from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.writer import write_files
@@ -346,10 +346,8 @@ def _write_part(
     ctx = connect(uri)
     schema = loaded.snapshot.schema
     layout = replace(layout_of(loaded.snapshot), sort_by=())
-    rows = (
-        conform(batch.rename_columns(list(schema.names)), schema, schema, by_value=True)
-        for batch in batches
-    )
+    named = (batch.rename_columns(list(schema.names)) for batch in batches)
+    rows = conformed(named, schema, schema, by_value=True)
     for file in write_files(target_of(ctx, loaded.date_us), rows, schema, layout):
         entry = replace(file, sequence=loaded.snapshot.version, data_change=False, cluster=run)
         yield pickled_batch(entry)

@@ -40,7 +40,7 @@ from inlay.format.schema import Field, Schema
 from inlay.ops.commit.driver import Committed, Planned, Skipped, already_applied, commit_planned
 from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.writer import write_files
@@ -571,10 +571,10 @@ def _write_part(
                 noted += len(places)
                 gone.setdefault(key, BitMap64()).update(places.to_pylist())
             kept = batch.filter(pc.is_in(clause, value_set=writing))
-            values = pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
-            yield conform(values, schema, schema, by_value=True)
+            yield pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
 
-    checked = Declared.of(loaded.snapshot).checked(rows())
+    fitted = conformed(rows(), schema, schema, by_value=True)
+    checked = Declared.of(loaded.snapshot).checked(fitted)
     files = tuple(
         write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )

@@ -40,7 +40,7 @@ from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.schema.create import create
 from inlay.ops.write.delete import key_markers
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.write.writer import write_files
@@ -323,10 +323,11 @@ def _write_part(
             replaced.append(batch.filter(batch.column(REPLACES)).select(keys))
             # A delete record may lack what the table requires of a row.
             kept = batch.filter(pc.invert(gone)).drop_columns([DELETED, REPLACES])
-            yield conform(kept, schema, schema, by_value=True)
+            yield kept
 
     target = target_of(ctx, loaded.date_us)
-    checked = Declared.of(snapshot).checked(rows())
+    fitted = conformed(rows(), schema, schema, by_value=True)
+    checked = Declared.of(snapshot).checked(fitted)
     files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
     markers: tuple[Marker, ...] = ()
     located: dict[str, BitMap64] = {}

@@ -24,7 +24,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.metadata.load import load_pointer
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AdvanceStream, Change, Request
@@ -77,10 +77,8 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
         schema = snapshot.schema
         check_fits_table(self._data, schema)
         names = named_as_in(schema, self._data.names)
-        rows = (
-            conform(batch.rename_columns(names), schema, schema, by_value=True)
-            for batch in iterator
-        )
+        named = (batch.rename_columns(names) for batch in iterator)
+        rows = conformed(named, schema, schema, by_value=True)
         target = target_of(ctx, loaded.date_us)
         checked = Declared.of(snapshot).checked(rows)
         files = tuple(write_files(target, checked, schema, layout_of(snapshot)))

@@ -35,7 +35,7 @@ from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
-from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.conform import check_names, conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.write.writer import Layout, write_files
@@ -211,7 +211,8 @@ def check_fits_table(data: StructType, schema: Schema) -> None:
     check_written(data)
     arrow = _renamed(arrow_for(data), named_as_in(schema, data.names))
     check_names(arrow, schema)
-    conform(pa.RecordBatch.from_pylist([], schema=arrow), schema, schema, by_value=True)
+    nothing = pa.RecordBatch.from_pylist([], schema=arrow)
+    list(conformed([nothing], schema, schema, by_value=True))
 
 
 def _renamed(arrow: pa.Schema, names: Sequence[str]) -> pa.Schema:
@@ -268,10 +269,8 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         ctx = connect(job.uri)
         _refuse_catalog_tables()
         names = list(job.names)
-        rows = (
-            conform(batch.rename_columns(names), job.schema, job.schema, by_value=True)
-            for batch in iterator
-        )
+        named = (batch.rename_columns(names) for batch in iterator)
+        rows = conformed(named, job.schema, job.schema, by_value=True)
         target = target_of(ctx, job.started_us)
         checked = job.declared.checked(_within(rows, job))
         return Written(tuple(write_files(target, checked, job.schema, job.layout)))

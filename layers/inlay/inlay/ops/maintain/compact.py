@@ -35,6 +35,7 @@ from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle
 from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_leaves, load_nodes, load_pointer
+from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
@@ -71,9 +72,8 @@ def in_order(
         found = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
     else:
         found = pc.sort_indices(morton(table.select(names)))
-    for start in range(0, table.num_rows, BATCH_ROWS):
-        # In parts: the whole sorted table would exist twice.
-        yield from table.take(found.slice(start, BATCH_ROWS)).combine_chunks().to_batches()
+    # In parts: the whole sorted table would exist twice.
+    yield from take_rows(table, found, at_a_time=BATCH_ROWS)
 
 
 def morton(columns: pa.Table) -> pa.UInt64Array:

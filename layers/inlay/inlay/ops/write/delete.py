@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -43,7 +43,7 @@ from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_file, load_matching
 from inlay.parquet.arrow.calculate import CalculatedFilter
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.parquet.read.reader import read_positions
@@ -67,6 +67,8 @@ from inlay.plan.scan import marker_may_hit, plan_scan
 MAX_PREDICATE_BYTES = 8 * 1024
 # Marker objects stay at or below 32 MB (docs/design/design.md, section 4).
 MAX_MARKER_OBJECT_BYTES = 32 * 1024 * 1024
+# Keys that are sorted together: one Arrow array holds twice as many bytes.
+PART_BYTES = 1024 * 1024 * 1024
 # Up to this many keys become an IN list.
 INLINE_KEYS = 64
 
@@ -236,26 +238,49 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
     )
     try:
         Declared.of(loaded.snapshot, columns).check_meaning(keys.schema)
-        batches = [conform(batch, columns, columns, by_value=True) for batch in keys.to_batches()]
+        batches = list(conformed(keys.to_batches(), columns, columns, by_value=True))
     except SchemaMismatch as error:
         raise error.about(table=ctx.uri) from None
-    keys = pa.Table.from_batches(batches, schema=schema_to_arrow(columns))
-    keys = keys.drop_null().group_by(keys.column_names, use_threads=False).aggregate([])
-    if keys.num_rows == 0:
+    arrow = schema_to_arrow(columns)
+    parts = [
+        pa.Table.from_batches(part, schema=arrow)
+        .drop_null()
+        .group_by(keys.column_names, use_threads=False)
+        .aggregate([])
+        for part in _parts(batches)
+    ]
+    distinct = [part for part in parts if part.num_rows]
+    if not distinct:
         return
-    if len(fields) == 1 and keys.num_rows <= INLINE_KEYS:
+    if len(distinct) == len(fields) == 1 and distinct[0].num_rows <= INLINE_KEYS:
         [(found, kind)] = fields
-        values = {to_physical(v, kind) for v in keys.column(0)}
+        values = {to_physical(v, kind) for v in distinct[0].column(0)}
         listed = In(found.id, kind, tuple(v for v in values if v is not None))
         if not kind.is_float and _stored_bytes(listed) <= MAX_PREDICATE_BYTES:
             yield marker_of(ctx, loaded, listed)
             return
-    keys = keys.sort_by([(n, "ascending") for n in keys.column_names])
     ids = tuple(found.id for found, _ in fields)
-    # Parts that stay within the bound even if nothing compresses.
-    rows = max(1, int(keys.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * keys.nbytes)))
-    for start in range(0, keys.num_rows, rows):
-        yield _write_keys(ctx, loaded, ids, keys.slice(start, rows))
+    for part in distinct:
+        part = part.sort_by([(n, "ascending") for n in part.column_names])
+        # Objects that stay within the bound even if nothing compresses.
+        rows = max(1, int(part.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * part.nbytes)))
+        for start in range(0, part.num_rows, rows):
+            yield _write_keys(ctx, loaded, ids, part.slice(start, rows))
+
+
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches whose distinct keys become one array. A key that is in two parts deletes what it would in
+    one."""
+    part: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if part and size + batch.nbytes > PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(batch)
+        size += batch.nbytes
+    if part:
+        yield part
 
 
 def _write_keys(

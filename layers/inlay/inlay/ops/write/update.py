@@ -31,7 +31,7 @@ from inlay.ops.data import write_batches
 from inlay.ops.maintain.rewrite_file import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import by_vectors, filter_of, marker_of
-from inlay.parquet.arrow.assignments import assign
+from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
@@ -128,7 +128,7 @@ def _plan_update(
             # By position, not by name: a table may have columns named `_pos` or `_file`.
             positions, file = batch.columns[width:]
             found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
-            yield assign(assignments, batch.select(list(range(width))), schema)
+            yield from assigned(assignments, batch.select(list(range(width))), schema)
 
     checked = Declared.of(snapshot).checked(new_rows())
     added = tuple(write_batches(ctx, snapshot, checked, time_us=loaded.date_us))

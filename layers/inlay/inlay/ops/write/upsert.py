@@ -40,8 +40,9 @@ from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import key_markers
-from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.conform import check_names, conformed
 from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
@@ -88,7 +89,7 @@ def upsert(
     declared = Declared.of(loaded.snapshot)
     declared.check_meaning(reader.schema)
     rows = pa.Table.from_batches(
-        [conform(batch, schema, given, by_value=True) for batch in reader],
+        conformed(reader, schema, given, by_value=True),
         schema=schema_to_arrow(given),
     )
     for batch in rows.to_batches():
@@ -271,7 +272,12 @@ def _codes_of(values: Any, distinct: pa.Array) -> Any:
 
 
 def _one_bit_pattern(values: Any) -> Any:
-    """Arrow compares floats by their bits, but -0.0 equals 0.0 and every NaN every other."""
+    """Arrow compares floats by their bits, but -0.0 equals 0.0 and every NaN every other. Texts get 64-bit
+    offsets: the distinct ones of all batches become one array."""
+    if pa.types.is_string(values.type):
+        return values.cast(pa.large_string())
+    if pa.types.is_binary(values.type):
+        return values.cast(pa.large_binary())
     if not pa.types.is_floating(values.type):
         return values
     zero, nan = (pa.scalar(each, values.type) for each in (0.0, float("nan")))
@@ -303,7 +309,8 @@ def _one_of_each_key(
         )
     last = keyed.filter(pc.is_in(keyed["rank"], value_set=groups["rank_max"].combine_chunks()))
     kept = pa.concat_arrays([*last["row"].chunks, *unkeyed["row"].chunks, pa.array([], pa.int64())])
-    return rows.take(kept.take(pc.sort_indices(kept)))
+    # Not by `take`, which joins the batches of a column: beyond 2 GiB of text it cannot.
+    return rows.filter(pc.is_in(numbers, value_set=kept))
 
 
 def _ranks(rows: pa.Table, order: str | None) -> pa.Array:
@@ -355,17 +362,20 @@ class _Merge:
             self.files.add(file[0].as_py())
             self.replaced += len(at)
             matched.append(pc.unique(at))
-            new = self.rows.take(at)
-            values = dict(zip(new.column_names, new.columns, strict=True))
-            for field, column in zip(self.kept, columns[len(self.names) :], strict=True):
-                values[field.name] = pa.chunked_array([column.filter(found)])
-            made = pa.table([values[name] for name in arrow.names], schema=arrow)
-            yield from made.to_batches()
+            old_rows = [column.filter(found) for column in columns[len(self.names) :]]
+            done = 0
+            for new in take_rows(self.rows, at, at_a_time=max(1, len(at))):
+                values = dict(zip(new.schema.names, new.columns, strict=True))
+                for field, column in zip(self.kept, old_rows, strict=True):
+                    values[field.name] = column.slice(done, new.num_rows)
+                done += new.num_rows
+                yield pa.RecordBatch.from_arrays(
+                    [values[name] for name in arrow.names], schema=arrow
+                )
         numbers = pa.array(range(self.rows.num_rows), pa.int64())
         there = pc.is_in(numbers, value_set=pa.concat_arrays(matched))
         new = self.rows.filter(pc.invert(there))
-        for batch in new.to_batches():
-            yield conform(batch, self.schema, self.schema)
+        yield from conformed(new.to_batches(), self.schema, self.schema)
 
 
 def _plan_partial(
@@ -423,11 +433,11 @@ def _reads(rows: pa.Table, names: Sequence[str], schema: Schema) -> Predicate:
     for name in names:
         field = schema.column(name)
         assert field is not None and isinstance(field.type, Primitive)
-        values = pc.unique(rows.column(name)).drop_null()
+        values = pc.unique(_one_bit_pattern(rows.column(name))).drop_null()
         if not len(values):
             return FALSE
         if len(values) <= LISTED_KEYS:
-            listed = {to_physical(value, field.type) for value in _one_bit_pattern(values)}
+            listed = {to_physical(value, field.type) for value in values}
             ordered = sorted((v for v in listed if v is not None), key=order_key)
             distinct = {order_key(v): v for v in ordered}
             parts.append(In(field.id, field.type, tuple(distinct.values())))

@@ -8,6 +8,8 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +26,22 @@ from inlay.format.expression import (
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.parquet.arrow.calculate import NotCalculable, calculate, to_float
 from inlay.parquet.arrow.evaluate import Columns, columns_of
+from inlay.parquet.arrow.pieces import halved, pieces, repeated
 from inlay.parquet.arrow.types import arrow_type, to_arrow_scalar
+
+
+def assigned(
+    assignments: Assignments, batch: pa.RecordBatch, schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    """`assign` for a batch whose new values may take more memory than a batch should, or can."""
+    texts = (a.expression.value for a in assignments if isinstance(a.expression, Assigned))
+    added = sum(4 * len(text) for text in texts if isinstance(text, str | bytes))
+    for piece in pieces(batch, row_bytes=added):
+        yield from halved(
+            piece,
+            lambda rows: assign(assignments, rows, schema),
+            (SchemaMismatch, pa.ArrowException),
+        )
 
 
 def assign(assignments: Assignments, batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
@@ -73,7 +90,7 @@ def _value(
                 found = pa.nulls(batch.num_rows, wanted)
             case Assigned(value):
                 assert isinstance(field.type, Primitive)
-                found = pa.repeat(to_arrow_scalar(field.type, value), batch.num_rows)
+                found = repeated(to_arrow_scalar(field.type, value), batch.num_rows)
             case Column() | Constant() | Test() | Apply() as expression:
                 found = _fitted(calculate(expression, batch, columns), wanted)
     except NotCalculable as error:

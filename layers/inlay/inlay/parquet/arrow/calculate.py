@@ -27,6 +27,7 @@ from inlay.format.predicate import Operator
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
 from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
+from inlay.parquet.arrow.pieces import halved, narrow, repeated
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
@@ -70,13 +71,18 @@ class CalculatedFilter:
         return [True] * len(parts)
 
     def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
+        columns = columns_of(schema)
+
+        def of_rows(part: pa.RecordBatch) -> pa.Array:
+            found = _flags(calculate(self.expression, part, columns))
+            return found.fill_null(to_scalar(False, pa.bool_()))
+
         try:
-            found = calculate(self.expression, batch, columns_of(schema))
+            # A text in between may be too large for all rows together.
+            parts = list(halved(batch, of_rows, (NotCalculable, pa.ArrowException)))
         except NotCalculable as error:
             raise InvalidPredicate(f"the condition fails: {error}", next_step=_STEP) from None
-        if pa.types.is_null(found.type):
-            found = found.cast(pa.bool_())
-        return found.fill_null(to_scalar(False, pa.bool_()))
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def calculate(node: Expression, batch: pa.RecordBatch, columns: Columns) -> pa.Array:
@@ -85,7 +91,7 @@ def calculate(node: Expression, batch: pa.RecordBatch, columns: Columns) -> pa.A
         case Column(field_id, kind):
             return _of_column(field_id, kind, batch, columns)
         case Constant(value, kind):
-            return pa.repeat(_scalar(value, kind), batch.num_rows)
+            return repeated(_scalar(value, kind), batch.num_rows)
         case Test(predicate):
             return evaluate(predicate, batch, columns)
         case Apply("and" | "or" as joined, parts):
@@ -571,6 +577,12 @@ def _text(kernel: Callable[..., pa.Array]) -> Callable[[Apply, list[pa.Array]], 
     return applied
 
 
+def _with_replaced(value: pa.Array, texts: tuple[str, str]) -> pa.Array:
+    """In 64-bit offsets, because the function wraps narrow ones without an error."""
+    wide, (pattern, replacement) = value.cast(pa.large_string()), texts
+    return narrow(pc.replace_substring(wide, pattern=pattern, replacement=replacement))
+
+
 def _slice(value: pa.Array, bounds: tuple[int, int | None]) -> pa.Array:
     start, stop = bounds
     if stop is not None and stop < 0 <= start:  # LEFT without the last
@@ -837,9 +849,7 @@ _FUNCTIONS: dict[str, _Function] = {
     "starts_with": _text(lambda value, pattern: pc.starts_with(value, pattern=pattern)),
     "ends_with": _text(lambda value, pattern: pc.ends_with(value, pattern=pattern)),
     "contains": _text(lambda value, pattern: pc.match_substring(value, pattern=pattern)),
-    "replace": _text(
-        lambda value, texts: pc.replace_substring(value, pattern=texts[0], replacement=texts[1])
-    ),
+    "replace": _text(_with_replaced),
     "substr": _text(_slice),
     "concat": lambda node, values: pc.binary_join_element_wise(
         *(value.cast(pa.string()) for value in values), "", null_handling="emit_null"

@@ -10,7 +10,7 @@ others have ids of other tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,6 +20,14 @@ from inlay.errors import SchemaMismatch
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import is_value, widens
+from inlay.parquet.arrow.pieces import (
+    OFFSETS_END,
+    bytes_at_most,
+    lies_within,
+    narrow,
+    pieces,
+    repeated,
+)
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
@@ -63,7 +71,7 @@ def check_fits(
 
 def check_names(arrow: pa.Schema, schema: Schema) -> None:
     """Raises SchemaMismatch for columns and nested fields the table lacks, and for duplicate names.
-    `conform` checks the types, by the values."""
+    `conformed` checks the types, by the values."""
     _names(list(arrow), schema.fields, ())
 
 
@@ -193,25 +201,40 @@ def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def conform(
-    batch: pa.RecordBatch, recorded: Schema, target: Schema, *, by_value: bool = False
-) -> pa.RecordBatch:
-    """`batch`, laid out as in a file recorded under `recorded`, as rows of `target`.
+def conformed(
+    batches: Iterable[pa.RecordBatch], recorded: Schema, target: Schema, *, by_value: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """`batches`, laid out as in a file recorded under `recorded`, as rows of `target`: of each batch one,
+    or several where its values take much memory (`parquet.arrow.pieces`).
 
     Columns are selected by id, ordered, widened; a column the file lacks has its default, or is null. The
     result's schema is `schema_to_arrow(target)`. `by_value` also accepts narrower types if these values
     survive (an int64 array of small numbers for an int32 column): for data given in memory. Raises
     SchemaMismatch.
     """
-    arrays = _conform_fields(
-        dict(zip(batch.schema.names, batch.columns, strict=True)),
-        recorded.fields,
-        target.fields,
-        batch.num_rows,
-        (),
-        by_value,
-    )
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_to_arrow(target))
+    arrow = schema_to_arrow(target)
+    defaults = sum(len(f.default) for f in target.fields if isinstance(f.default, str | bytes))
+    for batch in batches:
+        for piece in pieces(batch, row_bytes=4 * defaults):  # of a character, 4 bytes at most
+            columns = dict(zip(piece.schema.names, piece.columns, strict=True))
+            try:
+                arrays = _conform_fields(
+                    columns, recorded.fields, target.fields, piece.num_rows, (), by_value
+                )
+            except (pa.ArrowCapacityError, pa.ArrowInvalid):
+                _check_size(piece)
+                raise
+            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def _check_size(row: pa.RecordBatch) -> None:
+    """Raises SchemaMismatch where a column has more in one row than Arrow's text and lists hold."""
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        if row.num_rows == 1 and bytes_at_most(column) > OFFSETS_END:
+            raise SchemaMismatch(
+                f"column {name!r} has a value of more than 2 GiB in one row",
+                next_step="Store such a value as objects of its own, and their location in the column",
+            ) from None
 
 
 def _conform_fields(
@@ -231,7 +254,7 @@ def _conform_fields(
         if was is not None and array is not None:
             found.append(_conform_array(array, was, field, here, by_value))
         elif field.default is not None and isinstance(field.type, Primitive):
-            found.append(pa.repeat(to_arrow_scalar(field.type, field.default), rows))
+            found.append(repeated(to_arrow_scalar(field.type, field.default), rows))
         elif field.nullable:
             found.append(_nulls(rows, arrow_type(field.type, with_ids=True)))
         else:
@@ -243,10 +266,7 @@ def _conform_array(
     array: pa.Array, was: Field, field: Field, path: Path, by_value: bool
 ) -> pa.Array:
     wanted = arrow_type(field.type, with_ids=True)
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if pa.types.is_dictionary(array.type):
-        array = decoded(array)
+    array = decoded(array)
     if pa.types.is_null(array.type):
         array = _nulls(len(array), wanted)
     elif isinstance(field.type, Primitive):
@@ -265,15 +285,22 @@ def _conform_array(
     return array
 
 
-def decoded(array: pa.DictionaryArray) -> pa.Array:
-    """The values of each row. Arrow cannot take from views, which Polars has in its categories: their
-    values become plain."""
-    values = array.dictionary
-    if pa.types.is_string_view(values.type):
-        array = pa.DictionaryArray.from_arrays(array.indices, values.cast(pa.string()))
-    elif pa.types.is_binary_view(values.type):
-        array = pa.DictionaryArray.from_arrays(array.indices, values.cast(pa.binary()))
-    return array.dictionary_decode()
+def decoded(array: pa.Array) -> pa.Array:
+    """The values of each row, without the dictionaries and extension types around them. Arrow cannot take
+    from views, which Polars has in its categories: their values become large ones, which have room for
+    all that a dictionary holds."""
+    while True:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif pa.types.is_dictionary(array.type):
+            values = array.dictionary
+            if pa.types.is_string_view(values.type):
+                values = values.cast(pa.large_string())
+            elif pa.types.is_binary_view(values.type):
+                values = values.cast(pa.large_binary())
+            array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+        else:
+            return array
 
 
 def _check_values(array: pa.Array, kind: Primitive, path: Path) -> None:
@@ -312,7 +339,10 @@ _ASCII_BYTES = 256 * 1024
 
 
 def _is_ascii(array: pa.StringArray) -> bool:
-    """Several times as fast as validation, which costs an append of text a sixth of its CPU."""
+    """Several times as fast as validation, which costs an append of text a sixth of its CPU. False for
+    texts that do not lie within their bytes, which validation then refuses."""
+    if not lies_within(array):
+        return False
     _, offsets, body = array.buffers()
     if not len(array) or body is None:
         return True
@@ -350,6 +380,7 @@ def _conform_leaf(
     from_seconds = target.unit == "s" and source.name == target.name and source.unit == "ms"
     if not (widens(source, target) or from_seconds or (by_value and _related(source, target))):
         raise _mismatch(path, array.type, field)
+    array = narrow(array)
     try:
         return array.cast(wanted)
     except pa.ArrowException:

@@ -30,6 +30,7 @@ from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_types
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
+from inlay.parquet.arrow.pieces import halved
 from inlay.parquet.arrow.types import (
     COMMENT,
     FIELD_ID,
@@ -277,26 +278,25 @@ class Declared:
         values than a dictionary's index can address is split. Raises `SchemaMismatch`."""
         if not self._changed:
             return plain
-        return (dressed for batch in plain for dressed in self._dressed(batch, schema))
 
-    def _dressed(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        def dressed(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return self._dressed(batch, schema)
+
+        return (part for batch in plain for part in halved(batch, dressed, (SchemaMismatch,)))
+
+    def _dressed(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         arrays = []
         for field, column in zip(schema, batch.columns, strict=True):
             try:
                 arrays.append(_dress(column, field.type))
             except pa.ArrowException:
-                if batch.num_rows > 1:
-                    half = batch.num_rows // 2
-                    yield from self._dressed(batch.slice(0, half), schema)
-                    yield from self._dressed(batch.slice(half), schema)
-                    return
                 raise SchemaMismatch(
                     f"column {field.name!r} holds a value that its declared type {field.type} cannot "
                     "hold",
                     next_step="An older version of the library may have written it; "
                     "set_properties(arrow__types=None) goes back to plain types",
                 ) from None
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def check_meaning(self, data: pa.Schema) -> None:
         """Raises `SchemaMismatch` for data of another extension type than its column's. It would be stored

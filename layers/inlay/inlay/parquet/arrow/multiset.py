@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_scalar
 
 # Rows gathered before they are netted: two batches as read from files.
@@ -154,7 +155,7 @@ class Multiset:
             [("count", "sum"), ("row", "min")]
         )
         sums = sums.filter(pc.not_equal(sums["count_sum"], 0))
-        self._tables = [rows.take(sums["row_min"])] if sums.num_rows else []
+        self._tables = [_taken(rows, sums["row_min"].combine_chunks())] if sums.num_rows else []
         self._counts = [sums["count_sum"].combine_chunks()] if sums.num_rows else []
         self._not_netted = 0
 
@@ -162,7 +163,12 @@ class Multiset:
 def _repeated(rows: pa.Table, counts: pa.Int64Array) -> pa.Table:
     """Each row as often as its count; not at all below 1."""
     times = counts.to_pylist()
-    return rows.take(pa.array([at for at, n in enumerate(times) for _ in range(n)], _CODE))
+    return _taken(rows, pa.array([at for at, n in enumerate(times) for _ in range(n)], _CODE))
+
+
+def _taken(rows: pa.Table, places: pa.Int64Array) -> pa.Table:
+    taken = take_rows(rows, places, at_a_time=max(1, len(places)))
+    return pa.Table.from_batches(taken, schema=rows.schema)
 
 
 # -- rows as integers -----------------------------------------------------------------------------
@@ -203,7 +209,9 @@ def _codes(column: pa.ChunkedArray) -> pa.Int64Array:
         return _list_codes(column)
     if kinds.is_floating(kind):
         column = _bits(column)
-    if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
+    is_view = kinds.is_string_view(kind) or kinds.is_binary_view(kind)
+    if is_view or kinds.is_string(kind) or kinds.is_binary(kind):
+        # The distinct ones of all chunks become one array.
         column = column.cast(pa.large_binary())
     # All chunks share one dictionary.
     coded = column.dictionary_encode(null_encoding="encode")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.calculate import CalculatedFilter
-from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.data_file import Group, OpenFile, chunk_range, reading
@@ -476,7 +476,7 @@ class _GroupReader:
             raise error.about(key=self.file.task.file.key) from None
 
     def _conform(self, batches: Iterable[pa.RecordBatch], schema: Schema) -> list[pa.RecordBatch]:
-        return [conform(batch, self.file.task.schema, schema) for batch in batches]
+        return list(conformed(batches, self.file.task.schema, schema))
 
     def _reader(self) -> Any:
         if self._parquet is None:

@@ -39,6 +39,7 @@ from inlay.format.entry import DataFile
 from inlay.format.partition import Partition
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
+from inlay.parquet.arrow.pieces import OFFSETS_END
 from inlay.parquet.arrow.types import leaf_count, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import Chunk, Meta
@@ -252,7 +253,7 @@ def write_files(
     *,
     row_bytes: float | None = None,
 ) -> Iterator[DataFile]:
-    """Writes batches that are laid out as `schema` (`conform` makes them so); no file for no rows.
+    """Writes batches that are laid out as `schema` (`conformed` makes them so); no file for no rows.
     `row_bytes` are the stored bytes of a row, None where a sample has to show them.
 
     Entries have no sequence, event or origin: the caller adds them. When the generator is closed early or
@@ -267,6 +268,10 @@ def write_files(
             for partition, rows in split(batch):
                 for slab in _slabs(rows, layout):
                     file = open_files.pop(partition, None)
+                    if file is not None and not file.has_room_for(slab):
+                        held -= file.held
+                        yield file.finish()
+                        file = None
                     file = file or _File(target, schema, layout, partition, density)
                     open_files[partition] = file
                     held -= file.held
@@ -372,6 +377,10 @@ class _File:
         """Bytes of memory: rows, what Arrow takes for their batches, and parts that are not sent yet."""
         batches = len(self._pending) + len(self._small)
         return self._pending_bytes + batches * len(self._arrow) * COLUMN_BYTES + self._upload.held
+
+    def has_room_for(self, batch: pa.RecordBatch) -> bool:
+        """Whether the rows that wait can become one array with these; only a huge row has none."""
+        return bool(self._pending_bytes + batch.nbytes <= OFFSETS_END)
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
