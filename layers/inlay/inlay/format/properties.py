@@ -7,7 +7,7 @@ ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +30,13 @@ MAX_BYTES = 1024
 LEDGER_SALT = "ledger.salt"
 # Nor is this: Arrow types beyond the format's own (`parquet.arrow.declared`).
 ARROW_TYPES = "arrow.types"
+# Nor this: the orders of ordered categories (`ops.schema.categories`).
+ARROW_CATEGORIES = "arrow.categories"
 # Nor this: the note that the author of a version left (`format.snapshot`).
 COMMIT_NOTE = "commit.note"
 # Nor this: the last receipt of an erasure (`plan.receipt_chain`).
 RECEIPT_CHAIN = "erasure.chain"
-_OWN = (LEDGER_SALT, ARROW_TYPES, COMMIT_NOTE, RECEIPT_CHAIN)
+_OWN = (LEDGER_SALT, ARROW_TYPES, ARROW_CATEGORIES, COMMIT_NOTE, RECEIPT_CHAIN)
 # Random, or digests: a short number would be found in them by chance.
 OPAQUE = (LEDGER_SALT, RECEIPT_CHAIN)
 
@@ -221,6 +223,24 @@ def with_arrow_types(values: Mapping[str, str], added: Mapping[int, str]) -> dic
     listed = {text: " ".join(_runs(ids)) for text, ids in by_text.items()}
     written = json.dumps(listed, separators=(",", ":"), ensure_ascii=False)
     return {**values, ARROW_TYPES: written}
+
+
+def arrow_categories(values: Mapping[str, str]) -> dict[int, tuple[Any, ...]]:
+    """Field id → the entries of an ordered category in their order, as values in metadata. An invalid text
+    says nothing."""
+    try:
+        listed = json.loads(values.get(ARROW_CATEGORIES) or "{}")
+        return {int(field_id): tuple(dict.fromkeys(e)) for field_id, e in listed.items()}
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def categories_text(orders: Mapping[int, Sequence[Any]]) -> str | None:
+    """The property for these orders; None where there is none."""
+    if not orders:
+        return None
+    listed = {str(field_id): list(entries) for field_id, entries in sorted(orders.items())}
+    return json.dumps(listed, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def _runs(ids: list[int]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from inlay.format.puffin import encode_puffin
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
+from inlay.parquet.arrow.categories import checked_orders
 from inlay.parquet.arrow.conform import check_names, conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, Target, write_files
@@ -149,7 +150,8 @@ def write_data(
     # Columns and nested fields that the table does not have would otherwise be dropped silently.
     check_names(reader.schema, schema)
     # Matched by name; values that the column's type would change are refused.
-    fitted = conformed(reader, schema, schema, by_value=True)
+    ordered = checked_orders(snapshot, reader)
+    fitted = conformed(ordered, schema, schema, by_value=True)
     rows = _reported(ctx, declared.checked(fitted))
     return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
 

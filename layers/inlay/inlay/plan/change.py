@@ -128,7 +128,17 @@ class AllClean:
     """No file holds rows, or rows hidden by deletes, of the erasures that the change advances."""
 
 
-Requirement = Reads | SameContent | SameMain | Retained | OnlyRefs | OnlyFiles | AllClean
+@dataclass(frozen=True, slots=True)
+class SameProperty:
+    """The property is what its new value was made from; None: it is not set."""
+
+    name: str
+    value: str | None
+
+
+Requirement = (
+    Reads | SameContent | SameMain | Retained | OnlyRefs | OnlyFiles | AllClean | SameProperty
+)
 
 
 # -- updates: what a change does to rows and entries ------------------------------------------------

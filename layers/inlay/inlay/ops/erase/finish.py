@@ -17,7 +17,12 @@ from inlay.format import keys
 from inlay.format.codec import decode_frame
 from inlay.format.entry import FORGOTTEN, Marker, Where
 from inlay.format.keys import ObjectKind, classify
-from inlay.format.properties import RECEIPT_CHAIN
+from inlay.format.properties import (
+    ARROW_CATEGORIES,
+    RECEIPT_CHAIN,
+    arrow_categories,
+    categories_text,
+)
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
@@ -53,6 +58,7 @@ from inlay.ops.maintain.expire import History, Roots, check_deletable, check_sti
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.refs import each_content
+from inlay.ops.schema.categories import unused_entries
 from inlay.plan.change import (
     AddMarkers,
     AllClean,
@@ -69,6 +75,8 @@ from inlay.plan.change import (
     PackMetadata,
     ReplaceFiles,
     Requirement,
+    SameProperty,
+    SetProperties,
     Unit,
     Update,
 )
@@ -186,7 +194,8 @@ class _Sweeper:
         searched.landed = {e.id: landed[e.id].others for e in ready}
         if self._mark_residue(contents, searched):
             return {}
-        if self._forget_origins(contents) or self._purge_refs(loaded, contents, ready):
+        forgot = self._forget_origins(contents) or self._forget_categories(loaded, contents)
+        if forgot or self._purge_refs(loaded, contents, ready):
             return {}
         live = frozenset(f.key for _, each in contents for f in each.state.files())
         since_us = loaded.date_us - self.life_us
@@ -267,6 +276,33 @@ class _Sweeper:
                 commit(replace(self.ctx, branch=name), change, base=each)
                 forgot = True
         return forgot
+
+    def _forget_categories(
+        self, loaded: LoadedTable, contents: Sequence[tuple[str | None, LoadedTable]]
+    ) -> bool:
+        """Whether the order of a category had entries that no row has any more: they may have been values
+        of the erased rows alone. Reads these columns as far as it takes to find a row of each entry."""
+        before = loaded.snapshot.properties.get(ARROW_CATEGORIES)
+        orders = arrow_categories(loaded.snapshot.properties)
+        unused = {i: set(entries) for i, entries in orders.items()}
+        for _, each in contents if orders else ():
+            missing = {i: tuple(e for e in orders[i] if e in unused[i]) for i in orders}
+            unused = unused_entries(self.ctx, each, missing)
+        if before is None or (orders and not any(unused.values())):
+            return False
+        kept = {i: tuple(e for e in orders[i] if e not in unused[i]) for i in orders}
+        change = Change(
+            operation="erase",
+            updates=(SetProperties({ARROW_CATEGORIES: categories_text(kept)}),),
+            requires=(
+                SameProperty(ARROW_CATEGORIES, before),
+                OnlyRefs(loaded.snapshot.refs),
+                OnlyFiles(frozenset(f.key for _, each in contents for f in each.state.files())),
+            ),
+        )
+        # A conflict is not a failure, as above: it is looked at again.
+        commit(self.ctx, change, base=loaded)
+        return True
 
     # -- to sweep -----------------------------------------------------------------------------
 

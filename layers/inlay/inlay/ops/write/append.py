@@ -30,6 +30,7 @@ from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.alter import admit_columns
+from inlay.ops.schema.categories import admit_orders
 from inlay.parquet.write.writer import PUT_BYTES
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.storage.base import Location
@@ -74,6 +75,7 @@ def append(
         data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
         loaded = admit_columns(ctx, loaded, [data.schema])
 
+    loaded, data = admit_orders(ctx, loaded, data)
     bound = base_of_plan = loaded
     # A small upload takes about as long as the archive of the base: both at once.
     is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes <= PUT_BYTES

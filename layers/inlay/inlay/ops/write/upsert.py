@@ -39,7 +39,9 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.ops.schema.categories import admit_orders
 from inlay.ops.write.delete import key_markers
+from inlay.parquet.arrow.categories import checked_orders
 from inlay.parquet.arrow.conform import check_names, conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.pieces import take_rows
@@ -76,8 +78,9 @@ def upsert(
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
-    schema = loaded.snapshot.schema
     names = _key_names(ctx, loaded, on)
+    loaded, data = admit_orders(ctx, loaded, data)
+    schema = loaded.snapshot.schema
     reader = reader_of(data)
     given = _given(ctx, reader.schema, schema, names)
     if order is not None and order not in given.names:
@@ -89,7 +92,7 @@ def upsert(
     declared = Declared.of(loaded.snapshot)
     declared.check_meaning(reader.schema)
     rows = pa.Table.from_batches(
-        conformed(reader, schema, given, by_value=True),
+        conformed(checked_orders(loaded.snapshot, reader), schema, given, by_value=True),
         schema=schema_to_arrow(given),
     )
     for batch in rows.to_batches():

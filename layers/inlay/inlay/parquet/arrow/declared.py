@@ -2,7 +2,8 @@
 
 Promise: a value keeps its meaning in the format's own types; what an Arrow type adds (a time zone's name, a
 dictionary, the length of a vector, a narrower width, an extension type) is stored beside the schema, by
-field id, in the property `arrow.types`, which a reader may ignore. `Declared` converts batches in the
+field id, in the property `arrow.types`, which a reader may ignore; the order of an ordered dictionary in
+`arrow.categories`. `Declared` converts batches in the
 format's types to the declared ones, exactly or not at all; `check` finds values that a declared type cannot
 hold before they are written. A declaration that no longer fits its column (its type was widened) is
 ignored.
@@ -15,6 +16,7 @@ A declaration is a chain of steps, the outermost first, with spaces between: `ex
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import sys
 from base64 import b64decode, b64encode
@@ -27,9 +29,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch, UnsupportedType
-from inlay.format.properties import arrow_types
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.properties import arrow_categories, arrow_types
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.format.snapshot import Snapshot
+from inlay.parquet.arrow.categories import (
+    Entries,
+    encoded,
+    ordered_columns,
+    to_entries_array,
+)
 from inlay.parquet.arrow.pieces import halved
 from inlay.parquet.arrow.types import (
     COMMENT,
@@ -81,7 +89,7 @@ def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
     for field in schema.fields:
         try:
             plain = pa.nulls(1, arrow_field(field).type)
-            _dress(plain, declared.field_of(field).type)
+            _dress(plain, declared.field_of(field).type, field, {})
         except (pa.ArrowException, TypeError, ValueError):
             raise UnsupportedType(
                 f"column {field.name!r} has Arrow type {str(arrow.field(field.name).type)[:80]}, which "
@@ -223,15 +231,33 @@ def _spelled(key: bytes) -> str:
 
 @dataclass(frozen=True)
 class Declared:
-    """The declared types of the columns of a schema, `texts` by field id."""
+    """The declared types of the columns of a schema, `texts` by field id. `categories` are the orders that
+    are known of ordered dictionaries."""
 
     schema: Schema
     texts: Mapping[int, str]
+    categories: Mapping[int, Entries] = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def of(snapshot: Snapshot, schema: Schema | None = None) -> Declared:
-        """For a snapshot's columns, or for those of another schema of the same table."""
-        return Declared(schema or snapshot.schema, arrow_types(snapshot.properties))
+        """For a snapshot's columns, or for those of another schema of the same table. A dictionary of which
+        the table has rows but no order (they came by another way than `append` and `upsert`) is not
+        ordered: what would be said of its order would be false."""
+        texts, orders = arrow_types(snapshot.properties), arrow_categories(snapshot.properties)
+        for field_id in ordered_columns(snapshot) if snapshot.totals.rows else ():
+            if field_id not in orders:
+                texts[field_id] = texts[field_id].replace(":ordered", "")
+        return Declared(schema or snapshot.schema, texts, orders)
+
+    @cached_property
+    def _orders(self) -> dict[int, pa.Array]:
+        """The entries of each ordered category of the schema, in the table's own types."""
+        known = ((node, self.categories.get(node.id)) for _, node in self.schema.walk())
+        return {
+            node.id: to_entries_array(entries, node.type)
+            for node, entries in known
+            if entries is not None and isinstance(node.type, Primitive)
+        }
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -287,8 +313,9 @@ class Declared:
     def _dressed(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         arrays = []
         for field, column in zip(schema, batch.columns, strict=True):
+            node = self.schema.column(field.name)
             try:
-                arrays.append(_dress(column, field.type))
+                arrays.append(_dress(column, field.type, node, self._orders))
             except pa.ArrowException:
                 raise SchemaMismatch(
                     f"column {field.name!r} holds a value that its declared type {field.type} cannot "
@@ -324,7 +351,7 @@ class Declared:
                 continue
             declared = self.arrow.field(field.name).type
             try:
-                _dress(batch.column(at), declared)
+                _dress(batch.column(at), declared, field, self._orders)
             except pa.ArrowException:
                 raise SchemaMismatch(
                     f"column {field.name!r} is {declared} in the table, and the data has a value that "
@@ -412,27 +439,48 @@ def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType
 # -- values ---------------------------------------------------------------------------------------
 
 
-def _dress(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A plain array in a declared type. Raises pa.ArrowException for values that it cannot hold."""
+def _dress(
+    array: pa.Array, wanted: pa.DataType, node: Field | None, orders: Mapping[int, pa.Array]
+) -> pa.Array:
+    """A plain array of a field (None: a column that is none of the table's) in a declared type; `orders`
+    are those of ordered dictionaries. Raises pa.ArrowException for values that it cannot hold."""
     if array.type.equals(wanted):
         return array
     if isinstance(wanted, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(wanted, _dress(array, wanted.storage_type))
+        storage = _dress(array, wanted.storage_type, node, orders)
+        return pa.ExtensionArray.from_storage(wanted, storage)
     if pa.types.is_dictionary(wanted):
-        encoded = _dress(array, wanted.value_type).dictionary_encode()
-        indices = encoded.indices.cast(wanted.index_type)
-        return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=wanted.ordered)
+        return _dress_dictionary(array, wanted, node, orders)
+    kind = None if node is None else node.type
     if pa.types.is_struct(wanted):
         fields = [wanted.field(n) for n in range(wanted.num_fields)]
-        children = [_dress(c, f.type) for c, f in zip(array.flatten(), fields, strict=True)]
+        nodes = kind.fields if isinstance(kind, Struct) else (None,) * len(fields)
+        children = [
+            _dress(child, field.type, within, orders)
+            for child, field, within in zip(array.flatten(), fields, nodes, strict=True)
+        ]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
     if pa.types.is_map(wanted):
-        return _dress_map(array, wanted)
+        return _dress_map(array, wanted, kind, orders)
     if is_list(wanted):
-        return _dress_list(array, wanted)
+        return _dress_list(array, wanted, kind, orders)
     if pa.types.is_float16(wanted):
         return _halves(array)
     return array.cast(wanted)
+
+
+def _dress_dictionary(
+    array: pa.Array, wanted: pa.DictionaryType, node: Field | None, orders: Mapping[int, pa.Array]
+) -> pa.Array:
+    order = orders.get(node.id) if node is not None and wanted.ordered else None
+    if order is None:
+        coded = _dress(array, wanted.value_type, node, orders).dictionary_encode()
+        places, entries = coded.indices, coded.dictionary
+    else:
+        places, entries = encoded(array, order)
+        entries = _dress(entries, wanted.value_type, node, orders)
+    places = places.cast(wanted.index_type)
+    return pa.DictionaryArray.from_arrays(places, entries, ordered=wanted.ordered)
 
 
 def _halves(array: pa.Array) -> pa.Array:
@@ -444,12 +492,15 @@ def _halves(array: pa.Array) -> pa.Array:
     return found
 
 
-def _dress_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    kind = wanted.value_type
+def _dress_list(
+    array: pa.Array, wanted: pa.DataType, kind: Type | None, orders: Mapping[int, pa.Array]
+) -> pa.Array:
+    element = kind.element if isinstance(kind, ListOf) else None
     if pa.types.is_fixed_size_list(wanted):
-        values = _dress(_in_slots(array, wanted.list_size), kind)
+        values = _dress(_in_slots(array, wanted.list_size), wanted.value_type, element, orders)
         return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=array.is_null())
-    values, offsets, mask = _dress(array.flatten(), kind), list_offsets(array), array.is_null()
+    values = _dress(array.flatten(), wanted.value_type, element, orders)
+    offsets, mask = list_offsets(array), array.is_null()
     if pa.types.is_large_list(wanted):
         return pa.LargeListArray.from_arrays(offsets, values, wanted, mask=mask)
     narrow = offsets.cast(pa.int32())
@@ -475,13 +526,16 @@ def _in_slots(array: pa.Array, size: int) -> pa.Array:
     return dense.take(pc.if_else(valid, place, pa.scalar(None, pa.int64()))).values
 
 
-def _dress_map(array: pa.Array, wanted: pa.MapType) -> pa.Array:
+def _dress_map(
+    array: pa.Array, wanted: pa.MapType, kind: Type | None, orders: Mapping[int, pa.Array]
+) -> pa.Array:
+    key, value = (kind.key, kind.value) if isinstance(kind, MapOf) else (None, None)
     listed = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     keys, items = listed.flatten().flatten()
     return pa.MapArray.from_arrays(
         list_offsets(listed).cast(pa.int32()),
-        _dress(keys, wanted.key_type),
-        _dress(items, wanted.item_type),
+        _dress(keys, wanted.key_type, key, orders),
+        _dress(items, wanted.item_type, value, orders),
         wanted,
         mask=array.is_null(),
     )

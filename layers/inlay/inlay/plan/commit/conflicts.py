@@ -83,6 +83,7 @@ from inlay.plan.change import (
     Retained,
     SameContent,
     SameMain,
+    SameProperty,
     SetPartitioning,
     SetRefs,
     TakeLayout,
@@ -184,6 +185,9 @@ def _against_requirement(state: State, change: Change, requirement: Requirement)
         case OnlyFiles(keys):
             came = any(f.key not in keys for f in state.files())
             return Conflict("files were added since the last check") if came else None
+        case SameProperty(name, value):
+            same = snapshot.properties.get(name) == value
+            return None if same else Conflict(f"property {name} changed")
         case _:
             assert_never(requirement)
 

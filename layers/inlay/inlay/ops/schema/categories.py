@@ -1,0 +1,139 @@
+"""Orders of categories that appended rows bring: kept in the table before the rows are.
+
+Promise: what a scan says of an order is what the data said. A dictionary that contradicts the order of its
+column, or does not say where its new entries belong, is refused by column before anything is written.
+
+The order is in the property `arrow.categories`, and one commit of its own changes it: first where a
+column gets its first order, later where data brings more entries. Entries are values of rows: an erasure
+drops those that no row has (`ops.erase.finish`), and while one is open data brings only entries that its
+rows have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.errors import SchemaMismatch
+from inlay.format.properties import ARROW_CATEGORIES, arrow_categories, categories_text
+from inlay.format.schema import Schema
+from inlay.format.snapshot import Snapshot
+from inlay.ops.commit.driver import commit_planned
+from inlay.ops.context import Context
+from inlay.ops.data import reader_of
+from inlay.ops.metadata.load import LoadedTable
+from inlay.parquet.arrow.categories import (
+    UNORDERED,
+    Entries,
+    Given,
+    as_given,
+    contradiction,
+    given_orders,
+    merged,
+    name_of,
+    ordered_columns,
+    unused,
+)
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted, subschema
+from inlay.plan.change import Change, SameProperty, SetProperties
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import plan_scan
+
+# Of all columns together: they are in the pointer, which every commit rewrites.
+MAX_BYTES = 16 * 1024
+
+
+def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTable, Any]:
+    """The table with the orders that the data brings, and the data: what can be read only once may have
+    been begun. Raises `SchemaMismatch`. Of a stream the first batch counts; the others have to agree."""
+    if not ordered_columns(loaded.snapshot):
+        return loaded, data
+    given = data
+    if not isinstance(data, pa.Table | pa.RecordBatch):
+        given = reader_of(data)
+        if not any(map(_has_order, given.schema)):
+            return loaded, given
+        if not isinstance(data, pa.RecordBatchReader):
+            given = given.read_all()  # it is in memory as it is
+    if isinstance(given, pa.RecordBatchReader):
+        first = next(iter(given), None)
+        if first is None:
+            return loaded, given
+        batches = [first]
+        given = pa.RecordBatchReader.from_batches(given.schema, chain(batches, given))
+    else:
+        batches = given.to_batches() if isinstance(given, pa.Table) else [given]
+
+    def plan(now: LoadedTable) -> Change | None:
+        snapshot = now.snapshot
+        found = given_orders(batches, snapshot.schema, ordered_columns(snapshot))
+        known = arrow_categories(snapshot.properties)
+        new = {**known, **{i: _order(ctx, snapshot, i, g, known.get(i)) for i, g in found.items()}}
+        if new == known:
+            return None
+        text = categories_text(new)
+        if len((text or "").encode()) > MAX_BYTES:
+            raise SchemaMismatch(
+                f"the ordered categories of the table would take more than {MAX_BYTES // 1024} KiB",
+                next_step=f"Remove unused categories; {UNORDERED}",
+                table=ctx.uri,
+            )
+        before = snapshot.properties.get(ARROW_CATEGORIES)
+        return Change(
+            operation="set_properties",
+            updates=(SetProperties({ARROW_CATEGORIES: text}),),
+            requires=(SameProperty(ARROW_CATEGORIES, before),),
+        )
+
+    return commit_planned(ctx, loaded, plan).loaded, given
+
+
+def _has_order(column: pa.Field | pa.DataType) -> bool:
+    kind = column.type if isinstance(column, pa.Field) else column
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind):
+        return bool(kind.ordered)
+    return any(_has_order(kind.field(at)) for at in range(kind.num_fields))
+
+
+def _order(
+    ctx: Context, snapshot: Snapshot, field_id: int, given: Given, known: Entries | None
+) -> Entries:
+    order = known or ()
+    for entries in given.orders:
+        both = merged(order, as_given(entries, given, order, snapshot))
+        if both is None:
+            raise contradiction(snapshot, field_id).about(table=ctx.uri)
+        order = both
+    most = ordered_columns(snapshot)[field_id]
+    if len(order) > most:
+        raise SchemaMismatch(
+            f"column {name_of(snapshot, field_id)!r} has more categories than its dictionary's index can "
+            f"number, {most:,}",
+            next_step=f"Make a column with a wider index; {UNORDERED}",
+            table=ctx.uri,
+        )
+    return order
+
+
+def unused_entries(
+    ctx: Context, loaded: LoadedTable, orders: Mapping[int, Entries]
+) -> dict[int, set[Any]]:
+    """By field id the entries that no live row of this content has; its entries are loaded."""
+    schema, state = loaded.snapshot.schema, loaded.state
+    tops = tuple(
+        top.id
+        for top in schema.fields
+        if any(node.id in orders for _, node in Schema(0, (top,)).walk())
+    )
+    if not tops:
+        return {i: set(entries) for i, entries in orders.items()}
+    evidence = Evidence.of_snapshot(loaded.snapshot)
+    plan = plan_scan(state.files(), state.markers(), evidence=evidence)
+    reading = read_tasks(ctx.objects, plan.tasks, Wanted(schema=schema, columns=tops), ctx.executor)
+    return unused(reading, subschema(schema, tops), orders)

@@ -1,0 +1,205 @@
+"""Ordered categories: the entries of ordered dictionaries, in their order.
+
+Promise: an order is kept whole or not at all. `merged` gives one order that has the entries of both sides
+as either has them, or None where they contradict each other or do not say which comes first. Entries are
+in the form of values in metadata (`format.values.encode_value`), by field id; nulls are no entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import SchemaMismatch
+from inlay.format.properties import arrow_categories, arrow_types
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.snapshot import Snapshot
+from inlay.format.values import decode_value, encode_value
+from inlay.parquet.arrow.types import is_list, to_array, to_arrow_array, to_physical
+
+# Of one dictionary: more are not looked at, because no table keeps as many (`ops.schema.categories`).
+MAX_ENTRIES = 16_384
+UNORDERED = "where the order does not matter, give the column as an unordered category or as text"
+
+Entries = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Given:
+    """The ordered dictionaries of a column of data, each once, and which of their entries rows have."""
+
+    kind: Primitive
+    orders: dict[Entries, None] = field(default_factory=dict)
+    used: set[Any] = field(default_factory=set)
+
+
+def given_orders(
+    batches: Iterable[pa.RecordBatch], schema: Schema, ordered: Mapping[int, object]
+) -> dict[int, Given]:
+    """What data says of the columns in `ordered`, by field id."""
+    found: dict[int, Given] = {}
+    for batch in batches:
+        for node, array in dictionaries_of(batch, schema):
+            if node.id not in ordered:
+                continue
+            assert isinstance(node.type, Primitive)
+            there = found.setdefault(node.id, Given(node.type))
+            entries = entries_of(array.dictionary.slice(0, MAX_ENTRIES), node.type)
+            there.orders.setdefault(entries)
+            rows = pc.unique(array.indices.drop_null()).slice(0, MAX_ENTRIES)
+            # One by one: Arrow cannot take from views.
+            used = (to_physical(array.dictionary[row], node.type) for row in rows.to_pylist())
+            there.used.update(encode_value(node.type, v) for v in used if v is not None)
+    return found
+
+
+def dictionaries_of(
+    batch: pa.RecordBatch, schema: Schema
+) -> Iterator[tuple[Field, pa.DictionaryArray]]:
+    """The ordered dictionaries of a caller's batch, at any depth, with their fields."""
+    for node, array in _nodes(zip(batch.schema.names, batch.columns, strict=True), schema.fields):
+        is_ordered = pa.types.is_dictionary(array.type) and array.type.ordered
+        if is_ordered and isinstance(node.type, Primitive):
+            yield node, array
+
+
+def unused(
+    batches: Iterable[pa.RecordBatch], schema: Schema, orders: Mapping[int, Entries]
+) -> dict[int, set[Any]]:
+    """By field id the entries that no row of these batches has, which are in the table's own types. Reads
+    no further than until there is none."""
+    nodes = {i: schema.by_id(i) for i in orders}
+    kinds = {i: n.type for i, n in nodes.items() if n is not None and isinstance(n.type, Primitive)}
+    left = {i: set(entries) for i, entries in orders.items()}
+    arrays = {i: to_entries_array(orders[i], kind) for i, kind in kinds.items()}
+    for batch in batches:
+        for node, array in _nodes(
+            zip(batch.schema.names, batch.columns, strict=True), schema.fields
+        ):
+            if node.id in arrays:
+                there = pc.is_in(arrays[node.id], value_set=pc.unique(array).drop_null())
+                left[node.id] -= {
+                    entry
+                    for entry, is_there in zip(orders[node.id], there.to_pylist(), strict=True)
+                    if is_there
+                }
+        if not any(left.values()):
+            break
+    return left
+
+
+def _nodes(
+    named: Iterable[tuple[str, pa.Array]], fields: Iterable[Field]
+) -> Iterator[tuple[Field, pa.Array]]:
+    by_name = {node.name: node for node in fields}
+    for name, array in named:
+        if name in by_name:
+            yield from _node(by_name[name], array)
+
+
+def _node(node: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Array]]:
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    yield node, array
+    match node.type:
+        case Struct(fields) if pa.types.is_struct(array.type):
+            names = [child.name for child in array.type]
+            yield from _nodes(zip(names, array.flatten(), strict=True), fields)
+        case ListOf(element) if is_list(array.type):
+            yield from _node(element, array.flatten())
+        case MapOf(key, value) if pa.types.is_map(array.type):
+            pair = pa.struct([array.type.key_field, array.type.item_field])
+            keys, items = array.view(pa.list_(pair)).flatten().flatten()
+            yield from _node(key, keys)
+            yield from _node(value, items)
+        case _:
+            pass
+
+
+def entries_of(values: pa.Array, kind: Primitive) -> Entries:
+    """Values in their order, each once. Raises `InvalidRequest` for one that the column cannot hold."""
+    while isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    physical = (to_physical(value, kind) for value in values)
+    return tuple(dict.fromkeys(encode_value(kind, v) for v in physical if v is not None))
+
+
+def to_entries_array(entries: Iterable[Any], kind: Primitive) -> pa.Array:
+    """Entries in the table's own type."""
+    return to_arrow_array(kind, [decode_value(kind, entry) for entry in entries])
+
+
+def merged(known: Entries, given: Entries) -> Entries | None:
+    """The longer of the two, where the shorter is a part of it in the same order."""
+    longer, shorter = (known, given) if len(known) >= len(given) else (given, known)
+    rest = iter(longer)
+    return longer if all(entry in rest for entry in shorter) else None
+
+
+def encoded(array: pa.Array, entries: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The place of each value of `array` among `entries`, and these: values that are none of them follow,
+    in the order in which they come."""
+    places = pc.index_in(array, value_set=entries)
+    strange = array.filter(pc.and_(places.is_null(), array.is_valid()))
+    if len(strange):
+        entries = pa.concat_arrays([entries, pc.unique(strange)])
+        places = pc.index_in(array, value_set=entries)
+    if array.null_count:
+        places = pc.if_else(array.is_valid(), places, to_array([None], places.type)[0])
+    return places, entries
+
+
+# -- of a table -----------------------------------------------------------------------------------
+
+
+def ordered_columns(snapshot: Snapshot) -> dict[int, int]:
+    """The fields that were declared as ordered dictionaries, and how many entries their indices number."""
+    found: dict[int, int] = {}
+    for field_id, text in arrow_types(snapshot.properties).items():
+        for step in text.split():
+            name, _, rest = step.partition(":")
+            index, _, ordered = rest.partition(":")
+            if name == "dictionary" and ordered:
+                bits = int(index.removeprefix("u").removeprefix("int"))
+                found[field_id] = 2 ** (bits if index.startswith("u") else bits - 1)
+    return found
+
+
+def as_given(entries: Entries, given: Given, known: Entries, snapshot: Snapshot) -> Entries:
+    """The entries of a dictionary that the table may keep: while an erasure is open, none that no row has.
+    What the data still lists may be what is being erased."""
+    if not snapshot.erasures:
+        return entries
+    return tuple(entry for entry in entries if entry in given.used or entry in known)
+
+
+def checked_orders(
+    snapshot: Snapshot, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A caller's batches, as long as their dictionaries agree with the table's orders."""
+    ordered, orders = ordered_columns(snapshot), arrow_categories(snapshot.properties)
+    for batch in batches:
+        found = given_orders([batch], snapshot.schema, ordered) if ordered else {}
+        for field_id, given in found.items():
+            known = orders.get(field_id, ())
+            for entries in given.orders:
+                if merged(known, as_given(entries, given, known, snapshot)) != known:
+                    raise contradiction(snapshot, field_id)
+        yield batch
+
+
+def name_of(snapshot: Snapshot, field_id: int) -> str:
+    return next(".".join(path) for path, node in snapshot.schema.walk() if node.id == field_id)
+
+
+def contradiction(snapshot: Snapshot, field_id: int) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"column {name_of(snapshot, field_id)!r} has its categories in another order in the data than in "
+        "the table, or new ones between which the order is open",
+        next_step="Give the data the table's categories in their order, with new ones where they belong, "
+        f"the same in each batch (pyarrow: Table.unify_dictionaries()); {UNORDERED}",
+    )

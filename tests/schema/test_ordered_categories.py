@@ -1,0 +1,238 @@
+"""Ordered categories keep their order and the entries that no row has."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import uuid
+from decimal import Decimal
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.errors import SchemaMismatch
+from inlay.format.properties import ARROW_CATEGORIES
+from inlay.parquet.arrow.categories import merged
+
+SIZES = ["small", "medium", "large", "huge"]
+
+
+def ordered(values, entries=SIZES, index=pa.int8()):
+    at = {entry: n for n, entry in enumerate(entries)}
+    indices = pa.array([None if v is None else at[v] for v in values], index)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(entries), ordered=True)
+
+
+def table_of(data: pa.Table | pa.Schema, **options) -> inlay.Table:
+    schema = data if isinstance(data, pa.Schema) else data.schema
+    return inlay.create(f"memory://categories/{uuid.uuid4().hex}", schema, **options)
+
+
+def column(table: inlay.Table, name: str = "size") -> pa.ChunkedArray:
+    return table.scan().to_arrow()[name]
+
+
+def orders(table: inlay.Table, name: str = "size") -> set[tuple]:
+    return {tuple(chunk.dictionary.to_pylist()) for chunk in column(table, name).chunks}
+
+
+def test_a_pandas_category_comes_back_as_it_was():
+    given = pd.Categorical(["small", "large", None, "medium"], categories=SIZES, ordered=True)
+    frame = pd.DataFrame({"size": given})
+    table = table_of(pa.Schema.from_pandas(frame))
+    table.append(frame)
+    back = table.scan().to_arrow().to_pandas()
+    pd.testing.assert_frame_equal(back, frame)
+    assert back["size"].max() == "large" and (back["size"] < "large").sum() == 2
+    assert list(back["size"].sort_values().dropna()) == ["small", "medium", "large"]
+
+
+def test_an_enum_of_polars_comes_back_in_its_order():
+    frame = pl.DataFrame({"size": pl.Series(["large", "small"], dtype=pl.Enum(SIZES))})
+    table = table_of(frame.to_arrow().schema)
+    table.append(frame)
+    table.append(frame.lazy().collect())
+    assert orders(table) == {tuple(SIZES)}
+    back = pl.from_arrow(table.scan().to_arrow())
+    assert back["size"].cast(pl.Enum(SIZES)).to_list() == ["large", "small"] * 2
+
+
+def test_an_enum_of_duckdb_is_not_ordered_in_arrow_and_comes_back_so():
+    con = duckdb.connect()
+    con.execute("CREATE TYPE s AS ENUM ('small', 'medium', 'large')")
+    data = con.sql("SELECT unnest(['large', 'small'])::s AS size").to_arrow_table()
+    table = table_of(data)
+    table.append(data)
+    assert not column(table).type.ordered and column(table).to_pylist() == ["large", "small"]
+
+
+ENTRIES = {
+    "string": SIZES,
+    "int64": [3, 1, 2],
+    "int8": [5, -1, 0],
+    "double": [2.5, 0.5, 1.5],
+    "date": [dt.date(2020, 1, 2), dt.date(2019, 1, 1)],
+    "timestamp": [dt.datetime(2020, 1, 2), dt.datetime(2019, 1, 1)],
+    "decimal": [Decimal("2.50"), Decimal("-1.00")],
+    "binary": [b"z", b"a\x00"],
+}
+TYPES = {
+    "string": [pa.string(), pa.large_string(), pa.string_view()],
+    "int64": [pa.int64()],
+    "int8": [pa.int8()],
+    "double": [pa.float64()],
+    "date": [pa.date32()],
+    "timestamp": [pa.timestamp("us"), pa.timestamp("ns", "Europe/Zurich")],
+    "decimal": [pa.decimal128(9, 2)],
+    "binary": [pa.binary()],
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [(name, kind) for name, kinds in TYPES.items() for kind in kinds], ids=str
+)
+@pytest.mark.parametrize("nested", ["plain", "struct", "list", "map"])
+def test_orders_of_every_type_at_every_depth(kind, nested):
+    name, value_type = kind
+    entries = pa.array(ENTRIES[name], value_type)
+    drawn = random.Random(str(kind))
+    picks = [None if drawn.random() < 0.2 else drawn.randrange(len(entries)) for _ in range(12)]
+    array = pa.DictionaryArray.from_arrays(pa.array(picks, pa.int8()), entries, ordered=True)
+    offsets = pa.array(range(13), pa.int32())
+    match nested:
+        case "struct":
+            array = pa.StructArray.from_arrays([array], ["v"])
+        case "list":
+            array = pa.ListArray.from_arrays(offsets, array)
+        case "map":
+            array = pa.MapArray.from_arrays(offsets, pa.array(["k"] * 12), array)
+    data = pa.table({"v": array})
+    try:
+        table = table_of(data)
+    except inlay.errors.UnsupportedType:
+        pytest.skip("Arrow cannot make such a dictionary")
+    for start in (0, 5):
+        table.append(data.slice(start))
+    found = table.scan().to_arrow()["v"]
+    assert found.to_pylist() == data["v"].to_pylist() + data["v"].to_pylist()[5:]
+    for chunk in found.chunks:
+        match nested:
+            case "struct":
+                chunk = chunk.field(0)
+            case "list":
+                chunk = chunk.flatten()
+            case "map":
+                chunk = chunk.items
+        assert chunk.type.ordered and chunk.dictionary.to_pylist() == entries.to_pylist()
+
+
+def test_more_entries_are_taken_where_the_order_says_their_place():
+    table = table_of(pa.table({"size": ordered(["small"])}))
+    table.append(pa.table({"size": ordered(["large"], ["small", "large"])}))
+    table.append(pa.table({"size": ordered(["medium"], SIZES)}))
+    table.append(pa.table({"size": ordered(["huge"], ["small", "huge"])}))
+    assert orders(table) == {tuple(SIZES)}
+
+
+@pytest.mark.parametrize("entries", [["large", "small"], ["small", "tiny", "large", "medium"]])
+@pytest.mark.parametrize("way", ["append", "upsert", "stream"])
+def test_another_order_is_refused_and_nothing_is_written(entries, way):
+    table = table_of(pa.table({"size": ordered(["small"])}), primary_key=["size"])
+    table.append(pa.table({"size": ordered(["small", "large"])}))
+    version = table.refresh().version
+    data = pa.table({"size": ordered(entries, entries)})
+    with pytest.raises(SchemaMismatch, match="'size' has its categories in another order"):
+        if way == "upsert":
+            table.upsert(data)
+        elif way == "stream":
+            first = pa.table({"size": ordered(["medium"])}).to_batches()
+            batches = [*first, *data.to_batches()]
+            table.append(pa.RecordBatchReader.from_batches(data.schema, batches))
+        else:
+            table.append(data)
+    assert table.refresh().version == version
+
+
+def test_values_that_are_no_entries_follow_after_them():
+    table = table_of(pa.table({"size": ordered(["small"])}))
+    table.append(pa.table({"size": ordered(["small", "large"])}))
+    table.append(pa.table({"size": ["odd", "medium", None, "even"]}))
+    found = column(table)
+    assert found.to_pylist() == ["small", "large", "odd", "medium", None, "even"]
+    for chunk in found.chunks:
+        assert chunk.dictionary.to_pylist()[:4] == SIZES
+
+
+def test_rows_whose_order_nobody_said_are_not_called_ordered():
+    table = table_of(pa.table({"size": ordered(["small"])}))
+    assert table.schema.field("size").type.ordered
+    table.append(pa.table({"size": ["small", "large"]}))
+    assert not table.refresh().schema.field("size").type.ordered
+    assert not column(table).type.ordered
+    table.append(pa.table({"size": ordered(["huge"])}))
+    assert column(table).type.ordered and orders(table) == {tuple(SIZES)}
+
+
+def test_orders_survive_a_rename_and_every_writer():
+    table = table_of(pa.table({"id": [1], "size": ordered(["small"])}), primary_key=["id"])
+    table.append(pa.table({"id": [1, 2], "size": ordered(["small", "huge"])}))
+    table.alter(rename={"size": "fit"})
+    table.update({"fit": "'large'"}, where="id = 2")
+    table.upsert(pa.table({"id": [3], "fit": ordered(["medium"])}))
+    table.compact()
+    found = table.refresh().scan(order_by="id", limit=9).to_arrow()["fit"]
+    assert found.to_pylist() == ["small", "large", "medium"]
+    assert {tuple(c.dictionary.to_pylist()) for c in found.chunks} == {tuple(SIZES)}
+
+
+def test_racing_first_orders_are_joined(monkeypatch):
+    """Two writers that know no order: the second's is planned again on the first's."""
+    table = table_of(pa.table({"size": ordered(["small"])}))
+    other = inlay.open(table.uri)
+    table.append(pa.table({"size": ordered(["small"], ["small", "huge"])}))
+    other.append(pa.table({"size": ordered(["medium"], SIZES)}))
+    assert orders(table.refresh()) == {tuple(SIZES)}
+    with pytest.raises(SchemaMismatch):
+        inlay.open(table.uri).append(pa.table({"size": ordered(["huge"], ["huge", "small"])}))
+
+
+def test_an_order_too_large_for_the_metadata_or_the_index_is_refused():
+    table = table_of(pa.table({"size": ordered(["small"])}))
+    many = [f"entry {n}" for n in range(2000)]
+    with pytest.raises(SchemaMismatch, match="more than 16 KiB"):
+        table_of(pa.table({"size": ordered(["small"], index=pa.int32())})).append(
+            pa.table({"size": ordered(many[:5], many, pa.int32())})
+        )
+    with pytest.raises(SchemaMismatch, match="more categories than its dictionary's index"):
+        table.append(pa.table({"size": ordered(many[:5], many[:200], pa.int16())}))
+    assert ARROW_CATEGORIES not in table.refresh().snapshot.properties
+
+
+def test_merged_keeps_both_orders():
+    for seed in range(300):
+        drawn = random.Random(seed)
+        known = tuple(drawn.sample("abcdef", drawn.randrange(6)))
+        given = tuple(drawn.sample("abcdef", drawn.randrange(6)))
+        both = merged(known, given)
+        if both is None:
+            assert (
+                set(known) - set(given)
+                and set(given) - set(known)
+                or [e for e in known if e in given] != [e for e in given if e in known]
+            )
+        else:
+            assert tuple(e for e in both if e in known) == known
+            assert tuple(e for e in both if e in given) == given
+
+
+def test_the_property_is_the_librarys_own():
+    table = table_of(pa.table({"size": ordered(["small"])}))
+    table.append(pa.table({"size": ordered(["small"])}))
+    with pytest.raises(inlay.errors.InvalidRequest, match="maintained by the library"):
+        table.set_properties(arrow__categories="{}")
+    table.set_properties(arrow__categories=None)
+    assert not table.refresh().schema.field("size").type.ordered
