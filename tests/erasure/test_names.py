@@ -248,3 +248,29 @@ def test_long_decimals_are_found_with_and_without_their_zeros() -> None:
     ):
         assert names_any(b"x=" + said + b" ", texts)
     assert not names_any(b"x=1234567890123456789012345678.01 ", texts)
+
+
+@pytest.mark.parametrize("by", ["rewrite", "surgery"])
+def test_a_geoparquet_file_that_loses_rows_stays_one(
+    people: People, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it is written again; without the extremes of coordinates, which may have been hers. What
+    another writer says of a file is searched by the next erasure, too."""
+    if by == "surgery":
+        monkeypatch.setattr(strategy, "SMALL_FILE_BYTES", 0)
+        monkeypatch.setattr(strategy, "rewrite_cost", lambda *_: strategy.Cost(10_000))
+    column = {"encoding": "WKB", "geometry_types": ["Point"], "bbox": [0, 0, WHO, 1]}
+    geo = {"version": "1.1.0", "primary_column": "name", "columns": {"name": column}}
+    sink = io.BytesIO()
+    table = rows([*ids_with(WHO)]).replace_schema_metadata({"geo": json.dumps(geo)})
+    pq.write_table(table, sink, row_group_size=3)
+    people.time.sleep(1)
+    people.store.put("ingest/people/geo.parquet", sink.getvalue())
+    people.ingest(Location("memory", "b", "ingest/people/geo.parquet"))
+    people.erase()
+    assert people.finish().receipts
+    [entry] = people.snapshot.files.inline
+    written = pq.read_metadata(io.BytesIO(people.store.get(people.ctx.key(entry.key)).body))
+    del column["bbox"]
+    assert json.loads(written.metadata[b"geo"]) == geo
+    assert entry.is_foreign and people.found() == []

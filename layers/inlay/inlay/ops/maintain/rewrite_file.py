@@ -39,6 +39,7 @@ from inlay.parquet.read.deleted_rows import load_vector
 from inlay.parquet.read.reader import open_file, read_file, read_positions
 from inlay.parquet.read.selection import Wanted, top_columns
 from inlay.parquet.read.statistics import entry_of_file
+from inlay.parquet.surgery.key_values import geo_pair
 from inlay.parquet.surgery.residue import find_residue, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
@@ -440,6 +441,8 @@ def _by_surgery(
 def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDecision) -> DataFile:
     """Writes the rows that stay as one new file, in the same order, under the current schema."""
     schema = loaded.snapshot.schema
+    tree = {} if looked.footer is None else looked.footer.tree
+    described = geo_pair(tree, schema.names, looked.texts)
     # Sorting would break the position map; the rows keep the file's own order, and its partition, which may
     # be of an older spec.
     layout = replace(
@@ -447,6 +450,7 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDe
         sort_by=(),
         spec=UNPARTITIONED,
         target_file_bytes=_NO_TARGET,
+        key_values=described,
     )
     target = target_of(ctx, loaded.date_us)
     [output] = write_files(
@@ -460,7 +464,8 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDe
         raise SourceChanged(
             f"{len(looked.kept)} rows should stay, {output.rows} were read", key=task.file.key
         )
-    return replace(output, own=True)
+    # What another writer says of a file is searched by the next erasure, too.
+    return replace(output, own=not described)
 
 
 def _kept_rows(

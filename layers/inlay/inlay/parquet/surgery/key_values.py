@@ -145,6 +145,25 @@ def erased_pairs(
             yield {**pair, KeyValue.VALUE: left}
 
 
+def geo_pair(
+    tree: Struct, names: Iterable[str], texts: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """GeoParquet's pair of a footer, for a file of some of its rows with the columns `names`:
+    without it readers see bytes where there were shapes. Nothing where it names `texts`, or a column that
+    is not there."""
+    pairs = (pair for pair in map(unpack, tree.get(File.KEY_VALUES, ())))
+    geo = [pair for pair in pairs if pair.get(KeyValue.KEY) == GEO and pair.get(KeyValue.VALUE)]
+    for pair in erased_pairs(geo[:1], texts):
+        raw = pair[KeyValue.VALUE]
+        try:
+            described = json.loads(raw)["columns"].keys()
+            if described <= set(names) and not names_any(raw, texts):
+                return {"geo": raw.decode("utf-8")}
+        except _UNREADABLE:
+            return {}
+    return {}
+
+
 def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) -> bytes | None:
     """pandas' metadata without attributes that name `texts`, and without the categories of `plain`; None if
     something else in it names them, but for the columns' names, or if pandas cannot read it either."""
