@@ -339,7 +339,7 @@ _REGISTER = ("id", "state", "opened", "due", "ended", "days", "overdue", "rows",
 @verb(
     PANEL,
     Example("erasures ./people", "all requests, open and ended, with their deadlines"),
-    Example("erasures ./people --csv > register.csv", "the register for the files"),
+    Example("erasures ./people --csv", "the register, for a spreadsheet"),
 )
 def erasures(
     table: TableUri,
