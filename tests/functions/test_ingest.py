@@ -69,7 +69,6 @@ def test_each_bad_message_is_buried_with_its_reason_and_the_good_one_ingested(
         "InvalidRequest",  # no table's name
         "TableNotFound",
         "UnreadableFile",
-        "ObjectGone",
     ]
     bodies = [record["body"] for record in event("ingest.malformed")["Records"]]
     assert functions.queues.dead == bodies[:-1]
@@ -105,7 +104,7 @@ def test_a_dead_letter_sent_again_is_ingested_once_its_cause_is_mended(
     assert functions.rows() == 100
 
 
-@pytest.mark.parametrize("name", ["ingest.test_event", "ingest.ignored"])
+@pytest.mark.parametrize("name", ["ingest.test_event", "ingest.ignored", "ingest.taken_back"])
 def test_what_is_no_news_of_data_changes_nothing(functions: Functions, name: str) -> None:
     before = functions.create_orders().version
     assert functions.replay(name) == {"batchItemFailures": []}
@@ -196,7 +195,8 @@ def test_dead_letters_that_cannot_be_sent_keep_the_message(functions: Functions)
     functions.queues.broken = True
     failed = functions.replay("ingest.malformed")["batchItemFailures"]
     sent = [record["messageId"] for record in event("ingest.malformed")["Records"]]
-    assert [each["itemIdentifier"] for each in failed] == sent[:-1]
+    # The text is not landed here: it was taken back.
+    assert [each["itemIdentifier"] for each in failed] == sent[:-2]
     assert functions.rows() == 100
 
 
@@ -219,7 +219,7 @@ def test_a_message_with_something_left_to_try_is_not_buried_yet(
     malformed = [json.loads(r["body"]) for r in event("ingest.malformed")["Records"][5:]]
     both = event("ingest.normal")
     both["Records"][0]["body"] = json.dumps(
-        {"Records": malformed[0]["Records"] + malformed[2]["Records"]}
+        {"Records": malformed[0]["Records"] + malformed[1]["Records"]}
     )
     read = MemoryStore.get_suffix
 

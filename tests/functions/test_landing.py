@@ -102,8 +102,58 @@ def test_every_content_that_landed_counts_once_in_any_order_of_events(
         for at in [*deliveries, *range(len(batches))]:
             if at < len(batches):
                 functions.invoke("ingest", batches[at])
-        assert functions.rows() == sum(count for _, count in lands)
+        # What was deleted before its events were handled was taken back.
+        assert functions.rows() == sum(count for name, count in lands if name not in deletes)
         assert functions.queues.sent == []
+
+
+TEMPORARY = (
+    "orders.parquet._COPYING_",
+    "orders.parquet.filepart",
+    "orders.parquet.tmp",
+    "_temporary/0/orders.parquet",
+    "upload-5f3a",  # no convention: s3fs.mv, aws s3 mv
+)
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("name", TEMPORARY)
+def test_a_file_under_a_temporary_name_counts_once_under_its_last(
+    functions: Functions, name: str, versioned: bool
+) -> None:
+    """Written, copied to the final name, deleted under the first: then the events arrive."""
+    functions.create_orders()
+    if versioned:
+        functions.store.enable_versioning()
+    first = landing_message(functions, ORDERS, f"ingest/orders/{name}")
+    last = landing_message(functions, ORDERS, "ingest/orders/orders.parquet")
+    functions.store.delete([f"ingest/orders/{name}"])
+    for batch in (first, last, first):
+        functions.invoke("ingest", batch)
+    assert functions.rows() == 100
+    assert functions.queues.sent == []
+
+
+def test_what_was_taken_back_is_counted(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions.create_orders()
+    batch = landing_message(functions, ORDERS, "ingest/orders/a.parquet")
+    functions.store.delete(["ingest/orders/a.parquet"])
+    functions.invoke("ingest", batch)
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sum(each.get("TakenBack", [0])[0] for each in metrics) == 1
+
+
+def test_what_was_uploaded_again_after_it_was_deleted_counts(functions: Functions) -> None:
+    functions.create_orders()
+    functions.store.enable_versioning()
+    first = landing_message(functions, ORDERS)
+    functions.store.delete([KEY])
+    second = landing_message(functions, few(10))
+    functions.invoke("ingest", second)
+    functions.invoke("ingest", first)  # no longer taken back: its key has an object again
+    assert functions.rows() == 110
 
 
 # -- what no event told of ------------------------------------------------------------------------

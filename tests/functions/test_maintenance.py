@@ -152,6 +152,43 @@ def test_a_malformed_hint_is_buried(functions: Functions) -> None:
     assert functions.queues.errors == ["InvalidRequest"]
 
 
+def test_the_rewrite_queue_opens_no_erasure_and_deletes_from_the_named_table_alone(
+    functions: Functions,
+) -> None:
+    functions.fill_orders()
+    before = functions.orders().version
+    assert functions.replay("rewrite.refused") == {"batchItemFailures": []}
+    assert functions.queues.errors == ["InvalidRequest", "InvalidRequest"]
+    assert functions.orders().version == before
+    assert functions.orders().snapshot.erasures == ()
+
+
+NO_ERASURES = [
+    (function, body)
+    for function in ("rewrite", "compact", "publish", "collect_garbage", "ingest")
+    for asked in [{"table": "orders", "where": "TRUE", "mode": "erase", "id": "case-7"}]
+    for body in [
+        asked,
+        {"table": "orders", "delete": asked},
+        {"delete": asked},
+        {"Records": [asked]},
+    ]
+]
+
+
+@pytest.mark.parametrize(("function", "body"), NO_ERASURES, ids=str)
+def test_no_queue_but_that_of_deletes_and_erasures_opens_one(
+    functions: Functions, function: str, body: dict[str, object]
+) -> None:
+    functions.fill_orders()
+    [record] = event("rewrite.queue")["Records"]
+    batch = {"Records": [{**record, "body": json.dumps(body)}]}
+    functions.invoke(function, batch)
+    assert functions.queues.errors == ["InvalidRequest"]
+    assert functions.orders().snapshot.erasures == ()
+    assert functions.rows() == 100
+
+
 def test_every_event_file_is_replayed_by_a_test() -> None:
     told = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     unused = [
@@ -220,11 +257,11 @@ def test_a_file_that_does_not_fit_an_invocation_goes_on_in_the_next(
 def test_an_erasure_that_waits_says_for_what_and_how_long(
     functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unreadable landed file keeps it open: each round warns, and its age becomes an alarm."""
+    """A landed file that no event brought in keeps it open: each round warns, its age is an alarm."""
     functions.create_orders()
     functions.land()
     functions.replay("ingest.normal")
-    functions.land("ingest/orders/bad.parquet", b"no Parquet at all")
+    functions.land("ingest/orders/pending.parquet")
     functions.clock.pass_days(0.1)
     functions.replay("delete.erase")
     functions.replay("rewrite.queue")
@@ -234,15 +271,15 @@ def test_an_erasure_that_waits_says_for_what_and_how_long(
     [warning] = [each for each in lines if each["message"] == "an erasure waits"]
     assert warning["level"] == "WARNING"
     assert (warning["table"], warning["what"]) == ("orders", "landing")
-    assert warning["name_of_it"] == "ingest/orders/bad.parquet"
-    assert "cannot be read" in warning["reason"]
+    assert warning["name_of_it"] == "ingest/orders/pending.parquet"
+    assert "not ingested yet" in warning["reason"]
     assert "customer_id" not in json.dumps(lines)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     [age] = [each["OldestErasureDays"][0] for each in told if "OldestErasureDays" in each]
     assert 3.9 < age < 4.2
     assert [1] in [each.get("ErasuresWaitingForLanding") for each in told]
 
-    functions.store.delete(["ingest/orders/bad.parquet"])
+    functions.store.delete(["ingest/orders/pending.parquet"])
     for _ in range(6):
         functions.clock.pass_days(0.05)
         functions.round("collect_garbage.erasures")

@@ -344,6 +344,7 @@ def _outcome(each: SourceOutcome) -> dict[str, object]:
         Rejected,
         Retry,
         Superseded,
+        TakenBack,
     )
 
     facts: dict[str, object] = {
@@ -355,7 +356,7 @@ def _outcome(each: SourceOutcome) -> dict[str, object]:
             return {**facts, "rows": rows}
         case Rejected(error=error) | Retry(error=error):
             return {**facts, **error.fields()}
-        case Duplicate() | Superseded() | Deferred():
+        case Duplicate() | Superseded() | TakenBack() | Deferred():
             return facts
 
 

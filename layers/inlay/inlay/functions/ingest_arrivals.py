@@ -16,7 +16,7 @@ from inlay.errors import ErrorKind, InlayError, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
 from inlay.functions.messages import NotBegun, TimeLeft
-from inlay.functions.observe import report_superseded, report_write
+from inlay.functions.observe import report_superseded, report_taken_back, report_write
 from inlay.functions.tables import table_context
 from inlay.ops.context import Context
 from inlay.ops.write.append import IngestSource
@@ -29,6 +29,7 @@ from inlay.ops.write.ingest import (
     Retry,
     SourceOutcome,
     Superseded,
+    TakenBack,
     ingest,
 )
 from inlay.parquet.arrow.types import check_parquet_types
@@ -92,7 +93,7 @@ def _failure(outcome: Outcome) -> tuple[int, Exception] | None:
             return 2, NotBegun("the batch's budget was used up")
         case Rejected(error=error):
             return 3, error
-        case Ingested() | Duplicate() | Superseded():
+        case Ingested() | Duplicate() | Superseded() | TakenBack():
             return None
 
 
@@ -108,6 +109,8 @@ def _into_table(
     for outcome in result.outcomes:
         if isinstance(outcome, Superseded):
             report_superseded(table, outcome.source.location.key)
+        if isinstance(outcome, TakenBack):
+            report_taken_back(table, outcome.source.location.key)
     return result.outcomes
 
 

@@ -193,6 +193,12 @@ def report_superseded(table: str, key: str) -> None:
     count(table, {"Superseded": 1})
 
 
+def report_taken_back(table: str, key: str) -> None:
+    """Logs and counts an object that its owner deleted before its event was handled."""
+    logger.info("TakenBack", table=table, key=key)
+    count(table, {"TakenBack": 1})
+
+
 def report_failures(failures: Iterable[Failure]) -> None:
     """Logs and counts the files that maintenance could not read; the others were done."""
     for failure in failures:

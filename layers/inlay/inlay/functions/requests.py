@@ -171,7 +171,8 @@ def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 class RewriteRequest(BaseModel):
     """A hint that a table has something to rewrite: `{"table", "where"?, "hops"?}`. The table's snapshot
     defines the work. `hops` counts how often the function notified itself. Or `{"table", "delete"}`: a
-    delete request that has to read data."""
+    delete request that has to read data, of that table. It is never an erasure: opening one reads nothing,
+    so none is forwarded, and whoever may send hints may not erase."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -179,6 +180,14 @@ class RewriteRequest(BaseModel):
     where: str | None = None
     hops: int = Field(default=0, ge=0, le=MAX_HOPS, strict=True)
     delete: DeleteRequest | None = None
+
+    @model_validator(mode="after")
+    def _deletes_there(self) -> RewriteRequest:
+        if self.delete is not None and self.delete.table != self.table:
+            raise ValueError("the delete request is of another table")
+        if self.delete is not None and self.delete.mode == "erase":
+            raise ValueError("an erasure is sent to the queue for erasures")
+        return self
 
 
 class MaintenanceRequest(BaseModel):

@@ -8,7 +8,9 @@ The copy is made on the server, byte for byte, pinned to the ETag that was check
 out to be a duplicate are orphans, which garbage collection deletes.
 
 A content is read at the version that its event names, so it counts even if the object has been overwritten
-or deleted since. Without a version id in the event, the content is then gone: `Superseded`.
+since; without a version id in the event, the content is then gone: `Superseded`. An object that is gone,
+or whose current version is a delete marker, when its event is handled was taken back by its owner
+(`TakenBack`): renamed and moved objects are, and their rows come in under the new name alone.
 
 If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's field
 ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
@@ -128,6 +130,14 @@ class Superseded:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenBack:
+    """The object was deleted before its event was handled, as a copy under a temporary name is: its rows do
+    not come in. `inlay landing` and the sweep leave it out, too."""
+
+    source: IngestSource
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """Can never succeed: for the dead-letter queue, with the reason."""
 
@@ -150,7 +160,7 @@ class Deferred:
     source: IngestSource
 
 
-SourceOutcome = Ingested | Duplicate | Superseded | Rejected | Retry | Deferred
+SourceOutcome = Ingested | Duplicate | Superseded | TakenBack | Rejected | Retry | Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,7 +471,11 @@ def _examine(
     `own`: the caller has written it, so that the names of its folders mean nothing."""
     location = source.location if current else source.content
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
-    got = read_tail(store, location)
+    got = (
+        _tail_of_event(store, source) if _is_event(source, current) else read_tail(store, location)
+    )
+    if got is None:
+        return TakenBack(source)
     if source.etag is not None and got.etag != source.etag:
         return Superseded(source)
     if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
@@ -513,6 +527,23 @@ def _examine(
         tail=described.footer_of(got),
         names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
+
+
+def _is_event(source: IngestSource, current: bool) -> bool:
+    """Whether S3 told of the object: it may be gone since. A caller that names one is told if it is."""
+    return source.event_time_us is not None and not current
+
+
+def _tail_of_event(store: ObjectStore, source: IngestSource) -> Got | None:
+    """The end of the content that the event names; None where its owner took the object back. Most often
+    it is the current one, so that one request tells both."""
+    try:
+        got = read_tail(store, source.location)
+    except ObjectGone:
+        if isinstance(store.head(source.location.key), Missing):
+            return None
+        return read_tail(store, source.content)  # overwritten while it was read
+    return got if source.version_id in (None, got.version_id) else read_tail(store, source.content)
 
 
 def inspect_source(ctx: Context, source: IngestSource, snapshot: Snapshot) -> DataFile | None:
