@@ -391,8 +391,8 @@ def _partition_value(kind: Primitive, text: str) -> Value:
     """A partition value as the log states it. Raises `UnsupportedTable` for one that engines read
     differently."""
     try:
-        match kind.name:
-            case "string":
+        match kind.family:
+            case "text":
                 return text
             case "bool":
                 return {"true": True, "false": False}[text]
@@ -400,7 +400,7 @@ def _partition_value(kind: Primitive, text: str) -> Value:
                 return physical(kind, Decimal(_spelled(_NUMBER, text)))
             case "date":
                 return _days(text)
-            case "timestamp" | "timestamptz":
+            case "timestamp":
                 found = _INSTANT.fullmatch(text)
                 # An instant without a zone is in the reader's zone.
                 if found is None or bool(found[4]) != (kind.name == "timestamptz"):
@@ -409,14 +409,14 @@ def _partition_value(kind: Primitive, text: str) -> Value:
                 seconds = of_day.hour * 3600 + of_day.minute * 60 + of_day.second
                 seconds += _days(found[1]) * 86_400
                 return seconds * 1_000_000 + int((found[3] or "").ljust(6, "0"))
-            case "float" | "double":
+            case "float":
                 if not _NO_NUMBER.fullmatch(text):
                     _spelled(_NUMBER, text)
                 value = float(text)
                 return physical(kind, to_float32(value) if kind.name == "float" else value)
-            case "binary":
+            case "bytes" | "time":
                 raise ValueError
-            case _:  # a whole number: `physical` refuses it for another type
+            case "integer":
                 return physical(kind, int(_spelled(_WHOLE, text)))
     except (ValueError, KeyError, ArithmeticError, InvalidRequest):
         raise _read_differently(kind) from None

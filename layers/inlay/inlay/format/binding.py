@@ -176,26 +176,24 @@ def for_values(field_id: int, result: bool) -> Predicate:
 def neighbours(kind: Primitive, literal: Written) -> Neighbours:
     """The neighbours of a literal among the values of `kind`. Raises InvalidPredicate for a literal of
     another family."""
-    match kind.name, literal:
+    match kind.family, literal:
         case "bool", Flag(flag):
             return Neighbours(flag, flag)
-        case "string", Text(text):
+        case "text", Text(text):
             return Neighbours(text, text)
-        case "binary", Octets(data):
-            return Neighbours(data, data)
-        case "fixed", Octets(data):
-            return _fixed(kind.precision, data)
+        case "bytes", Octets(data):
+            return _fixed(kind.precision, data) if kind.precision else Neighbours(data, data)
         case "decimal", Number(number):
             return _decimal(kind, number)
-        case "float" | "double", Number(number):
+        case "float", Number(number):
             return _float(kind, number)
-        case _, Number(number) if kind.is_integer:
+        case "integer", Number(number):
             return _integer(kind, number)
-        case "date" | "timestamp" | "timestamptz", Day(days):
+        case "date" | "timestamp", Day(days):
             return _in_steps(kind, days * NANOS_PER_DAY)
-        case "date" | "timestamp", Moment(nanos, zoned=False):
+        case "date" | "timestamp", Moment(nanos, zoned) if not zoned or kind.name == "timestamptz":
             return _in_steps(kind, nanos)
-        case ("timestamptz", Moment(nanos)) | ("time", Clock(nanos)):
+        case "time", Clock(nanos):
             return _in_steps(kind, nanos)
         case _:
             raise InvalidPredicate(
@@ -300,19 +298,7 @@ def _to_bytes(number: int, length: int) -> bytes | None:
     return number.to_bytes(length, "big") if 0 <= number < 1 << (8 * length) else None
 
 
-_EXAMPLES = {
-    "bool": "TRUE or FALSE",
-    "string": "'text' in single quotes",
-    "binary": "X'0aff'",
-    "fixed": "X'0aff'",
-    "date": "DATE '2026-01-31'",
-    "time": "TIME '12:30:00'",
-    "timestamp": "TIMESTAMP '2026-01-31 12:30:00'",
-    "timestamptz": "TIMESTAMP '2026-01-31 12:30:00Z'",
-}
-
-
 def _how_to_write(kind: Primitive, literal: Written) -> str:
     if isinstance(literal, Moment) and literal.zoned:
         return "Write it without a time zone: the column has none"
-    return f"Write {_EXAMPLES.get(kind.name, 'a number without quotes')}"
+    return f"Write {kind.row.example}"

@@ -193,6 +193,15 @@ class Marker:
                 return None
 
     @property
+    def is_positional(self) -> bool:
+        """Whether it names positions of rows, and therefore must name a file."""
+        match self.body:
+            case RowGroups() | Vector() | Rows():
+                return True
+            case KeyRange() | Where() | Keys():
+                return False
+
+    @property
     def object_bytes(self) -> int | None:
         """How many bytes of that object are this marker's."""
         match self.body:

@@ -133,15 +133,15 @@ def result_type(transform: Transform, source: Primitive) -> Primitive | None:
         case "identity":
             return source
         case "truncate":
-            takes = source.is_integer or source.name in ("decimal", "string", "binary")
+            takes = source.name == "binary" or source.family in ("integer", "decimal", "text")
             return source if takes else None
         case "bucket":
-            return None if source.name in ("bool", "float", "double") else _INT
+            return None if source.family in ("bool", "float") else _INT
         case "hour":
-            return _INT if source.name in ("timestamp", "timestamptz") else None
+            return _INT if source.family == "timestamp" else None
         case "day" | "month" | "year":
             kind = Primitive("date") if transform.name == "day" else _INT
-            return kind if source.name in ("date", "timestamp", "timestamptz") else None
+            return kind if source.family in ("date", "timestamp") else None
 
 
 def partition_of(transform: Transform, source: Primitive, value: Value | None) -> Written | None:

@@ -32,53 +32,63 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import repeat
+from typing import cast
 
 from inlay.errors import InvalidRequest
+from inlay.format.leaf_types import LEAF_TYPES, NUMERIC, TEMPORAL, Family, LeafName, LeafType
 
 Value = bool | int | float | Decimal | str | bytes
 
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-FLOATS = ("float", "double")
-SIMPLE = ("bool", *INTEGERS, *FLOATS, "string", "binary", "date")
-UNITS = {"time": ("ms", "us", "ns"), "timestamp": ("s", "ms", "us", "ns")}
 # Parquet's ids are 32-bit numbers, whose last ones Iceberg keeps for itself; below them are those that
 # `parquet/surgery/stamp` gives to columns that are not the table's.
 MAX_FIELD_ID = 1_999_999_999
 _TOP: tuple[str, ...] = ()
-_WITH_ARGS = re.compile(r"(decimal|fixed|time|timestamp|timestamptz)\(([^()]*)\)")
+_WITH_ARGUMENTS = re.compile(r"([a-z0-9]+)(?:\(([^()]*)\))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
     """A leaf type. `name` is without arguments: "decimal", "timestamp"."""
 
-    name: str
+    name: LeafName
     precision: int = 0  # decimal: digits; fixed: bytes
     scale: int = 0  # decimal
     unit: str = ""  # time, timestamp, timestamptz
 
     def __str__(self) -> str:
-        if self.name == "decimal":
-            return f"decimal({self.precision},{self.scale})"
-        if self.name == "fixed":
-            return f"fixed({self.precision})"
-        return f"{self.name}({self.unit})" if self.unit else self.name
+        match self.row.arguments:
+            case "":
+                return self.name
+            case "digits":
+                return f"{self.name}({self.precision},{self.scale})"
+            case "length":
+                return f"{self.name}({self.precision})"
+            case "unit":
+                return f"{self.name}({self.unit})" if self.unit else self.name
+
+    @property
+    def row(self) -> LeafType:
+        return LEAF_TYPES[self.name]
+
+    @property
+    def family(self) -> Family:
+        return LEAF_TYPES[self.name].family
 
     @property
     def is_integer(self) -> bool:
-        return self.name in INTEGERS
+        return self.family == "integer"
 
     @property
     def is_float(self) -> bool:
-        return self.name in FLOATS
+        return self.family == "float"
 
     @property
     def is_numeric(self) -> bool:
-        return self.is_integer or self.is_float or self.name == "decimal"
+        return self.family in NUMERIC
 
     @property
     def is_temporal(self) -> bool:
-        return self.name in ("date", "time", "timestamp", "timestamptz")
+        return self.family in TEMPORAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,20 +222,23 @@ def parse_primitive(text: str) -> Primitive:
     >>> parse_primitive("timestamp(us)").unit
     'us'
     """
-    if text in SIMPLE:
-        return Primitive(text)
-    match = _WITH_ARGS.fullmatch(text)
-    if match:
-        name, args = match.groups()
-        if name == "decimal":
-            precision, _, scale = args.partition(",")
-            if precision.isdigit() and scale.lstrip("-").isdigit() and 1 <= int(precision) <= 76:
-                return Primitive("decimal", precision=int(precision), scale=int(scale))
-        elif name == "fixed":
-            if args.isdigit() and int(args) > 0:
-                return Primitive("fixed", precision=int(args))
-        elif args in UNITS["time" if name == "time" else "timestamp"]:
-            return Primitive(name, unit=args)
+    found = _WITH_ARGUMENTS.fullmatch(text)
+    if found is not None and found[1] in LEAF_TYPES:
+        name, given = cast(LeafName, found[1]), found[2]
+        row = LEAF_TYPES[name]
+        match row.arguments:
+            case "" if given is None:
+                return Primitive(name)
+            case "digits" if given is not None:
+                digits, _, scale = given.partition(",")
+                if digits.isdigit() and scale.lstrip("-").isdigit() and 1 <= int(digits) <= 76:
+                    return Primitive(name, precision=int(digits), scale=int(scale))
+            case "length" if given is not None and given.isdigit() and int(given) > 0:
+                return Primitive(name, precision=int(given))
+            case "unit" if given in row.units:
+                return Primitive(name, unit=given)
+            case _:  # refused below
+                pass
     raise InvalidRequest(
         f"unknown type {text[:80]!r}", next_step="docs/FORMAT.md lists the types a column can have"
     )

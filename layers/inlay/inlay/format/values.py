@@ -30,7 +30,7 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any, TypeVar, cast
 
 from inlay.errors import CorruptTable, InvalidRequest, a_type
-from inlay.format.schema import FLOATS, Primitive, Value
+from inlay.format.schema import Primitive, Value
 
 V = TypeVar("V")
 
@@ -81,10 +81,6 @@ NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 NANOS_PER_DAY = 86_400 * 1_000_000_000
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_BITS = {f"int{bits}": bits for bits in (8, 16, 32, 64)}
-_BITS |= {"date": 32, "timestamp": 64, "timestamptz": 64}
-_RANGES = {name: (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for name, bits in _BITS.items()}
-_RANGES |= {f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32, 64)}
 
 
 # -- ranges ---------------------------------------------------------------------------------------
@@ -96,9 +92,9 @@ def integer_range(kind: Primitive) -> tuple[int, int] | None:
     >>> integer_range(Primitive("int8"))
     (-128, 127)
     """
-    if kind.name == "time":
+    if kind.family == "time":
         return 0, NANOS_PER_DAY // NANOS_PER_UNIT[kind.unit] - 1
-    return _RANGES.get(kind.name)
+    return kind.row.limits
 
 
 def to_float32(value: float) -> float:
@@ -125,11 +121,11 @@ def physical(kind: Primitive, value: object) -> Value:
 
     Raises InvalidRequest when it is not a value of the type.
     """
-    match kind.name:
+    match kind.family:
         case "bool":
             if isinstance(value, bool):
                 return value
-        case "float" | "double":
+        case "float":
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return _physical_float(kind, value)
         case "decimal":
@@ -137,13 +133,13 @@ def physical(kind: Primitive, value: object) -> Value:
                 found = scaled(value, kind.scale)
                 if found is not None and len(found.as_tuple().digits) <= kind.precision:
                     return found
-        case "string":
+        case "text":
             if isinstance(value, str) and not _has_surrogate(value):
                 return value
-        case "binary" | "fixed":
+        case "bytes":
             if isinstance(value, bytes) and kind.precision in (0, len(value)):
                 return value
-        case _:  # an integer; a type without such a range has no value that is one
+        case "integer" | "date" | "time" | "timestamp":
             limits = integer_range(kind)
             if limits is not None and type(value) is int and limits[0] <= value <= limits[1]:
                 return value
@@ -208,9 +204,9 @@ def decode_value(kind: Primitive, found: Any) -> Value:
     try:
         if kind.is_float and isinstance(found, str):
             value = _NON_FINITE[found]
-        elif kind.name == "decimal":
+        elif kind.family == "decimal":
             value = Decimal(found) if isinstance(found, str) else None
-        elif kind.name in ("binary", "fixed"):
+        elif kind.family == "bytes":
             value = _decode_base64(found)
         return physical(kind, value)
     except (InvalidRequest, KeyError, InvalidOperation, ValueError):
@@ -245,7 +241,7 @@ def order_key(value: Value) -> Any:
 
 def compare(kind: Primitive, left: Value, right: Value) -> int:
     """-1, 0 or 1 in the order of `kind`."""
-    if kind.name in FLOATS:
+    if kind.is_float:
         left, right = order_key(left), order_key(right)
     return (left > right) - (left < right)  # type: ignore[operator]
 
@@ -332,9 +328,9 @@ def widens(source: Primitive, target: Primitive) -> bool:
     if source == target:
         return True
     if source.is_integer and target.is_integer:
-        (least, greatest), (low, high) = _RANGES[source.name], _RANGES[target.name]
+        (least, greatest), (low, high) = (integer_range(k) or (0, 0) for k in (source, target))
         return low <= least and greatest <= high
-    if target.name == "decimal" and source.name == "decimal":
+    if target.family == source.family == "decimal":
         whole = target.precision - target.scale >= source.precision - source.scale
         return whole and target.scale >= source.scale
     if target.unit and source.name == target.name:

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from functools import lru_cache
 from typing import Any
 
 from inlay.format.entry import ColumnStats
@@ -33,7 +34,6 @@ MAX_DECIMAL_DIGITS = 38
 FIRST_PARTITION_ID = 1000
 # Enough digits for any decimal; the default context would round.
 _EXACT = Context(prec=100)
-_INTS = ("int8", "int16", "int32", "uint8", "uint16")
 # Metadata columns of every table ("Reserved Field IDs"): DataFusion gives the file's path for a column
 # `_file`, Iceberg Java refuses a table with such a column.
 RESERVED = frozenset(
@@ -48,24 +48,28 @@ RESERVED = frozenset(
 # -- types ----------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)
 def iceberg_type(kind: Primitive) -> str | None:
-    """Iceberg's name for a type; None for one that cannot be published."""
+    """Iceberg's name for a type; None for one that cannot be published. What else this module knows of
+    types goes by Iceberg's names and by families."""
     match kind.name:
         case "bool":
             return "boolean"
-        case name if name in _INTS:
+        case "int8" | "int16" | "int32" | "uint8" | "uint16":
             return "int"
         case "int64":
             return "long"
+        case "uint32" | "uint64":
+            return None
         case "float" | "double" | "string" | "binary" | "date":
             return kind.name
-        case "decimal" if kind.precision <= MAX_DECIMAL_DIGITS and kind.scale >= 0:
-            return f"decimal({kind.precision}, {kind.scale})"
+        case "decimal":
+            fits = kind.precision <= MAX_DECIMAL_DIGITS and kind.scale >= 0
+            return f"decimal({kind.precision}, {kind.scale})" if fits else None
         case "fixed":
             return f"fixed[{kind.precision}]"
-        case "time" | "timestamp" | "timestamptz" if kind.unit == "us":
-            return kind.name
-    return None
+        case "time" | "timestamp" | "timestamptz":
+            return kind.name if kind.unit == "us" else None
 
 
 def refusals(schema: Schema, *, format_version: int) -> tuple[str, ...]:
@@ -161,22 +165,22 @@ def _type(kind: Type, format_version: int) -> Any:
 
 def json_value(kind: Primitive, value: Value) -> Any:
     """A value in the JSON single-value form (appendix D): a column's default."""
-    match kind.name:
+    match kind.family:
         case "decimal":
             assert isinstance(value, Decimal)
             return f"{value:f}"
-        case "binary" | "fixed":
+        case "bytes":
             assert isinstance(value, bytes)
             return value.hex()
         case "date":
             return _date_text(_whole(value))
         case "time":
             return _time_text(_whole(value))
-        case "timestamp" | "timestamptz":
+        case "timestamp":
             days, rest = divmod(_whole(value), 86_400_000_000)
             zone = "+00:00" if kind.name == "timestamptz" else ""
             return f"{_date_text(days)}T{_time_text(rest)}{zone}"
-        case _:  # JSON has it
+        case "bool" | "integer" | "float" | "text":
             return value
 
 
@@ -199,11 +203,11 @@ def _time_text(micros: int) -> str:
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
 
 
-# Of the types whose binary form has one length.
-_PACKED = {
-    **dict.fromkeys((*_INTS, "date"), "<i"),
-    **dict.fromkeys(("int64", "time", "timestamp", "timestamptz"), "<q"),
-    "bool": "?",
+# Of Iceberg's types whose binary form has one length.
+_PACKED: Mapping[str | None, str] = {
+    **dict.fromkeys(("int", "date"), "<i"),
+    **dict.fromkeys(("long", "time", "timestamp", "timestamptz"), "<q"),
+    "boolean": "?",
     "float": "<f",
     "double": "<d",
 }
@@ -211,9 +215,10 @@ _PACKED = {
 
 def binary_value(kind: Primitive, value: Value) -> bytes:
     """A value in the binary single-value form (appendix D)."""
-    if kind.name in _PACKED:
-        return struct.pack(_PACKED[kind.name], value)
-    if kind.name == "decimal":
+    packed = _PACKED.get(iceberg_type(kind))
+    if packed is not None:
+        return struct.pack(packed, value)
+    if kind.family == "decimal":
         # The fewest bytes of the unscaled value, big-endian, two's complement.
         number = _unscaled(kind, value)
         length = (number if number >= 0 else ~number).bit_length() // 8 + 1
@@ -407,19 +412,12 @@ def _partition_name(transform: Transform, source: int) -> str:
     return f"p{source}_{transform.name}" + (f"_{transform.width}" if transform.width else "")
 
 
-_AVRO_TYPES = {
-    **dict.fromkeys(_INTS, "int"),
-    "bool": "boolean",
-    "int64": "long",
-    "string": "string",
-    "binary": "bytes",
-}
-
-
 def avro_type(kind: Primitive, name: str) -> Any:
-    match kind.name:
-        case found if found in _AVRO_TYPES:
-            return _AVRO_TYPES[found]
+    match iceberg_type(kind):
+        case "boolean" | "int" | "long" | "string" as same:
+            return same
+        case "binary":
+            return "bytes"
         case "date":
             return {"type": "int", "logicalType": "date"}
         case "time":
@@ -430,9 +428,9 @@ def avro_type(kind: Primitive, name: str) -> Any:
                 "logicalType": "timestamp-micros",
                 "adjust-to-utc": kind.name == "timestamptz",
             }
-        case "fixed":
+        case str() if kind.family == "bytes":
             return {"type": "fixed", "name": name, "size": kind.precision}
-        case "decimal":
+        case str() if kind.family == "decimal":
             return {
                 "type": "fixed",
                 "name": name,
@@ -451,7 +449,7 @@ def _decimal_bytes(precision: int) -> int:
 
 
 def avro_value(kind: Primitive, value: Value) -> Any:
-    if kind.name == "decimal":
+    if kind.family == "decimal":
         size = _decimal_bytes(kind.precision)
         return _unscaled(kind, value).to_bytes(size, "big", signed=True)
     return value

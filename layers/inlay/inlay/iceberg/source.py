@@ -302,24 +302,27 @@ def json_value(kind: Primitive, found: Any, *, is_uuid: bool = False) -> Value:
     """A default in the JSON single-value form (appendix D). Raises `CorruptTable`."""
     try:
         value = found
-        if kind.name == "decimal":
-            value = Decimal(found)
-        elif kind.name in ("binary", "fixed"):
-            value = bytes.fromhex(found.replace("-", "") if is_uuid else found)
-        elif kind.name == "date":
-            value = (date.fromisoformat(found) - date(1970, 1, 1)).days
-        elif kind.name == "time":
-            value = _of_day(found, kind.unit)
-        elif kind.name in ("timestamp", "timestamptz"):
-            day, _, rest = found.partition("T")
-            if kind.name == "timestamptz":
-                rest, zoned = re.subn(r"(Z|[+-]00:00)$", "", rest)
-                if not zoned:
-                    raise ValueError
-            days = (date.fromisoformat(day) - date(1970, 1, 1)).days
-            value = days * 86_400 * _PER_SECOND[kind.unit] + _of_day(rest, kind.unit)
-        elif kind.is_float:
-            value = to_float32(float(found)) if kind.name == "float" else float(found)
+        match kind.family:
+            case "decimal":
+                value = Decimal(found)
+            case "bytes":
+                value = bytes.fromhex(found.replace("-", "") if is_uuid else found)
+            case "date":
+                value = (date.fromisoformat(found) - date(1970, 1, 1)).days
+            case "time":
+                value = _of_day(found, kind.unit)
+            case "timestamp":
+                day, _, rest = found.partition("T")
+                if kind.name == "timestamptz":
+                    rest, zoned = re.subn(r"(Z|[+-]00:00)$", "", rest)
+                    if not zoned:
+                        raise ValueError
+                days = (date.fromisoformat(day) - date(1970, 1, 1)).days
+                value = days * 86_400 * _PER_SECOND[kind.unit] + _of_day(rest, kind.unit)
+            case "float":
+                value = to_float32(float(found)) if kind.name == "float" else float(found)
+            case "bool" | "integer" | "text":
+                pass  # as JSON has it
         return physical(kind, value)
     except (ValueError, TypeError, AttributeError, InvalidOperation, InvalidRequest):
         raise CorruptTable(f"Iceberg's metadata has a default that is no {kind}") from None
@@ -341,12 +344,12 @@ def _partition_value(raw: Any, transform: Transform, source: Primitive) -> Writt
     assert kind is not None
     try:
         value = raw
-        if kind.name == "decimal":
+        if kind.family == "decimal":
             unscaled = (
                 int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
             )
             value = Decimal(unscaled).scaleb(-kind.scale, EXACT)
-        elif kind.name in ("binary", "fixed"):
+        elif kind.family == "bytes":
             value = bytes(raw)
         return written(kind, physical(kind, value))
     except (ValueError, TypeError, ArithmeticError, InvalidRequest):

@@ -27,6 +27,7 @@ from inlay.format.expression import (
     implied,
     number,
 )
+from inlay.format.leaf_types import NUMERIC, Family, LeafName
 from inlay.format.predicate import TRUE, Like, Predicate, check_bounds, quote_like
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.parse.grammar import errors_in, over_many_rows, parse_text, refused, resolve
@@ -59,6 +60,7 @@ STRING = Primitive("string")
 DATE = Primitive("date")
 _CALENDAR = ("date", "timestamp", "timestamptz")
 _INSTANTS = ("timestamp", "timestamptz")
+_WITH_UNITS: tuple[LeafName, ...] = ("timestamptz", "timestamp", "time")
 
 # Parts of a date, and of a time of day.
 _OF_DATES = {
@@ -261,10 +263,10 @@ class Calculator:
         kinds = [_name(left), _name(right)]
         if kinds == ["date", "date"] and node.op == "-":
             return Apply("days between", (left, right), WHOLE)
-        if kinds[0] == "date" and node.op in "+-" and _primitive(right.type).is_integer:
+        if kinds[0] == "date" and node.op in "+-" and _family(right.type) == "integer":
             return Apply("days later", (left, right), DATE, node.op)
         for side, syntax in ((left, node.left), (right, node.right)):
-            if not (side.type is None or _primitive(side.type).is_numeric):
+            if not (side.type is None or _family(side.type) in NUMERIC):
                 steps = {
                     "string": "Join texts with ||",
                     "timestamp": "Add an interval: at + INTERVAL '1 day'",
@@ -280,14 +282,14 @@ class Calculator:
     def arithmetic(self, node: Syntax, op: str, left: Expression, right: Expression) -> Expression:
         sides = (left, right)
         kinds = [side.type for side in sides if side.type is not None]
-        floating = op == "/" or any(_primitive(kind).is_float for kind in kinds)
+        floating = op == "/" or any(_family(kind) == "float" for kind in kinds)
         if op == "%":
-            if not all(_primitive(kind).is_integer for kind in kinds):
+            if not all(_family(kind) == "integer" for kind in kinds):
                 raise refused(node, "% takes whole numbers", "CAST them, or write floor(x / y)")
             return Apply(op, sides, WHOLE)
         if floating:
             return Apply(op, (_floating(left), _floating(right)), DOUBLE)
-        whole = all(_primitive(kind).is_integer for kind in kinds)
+        whole = all(_family(kind) == "integer" for kind in kinds)
         return Apply(op, sides, WHOLE if whole else Primitive("decimal", precision=WIDEST_DIGITS))
 
     def plus_interval(self, node: Calculation, operand: Expression, span: Span) -> Expression:
@@ -300,7 +302,7 @@ class Calculator:
         months = span.months if node.op == "+" else -span.months
         unit = kind.unit if kind.unit in ("us", "ns") and nanos % 1_000 == 0 else "us"
         unit = "ns" if nanos % 1_000 else unit
-        name = "timestamp" if kind.name == "date" else kind.name
+        name: LeafName = "timestamp" if kind.name == "date" else kind.name
         return Apply("later", (operand,), Primitive(name, unit=unit), (months, nanos))
 
     def case(self, node: Case) -> Expression:
@@ -588,7 +590,7 @@ class Calculator:
                         f"{_called(first)} and {_called(other)} are not compared or mixed",
                         _how_to_mix(first, other),
                     )
-        if any(_primitive(value.type).is_float for value in values):
+        if any(_family(value.type) == "float" for value in values):
             return [_floating(value) for value in values]
         return values
 
@@ -608,7 +610,7 @@ class Calculator:
 
     def numeric(self, node: Syntax, function: str) -> Expression:
         found = self.expression(node)
-        if found.type is not None and not _primitive(found.type).is_numeric:
+        if found.type is not None and _family(found.type) not in NUMERIC:
             raise refused(node, f"{function} takes a number: this is {_called(found)}")
         return found
 
@@ -704,7 +706,7 @@ def _coalesce(values: list[Expression]) -> tuple[Expression, ...]:
     return (*parts, values[-1])
 
 
-def _in_unit(nanos: int, name: str) -> Constant:
+def _in_unit(nanos: int, name: LeafName) -> Constant:
     coarse = nanos % 1_000 == 0
     kind = Primitive(name, unit="us" if coarse else "ns")
     return Constant(nanos // 1_000 if coarse else nanos, kind)
@@ -714,19 +716,20 @@ def _is_text(node: Syntax) -> bool:
     return isinstance(node, Given) and isinstance(node.value, Text)
 
 
-def _primitive(kind: Type | None) -> Primitive:
-    """The type; of what is nested or NULL one without a name, of no kind."""
-    return kind if isinstance(kind, Primitive) else Primitive("")
+def _family(kind: Type | None) -> Family | None:
+    """None for what is nested, and for NULL."""
+    return kind.family if isinstance(kind, Primitive) else None
 
 
 def _name(expression: Expression) -> str:
-    return _primitive(expression.type).name
+    kind = expression.type
+    return kind.name if isinstance(kind, Primitive) else ""
 
 
-def _family(kind: Primitive) -> str:
+def _compared_as(kind: Primitive) -> str:
     if kind.is_numeric:
         return "number"
-    return "binary" if kind.name == "fixed" else kind.name
+    return "binary" if kind.family == "bytes" else kind.name
 
 
 def _alike(one: Type | None, other: Type | None) -> bool:
@@ -735,8 +738,8 @@ def _alike(one: Type | None, other: Type | None) -> bool:
         return True
     if not isinstance(one, Primitive) or not isinstance(other, Primitive):
         return one == other
-    families = {_family(one), _family(other)}
-    return len(families) == 1 or families in ({"date", "timestamp"}, {"date", "timestamptz"})
+    kinds = {_compared_as(one), _compared_as(other)}
+    return len(kinds) == 1 or kinds in ({"date", "timestamp"}, {"date", "timestamptz"})
 
 
 def _common(values: list[Expression]) -> Type | None:
@@ -745,12 +748,12 @@ def _common(values: list[Expression]) -> Type | None:
     if not kinds:
         return None
     names = {kind.name for kind in kinds if isinstance(kind, Primitive)}
-    if all(_primitive(kind).is_numeric for kind in kinds):
-        if any(_primitive(kind).is_float for kind in kinds):
+    if all(_family(kind) in NUMERIC for kind in kinds):
+        if any(_family(kind) == "float" for kind in kinds):
             return DOUBLE
-        whole = all(_primitive(kind).is_integer for kind in kinds)
+        whole = all(_family(kind) == "integer" for kind in kinds)
         return WHOLE if whole else Primitive("decimal", precision=WIDEST_DIGITS)
-    for name in ("timestamptz", "timestamp", "time"):
+    for name in _WITH_UNITS:
         if name in names:
             units = [k.unit for k in kinds if isinstance(k, Primitive) and k.unit]
             return Primitive(name, unit="ns" if "ns" in units else "us")

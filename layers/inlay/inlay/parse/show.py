@@ -88,13 +88,13 @@ def format_value(kind: Primitive, value: Value) -> str:
         return _text(value)
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
-    match kind.name:
+    match kind.family:
         case "date":
             return f"DATE '{write_day(value)}'"
         case "time":
             return f"TIME '{write_clock(value * NANOS_PER_UNIT[kind.unit])}'"
-        case "timestamp" | "timestamptz":
+        case "timestamp":
             nanos = value * NANOS_PER_UNIT[kind.unit]
             return f"TIMESTAMP '{write_moment(nanos, zoned=kind.name == 'timestamptz')}'"
-        case _:  # a number
+        case "bool" | "integer" | "float" | "decimal" | "text" | "bytes":
             return str(value)

@@ -25,19 +25,18 @@ from inlay.format.entry import (
     Keys,
     LedgerRecord,
     Marker,
-    MarkerBody,
     RowGroups,
     Rows,
     Vector,
     Where,
 )
 from inlay.format.partition import decode_partition, parse_transform, result_type
-from inlay.format.predicate import field_ids
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.format.values import compare
 from inlay.plan.metadata.state import State, count_totals
 from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import fields_of_marker
 
 # Findings of one kind that are kept; all are counted. A lost prefix would otherwise give millions.
 MAX_PER_KIND = 100
@@ -346,7 +345,7 @@ def check_marker(
     marker: Marker, entry: DataFile | None, schemas: Sequence[Schema]
 ) -> Iterator[str]:
     """What is wrong with a marker; `entry` is the live file that it names."""
-    if marker.file is None and _names_positions(marker.body):
+    if marker.is_positional and marker.file is None:
         yield "names positions but no file"
     match marker.body:
         case RowGroups(ordinals):
@@ -360,22 +359,10 @@ def check_marker(
         case Vector(rows=rows):
             if entry is not None and rows > entry.rows:
                 yield f"marks {rows} rows of a file of {entry.rows} rows"
-        case KeyRange(field_id=field_id):
-            yield from _unknown_fields([field_id], schemas)
-        case Where(predicate):
-            yield from _unknown_fields(field_ids(predicate), schemas)
-        case Keys(field_ids=ids):
-            yield from _unknown_fields(ids, schemas)
+        case KeyRange() | Where() | Keys():
+            yield from _unknown_fields(fields_of_marker(marker), schemas)
         case _:
             assert_never(marker.body)
-
-
-def _names_positions(body: MarkerBody) -> bool:
-    match body:
-        case RowGroups() | Rows() | Vector():
-            return True
-        case KeyRange() | Where() | Keys():
-            return False
 
 
 def _unknown_fields(ids: Iterable[int], schemas: Sequence[Schema]) -> Iterator[str]:

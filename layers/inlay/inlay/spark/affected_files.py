@@ -33,6 +33,7 @@ from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
 from inlay.spark.batches import collect_pickled, pickled_batch
+from inlay.spark.types import SPARK_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,9 +51,6 @@ _OPERATORS: Mapping[str, tuple[Operator, Operator]] = {
     "GreaterThan": (">", "<"),
     "GreaterThanOrEqual": (">=", "<="),
 }
-_INTEGERS = frozenset({"int8", "int16", "int32", "int64"})
-# Types whose keys are looked up between the bounds of files, in physical form.
-_KEYS = _INTEGERS | {"string", "date", "timestamp", "timestamptz", "decimal"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,7 @@ class _Reading:
                 return value.toJavaBigDecimal()  # type: ignore[no-any-return]
             case Primitive(name="bool" | "double") as kind:
                 return bool(value) if kind.name == "bool" else float(value)
-            case Primitive(name=name, unit="" | "us") if name in _KEYS:
+            case Primitive(name=name, unit="" | "us") if SPARK_TYPES[name].bounds:
                 return int(value)
             case _:  # no key of another type bounds the files
                 return None
@@ -200,7 +198,8 @@ def _kind(node: Any) -> str:
 
 
 def _is_key(kind: Any) -> bool:
-    return isinstance(kind, Primitive) and kind.name in _KEYS and kind.unit in ("", "us")
+    leaf = isinstance(kind, Primitive) and kind.unit in ("", "us")
+    return leaf and SPARK_TYPES[kind.name].bounds
 
 
 # -- files that a source can hit ------------------------------------------------------------------

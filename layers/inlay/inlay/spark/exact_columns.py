@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.old_times import shifts_dates
+from inlay.spark.types import SPARK_TYPES
 
 _CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
 _ENCODINGS = frozenset(
@@ -34,20 +35,6 @@ _ENCODINGS = frozenset(
         "DELTA_BYTE_ARRAY",
     }
 )
-_PHYSICAL = {
-    "bool": "BOOLEAN",
-    "int8": "INT32",
-    "int16": "INT32",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "BYTE_ARRAY",
-    "binary": "BYTE_ARRAY",
-    "date": "INT32",
-    "timestamp": "INT64",
-    "timestamptz": "INT64",
-}
 _UNITS = {"ms": "milliseconds", "us": "microseconds"}
 
 
@@ -120,7 +107,7 @@ def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:
             kind.precision,
             kind.scale,
         )
-    if column.physical_type != _PHYSICAL.get(kind.name):
+    if column.physical_type != SPARK_TYPES[kind.name].physical:
         return False
     match kind.name:
         case "int8" | "int16" | "int32" | "int64":
@@ -136,7 +123,7 @@ def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:
                 (logical["isAdjustedToUTC"], logical["timeUnit"])
                 == (kind.name == "timestamptz", _UNITS.get(kind.unit))
             )
-        case _:  # of the others, `_PHYSICAL` names those that are plain
+        case _:  # of the others, those that have a `physical` type are plain
             return bool(name == "None")
 
 

@@ -30,7 +30,7 @@ from inlay.plan.scan import FileTask, marker_predicate
 from inlay.spark.conditions import attribute, condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns
-from inlay.spark.types import arrow_for, has_twins, spark_schema
+from inlay.spark.types import SPARK_TYPES, arrow_for, has_twins, spark_schema
 from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
@@ -64,10 +64,6 @@ MAX_KEYS = 2_000_000
 # before the query's own begins: a tenth of a second for each set of deletes.
 LOCAL_KEYS = 100_000
 LOCAL_BYTES = 4 * 1024 * 1024
-# Key types that Spark reads and compares as the format does, and that Inlay writes in one way only.
-_JOINED = frozenset(
-    {"bool", "int8", "int16", "int32", "int64", "string", "binary", "date", "decimal"}
-)
 # Formats that Spark reads by its first API for sources, of which `_with_nullability` knows the plan.
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
 _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
@@ -210,7 +206,8 @@ def _is_joined(keys: Keys, schema: Schema) -> bool:
         return False  # a column may have had another name or type
     fields = [schema.by_id(column) for column in keys.field_ids]
     return all(
-        f is not None and isinstance(f.type, Primitive) and f.type.name in _JOINED for f in fields
+        f is not None and isinstance(f.type, Primitive) and SPARK_TYPES[f.type.name].joined
+        for f in fields
     )
 
 

@@ -45,7 +45,7 @@ from inlay.spark.connect import at_ref, bound
 from inlay.spark.context import activate
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
-from inlay.spark.types import has_twins, named_as_in, spark_schema
+from inlay.spark.types import SPARK_TYPES, has_twins, named_as_in, spark_schema
 from inlay.spark.writer import OWN_REQUEST, WriteJob, plan_write
 from inlay.storage.base import Location
 from inlay.storage.wrapped import Usage
@@ -73,24 +73,6 @@ _SETTINGS = {
 }
 # A class that would commit a task's files in place of the one above.
 _COMMITTER = "spark.sql.sources.outputCommitterClass"
-# Types that Spark writes as the format means them.
-_WRITTEN = frozenset(
-    {
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float",
-        "double",
-        "decimal",
-        "string",
-        "binary",
-        "date",
-        "timestamp",
-        "timestamptz",
-    }
-)
 # What a task says of such text, within Spark's words: of nested text, and Spark's own of other text.
 _NOT_TEXT = re.compile(r"column '[^\n]*' has text that is not UTF-8")
 _NOT_TEXT_OF_SPARK = "[INVALID_UTF8_STRING]"
@@ -206,7 +188,7 @@ def _has_same_types(given: StructType, schema: Schema) -> bool:
 def _is_written(kind: Type) -> bool:
     """Whether Spark's writer has this type, and no other one for the same values."""
     if isinstance(kind, Primitive):
-        return kind.name in _WRITTEN and kind.unit in ("", "us")
+        return SPARK_TYPES[kind.name].written and kind.unit in ("", "us")
     return all(_is_written(part.type) for part in fields_within(kind))
 
 

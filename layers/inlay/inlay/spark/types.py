@@ -10,12 +10,14 @@ Spark derives from its own schema: `arrow_for` gives that schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
 
 from inlay.errors import SchemaMismatch, UnsupportedType
+from inlay.format.leaf_types import LEAF_TYPES, LeafName
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, fields_within
 
 if TYPE_CHECKING:
@@ -25,27 +27,73 @@ if TYPE_CHECKING:
 
 MAX_DECIMAL_DIGITS = 38
 
-_SIMPLE: dict[str, st.DataType] = {
-    "bool": st.BooleanType(),
-    "int8": st.ByteType(),
-    "int16": st.ShortType(),
-    "int32": st.IntegerType(),
-    "int64": st.LongType(),
-    # As Spark reads unsigned Parquet columns: the next type that holds every value.
-    "uint8": st.ShortType(),
-    "uint16": st.IntegerType(),
-    "uint32": st.LongType(),
-    "uint64": st.DecimalType(20, 0),
-    "float": st.FloatType(),
-    "double": st.DoubleType(),
-    "string": st.StringType(),
-    "binary": st.BinaryType(),
-    "fixed": st.BinaryType(),
-    "date": st.DateType(),
-    "time": st.TimeType(6),
-    "timestamp": st.TimestampNTZType(),
-    "timestamptz": st.TimestampType(),
-}
+
+@dataclass(frozen=True, slots=True)
+class SparkLeaf:
+    """One of the format's types in Spark.
+
+    `type` is Spark's; None where it depends on arguments. `physical` is the type of Parquet in which Spark
+    reads it as the format does ("" for none, or one that depends on arguments), `written` whether Spark
+    writes it as the format means it. Keys of it are `joined` with rows by Spark as the format compares
+    them, or looked up between the `bounds` of files, in physical form.
+    """
+
+    type: st.DataType | None
+    physical: str = ""
+    written: bool = False
+    joined: bool = False
+    bounds: bool = False
+
+
+def _row(name: LeafName) -> SparkLeaf:
+    match name:
+        case "bool":
+            return SparkLeaf(st.BooleanType(), "BOOLEAN", written=True, joined=True)
+        case "int8":
+            return _whole(st.ByteType(), "INT32")
+        case "int16":
+            return _whole(st.ShortType(), "INT32")
+        case "int32":
+            return _whole(st.IntegerType(), "INT32")
+        case "int64":
+            return _whole(st.LongType(), "INT64")
+        # As Spark reads unsigned Parquet columns: the next type that holds every value.
+        case "uint8":
+            return SparkLeaf(st.ShortType())
+        case "uint16":
+            return SparkLeaf(st.IntegerType())
+        case "uint32":
+            return SparkLeaf(st.LongType())
+        case "uint64":
+            return SparkLeaf(st.DecimalType(20, 0))
+        case "float":
+            return SparkLeaf(st.FloatType(), "FLOAT", written=True)
+        case "double":
+            return SparkLeaf(st.DoubleType(), "DOUBLE", written=True)
+        case "decimal":
+            return SparkLeaf(None, written=True, joined=True, bounds=True)
+        case "string":
+            return _whole(st.StringType(), "BYTE_ARRAY")
+        case "binary":
+            return SparkLeaf(st.BinaryType(), "BYTE_ARRAY", written=True, joined=True)
+        case "fixed":
+            return SparkLeaf(st.BinaryType())
+        case "date":
+            return _whole(st.DateType(), "INT32")
+        case "time":
+            return SparkLeaf(st.TimeType(6))
+        case "timestamp":
+            return SparkLeaf(st.TimestampNTZType(), "INT64", written=True, bounds=True)
+        case "timestamptz":
+            return SparkLeaf(st.TimestampType(), "INT64", written=True, bounds=True)
+
+
+def _whole(kind: st.DataType, physical: str) -> SparkLeaf:
+    """A type that Spark treats as the format does in everything."""
+    return SparkLeaf(kind, physical, written=True, joined=True, bounds=True)
+
+
+SPARK_TYPES: Mapping[LeafName, SparkLeaf] = {name: _row(name) for name in LEAF_TYPES}
 
 
 # -- schemas --------------------------------------------------------------------------------------
@@ -134,11 +182,11 @@ def spark_type(kind: Type, path: tuple[str, ...] = ()) -> st.DataType:
 
 
 def _leaf(kind: Primitive, path: tuple[str, ...]) -> st.DataType:
-    if kind.name == "decimal":
-        if kind.precision <= MAX_DECIMAL_DIGITS:
-            return st.DecimalType(kind.precision, kind.scale)
-    elif kind.unit != "ns":
-        return _SIMPLE[kind.name]
+    found = SPARK_TYPES[kind.name].type
+    if found is None and kind.precision <= MAX_DECIMAL_DIGITS:
+        found = st.DecimalType(kind.precision, kind.scale)
+    if found is not None and kind.unit != "ns":
+        return found
     raise UnsupportedType(
         f"column {'.'.join(path)!r} is {kind}, which Spark cannot hold",
         next_step="Leave it out: name the other columns with columns=[…] or .schema(…)",

@@ -314,16 +314,16 @@ def _check_values(array: pa.Array, kind: Primitive, path: Path) -> None:
             return False
         return True
 
-    if kind.name not in ("string", "time", "decimal"):
+    if kind.family not in ("text", "time", "decimal"):
         return
-    if (kind.name == "string" and _is_ascii(array)) or are_values(0, len(array)):
+    if (kind.family == "text" and _is_ascii(array)) or are_values(0, len(array)):
         return
     start, end = 0, len(array)
     while end - start > 1:
         middle = (start + end) // 2
         start, end = (middle, end) if are_values(start, middle) else (start, middle)
     place = f"value {start} of a batch of {len(array)}"
-    if kind.name == "string":
+    if kind.family == "text":
         raise SchemaMismatch(
             f"column {'.'.join(path)!r} has text that is not UTF-8: {place}",
             next_step="Repair it, as by `value.decode('utf-8', 'replace')`, or make the column binary",

@@ -31,8 +31,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType, a_type
+from inlay.format.leaf_types import LEAF_TYPES
 from inlay.format.schema import (
-    INTEGERS,
     Field,
     ListOf,
     MapOf,
@@ -173,17 +173,7 @@ FIELD_ID = b"PARQUET:field_id"  # the key pyarrow reads and writes Parquet field
 # Arrow nests types without a bound; every function that walks one here is recursive.
 MAX_NESTING = 64
 
-_SIMPLE = {
-    "bool": pa.bool_(),
-    **{name: getattr(pa, name)() for name in INTEGERS},
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-}
 _FROM_SIMPLE = {
-    **{arrow: Primitive(name) for name, arrow in _SIMPLE.items()},
     pa.large_string(): Primitive("string"),
     pa.string_view(): Primitive("string"),
     pa.large_binary(): Primitive("binary"),
@@ -198,6 +188,20 @@ _FROM_SIMPLE = {
 def arrow_primitive(kind: Primitive) -> pa.DataType:
     """The one Arrow type batches of this library use for a leaf type."""
     match kind.name:
+        case "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64":
+            return getattr(pa, kind.name)()
+        case "float":
+            return pa.float32()
+        case "double":
+            return pa.float64()
+        case "bool":
+            return pa.bool_()
+        case "string":
+            return pa.string()
+        case "binary":
+            return pa.binary()
+        case "date":
+            return pa.date32()
         case "decimal":
             width = pa.decimal128 if kind.precision <= 38 else pa.decimal256
             return width(kind.precision, kind.scale)
@@ -209,8 +213,10 @@ def arrow_primitive(kind: Primitive) -> pa.DataType:
             return pa.timestamp(kind.unit)
         case "timestamptz":
             return pa.timestamp(kind.unit, tz="UTC")
-        case _:  # a type without arguments
-            return _SIMPLE[kind.name]
+
+
+_SIMPLE = tuple(Primitive(name) for name, row in LEAF_TYPES.items() if not row.arguments)
+_FROM_SIMPLE |= {arrow_primitive(kind): kind for kind in _SIMPLE}
 
 
 def arrow_type(kind: Type, *, with_ids: bool = False) -> pa.DataType:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from inlay.format.entry import KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
+from inlay.format.entry import Marker
 from inlay.format.schema import Schema
 from inlay.parquet.arrow.types import positions_bitmap
 from inlay.parquet.read import data_file
@@ -157,13 +157,7 @@ def _count_name(task: FileTask, wanted: Wanted) -> str:
 
 
 def _named(marker: Marker) -> tuple[object, ...]:
-    match marker.body:
-        case Vector(key, offset):
-            return marker.id, key, offset
-        case Rows() | RowGroups():
-            return marker.id, marker.body
-        case KeyRange() | Where() | Keys():
-            return (marker.id,)
+    return (marker.id, marker.body) if marker.is_positional else (marker.id,)
 
 
 def open_file(objects: Objects, task: FileTask, wanted: Wanted, executor: Executor) -> OpenFile:

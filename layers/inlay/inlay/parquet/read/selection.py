@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from inlay.format.entry import ColumnStats, KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
+from inlay.format.entry import ColumnStats, Marker
 from inlay.format.predicate import And, Comparison, In, Or, Predicate, field_ids
 from inlay.format.schema import Field, Primitive, Schema, Struct, Value
 from inlay.parquet.arrow.evaluate import columns_of, selected
@@ -31,7 +31,7 @@ from inlay.parquet.footer.thrift import ThriftError, decode_struct
 from inlay.parquet.read.single_pages import Page, pages_of
 from inlay.parquet.read.statistics import Leaf, bounds_of
 from inlay.plan.pruning.prune import Settled, may_match, settle
-from inlay.plan.scan import FileTask
+from inlay.plan.scan import FileTask, fields_of_marker
 from inlay.storage.base import ByteRange
 
 POSITION_COLUMN = "_pos"
@@ -133,21 +133,9 @@ def narrowed(wanted: Wanted, tasks: Iterable[FileTask]) -> Wanted:
         predicates[id(task.predicate)] = task.predicate
         markers.update((marker.id, marker) for marker in (*task.markers, *task.only))
     used.update(*(field_ids(predicate) for predicate in predicates.values()))
-    used.update(*(_looked_at(marker) for marker in markers.values()))
+    used.update(*(fields_of_marker(marker) for marker in markers.values()))
     fields = tuple(_cut(field, used) for field in wanted.schema.fields)
     return replace(wanted, schema=Schema(wanted.schema.id, fields))
-
-
-def _looked_at(marker: Marker) -> Iterable[int]:
-    match marker.body:
-        case KeyRange(field_id):
-            return (field_id,)
-        case Where(predicate):
-            return field_ids(predicate)
-        case Keys(ids):
-            return ids
-        case RowGroups() | Vector() | Rows():
-            return ()
 
 
 def _cut(field: Field, used: set[int]) -> Field:

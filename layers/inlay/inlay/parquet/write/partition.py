@@ -142,7 +142,7 @@ def _steps(source: Primitive, values: pa.Array, step_nanos: int) -> pa.Array:
 def _truncated(source: Primitive, values: pa.Array, width: int) -> pa.Array:
     limits = integer_range(source)
     assert limits is not None
-    if source.name.startswith("uint"):
+    if limits[0] == 0:
         wide = values.cast(pa.uint64())
         step = to_scalar(width, pa.uint64())
         return pc.multiply(pc.divide(wide, step), step)
@@ -157,7 +157,7 @@ def _truncated(source: Primitive, values: pa.Array, width: int) -> pa.Array:
 
 
 def _hashes(source: Primitive, values: pa.Array) -> pa.Array:
-    if source.name in ("string", "binary", "fixed"):
+    if source.family in ("text", "bytes"):
         return _hashes_of_bytes(values.cast(pa.large_binary()))
     numbers = _integers(values)
     if source.unit:

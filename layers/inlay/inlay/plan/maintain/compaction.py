@@ -242,8 +242,7 @@ def _worth_packing(bin_: list[DataFile]) -> Iterator[list[DataFile]]:
 def _worth_folding(task: FileTask) -> bool:
     if not task.markers:
         return False
-    # A marker of another kind than positions costs every reader columns: always worth folding.
-    by_value = any(not isinstance(m.body, Vector | Rows | RowGroups) for m in task.markers)
+    by_value = any(not m.is_positional for m in task.markers)
     group_lost = any(isinstance(m.body, RowGroups) for m in task.markers)
     # A group can be half deleted only if this many rows of the file are.
     half_a_group = DELETED_SHARE * task.file.rows / max(task.file.row_groups, 1)

@@ -245,8 +245,8 @@ def _kinds(condition: Predicate) -> Iterator[Primitive]:
 
 
 def _spans(kind: Primitive, text: str) -> Iterator[_Span]:
-    match kind.name:
-        case "string":
+    match kind.family:
+        case "text":
             for word in _words(text):
                 yield word, word
         case "date":
@@ -254,13 +254,13 @@ def _spans(kind: Primitive, text: str) -> Iterator[_Span]:
                 with suppress(ValueError):
                     days = date.fromisoformat(day).toordinal() - EPOCH.toordinal()
                     yield days, days
-        case "timestamp" | "timestamptz":
+        case "timestamp":
             yield from _moments(kind, text)
         case "time":
             for clock in _CLOCK.findall(text):
                 with suppress(ValueError):
                     yield _units(kind, timedelta(0), clock)
-        case "binary" | "fixed":
+        case "bytes":
             for digits in _DIGITS.findall(text):
                 with suppress(ValueError):
                     raw = bytes.fromhex(digits.replace("-", ""))
@@ -270,7 +270,7 @@ def _spans(kind: Primitive, text: str) -> Iterator[_Span]:
                 yield raw, raw
         case "bool":
             return
-        case _:  # a number
+        case "integer" | "float" | "decimal":
             for number in _numbers(text):
                 value = _as(kind, number)
                 if value is not None:

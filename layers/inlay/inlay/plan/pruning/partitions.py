@@ -103,7 +103,7 @@ def _hash_alike(a: Primitive, b: Primitive) -> bool:
     return (
         (a.is_integer and b.is_integer)
         or (a.name == b.name and a.scale == b.scale)
-        or {a.name, b.name} == {"fixed", "binary"}
+        or a.family == b.family == "bytes"
     )
 
 

@@ -547,7 +547,7 @@ def shortened(column: ColumnStats, length: int) -> ColumnStats:
     """With bounds of at most `length` code points or bytes. Fixed-width bounds stay whole or are dropped: a
     part of one is not a value of its type, and the metadata could not be read."""
     lower, upper = column.lower, column.upper
-    if column.kind is not None and column.kind.name == "fixed":
+    if column.kind is not None and column.kind.row.arguments == "length":
         fits = all(not isinstance(b, bytes) or len(b) <= MAX_FIXED_BOUND for b in (lower, upper))
         return column if fits else replace(column, lower=None, upper=None)
     if isinstance(lower, str | bytes):
