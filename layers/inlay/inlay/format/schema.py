@@ -76,19 +76,19 @@ class Primitive:
 
     @property
     def is_integer(self) -> bool:
-        return self.family == "integer"
+        return LEAF_TYPES[self.name].family == "integer"
 
     @property
     def is_float(self) -> bool:
-        return self.family == "float"
+        return LEAF_TYPES[self.name].family == "float"
 
     @property
     def is_numeric(self) -> bool:
-        return self.family in NUMERIC
+        return LEAF_TYPES[self.name].family in NUMERIC
 
     @property
     def is_temporal(self) -> bool:
-        return self.family in TEMPORAL
+        return LEAF_TYPES[self.name].family in TEMPORAL
 
 
 @dataclass(frozen=True, slots=True)

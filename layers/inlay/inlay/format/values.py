@@ -30,6 +30,7 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any, TypeVar, cast
 
 from inlay.errors import CorruptTable, InvalidRequest, a_type
+from inlay.format.leaf_types import LEAF_TYPES
 from inlay.format.schema import Primitive, Value
 
 V = TypeVar("V")
@@ -92,9 +93,10 @@ def integer_range(kind: Primitive) -> tuple[int, int] | None:
     >>> integer_range(Primitive("int8"))
     (-128, 127)
     """
-    if kind.family == "time":
+    row = LEAF_TYPES[kind.name]
+    if row.family == "time":
         return 0, NANOS_PER_DAY // NANOS_PER_UNIT[kind.unit] - 1
-    return kind.row.limits
+    return row.limits
 
 
 def to_float32(value: float) -> float:
