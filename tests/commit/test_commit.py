@@ -22,7 +22,7 @@ from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.ops.commit import driver as commit_module
 from inlay.ops.commit import register
-from inlay.ops.commit.driver import Committed, Skipped, commit
+from inlay.ops.commit.driver import Committed, Skipped, WrittenSegments, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.schema.create import create
 from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
@@ -277,6 +277,21 @@ def test_segments_older_than_the_boundary_are_written_again(world):
     used, written = ledger_segments(done.loaded), segments_put(world)
     assert len(written) == 2 * len(used)
     assert used == set(written[len(used) :]), "a segment that GC may take is referred to"
+
+
+@pytest.mark.parametrize(
+    ("boundary_us", "kept"), [(10, True), (11, False), (20, False), (30, False), (31, False)]
+)
+def test_segments_of_several_attempts_are_written_again_as_soon_as_one_is_stale(
+    world, boundary_us, kept
+):
+    """GC may take that one, and which of them the next attempt refers to is not known yet."""
+    written = WrittenSegments("salt")
+    names = {written.name(data): date_us for data, date_us in ((b"a", 10), (b"b", 20), (b"c", 30))}
+    written.dates_us.update(names)
+    written.forget_stale(world.ctx, boundary_us)
+    assert written.dates_us == (names if kept else {})
+    assert ({written.name(data) for data in (b"a", b"b", b"c")} == set(names)) is kept
 
 
 def test_files_uploaded_before_the_boundary_are_stale(world):

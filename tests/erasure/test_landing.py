@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from inlay.format.codec import decode_frame
 from inlay.ops.context import Context
 from inlay.ops.erase import finish, landing
 from inlay.ops.erase.request import erase_status
@@ -170,6 +171,25 @@ def test_unfinished_uploads_from_before_are_aborted(people: People) -> None:
     people.store.upload_part("ingest/people/slow.parquet", upload, 1, NAME.encode())
     people.erase()
     assert people.finish().receipts
+    assert people.found() == []
+
+
+@pytest.mark.parametrize("uploads", [0, 1])
+def test_the_receipt_counts_what_was_deleted_where_files_land(people: People, uploads: int) -> None:
+    """Only how many: keys of landed objects may contain names. It is said before they are deleted."""
+    for name in ("one", NAME):
+        people.ingest(people.land(f"{name}.parquet", *ids_with(WHO)))
+    for n in range(uploads):
+        people.store.create_multipart(f"ingest/people/slow-{n}.parquet")
+    people.erase()
+    [done] = people.finish().receipts
+    body = people.store.get(f"tables/people/{done}").body
+    lists = [
+        decode_frame("erasure_list", people.store.get(f"tables/people/{made['key']}").body, key="k")
+        for made in decode_frame("erasure", body, key="k")["gone"]
+    ]
+    assert sum(made["others"] for made in lists) == 2
+    assert sum(made["uploads"] for made in lists) == uploads
     assert people.found() == []
 
 

@@ -439,3 +439,36 @@ def test_no_entry_has_a_negative_number(name: str) -> None:
         DataFile(key="k", schema_id=1, **numbers)
     with pytest.raises(ValueError, match="negative"):
         ColumnStats(null_count=-1)
+
+
+@pytest.mark.parametrize("wrong", ["schema", "spec", "both", "of the table"])
+def test_a_snapshot_that_names_what_it_does_not_contain_is_damaged(wrong: str) -> None:
+    """One file of several: the others, and the table's own, are there."""
+    schema = Schema(3, (Field(1, "a", Primitive("int64")),))
+    good = DataFile(key="a", size=1, footer_size=1, rows=1, row_groups=1, schema_id=3, sequence=1)
+    bad = replace(
+        good,
+        key="b",
+        schema_id=9 if wrong in ("schema", "both") else 3,
+        spec_id=9 if wrong in ("spec", "both") else 0,
+    )
+    snapshot = Snapshot(
+        table_id="t",
+        version=1,
+        commit=Commit(id="c", operation="append", time_us=1),
+        schemas=(schema,),
+        schema_id=3,
+        last_field_id=1,
+        primary_key=(),
+        sort_by=(),
+        specs=(PartitionSpec(0, ()),),
+        spec_id=9 if wrong == "of the table" else 0,
+        stats_columns=(),
+        properties={},
+        time_index=(),
+        files=Tier((), (good, bad, replace(good, key="c"))),
+    )
+    with pytest.raises(CorruptTable):
+        codec.decode_snapshot(codec.encode_snapshot(snapshot), key="k")
+    fine = replace(snapshot, files=Tier((), (good,)), spec_id=0)
+    assert codec.decode_snapshot(codec.encode_snapshot(fine), key="k").files.inline == (good,)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.functions import deletes, ingest_arrivals
-from inlay.functions.messages import TimeLeft
+from inlay.functions.messages import TimeLeft, seconds_left
 from inlay.functions.requests import MAX_HOPS, RewriteRequest
 from inlay.functions.validation import read
 
@@ -30,6 +30,17 @@ class Running(LambdaContext):
 
     def get_remaining_time_in_millis(self) -> int:  # type: ignore[override]
         return int(max(0.0, next(self._left)) * 1_000)
+
+
+@pytest.mark.parametrize("seconds", [30, 300, 900])
+def test_a_single_piece_of_work_has_to_finish_well_before_the_invocation_ends(seconds: int) -> None:
+    class Context(LambdaContext):
+        @staticmethod
+        def get_remaining_time_in_millis() -> int:
+            return seconds * 1_000
+
+    # What is kept back is for the unit that was begun, and its commit.
+    assert seconds / 2 <= seconds_left(Context()) <= seconds * 0.8
 
 
 def batch(*bodies: Any, received: int = 1) -> dict[str, Any]:

@@ -250,6 +250,28 @@ def test_what_s3_says_decides_who_acts(
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("ask", ["get", "get_suffix", "head"])
+def test_only_of_a_version_is_an_invalid_argument_an_absence(
+    store: S3Store, scripted: ScriptedS3, ask: str
+) -> None:
+    """That is how S3 calls an id that never was a version's."""
+    code = "" if ask == "head" else "InvalidArgument"  # the answer to a HEAD has no body
+    if ask != "head":
+        scripted.script = [Say(400, code)]
+        arguments = (5,) if ask == "get_suffix" else ()
+        assert isinstance(getattr(store, ask)("k", *arguments, version_id="none"), Missing)
+        scripted.script = [Say(400, "InvalidRequest")]
+        with pytest.raises(InvalidRequest):
+            getattr(store, ask)("k", *arguments, version_id="none")
+    tagged = Say(200, headers={"ETag": '"a"', "Last-Modified": DATE, "x-amz-tagging-count": "2"})
+    scripted.script = [tagged, Say(400, "InvalidArgument")]
+    with pytest.raises(InvalidRequest, match="InvalidArgument"):
+        store.head("k")  # its tags are not taken for none
+    scripted.script = [tagged, Say(400, "InvalidArgument")]
+    found = store.head("k", version_id="v")
+    assert isinstance(found, Head) and found.info.unread_tags
+
+
 def test_a_server_that_is_not_there_is_unavailable(store: S3Store) -> None:
     stopped = ScriptedS3()
     stopped.stop()

@@ -88,6 +88,14 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True)
+class NoNewColumns:
+    """The table has no column, and no field of one, but `fields`: rows that replace others have a value for
+    each."""
+
+    fields: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class SameContent:
     """No restore, merge or fast-forward has replaced the content since `version`."""
 
@@ -137,7 +145,15 @@ class SameProperty:
 
 
 Requirement = (
-    Reads | SameContent | SameMain | Retained | OnlyRefs | OnlyFiles | AllClean | SameProperty
+    Reads
+    | NoNewColumns
+    | SameContent
+    | SameMain
+    | Retained
+    | OnlyRefs
+    | OnlyFiles
+    | AllClean
+    | SameProperty
 )
 
 

@@ -7,7 +7,7 @@ unless the caller says which of them counts.
 
 With every column given, nothing is read and nothing derived: the last writer of a key wins, in constant
 time. With columns missing, the table's rows of these keys are read, and what was read is validated on every
-rebase, as for an update.
+rebase, as for an update. That counts when the commit is made: a column that is added meanwhile is missing.
 
 Keys are compared as the format compares values: every NaN equals every other, -0.0 equals 0.0, NULL equals
 nothing.
@@ -48,7 +48,7 @@ from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
-from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, NoNewColumns, Reads, Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
 
@@ -100,25 +100,25 @@ def upsert(
     rows = _one_of_each_key(rows, names, on_duplicate, order, ctx.uri)
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)
-    kept = tuple(field for field in schema.fields if field.name not in given.names)
-    if kept:
-        named_on, loaded = loaded, current_base(ctx, loaded)
-        rows, names = _renamed(ctx, rows, names, given, named_on, loaded)
-        ids = {field.id for field in given.fields}
-        kept = tuple(field for field in loaded.snapshot.schema.fields if field.id not in ids)
-    bound = loaded
+    named_on = loaded
+    if len(given.fields) < len(schema.fields):
+        loaded = current_base(ctx, loaded)
 
-    def plan(loaded: LoadedTable) -> Change | Planned:
-        check_same_schema(ctx, bound, loaded)
+    def plan(now: LoadedTable) -> Change | Planned:
+        found, on = _renamed(ctx, rows, names, given, named_on, now)
+        ids = {field.id for field in given.fields}
+        kept = tuple(field for field in now.snapshot.schema.fields if field.id not in ids)
         if kept:
-            return _plan_partial(ctx, loaded, rows, names, kept, request)
-        added = write_batches(ctx, loaded.snapshot, rows.to_batches(), time_us=loaded.date_us)
+            return _plan_partial(ctx, now, found, on, kept, request)
+        found = found.select(now.snapshot.schema.names)
+        added = write_batches(ctx, now.snapshot, found.to_batches(), time_us=now.date_us)
         return Change(
             operation="upsert",
             request=request,
-            uploaded_us=loaded.date_us,
+            uploaded_us=now.date_us,
             deleted_rows=None,
-            updates=(AddFiles(tuple(added)), AddMarkers(_markers(ctx, loaded, rows, names))),
+            updates=(AddFiles(tuple(added)), AddMarkers(_markers(ctx, now, found, on))),
+            requires=(NoNewColumns(frozenset(now.snapshot.schema.fields_by_id)),),
         )
 
     return commit_planned(ctx, loaded, plan)

@@ -263,7 +263,7 @@ def _chunk_stats(chunk: pq.ColumnChunkMetaData, leaf: Leaf) -> ColumnStats:
     raw = chunk.statistics if chunk.is_stats_set else None
     if raw is None:
         return ColumnStats(has_nan=has_nan, kind=leaf.type)
-    nulls = raw.null_count if raw.has_null_count else None
+    nulls = raw.null_count  # None where the footer does not say
     if nulls is not None and not 0 <= nulls <= chunk.num_values:
         nulls = None  # not trusted
     if nulls == chunk.num_values:

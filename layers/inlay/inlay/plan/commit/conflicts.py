@@ -49,7 +49,8 @@ both may
 8 when what it names is still kept (`Retained`)
 
 A change of the partitioning conflicts only with another one, unless they are equal; every change is
-compatible with a committed one. `plan.schema_conflicts` covers changes of the schema.
+compatible with a committed one. `plan.schema_conflicts` covers changes of the schema; an upsert is also
+planned again when a column was added (`NoNewColumns`), whose values it then keeps.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ from inlay.plan.change import (
     Conflict,
     MoveErasures,
     NeedSegments,
+    NoNewColumns,
     OnlyFiles,
     OnlyRefs,
     OpenErasure,
@@ -167,6 +169,9 @@ def _against_requirement(state: State, change: Change, requirement: Requirement)
     match requirement:
         case Reads(version=version):
             return _validate_content(snapshot, version) or _validate_reads(state, requirement)
+        case NoNewColumns(fields):
+            added = snapshot.schema.fields_by_id.keys() - fields
+            return Conflict("a column was added, whose values would be lost") if added else None
         case SameContent(version):
             return _validate_content(snapshot, version)
         case SameMain(changed):

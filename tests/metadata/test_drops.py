@@ -1,0 +1,130 @@
+"""A delete drops whole what metadata proves to be hit, without loading it, and nothing that another writer
+merely says is hit."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inlay.format.entry import DataFile, KeyRange, Marker, Where
+from inlay.format.predicate import Comparison, Literal, Predicate
+from inlay.format.schema import Primitive
+from inlay.ops.commit.driver import commit
+from inlay.plan.change import AddFiles, AddMarkers, Change
+from inlay.plan.metadata.state import count_totals
+from inlay.plan.pruning.prune import Evidence
+
+from .tables import Table
+
+LONG = Primitive("int64")
+# The column that a file of another writer is compared by, when it comes.
+KEY = frozenset({1})
+
+
+def rolled(*, files: int = 3000, foreign: int | None = None) -> Table:
+    """Keys 0, 10, 20 … by file, in segments of which nothing is loaded. `foreign` is another writer's."""
+    t = Table()
+    made = [t.file(10 * n) for n in range(files)]
+    if foreign is not None:
+        made[foreign] = replace(made[foreign], event="landed")
+    for start in range(0, files, 1000):
+        t.commit(
+            Change(
+                operation="append",
+                updates=(AddFiles(tuple(made[start : start + 1000]), compared=KEY),),
+            )
+        )
+    t.tidy()
+    t.forget()
+    assert t.loaded.snapshot.files.segments and not t.loaded.state.contents.files
+    return t
+
+
+def at_least(low: int) -> Predicate:
+    return Comparison(1, ">=", Literal(LONG, low))
+
+
+def below(high: int) -> Predicate:
+    return Comparison(1, "<", Literal(LONG, high))
+
+
+def live(t: Table) -> list[DataFile]:
+    return list(t.load().files())
+
+
+def delete(t: Table, body: Any) -> Any:
+    marker = Marker(id=t.ctx.new_id(), body=body)
+    done = commit(
+        t.ctx, Change(operation="delete", updates=(AddMarkers((marker,)),)), base=t.loaded
+    )
+    t.loaded = done.loaded
+    return done
+
+
+@pytest.mark.parametrize(
+    "body",
+    [Where(below(25_000)), KeyRange(1, None, 25_000, True, False)],
+    ids=["predicate", "range"],
+)
+def test_segments_that_a_delete_empties_are_dropped_unread(body: Any) -> None:
+    t = rolled()
+    before = {f.key: f for f in live(t)}
+    segments = {s.id: s for s in t.loaded.snapshot.files.segments}
+    t.forget()
+    delete(t, body)
+    snapshot = t.loaded.snapshot
+    gone = [s for i, s in segments.items() if i not in {k.id for k in snapshot.files.segments}]
+    assert gone, "no segment was dropped"
+    assert snapshot.commit.removed_files == sum(s.live for s in gone) > 0
+    left = live(t)
+    assert {f.key for f in left} < set(before)
+    assert all(
+        f.stats[1].lower < 25_000 for k, f in before.items() if k not in {x.key for x in left}
+    )
+    # All that matches is dropped or hit by the marker that stays for the rest.
+    state = t.load()
+    assert snapshot.totals == count_totals(state.files(), state.markers())
+    assert not list(t.unsound())
+
+
+@pytest.mark.parametrize("foreign", [0, 7, 999])
+def test_a_segment_with_another_writers_file_is_not_dropped_by_its_bounds(foreign: int) -> None:
+    """Its rows may be others than its footer says: the marker stays, and so does the file."""
+    t = rolled(files=1000, foreign=foreign)
+    [of] = [f for f in live(t) if f.is_foreign]
+    t.forget()
+    delete(t, Where(at_least(0)))
+    assert of.key in {f.key for f in live(t)}
+    assert [m.body for m in t.load().markers()] == [Where(at_least(0))]
+
+
+def test_a_segment_that_is_partly_dead_is_not_counted_twice() -> None:
+    t = rolled(files=1000)
+    keys = [f.key for f in live(t)][:10]
+    t.loaded = replace(t.loaded, state=t.load())
+    t.replace(tuple(keys), [])
+    assert any(s.live < s.count for s in t.loaded.snapshot.files.segments)
+    t.forget()
+    delete(t, Where(at_least(0)))
+    state = t.load()
+    assert t.loaded.snapshot.totals == count_totals(state.files(), state.markers())
+    assert not list(t.unsound())
+
+
+@pytest.mark.parametrize("own", [0, 1, 5])
+def test_bounds_over_many_files_are_sure_only_if_all_are_ours(own: int) -> None:
+    dice = random.Random(own)
+    t = Table()
+    ours = [t.file(n) for n in range(own)]
+    theirs = [replace(t.file(100 + n), event="landed") for n in range(2)]
+    evidence = Evidence.of_snapshot(t.loaded.snapshot)
+    mixed = [*ours, *theirs]
+    dice.shuffle(mixed)
+    _, found = evidence.of_files(mixed, [1])
+    assert found[1].sure is False
+    if ours:
+        _, found = evidence.of_files(ours, [1])
+        assert found[1].sure is True

@@ -1,0 +1,102 @@
+"""The first rows of an order where many rows are equal in it: they are those of a stable sort of the scan,
+in whatever order the files are read."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+
+SCHEMA = pa.schema([("a", pa.int64()), ("f", pa.float64()), ("s", pa.string()), ("n", pa.int64())])
+VALUES: dict[str, list[Any]] = {
+    "a": [None, -1, 0, 1],
+    "f": [None, -0.0, 0.0, 1.5, float("nan")],
+    "s": [None, "", "a", "b"],
+}
+
+
+def first(rows: list[dict[str, Any]], order: list[tuple[str, bool, bool]], limit: int) -> list[int]:
+    """The numbers of the rows that a stable sort puts first; a key is (name, descending, nulls first)."""
+
+    def compare(x: dict[str, Any], y: dict[str, Any]) -> int:
+        for name, descending, nulls_first in order:
+            a, b = x[name], y[name]
+            if a is None or b is None:
+                if (a is None) != (b is None):
+                    return -1 if (a is None) == nulls_first else 1
+                continue
+            way = _compared(a, b)
+            if way:
+                return -way if descending else way
+        return 0
+
+    return [row["n"] for row in sorted(rows, key=functools.cmp_to_key(compare))[:limit]]
+
+
+def _compared(a: Any, b: Any) -> int:
+    a, b = (
+        (math.isnan(v), 0.0 if math.isnan(v) else v) if isinstance(v, float) else v for v in (a, b)
+    )
+    return (a > b) - (a < b)
+
+
+def table(parts: list[list[dict[str, Any]]]) -> inlay.Table:
+    t = inlay.create(f"memory://ties/{uuid.uuid4().hex}", SCHEMA)
+    for part in parts:
+        t.append(pa.Table.from_pylist(part, schema=SCHEMA))
+    return t
+
+
+def test_a_better_second_key_in_a_later_file_comes_first() -> None:
+    t = table([[{"a": 1, "n": n} for n in rows] for rows in (range(10, 20), range(10))])
+    for order in ("a, n", "a DESC, n"):
+        assert t.scan(order_by=order, limit=3).to_arrow()["n"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_equals_and_nulls_are_in_the_order_of_a_stable_sort(seed: int) -> None:
+    dice = random.Random(seed)
+    numbers = iter(range(10_000))
+    parts = [
+        [
+            {**{name: dice.choice(of) for name, of in VALUES.items()}, "n": next(numbers)}
+            for _ in range(dice.choice([1, 3, 8]))
+        ]
+        for _ in range(5)
+    ]
+    t = table(parts)
+    scanned = t.scan().to_arrow().to_pylist()
+    for _ in range(25):
+        names = dice.sample(list(VALUES), dice.choice([1, 2]))
+        order = [(name, dice.random() < 0.5, dice.random() < 0.5) for name in names]
+        limit = dice.choice([1, 2, 4, len(scanned), len(scanned) + 3])
+        spelled = ", ".join(
+            f"{name} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls else 'LAST'}"
+            for name, descending, nulls in order
+        )
+        found = t.scan(columns=["n"], order_by=spelled, limit=limit).to_arrow()["n"].to_pylist()
+        assert found == first(scanned, order, limit), (spelled, limit)
+
+
+@pytest.mark.parametrize("nulls_first", [False, True])
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_null_among_the_best_leaves_out_what_it_may_and_nothing_else(
+    descending: bool, nulls_first: bool
+) -> None:
+    """The best so far end with a NULL when the file with the values is read."""
+    parts = [[{"a": None, "n": n} for n in range(4)], [{"a": n, "n": n} for n in range(10, 14)]]
+    for known in (parts, parts[::-1]):
+        t = table([*known, [{"a": None, "n": 20}, {"a": 5, "n": 21}]])
+        order = [("a", descending, nulls_first)]
+        spelled = f"a {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
+        scanned = t.scan().to_arrow().to_pylist()
+        for limit in range(1, 11):
+            found = t.scan(order_by=spelled, limit=limit).to_arrow()["n"].to_pylist()
+            assert found == first(scanned, order, limit), limit
