@@ -40,6 +40,7 @@ class Branches(RuleBasedStateMachine):
         self.tags: dict[str, Rows] = {}
         self.bases: dict[str, Rows] = {}  # what a branch and main had in common; none: unknown
         self.rewrote: dict[str, set[str]] = {}  # by branch: who rewrote files since
+        self.taken: dict[str, set[tuple[int, int]]] = {}  # what restores of main took since
         self.versions: dict[int, Rows] = {}
         self.handles: dict[str, Table] = {}
         self.append("main", 8)
@@ -66,7 +67,7 @@ class Branches(RuleBasedStateMachine):
         return self.handles[name]
 
     def forget(self, name: str) -> None:
-        for found in (self.branches, self.bases, self.rewrote, self.handles):
+        for found in (self.branches, self.bases, self.rewrote, self.taken, self.handles):
             found.pop(name, None)
 
     def rewrites(self, name: str) -> None:
@@ -156,6 +157,7 @@ class Branches(RuleBasedStateMachine):
         self.handles[name] = main.branch(name, at=version)
         self.branches[name] = self.bases[name] = found
         self.rewrote[name] = {"main"} if version is not None else set()
+        self.taken[name] = set()
 
     @rule(name=names, of=anywhere)
     def tag(self, name: str, of: str) -> None:
@@ -176,7 +178,7 @@ class Branches(RuleBasedStateMachine):
             return
         main = self.place.open()
         try:
-            main.fast_forward(name) if forward else main.merge(name)
+            done = main.fast_forward(name) if forward else main.merge(name)
         except MergeConflict:
             unknown = name not in self.bases
             assert forward or unknown or self.rewrote[name], "nothing stood in the way"
@@ -187,12 +189,16 @@ class Branches(RuleBasedStateMachine):
             merged = branch if branch != base else self.main
         else:
             merged = self.main - (base - branch) | (branch - base)
+            # What a restore took back leaves neither side without a word.
+            gone = self.taken.get(name, set()) & branch - merged
+            assert done.note or not gone
         if not forward or branch != base:
             self.main = self.branches[name] = self.bases[name] = merged
         else:
             self.main = merged
         if self.branches[name] == self.main:
             self.bases[name] = self.main
+            self.taken.pop(name, None)
         for other, who in self.rewrote.items():
             if other == name and self.branches[name] == self.main:
                 who.clear()
@@ -224,6 +230,9 @@ class Branches(RuleBasedStateMachine):
             found = self.tags[of] if of in self.tags else self.of(of)
             table.restore(ref=of)
         refs = {r["name"]: r for r in self.place.open().refs().to_pylist()}
+        if name == "main":
+            for other in self.branches:
+                self.taken.setdefault(other, set()).update(self.main - found)
         self.put(name, found)
         for other in self.branches:
             self.rewrote[other].add("main")
@@ -231,6 +240,7 @@ class Branches(RuleBasedStateMachine):
                 self.bases.pop(other, None)
             elif other in (name, of):
                 self.bases[other] = found
+                self.taken[other] = set()
         self.check()
 
     @rule()

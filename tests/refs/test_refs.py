@@ -304,6 +304,44 @@ def test_a_merge_forgets_no_delete_of_rows_that_main_has_in_older_files_again(pl
     assert ids(place.open()) == []
 
 
+def test_a_merge_that_would_only_take_back_what_a_restore_took_is_refused(place: Place) -> None:
+    place.table.append(rows([1, 2]))
+    before = place.open().version
+    place.table.branch("work").append(rows([3]))
+    place.open().restore(ref="work")
+    assert not place.open().merge("work").committed, "both are even"
+    place.open().restore(version=before)
+    with pytest.raises(MergeConflict, match="a restore of main took back") as refused:
+        place.open().merge("work")
+    assert "restore with ref='work'" in refused.value.next_step
+    assert (ids(place.open()), ids(place.open(ref="work"))) == ([1, 2], [1, 2, 3])
+    place.open().restore(ref="work")
+    assert ids(place.open()) == ids(place.open(ref="work")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("taken", ["a file", "by a delete"])
+def test_a_merge_says_which_rows_a_restore_took_from_both(place: Place, taken: str) -> None:
+    if taken == "a file":
+        place.table.append(rows([1, 2]))
+        before = place.open().version
+        place.open().append(rows([3]))
+    else:
+        place.table.append(rows([1, 2, 3]))
+        place.open().delete("id = 3", mode="vector")
+        before = place.open().version
+        place.open().restore(version=before - 1)
+    branch = place.open().branch("work")
+    place.open().restore(version=before)
+    branch.append(rows([4]))
+    done = place.open().merge("work")
+    assert done.committed and "main was restored since 'work' began" in done.note
+    assert ids(place.open()) == ids(place.open(ref="work")) == [1, 2, 4]
+    again = place.open().branch("other")
+    again.append(rows([5]))
+    place.open().append(rows([6]))
+    assert place.open().merge("other").note == "", "of a restore that was before"
+
+
 # -- others get in the way ------------------------------------------------------------------------
 
 

@@ -957,6 +957,8 @@ class Table:
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards.
+        What both had in common and `restore` has taken back from main since is on neither side then: the
+        result's `note` says so, and a merge that would do only that is refused.
         With `request_id` it is done once: a merge that had this id before is not done again.
         Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
         deleted from."""
@@ -977,7 +979,8 @@ class Table:
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Make rows and columns what they were, as a new commit; the history stays. On a branch's table
-        it is the branch that goes back."""
+        it is the branch that goes back. After `ref=` a branch, main and the branch are even: what was done
+        on it is done, and a later `merge` brings only what comes after."""
         if sum(x is not None for x in (version, as_of, ref)) != 1:
             raise InvalidRequest("give one of version=, as_of= and ref= to restore", table=self.uri)
         if as_of is not None:

@@ -10,7 +10,9 @@ erasure do not come back.
 
 Merge applies what a branch changed to main. Promise: one commit, after which the branch is level with main:
 both have the same rows, and the branch can be written to and merged again. If nothing of main changed since
-the branch began, main takes the branch's content (a fast-forward, metadata only). Otherwise the branch's
+the branch began, main takes the branch's content (a fast-forward, metadata only). What a restore took back
+from main since is not brought again, and leaves the branch, which the result's note says; a merge that did
+nothing else is a conflict. Otherwise the branch's
 deletes are first converted to row positions of the files they saw (`plan.refs`), and everything is planned
 again on every rebase.
 """
@@ -270,8 +272,11 @@ def merge(
     changed one file in ways that cannot be combined, or, with `forward_only`, when main has changed."""
     main = replace(ctx, branch=None)
     positions = _Positions(main)
+    taken_back: tuple[str, ...] = ()
 
     def plan(loaded: LoadedTable) -> Change | None:
+        nonlocal taken_back
+        taken_back = ()
         table = loaded.snapshot
         ref = _mergeable(ctx, table, name)
         if ref.head is None and ref.version == ref.base:
@@ -291,9 +296,17 @@ def merge(
                 next_step="Merge it: `inlay merge`, or `t.merge(name)`",
                 table=ctx.uri,
             )
-        return replace(_merge(main, loaded, name, ref, positions), request=request)
+        change, taken_back = _merge(main, loaded, name, ref, positions)
+        return replace(change, request=request)
 
-    return commit_planned(main, load_pointer(main), plan)
+    done = commit_planned(main, load_pointer(main), plan)
+    if not taken_back or not isinstance(done, Committed):
+        return done
+    note = (
+        f"main was restored since {name!r} began: rows of {len(taken_back)} of its files that {name!r} "
+        "still had may be on neither side now; the versions before this one have them"
+    )
+    return replace(done, note=note)
 
 
 def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
@@ -310,7 +323,10 @@ def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
     return ref
 
 
-def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _Positions) -> Change:
+def _merge(
+    ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _Positions
+) -> tuple[Change, tuple[str, ...]]:
+    """The change, and the files of which rows are on neither side after it (`MergePlan.taken_back`)."""
     table = loaded.snapshot
     loaded = replace(loaded, state=load_entries(ctx, loaded.state))
     branch = State(ref_view(table, load_content(ctx, table, ref), ref.since), loaded.state.contents)
@@ -325,6 +341,14 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
     unfit = layout_conflict(layout, plan, loaded.state, base)
     if unfit is not None:
         raise _refused(ctx, name, unfit)
+    if plan.is_empty and plan.taken_back and layout is table:
+        raise MergeConflict(
+            f"{name!r} has nothing that main lacks but what a restore of main took back since: the "
+            "merge would take it from the branch, too",
+            next_step=f"Make main what the branch is (restore with ref={name!r}), or drop the branch",
+            table=ctx.uri,
+            key=plan.taken_back[0],
+        )
     _check_key(ctx, name, loaded.state, branch, layout, plan)
     on_main = [f.key for f in loaded.state.files()]
     for task in plan.contested:
@@ -354,7 +378,7 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
         )
         for f in brought
     )
-    return Change(
+    change = Change(
         operation=MERGE,
         updates=(
             AddFiles(tuple(added), compared=frozenset(layout.primary_key)),
@@ -368,6 +392,7 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
         uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
         deleted_rows=None,
     )
+    return change, plan.taken_back
 
 
 def _check_key(

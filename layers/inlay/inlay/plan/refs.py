@@ -23,6 +23,8 @@ yes          replaced          removed; a conflict when main has replaced it too
                                rows of it
 yes          emptied,          a conflict when main was restored since, and lacks the file or
              replaced          deletes of it that the common version had
+yes          as it was         what main has of it: where a restore took rows of it away from
+                               main they are on neither side then (`MergePlan.taken_back`)
 ============ ================= ==============================================================
 """
 
@@ -201,13 +203,19 @@ MERGE = "merge_branch"
 class MergePlan:
     """`added` and `marked` name the rows of a file that the branch deleted (`FileTask.only`: those that
     these markers hit); `removed` are files to remove. `contested` must hold no deleted row, otherwise it is
-    a conflict. `erasing` are markers of open erasures on added files."""
+    a conflict. `erasing` are markers of open erasures on added files. `taken_back` are files of which the
+    branch still has rows that main lost by a restore; `is_empty`: the branch itself changed nothing."""
 
     added: tuple[FileTask, ...] = ()
     marked: tuple[FileTask, ...] = ()
     removed: tuple[str, ...] = ()
     contested: tuple[FileTask, ...] = ()
     erasing: tuple[Marker, ...] = ()
+    taken_back: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.marked or self.removed or self.contested)
 
 
 def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePlan | Conflict:
@@ -262,7 +270,26 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
         removed=tuple(key for key in removed if key in on_main),
         contested=tuple(contested),
         erasing=tuple(erasing),
+        taken_back=tuple(_taken_back(main, branch, base)) if main.snapshot.replaced > fork else (),
     )
+
+
+def _taken_back(main: State, branch: State, base: State) -> Iterator[str]:
+    """Files that the branch has as the common version did, of which a restore of main since has taken rows
+    away: whole, or by deletes that came with the content it brought back."""
+    common = {f.key for f in base.files()}
+    on_main = {f.key: f for f in main.files()}
+    was, now = _Deletes(base, since=0), _Deletes(main, since=0)
+    for entry in branch.files():
+        if entry.key not in common:
+            continue
+        if entry.key not in on_main:
+            yield entry.key
+            continue
+        known = {m.id for m in was.of(entry).only}
+        came = (m for m in now.of(on_main[entry.key]).only if m.id not in known)
+        if any((m.sequence or 0) <= main.snapshot.replaced for m in came):
+            yield entry.key
 
 
 def _is_rewritten(entry: DataFile) -> bool:

@@ -140,13 +140,15 @@ def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """This change is now part of the table, in exactly `loaded.snapshot.version`. `share` is this change's
-    part of that version's commit, when others were committed with it (`ops.commit.group`)."""
+    part of that version's commit, when others were committed with it (`ops.commit.group`). `note` is for
+    the caller (`WriteResult.note`)."""
 
     loaded: LoadedTable
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
     attempts: int = 1
     share: Commit | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -652,5 +654,6 @@ def write_result(operation: str, outcome: Committed | Skipped, usage: Usage) -> 
         added_bytes=commit.added_bytes,
         duplicates=len(outcome.duplicates),
         attempts=outcome.attempts,
+        note=outcome.note,
         usage=usage,
     )

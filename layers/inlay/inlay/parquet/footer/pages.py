@@ -19,7 +19,6 @@ row group.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +54,7 @@ from inlay.parquet.footer.thrift import (
     write_varint,
     zigzag,
 )
+from inlay.parquet.footer.writers import Writer, faults_of
 from inlay.storage.base import ByteRange
 
 
@@ -195,17 +195,9 @@ def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str 
     return None
 
 
-_PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)(?:\.(\d+))?)?")
-
-
 def _refuse_untrusted_writers(footer: Footer) -> None:
-    # parquet-mr before 1.2.9 omitted the dictionary page's header from total_compressed_size (PARQUET-816),
-    # so the footer does not determine the end of a chunk.
-    found = _PARQUET_MR.match(footer.created_by or "")
-    if found is None:
-        return
-    version = (int(found[1] or 0), int(found[2] or 0), int(found[3] or 0))
-    if version < (1, 2, 9):
+    # The footer does not determine the end of a chunk.
+    if faults_of(Writer.of(footer.created_by), "sizes"):
         raise UnsupportedFile(
             f"{footer.created_by} states column sizes that are too small", next_step=RECODE
         )

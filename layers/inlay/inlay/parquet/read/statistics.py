@@ -8,14 +8,15 @@ Promise: a bound given here bounds every non-null, non-NaN value of the column, 
 *table's* type; what is missing, not trusted, or not comparable is None. Long strings are truncated, the
 lower bound downwards and the upper one upwards.
 
-Arrow applies Parquet's rules about which statistics to trust (sort order of the type, faults of known
-writers); NaN bounds, which some writers leave, are dropped here.
+Arrow applies Parquet's rules about which statistics to trust (sort order of the type); NaN bounds, which
+some writers leave, are dropped here, and what known writers got wrong (`parquet.footer.writers`).
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -37,6 +38,7 @@ from inlay.format.values import (
     scaled,
 )
 from inlay.parquet.arrow.types import leaf_count
+from inlay.parquet.footer.writers import Stored, Writer, is_doubted
 from inlay.plan.pruning.prune import Absent, absent_column, combined_stats, shortened
 
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
@@ -147,6 +149,9 @@ class Leaf:
     lower: Callable[[Any], Value | None]
     upper: Callable[[Any], Value | None]
     exact: bool
+    # Whether its writer is not known to state wrong bounds, or numbers of NULLs, of such columns.
+    bounded: bool = True
+    counted: bool = True
 
 
 def leaves_of(
@@ -154,11 +159,12 @@ def leaves_of(
 ) -> Mapping[int, Leaf]:
     """The leaves of `field_ids` that this file has, ready to read statistics from."""
     found: dict[int, Leaf] = {}
+    writer = Writer.of(_created_by(metadata))
     for field_id in field_ids:
         ordinal = columns.leaves.get(field_id)
         wanted = schema.by_id(field_id)
         if ordinal is not None and wanted is not None and isinstance(wanted.type, Primitive):
-            found[field_id] = _leaf(ordinal, metadata, wanted.type)
+            found[field_id] = _leaf(ordinal, metadata, wanted.type, writer)
     return found
 
 
@@ -264,7 +270,7 @@ def _chunk_stats(chunk: pq.ColumnChunkMetaData, leaf: Leaf) -> ColumnStats:
     if raw is None:
         return ColumnStats(has_nan=has_nan, kind=leaf.type)
     nulls = raw.null_count  # None where the footer does not say
-    if nulls is not None and not 0 <= nulls <= chunk.num_values:
+    if nulls is not None and not (leaf.counted and 0 <= nulls <= chunk.num_values):
         nulls = None  # not trusted
     if nulls == chunk.num_values:
         return ColumnStats(null_count=nulls, has_nan=False, kind=leaf.type)
@@ -276,6 +282,9 @@ def _chunk_stats(chunk: pq.ColumnChunkMetaData, leaf: Leaf) -> ColumnStats:
 def bounds_of(leaf: Leaf, least: Any, most: Any, nulls: int | None) -> ColumnStats:
     """Statistics of values that have these bounds, in the file's physical form."""
     has_nan = None if leaf.type.is_float else False
+    nulls = nulls if leaf.counted else None
+    if not leaf.bounded:
+        return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
     lower, upper = leaf.lower(least), leaf.upper(most)
     broken = lower is None or upper is None or is_nan(lower) or is_nan(upper)
     if broken or compare(leaf.type, lower, upper) > 0:  # type: ignore[arg-type]
@@ -287,25 +296,59 @@ def bounds_of(leaf: Leaf, least: Any, most: Any, nulls: int | None) -> ColumnSta
 # -- how a file stores a value --------------------------------------------------------------------
 
 
-def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive) -> Leaf:
+def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive, writer: Writer) -> Leaf:
     column = metadata.schema.column(ordinal)
     # Some writers truncate the bounds of byte arrays and record that in a field Arrow does not expose.
     # Arrow itself never truncates them.
-    cut = column.physical_type == "BYTE_ARRAY" and "cpp-arrow" not in _writer(metadata)
+    cut = column.physical_type == "BYTE_ARRAY" and "cpp-arrow" not in writer.name
+    stored = _stored(column, metadata, writer)
     return Leaf(
         ordinal,
         kind,
         _reader(column, kind, upwards=False),
         _reader(column, kind, upwards=True),
         exact=not cut,
+        bounded=not is_doubted(writer, "bounds", stored),
+        counted=not is_doubted(writer, "nulls", stored),
     )
 
 
-def _writer(metadata: pq.FileMetaData) -> str:
+def _created_by(metadata: pq.FileMetaData) -> str:
     try:
         return metadata.created_by or ""
     except UnicodeDecodeError:  # any writer may store anything there
         return ""
+
+
+def _stored(column: pq.ColumnSchema, metadata: pq.FileMetaData, writer: Writer) -> Stored:
+    logical = column.logical_type.type if column.logical_type else "NONE"
+    converted = column.converted_type or ""
+    stored = Stored(
+        column.physical_type,
+        decimal="DECIMAL" in (logical, converted),
+        unsigned=converted.startswith("UINT"),
+        dictionary=None,
+    )
+    if not is_doubted(writer, "nulls", replace(stored, dictionary=True)):
+        return replace(stored, dictionary=False)  # nobody asks
+    return replace(stored, dictionary=_was_dictionary(column.path, metadata))
+
+
+def _was_dictionary(path: str, metadata: pq.FileMetaData) -> bool | None:
+    """Whether Arrow's writer had the column as a dictionary, by the schema that it left; None without."""
+    try:
+        left = b64decode((metadata.metadata or {})[b"ARROW:schema"])
+        fields = list(pa.ipc.read_schema(pa.BufferReader(left)))
+    except (KeyError, ValueError, OSError, pa.ArrowException):
+        return None
+    own = [f for f in fields if path == f.name or path.startswith(f"{f.name}.")]
+    return any(_has_dictionary(f.type) for f in own) if own else None
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def _reader(
