@@ -33,9 +33,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
-from inlay.format.entry import ColumnStats
+from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.predicate import TRUE
-from inlay.format.schema import Schema
+from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import Meta, Physical, Sizes
 from inlay.parquet.footer.footer import ColumnChunk, Footer, decode_footer, parse_metadata
@@ -139,11 +139,15 @@ MAX_ARROW_FOOTER_BYTES = 256 * 1024 * 1024
 # A footer in memory, parsed by Arrow and by Inlay, measured against its thrift bytes.
 _FOOTER_FACTOR = 18
 # Rows of a page as this library writes them, the least that a lookup reads of a column (Arrow's 20,000 gain
-# 1.6 % of size on lineitem), and what the page index has for each page of a column: two
-# bounds, an offset, counts.
+# 1.6 % of size on lineitem).
 PAGE_ROWS = 5_000
-PAGE_INDEX_BYTES = 28
-LONG_INDEX_BYTES = 80  # of texts and bytes
+# What the page index has at most for each column chunk, and for each page of it besides two bounds: a flag,
+# the bounds' lengths, an offset, a size, a row and counts; within lists and maps of levels, too.
+_INDEX_OF_CHUNK = 24
+_INDEX_OF_PAGE = 26
+_INDEX_OF_LEVELS = 12
+# Bounds of texts and bytes: as long as the entry's, twice, because single pages may have longer ones.
+_LONG_BOUND = 32
 # The page index is fetched along with the footer up to this size.
 INDEX_ALONG_BYTES = 512 * 1024
 
@@ -256,15 +260,45 @@ def _is_picky(task: FileTask, wanted: Wanted) -> bool:
 
 def tail_bytes(task: FileTask, wanted: Wanted) -> int:
     """How much of a file's end is asked for: its footer, and where single pages may do, the page index
-    before it. How long that is the entry does not say; what is missed is fetched later."""
+    before it."""
     entry = task.file
     if not _is_picky(task, wanted) or entry.is_foreign:
         return entry.footer_size
-    pages = max(entry.row_groups, -(-entry.rows // PAGE_ROWS))
-    kinds = [kind.name for kind in task.schema.types.values()]
-    longs = kinds.count("string") + kinds.count("binary")
-    of_a_page = longs * LONG_INDEX_BYTES + (len(kinds) - longs) * PAGE_INDEX_BYTES
-    return entry.footer_size + min(INDEX_ALONG_BYTES, pages * of_a_page)
+    return entry.footer_size + min(INDEX_ALONG_BYTES, index_bytes(entry, task.schema))
+
+
+def index_bytes(entry: DataFile, schema: Schema) -> int:
+    """The length of the page index of a file of this library, as far as the entry tells at most: the first
+    column's, most often the key's, is furthest from the end, so too short a tail misses just that. Only
+    texts whose bounds in the entry are cut may take more; what is missed is fetched later."""
+    chunks = entry.row_groups
+    pages = max(chunks, -(-entry.rows // PAGE_ROWS) + chunks - 1)
+    flat = {field.id for field in schema.fields}
+    of_a_page = sum(
+        _INDEX_OF_PAGE
+        + 2 * _bound_bytes(kind, entry.stats.get(field_id))
+        + (0 if field_id in flat else _INDEX_OF_LEVELS)
+        for field_id, kind in schema.types.items()
+    )
+    return pages * of_a_page + chunks * len(schema.types) * _INDEX_OF_CHUNK
+
+
+def _bound_bytes(kind: Primitive, stats: ColumnStats | None) -> int:
+    match kind.name:
+        case "string" | "binary":
+            bounds = () if stats is None else (stats.lower, stats.upper)
+            known = [len(bound) for bound in bounds if isinstance(bound, str | bytes)]
+            return max(_LONG_BOUND, 2 * max(known, default=0))
+        case "fixed":
+            return kind.precision
+        case "decimal":
+            return 32 if kind.precision > 38 else 16
+        case "bool":
+            return 1
+        case "int8" | "int16" | "int32" | "uint8" | "uint16" | "uint32" | "float" | "date":
+            return 4
+        case _:  # of the types that have one length the longest: a UUID
+            return 16 if kind.name == "uuid" else 8
 
 
 def _load_footer(
