@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
+from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -297,8 +298,10 @@ def _bound_bytes(kind: Primitive, stats: ColumnStats | None) -> int:
             return 1
         case "int8" | "int16" | "int32" | "uint8" | "uint16" | "uint32" | "float" | "date":
             return 4
-        case _:  # of the types that have one length the longest: a UUID
-            return 16 if kind.name == "uuid" else 8
+        case "int64" | "uint64" | "double" | "time" | "timestamp" | "timestamptz":
+            return 8
+        case _:
+            assert_never(kind.name)
 
 
 def _load_footer(
