@@ -30,6 +30,8 @@ SEED ?= 1
 CONTROL ?=
 # Sizes of `make bench-metadata`.
 FILES ?= 1000 10000 100000 1000000
+# Mutants that `make mutants` tries.
+NUMBER ?= 20
 # Of the functions and their layer: x86_64 or arm64.
 ARCHITECTURE ?= x86_64
 BUILT := .aws-sam/build/template.yaml
@@ -122,6 +124,13 @@ soak: $(READY) $(TOOLS) ## kill the functions at random, double and lose message
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
+
+mutants: $(READY) ## change NUMBER=20 operators of FILES="plan/scan.py …", one at a time, and see whether a test fails
+	$(BIN)/python -m tests.mutants --number $(NUMBER) --seed $(SEED) --jobs $(JOBS) \
+		--files $(if $(findstring command,$(origin FILES)),$(FILES)) $(ARGS)
+
+mutants-nightly: $(READY) ## the same for 150 of all rooms that decide which rows are read, kept or deleted, by today's seed
+	$(BIN)/python -m tests.mutants --number 150 --seed $$(date -u +%Y%m%d) --seconds 600 --jobs $(JOBS) $(ARGS)
 
 bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" files, against its budgets
 	$(BIN)/python benchmarks/metadata.py --files $(FILES)
@@ -289,5 +298,5 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model spin soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline simulate interleavings model spin soak soak-commits mutations mutants mutants-nightly test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
 	emulators engines engines-lock examples examples-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

@@ -167,6 +167,46 @@ def test_another_order_is_refused(text: Any) -> None:
         parse_order(text, NESTED)
 
 
+def files_read(lake: Any, parts: list[list[int | None]], order: str, limit: int = 1) -> list[int]:
+    """The files that are opened for the first rows, each with these values, in the order of reading."""
+    made = [
+        lake.write(
+            pa.table(
+                {"id": range(len(v)), "price": pa.array(v, pa.int64()), "word": ["x"] * len(v)}
+            )
+        )
+        for v in parts
+    ]
+    entries = [entry for [entry] in made]
+    lake.store.reads.clear()
+    found = top(lake, entries, order, limit, columns=(2,))
+    assert found.num_rows == limit
+    numbers = {entry.key: n for n, entry in enumerate(entries)}
+    return list(
+        dict.fromkeys(n for r in lake.store.reads for k, n in numbers.items() if r.key.endswith(k))
+    )
+
+
+def test_the_file_that_promises_most_is_read_first_and_others_not_at_all(lake: Any) -> None:
+    assert files_read(lake, [[50, 60], [0, 100]], "price DESC") == [1]
+    assert files_read(lake, [[40, 60], [30, 200]], "price") == [1]
+    assert files_read(lake, [[50, 60], [0, 10]], "price DESC") == [0]
+
+
+def test_files_with_nulls_are_read_first_where_nulls_are_first(lake: Any) -> None:
+    assert files_read(lake, [[0, 1], [5, None]], "price NULLS FIRST") == [1]
+    assert files_read(lake, [[0, 1], [5, None]], "price DESC NULLS FIRST") == [1]
+    assert files_read(lake, [[0, 1], [5, None]], "price") == [0]
+
+
+def test_a_quoted_name_is_taken_as_it_is_written() -> None:
+    assert [k.field_id for k in parse_order("ID", NESTED)] == [
+        k.field_id for k in parse_order('"id"', NESTED)
+    ]
+    with pytest.raises((InvalidRequest, InvalidPredicate)):
+        parse_order('"ID"', NESTED)
+
+
 def test_a_scan_takes_an_order() -> None:
     table = inlay.create(
         "memory://top/t", pa.schema([("id", pa.int64()), ("x", pa.float64())]), exist_ok=True

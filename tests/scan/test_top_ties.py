@@ -7,6 +7,7 @@ import functools
 import math
 import random
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,14 @@ VALUES: dict[str, list[Any]] = {
     "f": [None, -0.0, 0.0, 1.5, float("nan")],
     "s": [None, "", "a", "b"],
 }
+
+
+CONDITIONS: list[tuple[str | None, Callable[[dict[str, Any]], bool]]] = [
+    (None, lambda row: True),
+    ("a >= 0", lambda row: row["a"] is not None and row["a"] >= 0),
+    ("s IS NULL", lambda row: row["s"] is None),
+    ("n > 9", lambda row: row["n"] > 9),
+]
 
 
 def first(rows: list[dict[str, Any]], order: list[tuple[str, bool, bool]], limit: int) -> list[int]:
@@ -60,6 +69,15 @@ def test_a_better_second_key_in_a_later_file_comes_first() -> None:
         assert t.scan(order_by=order, limit=3).to_arrow()["n"].to_pylist() == [0, 1, 2]
 
 
+def test_a_condition_holds_in_files_that_are_read_later() -> None:
+    t = table([[{"a": 5, "s": "a", "n": n} for n in range(4)], [{"a": 4, "s": "b", "n": 10}]])
+    t.append(pa.Table.from_pylist([{"a": 4, "s": "a", "n": 20}], schema=SCHEMA))
+    for order in ("a", "a DESC"):
+        found = t.scan(where="s = 'a'", order_by=order, limit=5).to_arrow()["n"].to_pylist()
+        assert 10 not in found and len(found) == 5
+    assert t.scan(where="s = 'a'", order_by="a", limit=1).to_arrow()["n"].to_pylist() == [20]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_equals_and_nulls_are_in_the_order_of_a_stable_sort(seed: int) -> None:
     dice = random.Random(seed)
@@ -81,8 +99,10 @@ def test_equals_and_nulls_are_in_the_order_of_a_stable_sort(seed: int) -> None:
             f"{name} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls else 'LAST'}"
             for name, descending, nulls in order
         )
-        found = t.scan(columns=["n"], order_by=spelled, limit=limit).to_arrow()["n"].to_pylist()
-        assert found == first(scanned, order, limit), (spelled, limit)
+        where, holds = dice.choice(CONDITIONS)
+        top = t.scan(columns=["n"], where=where, order_by=spelled, limit=limit)
+        expected = first([row for row in scanned if holds(row)], order, limit)
+        assert top.to_arrow()["n"].to_pylist() == expected, (where, spelled, limit)
 
 
 @pytest.mark.parametrize("nulls_first", [False, True])

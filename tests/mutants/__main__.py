@@ -1,0 +1,173 @@
+"""`make mutants FILES="plan/scan.py …"`: changes one operator at a time and sees whether a test fails.
+
+Of the mutants that at least `ENOUGH_TESTS` tests reach and that `equivalent.toml` does not list with a
+reason, `LEAST` of 100 have to be killed. Chosen at random by `--seed`: the same seed, the same mutants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .operators import Mutant, mutants_of, mutated, swap
+from .reach import PACKAGE, ROOT, Reach, import_all, measure
+from .session import FAILED, Fork, Forks, answers, start_session
+
+LEAST = 95
+ENOUGH_TESTS = 5
+# The rooms that decide which rows are read, kept or deleted.
+ROOMS = (
+    "format/entry.py",
+    "format/predicate.py",
+    "format/values.py",
+    "ops/commit/driver.py",
+    "ops/read/top_n.py",
+    "ops/write/delete.py",
+    "ops/write/upsert.py",
+    "parquet/arrow/evaluate.py",
+    "parquet/read/deleted_rows.py",
+    "parquet/read/selection.py",
+    "parquet/read/statistics.py",
+    "plan/commit/apply.py",
+    "plan/commit/conflicts.py",
+    "plan/commit/draft.py",
+    "plan/metadata/leaves.py",
+    "plan/metadata/state.py",
+    "plan/pruning/literals.py",
+    "plan/pruning/mentions.py",
+    "plan/pruning/partitions.py",
+    "plan/pruning/prune.py",
+    "plan/scan.py",
+    "plan/surgery.py",
+)
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+# Java, processes and other engines cost seconds a test, and reach no more of these rooms.
+LEFT_OUT = ("--ignore=tests/spark", "--ignore=tests/local", "--ignore=tests/demo")
+MARKED = "not slow and not functions and not spark"
+
+
+def equivalents() -> dict[str, str]:
+    """The reason, by a mutant's full name."""
+    listed = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
+    return {each["mutant"]: each["why"] for each in listed}
+
+
+def chosen(sources: Mapping[str, str], number: int, seed: int, only: str) -> list[Mutant]:
+    listed = equivalents()
+    known = [
+        mutant
+        for file, source in sources.items()
+        for mutant in mutants_of(file, source)
+        if mutant.full_name not in listed and only in mutant.full_name
+    ]
+    return random.Random(seed).sample(known, min(number, len(known)))
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.__stdout__, flush=True)
+
+
+def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, str]) -> int:
+    reach = Reach.load()
+    import_all(sources)
+    measure(forks, reach, sources, args.jobs, say)
+    mutants = chosen({f: sources[f] for f in args.files}, args.number, args.seed, args.only)
+    starts: list[tuple[Any, Any]] = []
+    few = 0
+    for mutant in mutants:
+        tests = reach.tests(mutant.file, mutant.function, mutant.statement)
+        tests = {name: took for name, took in tests.items() if name in forks.items}
+        if len(tests) < ENOUGH_TESTS:
+            few += 1
+            say(f"only {len(tests)} tests reach {mutant.full_name}")
+            continue
+        # Short tests first: most mutants end at the first few.
+        ordered = sorted(tests, key=tests.__getitem__)
+        budget, within = args.seconds, []
+        for name in ordered:
+            budget -= tests[name]
+            if budget < 0 and within:
+                break
+            within.append(name)
+
+        def start(mutant: Mutant = mutant, within: list[str] = within) -> Fork:
+            return Fork.start(
+                forks,
+                lambda: _tried(forks, mutant, sources[mutant.file], within),
+                expected_seconds=args.seconds,
+            )
+
+        starts.append(((mutant, len(within), len(tests)), start))
+    killed, alive = 0, []
+    for (mutant, ran, of), answer in answers(starts, args.jobs):
+        if answer is not None and answer.startswith(FAILED):
+            raise RuntimeError(f"{mutant.full_name}: {answer.decode()}")
+        if answer == b"survived":
+            alive.append(mutant)
+            say(f"SURVIVED {ran} of {of} tests: {mutant.full_name}  (line {mutant.line})")
+        else:
+            killed += 1
+            say(f"killed{' (hung)' if answer is None else ''} {mutant.full_name}")
+    return _judged(killed, alive, few)
+
+
+def _tried(forks: Forks, mutant: Mutant, source: str, tests: Sequence[str]) -> bytes:
+    """In a fork."""
+    path = str(PACKAGE / mutant.file)
+    code = mutated(mutant, source, path)
+    if not swap({(code.co_qualname, code.co_firstlineno): code}, path):
+        raise LookupError("no function has this code")
+    return b"killed" if forks.run(tests, until_failure=True) else b"survived"
+
+
+def _judged(killed: int, alive: Sequence[Mutant], few: int) -> int:
+    total = killed + len(alive)
+    if not total:
+        say("no mutant that enough tests reach")
+        return 1
+    share = 100 * killed / total
+    say(f"{killed} of {total} killed: {share:.0f} %; {few} more are reached by too few tests")
+    for mutant in alive:
+        print(f"  {mutant.full_name}", file=sys.__stdout__)
+    if share < LEAST:
+        say(
+            f"at least {LEAST} % have to be: write a test for each, or list it with the reason in "
+            f"{EQUIVALENT.relative_to(ROOT)}"
+        )
+        return 1
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("--files", nargs="*", default=[], help="below layers/inlay/inlay")
+    parser.add_argument("--number", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument(
+        "--seconds", type=float, default=120, help="of tests for a mutant, the shortest first"
+    )
+    parser.add_argument(
+        "--tests", nargs="*", default=["tests"], help="folders and files to choose tests from"
+    )
+    args = parser.parse_args()
+    args.files = list(args.files) or list(ROOMS)
+    unknown = [f for f in args.files if not (PACKAGE / f).is_file()]
+    if unknown:
+        parser.error(f"no file of the package: {', '.join(unknown)}")
+    # Read before anything is imported: who edits meanwhile changes neither.
+    sources = {f: (PACKAGE / f).read_text() for f in sorted({*ROOMS, *args.files})}
+    return start_session(
+        lambda forks: try_mutants(forks, args, sources), [*args.tests, *LEFT_OUT, "-m", MARKED]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

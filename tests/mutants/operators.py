@@ -1,0 +1,249 @@
+"""Mutants of a source file: its functions with one operator changed.
+
+A mutant is a value that names its place by what is written there, not by a line number, so that a reviewed
+list of equivalents outlives edits elsewhere. What only words an error is not changed (`raise`, f-strings),
+nor `assert`, nor what is evaluated when a module is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_CALCULATED: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+_CALLED = {"any": "all", "all": "any", "min": "max", "max": "min"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`name` tells it from every other of its file. `statement` is the line of the statement that it is in,
+    from that of its function."""
+
+    file: str
+    function: str
+    statement: int
+    line: int
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.file} {self.name}"
+
+
+def functions_of(tree: ast.Module) -> Iterator[tuple[str, Function]]:
+    """The functions and methods that are not within another, each with its qualified name; of several of
+    one name (a property's setter) the second is `name#2`."""
+    seen: Counter[str] = Counter()
+
+    def within(body: list[ast.stmt], path: str) -> Iterator[tuple[str, Function]]:
+        for node in body:
+            if isinstance(node, Function):
+                name = path + node.name
+                seen[name] += 1
+                yield name if seen[name] == 1 else f"{name}#{seen[name]}", node
+            elif isinstance(node, ast.ClassDef):
+                yield from within(node.body, f"{path}{node.name}.")
+
+    yield from within(tree.body, "")
+
+
+def first_line(function: Function) -> int:
+    """As `co_firstlineno` has it: that of the first decorator."""
+    return min([function.lineno, *(d.lineno for d in function.decorator_list)])
+
+
+# A place to change: what is written there before and after, and what changes it.
+_Place = tuple[ast.AST, str, Callable[[], None]]
+
+
+def _places(node: ast.AST) -> Iterator[tuple[int, _Place]]:
+    """(line of the statement, place) for each operator in a function, in the order of the source."""
+    statement = 0
+
+    def walk(node: ast.AST) -> Iterator[tuple[int, _Place]]:
+        nonlocal statement
+        if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.pattern):
+            return
+        if isinstance(node, ast.stmt):
+            statement = node.lineno
+        for place in _changes(node):
+            yield statement, place
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list", "args") and not isinstance(
+                node, ast.Call
+            ):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from walk(child)
+
+    for child in getattr(node, "body", []):
+        yield from walk(child)
+
+
+def _changes(node: ast.AST) -> Iterator[_Place]:
+    def put(name: str, value: Any, n: int | None = None) -> Callable[[], None]:
+        def change() -> None:
+            if n is None:
+                setattr(node, name, value)
+            else:
+                getattr(node, name)[n] = value
+
+        return change
+
+    match node:
+        case ast.Compare(ops=ops):
+            for n, op in enumerate(ops):
+                other = _COMPARED[type(op)]
+                yield node, _arrow(type(op), other), put("ops", other(), n)
+        case ast.BoolOp(op=op):
+            swapped: ast.boolop = ast.Or() if isinstance(op, ast.And) else ast.And()
+            yield node, _arrow(type(op), type(swapped)), put("op", swapped)
+        case ast.BinOp(op=op) if type(op) in _CALCULATED:
+            calculated = _CALCULATED[type(op)]
+            yield node, _arrow(type(op), calculated), put("op", calculated())
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            same = ast.copy_location(ast.Call(ast.Name("bool", ast.Load()), [operand], []), node)
+
+            def drop() -> None:
+                node.__class__ = ast.Call  # type: ignore[assignment]
+                node.__dict__.clear()
+                node.__dict__.update(same.__dict__)
+                ast.fix_missing_locations(node)
+
+            yield node, "not -> ", drop
+        case ast.Constant(value=bool() as value):
+            yield node, f"{value} -> {not value}", put("value", not value)
+        case ast.Constant(value=int() as value):
+            yield node, f"{value} -> {value + 1}", put("value", value + 1)
+        case ast.Call(func=ast.Name(id=name) as called) if name in _CALLED:
+
+            def call(called: ast.Name = called, name: str = name) -> None:
+                called.id = _CALLED[name]
+
+            yield node, f"{name} -> {_CALLED[name]}", call
+        case ast.If(test=test) | ast.IfExp(test=test) if not isinstance(
+            test, ast.Compare | ast.BoolOp | ast.UnaryOp
+        ):
+            negated = ast.copy_location(ast.UnaryOp(ast.Not(), test), test)
+            yield test, "if -> if not", put("test", negated)
+
+
+def _arrow(before: type[ast.AST], after: type[ast.AST]) -> str:
+    return f"{before.__name__} -> {after.__name__}"
+
+
+def mutants_of(file: str, source: str) -> list[Mutant]:
+    lines = source.splitlines()
+    made: list[Mutant] = []
+    for function, node in functions_of(ast.parse(source)):
+        seen: Counter[str] = Counter()
+        for statement, (at, change, _) in _places(node):
+            line = getattr(at, "lineno", statement)
+            text = f"{function}: {lines[line - 1].strip()} [{change}]"
+            seen[text] += 1
+            name = text if seen[text] == 1 else f"{text} ({seen[text]})"
+            made.append(Mutant(file, function, statement - first_line(node), line, name))
+    return made
+
+
+def mutated(mutant: Mutant, source: str, path: str) -> CodeType:
+    """The code of the mutant's function."""
+    tree = ast.parse(source)
+    known = mutants_of(mutant.file, source)
+    nth = [m for m in known if m.function == mutant.function].index(mutant)
+    node = next(f for name, f in functions_of(tree) if name == mutant.function)
+    _, (_, _, change) = list(_places(node))[nth]
+    change()
+    return _compiled(tree, path)[mutant.function.partition("#")[0], first_line(node)]
+
+
+def probed(source: str, path: str, probe: str) -> dict[tuple[str, int], CodeType]:
+    """The code of each function, with a call of the builtin `probe` before each statement: its argument is
+    the function, and the statement's line from that of the function."""
+    tree = ast.parse(source)
+    for function, node in functions_of(tree):
+        _put_probes(node, function, first_line(node), probe)
+    return _compiled(ast.fix_missing_locations(tree), path)
+
+
+def _put_probes(node: ast.AST, function: str, start: int, probe: str) -> None:
+    for _, value in ast.iter_fields(node):
+        if not isinstance(value, list):
+            continue
+        for child in value:
+            if isinstance(child, ast.AST):
+                _put_probes(child, function, start, probe)
+        if value and isinstance(value[0], ast.stmt):
+            with_probes: list[ast.stmt] = []
+            for statement in value:
+                place = ast.Tuple(
+                    [ast.Constant(function), ast.Constant(statement.lineno - start)], ast.Load()
+                )
+                call = ast.Expr(ast.Call(ast.Name(probe, ast.Load()), [place], []))
+                for made in ast.walk(call):
+                    ast.copy_location(made, statement)
+                with_probes += [call, statement]
+            value[:] = with_probes
+
+
+def _compiled(tree: ast.Module, path: str) -> dict[tuple[str, int], CodeType]:
+    found: dict[tuple[str, int], CodeType] = {}
+
+    def walk(code: CodeType) -> None:
+        for const in code.co_consts:
+            if isinstance(const, CodeType):
+                found[const.co_qualname, const.co_firstlineno] = const
+                if "<locals>" not in const.co_qualname:
+                    walk(const)
+
+    # A module's own flags (`from __future__ import …`) are in the tree; none of this file's are added.
+    walk(compile(tree, path, "exec", dont_inherit=True))
+    return found
+
+
+def swap(codes: dict[tuple[str, int], CodeType], path: str) -> int:
+    """Gives live functions of the file at `path` other code, whatever decorates them; how many."""
+    done = 0
+    for found in gc.get_objects():
+        if isinstance(found, FunctionType) and found.__code__.co_filename == path:
+            was = found.__code__
+            code = codes.get((was.co_qualname, was.co_firstlineno))
+            if code is not None and code.co_freevars == was.co_freevars:
+                found.__code__ = code
+                done += 1
+    if done:
+        _forget_results()
+    return done
+
+
+def _forget_results() -> None:
+    for found in gc.get_objects():
+        if type(found).__name__ == "_lru_cache_wrapper":
+            found.cache_clear()

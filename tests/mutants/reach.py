@@ -1,0 +1,142 @@
+"""Which tests reach which statement, and how long each takes: measured once, kept, and measured again for
+test files that changed.
+
+A statement is named by its function and its line from there, so that what was measured outlives edits
+elsewhere in the file; of a function that was edited since, the nearest statement before counts. It only
+chooses tests: one that is not chosen can make a mutant survive, never die.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import importlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .operators import probed, swap
+from .session import FAILED, Fork, Forks, answers
+
+# Without leading underscores, which a class would mangle.
+PROBE = "reached_by_a_test_"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "layers" / "inlay" / "inlay"
+KEPT = ROOT / ".mutants" / "reach.json"
+
+
+@dataclass
+class Reach:
+    """By test file: its hash, the files of the package that were looked at, seconds by test, and by place
+    (`file function line`) the tests that reach it, as ordinals among those."""
+
+    by_file: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @staticmethod
+    def load() -> Reach:
+        return Reach(json.loads(KEPT.read_text())) if KEPT.exists() else Reach()
+
+    def save(self) -> None:
+        KEPT.parent.mkdir(exist_ok=True)
+        KEPT.write_text(json.dumps(self.by_file, separators=(",", ":")))
+
+    def is_measured(self, test_file: str, files: Iterable[str]) -> bool:
+        kept = self.by_file.get(test_file)
+        return (
+            kept is not None
+            and kept["hash"] == hash_of(ROOT / test_file)
+            and set(files) <= set(kept["files"])
+        )
+
+    def tests(self, file: str, function: str, statement: int) -> dict[str, float]:
+        """The tests that reach a statement, with their seconds."""
+        found: dict[str, float] = {}
+        for kept in self.by_file.values():
+            places = kept["places"].get(file, {}).get(function, {})
+            lines = [int(line) for line in places if int(line) <= statement]
+            if lines:
+                names = list(kept["seconds"])
+                for n in places[str(max(lines))]:
+                    found[names[n]] = kept["seconds"][names[n]]
+        return found
+
+    def test_files(self, files: Iterable[str]) -> set[str]:
+        """Those with a test that reaches one of these files of the package."""
+        return {t for t, kept in self.by_file.items() if any(kept["places"].get(f) for f in files)}
+
+
+def import_all(files: Iterable[str]) -> None:
+    """Code can be given to functions that live: some modules are imported only when they are used."""
+    for file in files:
+        module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        importlib.import_module(f"inlay.{module}")
+
+
+def hash_of(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest() if path.exists() else ""
+
+
+def measure(
+    forks: Forks, reach: Reach, sources: Mapping[str, str], jobs: int, say: Callable[[str], None]
+) -> None:
+    """Runs every collected test file whose kept measurement is old, a fork for each. `sources` are those of
+    the package's files that the session has imported."""
+    by_test_file: dict[str, list[str]] = defaultdict(list)
+    for name in forks.items:
+        by_test_file[name.partition("::")[0]].append(name)
+    due = {t: names for t, names in by_test_file.items() if not reach.is_measured(t, sources)}
+    starts = []
+    for test_file, names in due.items():
+
+        def start(test_file: str = test_file, names: list[str] = names) -> Fork:
+            return Fork.start(forks, lambda: _measured(forks, names, sources), expected_seconds=600)
+
+        starts.append((test_file, start))
+    for n, (test_file, answer) in enumerate(answers(starts, jobs), 1):
+        if answer is None or answer.startswith(FAILED):
+            why = "it hangs, or ends the process" if answer is None else answer.decode()
+            say(f"{test_file} cannot be measured: {why}")
+            continue
+        reach.by_file[test_file] = {"hash": hash_of(ROOT / test_file), **json.loads(answer)}
+        reach.save()
+        say(f"measured {n} of {len(due)} test files: {test_file}")
+
+
+def _measured(forks: Forks, names: Sequence[str], sources: Mapping[str, str]) -> bytes:
+    """In a fork."""
+    reached: set[tuple[str, str, int]] = set()
+    for file, source in sources.items():
+        path = str(PACKAGE / file)
+        probe = f"{PROBE}{hashlib.blake2b(file.encode(), digest_size=4).hexdigest()}"
+
+        def note(place: tuple[str, int], file: str = file) -> None:
+            reached.add((file, *place))
+
+        setattr(builtins, probe, note)
+        swap(probed(source, path, probe), path)
+    seconds: dict[str, float] = {}
+    bad: set[str] = set()
+    places: dict[str, dict[str, dict[int, list[int]]]] = {}
+
+    def report(found: pytest.TestReport) -> None:
+        name = found.nodeid
+        seconds[name] = seconds.get(name, 0.0) + found.duration
+        if not found.passed:
+            bad.add(name)
+        if found.when == "teardown":
+            ordinal = list(seconds).index(name)
+            if name not in bad:
+                for file, function, line in reached:
+                    lines = places.setdefault(file, {}).setdefault(function, {})
+                    lines.setdefault(line, []).append(ordinal)
+            reached.clear()
+
+    forks.reports = report
+    forks.run(names, until_failure=False)
+    rounded = {name: round(took, 3) for name, took in seconds.items()}
+    return json.dumps({"files": list(sources), "seconds": rounded, "places": places}).encode()

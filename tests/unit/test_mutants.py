@@ -1,0 +1,157 @@
+"""What `make mutants` does, on small sources: which mutants there are, that one is what it says, and that
+the reviewed list names mutants that exist."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ..mutants.__main__ import ROOMS, equivalents
+from ..mutants.operators import Mutant, mutants_of, mutated, probed, swap
+from ..mutants.reach import PACKAGE
+
+SOURCE = '''
+from functools import lru_cache
+
+LIMIT = 5 < 6  # evaluated at import: no mutant
+
+def below(x: int, y: int = 3) -> bool:
+    """Not 3 < 4."""
+    if x < y and not x == 7:
+        return any(n >= x for n in (1, 2))
+    assert x > 0
+    return False
+
+class Box:
+    @property
+    def size(self) -> int:
+        return self._size + 1
+
+    @size.setter
+    def size(self, value: int) -> None:
+        self._size = value - 1
+
+@lru_cache
+def cached(x: int) -> int:
+    return x * 2
+
+def loud(x: int) -> int:
+    if x > 3:
+        raise ValueError(f"{x + 1} > 3" + str(x - 1))
+    return x
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[ModuleType]:
+    path = tmp_path / "sample.py"
+    path.write_text(SOURCE)
+    found = ModuleType("sample")
+    exec(compile(SOURCE, str(path), "exec"), found.__dict__)
+    found.__file__ = str(path)
+    yield found
+
+
+def put(module: ModuleType, mutant: Mutant) -> None:
+    path = str(module.__file__)
+    code = mutated(mutant, SOURCE, path)
+    assert swap({(code.co_qualname, code.co_firstlineno): code}, path) == 1
+
+
+def named(part: str) -> Mutant:
+    [found] = [m for m in mutants_of("sample.py", SOURCE) if part in m.name]
+    return found
+
+
+def test_the_mutants_of_a_source() -> None:
+    names = [m.name for m in mutants_of("sample.py", SOURCE)]
+    assert len(set(names)) == len(names)
+    assert names == [
+        "below: if x < y and not x == 7: [And -> Or]",
+        "below: if x < y and not x == 7: [Lt -> LtE]",
+        "below: if x < y and not x == 7: [not -> ]",
+        "below: if x < y and not x == 7: [Eq -> NotEq]",
+        "below: if x < y and not x == 7: [7 -> 8]",
+        "below: return any(n >= x for n in (1, 2)) [any -> all]",
+        "below: return any(n >= x for n in (1, 2)) [GtE -> Gt]",
+        "below: return any(n >= x for n in (1, 2)) [1 -> 2]",
+        "below: return any(n >= x for n in (1, 2)) [2 -> 3]",
+        "below: return False [False -> True]",
+        "Box.size: return self._size + 1 [Add -> Sub]",
+        "Box.size: return self._size + 1 [1 -> 2]",
+        "Box.size#2: self._size = value - 1 [Sub -> Add]",
+        "Box.size#2: self._size = value - 1 [1 -> 2]",
+        "cached: return x * 2 [Mult -> FloorDiv]",
+        "cached: return x * 2 [2 -> 3]",
+        "loud: if x > 3: [Gt -> GtE]",
+        "loud: if x > 3: [3 -> 4]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "call", "before", "after"),
+    [
+        ("[Lt -> LtE]", lambda m: m.below(2, 2), False, True),
+        ("[not -> ]", lambda m: m.below(1), True, False),
+        ("[any -> all]", lambda m: m.below(2), True, False),
+        ("cached: return x * 2 [2 -> 3]", lambda m: m.cached(4), 8, 12),
+        ("size: return self._size + 1 [Add", lambda m: _size(m), 9, 7),
+        ("size#2: self._size = value - 1 [Sub", lambda m: _size(m), 9, 11),
+    ],
+)
+def test_a_mutant_is_what_its_name_says_in_functions_that_live(
+    module: ModuleType, part: str, call: Any, before: Any, after: Any
+) -> None:
+    assert call(module) == before
+    mutants = [m for m in mutants_of("sample.py", SOURCE) if part in m.name]
+    put(module, mutants[0])
+    assert call(module) == after
+
+
+def _size(module: ModuleType) -> int:
+    box = module.Box()
+    box.size = 9
+    return int(box.size)
+
+
+def test_a_mutant_keeps_its_name_when_lines_move() -> None:
+    moved = [m.full_name for m in mutants_of("sample.py", "\n\n# more\n" + SOURCE)]
+    assert moved == [m.full_name for m in mutants_of("sample.py", SOURCE)]
+
+
+def test_probes_say_which_statements_are_reached(module: ModuleType) -> None:
+    reached: set[tuple[str, int]] = set()
+    path = str(module.__file__)
+    setattr(builtins, "reached_in_a_sample", reached.add)  # noqa: B010
+    assert swap(probed(SOURCE, path, "reached_in_a_sample"), path) == 5
+    assert module.below(9) is False
+    statement = named("below: return False [").statement
+    assert ("below", statement) in reached
+    assert ("below", named("[any -> all]").statement) not in reached
+    assert module.below(1) is True
+    assert ("below", named("[any -> all]").statement) in reached
+    assert _size(module) == 9 and ("Box.size#2", 2) in reached
+    delattr(builtins, "reached_in_a_sample")
+
+
+@pytest.mark.parametrize("file", ROOMS)
+def test_the_rooms_exist_and_their_mutants_have_names_of_their_own(file: str) -> None:
+    source = (PACKAGE / file).read_text()
+    names = [m.name for m in mutants_of(file, source)]
+    assert names and len(set(names)) == len(names)
+    assert isinstance(ast.parse(source), ast.Module)
+
+
+def test_each_equivalent_is_a_mutant_that_exists_and_has_a_reason() -> None:
+    """One whose line was changed is to be judged again."""
+    listed = equivalents()
+    files = {name.partition(" ")[0] for name in listed}
+    known = {m.full_name for f in files for m in mutants_of(f, (PACKAGE / f).read_text())}
+    assert sorted(listed.keys() - known) == []
+    assert all(len(why.split()) >= 5 for why in listed.values())
