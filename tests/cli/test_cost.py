@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,9 @@ def test_units_are_measured_ones() -> None:
     )
     assert made["measured_by"].startswith("python benchmarks/day.py")
     assert UNITS["append"].writes == 3
+
+
+def test_an_answer_says_how_old_its_prices_are() -> None:
+    listed = replace(load_prices(), as_of="2025-10")
+    assert listed.months_old(date(2026, 11, 25)) == 13
+    assert listed.months_old(date(2025, 10, 31)) == listed.months_old(date(2025, 1, 1)) == 0

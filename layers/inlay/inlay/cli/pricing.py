@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,6 +85,10 @@ class Prices:
     metric_month: float
     log_gb: float
     secret_month: float
+
+    def months_old(self, today: date) -> int:
+        year, month = map(int, self.as_of.split("-")[:2])
+        return max(0, (today.year - year) * 12 + today.month - month)
 
 
 def load_prices(path: str | Path | None = None) -> Prices:
@@ -417,7 +422,7 @@ def cost(
         )
     listed, units = load_prices(prices), load_units()
     found: dict[str, Any] = {
-        "prices": asdict(listed),
+        "prices": {**asdict(listed), "months_old": listed.months_old(date.today())},
         "units": {n: asdict(u) for n, u in units.items()},
     }
     held = None
@@ -475,5 +480,7 @@ def _print_lines(period: str, lines: Sequence[Mapping[str, Any]], prices: Prices
             "GB stored": [f"{line['gb_months']:,.2f}" for line in lines],
         }
     )
-    console().print(f"\n[bold]{prices.region}, {prices.as_of}[/bold]")
+    months = prices.months_old(date.today())
+    age = f", {counted(months, 'month')} old: --prices FILE has yours" if months else ""
+    console().print(f"\n[bold]{prices.region}, prices of {prices.as_of}[/bold]{age}")
     print_rows(rows, as_json=False)
