@@ -23,6 +23,7 @@ from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.write.ingest import Duplicate, Ingested, Rejected
 from inlay.plan.change import Change, SetProperties
 
+from .oracle import Secret
 from .people import NAME, WHO, People, ids_with, is_named, new_people, rows
 from .test_foreign_statistics import with_bounds
 from .test_last_look import land
@@ -147,6 +148,23 @@ def test_a_file_that_is_refused_by_its_rows_does_not_hold_the_erasure(people: Pe
     assert isinstance(outcome, Rejected)
     [row] = erased(people)["look"]["landed"]
     assert row == [location.key, "data", "names", "its rows"]
+
+
+def test_a_pending_file_whose_folder_says_what_the_condition_selects_is_waited_for(
+    people: People,
+) -> None:
+    commit(
+        people.ctx, Change(operation="set", updates=(SetProperties({"ingest.folders": "text"}),))
+    )
+    people.append(*ids_with(WHO))
+    body = parquet(rows([100, 101]).drop_columns(["name"]))
+    location = land(people, f"name={NAME}/a.parquet", body)
+    people.erase(is_named())
+    assert people.finish().receipts == ()
+    people.ingest(location)
+    assert people.finish().receipts
+    assert people.ids() == list(range(10))
+    assert people.found(Secret(NAME)) == []
 
 
 # -- waivers --------------------------------------------------------------------------------------

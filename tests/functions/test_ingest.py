@@ -278,17 +278,28 @@ def with_second_file(batch: dict[str, Any]) -> dict[str, Any]:
     return {"Records": [first, {**first, "messageId": "another", "body": body}]}
 
 
-def test_the_folder_of_a_landed_file_gives_no_column_and_takes_none_away(
-    functions: Functions,
+def test_the_folder_of_the_first_file_makes_a_column_of_the_table(functions: Functions) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    for at, folder in enumerate(("month=2", "month=3", "month=__HIVE_DEFAULT_PARTITION__", "x=1")):
+        key = f"ingest/orders/{folder}/part-0.parquet"
+        functions.invoke("ingest", landing_message(functions, few(3, 9 * at), key))
+    functions.invoke("ingest", landing_message(functions, few(3, 99), "ingest/orders/month=may/a"))
+    assert functions.queues.errors == ["SchemaMismatch"]  # not of the column's type
+    assert functions.orders().schema.field("month").type == pa.int32()
+    months = functions.orders().scan().to_arrow()["month"].to_pylist()
+    assert sorted(months, key=str) == [2, 2, 2, 3, 3, 3, *[None] * 6]
+
+
+@pytest.mark.parametrize("typed_as", ["refuse", "text"])
+def test_a_default_says_what_the_folders_of_a_first_file_become(
+    functions: Functions, typed_as: str
 ) -> None:
     functions.set_variable("INLAY_AUTO_CREATE", "true")
+    functions.set_variable("INLAY_TABLE_DEFAULTS", json.dumps({"ingest.folders": typed_as}))
     functions.invoke(
-        "ingest", landing_message(functions, few(3), "ingest/orders/month=2/part-0.parquet")
+        "ingest", landing_message(functions, few(3), "ingest/orders/month=2/a.parquet")
     )
-    assert functions.rows() == 3
-    functions.orders().alter(add={"month": pa.int64()})
-    functions.invoke(
-        "ingest", landing_message(functions, few(3, 9), "ingest/orders/month=2/part-1.parquet")
-    )
-    assert functions.queues.errors == ["SchemaMismatch"]
-    assert functions.rows() == 3
+    if typed_as == "refuse":
+        assert functions.queues.errors == ["SchemaMismatch"]
+    else:
+        assert functions.orders().scan().to_arrow()["month"].to_pylist() == ["2"] * 3

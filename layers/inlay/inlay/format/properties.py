@@ -125,6 +125,14 @@ PROPERTIES = {
             minimum=0,
         ),
         Property(
+            "ingest.folders",
+            "refuse",
+            "landing files that lack a column which their folder names (`month=2/`): refuse them, or write "
+            "its value into the copy (up to `ingest.split_bytes`). text, spark and pyarrow say how such "
+            "columns are typed in a table that its first file creates: as text, or as that reader does",
+            ("refuse", "text", "spark", "pyarrow"),
+        ),
+        Property(
             "ingest.field_ids",
             "auto",
             "field ids in landed files, which Iceberg engines need: stamp the table's ids into their "

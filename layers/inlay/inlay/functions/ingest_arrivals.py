@@ -20,6 +20,7 @@ from inlay.functions.observe import report_superseded, report_taken_back, report
 from inlay.functions.tables import table_context
 from inlay.ops.context import Context
 from inlay.ops.write.append import IngestSource
+from inlay.ops.write.folders import folder_columns
 from inlay.ops.write.ingest import (
     Deferred,
     Duplicate,
@@ -152,28 +153,34 @@ def _ingest(
             raise
     from inlay.ops.schema.create import create  # once in a table's life
 
-    schema = _schema_of_first(ctx, sources)
+    # What only a folder's name says would be lost when landed files expire.
+    properties = {"ingest.folders": "spark", **settings.table_defaults()}
+    schema = _schema_of_first(ctx, sources, str(properties["ingest.folders"]))
     with suppress(TableExists):  # another function had a file for it, too
-        create(ctx, schema, properties=settings.table_defaults())
+        create(ctx, schema, properties=properties)
     return ingest(ctx, sources, cut_bytes=CUT_BYTES, deadline_seconds=seconds)
 
 
-def _schema_of_first(ctx: Context, sources: Sequence[IngestSource]) -> pa.Schema:
-    """The schema of the first source that can be read; the error of the last when none can. One that is
-    denied says nothing of the others: its sender chose its key and its storage class."""
+def _schema_of_first(ctx: Context, sources: Sequence[IngestSource], folders: str) -> pa.Schema:
+    """The schema of the first source that can be read, with columns for its folders (`ingest.folders`);
+    the error of the last when none can. One that is denied says nothing of the others: its sender chose
+    its key and its storage class."""
     for last, source in enumerate(sources, start=1):
         try:
-            return _read_schema(ctx, source)
+            return _read_schema(ctx, source, folders)
         except InlayError as error:
             if error.kind is ErrorKind.RETRY or last == len(sources):
                 raise
     raise AssertionError("ingest was called without sources")
 
 
-def _read_schema(ctx: Context, source: IngestSource) -> pa.Schema:
+def _read_schema(ctx: Context, source: IngestSource, folders: str) -> pa.Schema:
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = read_tail(store, location)
     found = parse_object_footer(got.body, size=got.size)
     check_parquet_types(found.metadata.schema)
-    return found.arrow
+    arrow = found.arrow
+    for column in folder_columns(location.key, arrow.names, folders):
+        arrow = arrow.append(column)
+    return arrow

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.landing import LandedKind, landed_object
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import Predicate, field_ids
 from inlay.format.snapshot import Erasure
 from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.driver import known_requests
@@ -44,6 +44,10 @@ from inlay.plan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion, Upload
 
 _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"
+_MAY_HOLD_ROWS = (
+    "by its folders it may hold rows of the erasure, and was not ingested yet: "
+    "ingest it, or delete it"
+)
 _NAMES = (
     "it names what is erased, beside its rows, and was not ingested yet: ingest it, or delete it"
 )
@@ -114,7 +118,7 @@ def check_landing(
             if found.others is not None:
                 for erasure_id, other in found.others.items():
                     others[erasure_id].append(other)
-            elif found.waits in (_HOLDS_ROWS, _NAMES) and forgotten:
+            elif found.waits in (_HOLDS_ROWS, _MAY_HOLD_ROWS, _NAMES) and forgotten:
                 ingested.append(version)
             elif found.waits is not None:
                 which = "" if version.is_latest else f" (its version {version.version_id})"
@@ -237,7 +241,7 @@ def _judge(
     if by_name.is_ignored:
         return _Judged(others=search_never_taken(objects, location, version, by_name.kind, asked))
     try:
-        entry = inspect_source(ctx, source, loaded.snapshot)
+        inspected = inspect_source(ctx, source, loaded.snapshot)
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
@@ -245,12 +249,14 @@ def _judge(
             return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
         kind = identify(ctx, source.content, path).kind
         return _Judged(others=search_never_taken(objects, location, version, kind, asked))
-    if entry is None:
+    if inspected is None:
         return _Judged(waits="it changed while it was read")
 
     def judge(predicate: Predicate) -> _Judged:
         task = FileTask(
-            file=replace(entry, key=location.uri, etag=version.etag or None, adopted=True),
+            file=replace(
+                inspected.entry, key=location.uri, etag=version.etag or None, adopted=True
+            ),
             schema=loaded.snapshot.schema,
             predicate=predicate,
         )
@@ -258,8 +264,10 @@ def _judge(
 
     try:
         found = judge(any_of(list(asked.values())))
-        inline = replace(ctx, executor=InlineExecutor())
-        if found.waits is None or not inspect_rows(inline, source, loaded.snapshot):
+        # Its folders say what its rows will have there, whatever the condition selects by it.
+        if any(inspected.folders & field_ids(predicate) for predicate in asked.values()):
+            found = _Judged(waits=_MAY_HOLD_ROWS)
+        if found.waits is None or inspect_rows(ctx, source, loaded.snapshot) is None:
             return found
         # Refused by its rows: no event will bring it in.
         each = {name: judge(predicate) for name, predicate in asked.items()}

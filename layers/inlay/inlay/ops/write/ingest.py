@@ -16,6 +16,9 @@ If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a foo
 ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
 rewritten, up to `ingest.split_bytes`; a larger one, or an adopted one, stays as it is.
 
+Columns that only the names of an object's folders have (`month=2/`) are written into the copy, where the
+table says so (property `ingest.folders`, `ops.write.folders`).
+
 Times of old writers are held to what the table's column can hold (`parquet.read.old_times`); those stored
 as INT96 for other columns than `timestamp(ns)` are rewritten with the object, or refused.
 
@@ -44,6 +47,7 @@ from inlay.errors import (
     InlayError,
     ObjectGone,
     RequestTooOld,
+    SchemaMismatch,
     SnapshotGone,
     SourceChanged,
     UnreadableFile,
@@ -70,7 +74,7 @@ from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.read.compare_statistics import NEXT_STEP, denied_rows
 from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.write.append import IngestSource
-from inlay.ops.write.folders import check_folders
+from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.footer.footer import Footer
@@ -185,6 +189,7 @@ class _Seen:
     stamp: tuple[Footer, Footer] | None = None  # its own footer, and the one with the table's ids
     recode: bool = False  # it should be stamped, but cannot be, or has times of another type
     times: Times = NO_TIMES  # its columns that are stored as INT96
+    folders: Folders = field(default_factory=dict)  # columns that it lacks, by its folders' names
     # Its columns that can be read only if its statistics of them are true.
     unproven: frozenset[int] = frozenset()
     group_bytes: int = 0  # its largest row group, decoded
@@ -482,16 +487,16 @@ def _examine(
         return Superseded(source)
     described = parse_object_footer(got.body, size=got.size)
     Declared.of(snapshot).check_file(described.arrow)
+    folders: Folders = {}
     if not own:
-        columns = {field.name for field in snapshot.schema.fields}
-        check_folders(location.key, described.arrow.names, columns)
+        folders = folders_of(location.key, described.arrow.names, snapshot)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     times = Times.of(described.footer, described.arrow, snapshot.schema)
     entry, unproven = entry_of(
         described,
         key="",
         size=got.size,
-        schema=times.as_stored(snapshot.schema),
+        schema=without_required(times.as_stored(snapshot.schema), folders),
         stats_columns=snapshot.stats_columns,
         extra_columns=is_wider,
     )
@@ -501,7 +506,7 @@ def _examine(
     spec = snapshot.spec
     partition = partition_in(described, snapshot.schema, spec)
     entry = replace(entry, spec_id=spec.id, partition=partition or ())
-    stamp, recode = None, times.rewrite
+    stamp, recode = None, times.rewrite or bool(folders)
     wanted = Properties(snapshot.properties).text("ingest.field_ids")
     if wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties)):
         try:
@@ -522,6 +527,7 @@ def _examine(
         stamp=stamp,
         recode=recode,
         times=times,
+        folders=folders,
         unproven=unproven,
         group_bytes=largest_group(described.footer),
         tail=described.footer_of(got),
@@ -546,25 +552,38 @@ def _tail_of_event(store: ObjectStore, source: IngestSource) -> Got | None:
     return got if source.version_id in (None, got.version_id) else read_tail(store, source.content)
 
 
-def inspect_source(ctx: Context, source: IngestSource, snapshot: Snapshot) -> DataFile | None:
-    """The entry that an object would get, its key empty; None when its content is not the named one. Raises
-    what makes `ingest` reject it."""
-    found = _examine(ctx, source, snapshot)
-    return found.entry if isinstance(found, _Seen) else None
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """The entry that an object would get, its key empty; `folders` are the ids of columns that its folders
+    would give it, of which the entry knows nothing."""
+
+    entry: DataFile
+    folders: frozenset[int]
 
 
-def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> bool:
-    """Whether `ingest` refuses an object that `inspect_source` lets pass, by its rows."""
+def inspect_source(ctx: Context, source: IngestSource, snapshot: Snapshot) -> Inspected | None:
+    """None when the object's content is not the named one. Raises what makes `ingest` reject it."""
     found = _examine(ctx, source, snapshot)
     if not isinstance(found, _Seen):
-        return False
+        return None
+    named = frozenset(f.id for f in snapshot.schema.fields if f.name in found.folders)
+    return Inspected(found.entry, named)
+
+
+def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> InlayError | None:
+    """Why `ingest` refuses an object that `inspect_source` lets pass: by its rows, or its size. It may
+    run in a task of the executor."""
+    own = replace(ctx, executor=InlineExecutor())
+    found = _examine(own, source, snapshot)
+    if not isinstance(found, _Seen):
+        return None
     try:
-        _checked(ctx, found, False, snapshot, compared_columns(snapshot))
+        _checked(own, found, False, snapshot, compared_columns(snapshot))
     except InlayError as error:
         if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
             raise
-        return error.kind is ErrorKind.INPUT
-    return False
+        return error if error.kind is ErrorKind.INPUT else None
+    return None
 
 
 def _take(
@@ -595,7 +614,7 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
     snapshot = batch.loaded.snapshot
     compared = compared_columns(snapshot)
     for position, seen in list(batch.seen.items()):
-        if not seen.times and not compared and not seen.unproven:
+        if not (seen.times or seen.folders or compared or seen.unproven):
             continue
 
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
@@ -616,6 +635,12 @@ def _checked(
     ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot, compared: Sequence[int]
 ) -> _Seen:
     """To be written again if its statistics leave out rows. Raises `UnsupportedFile`."""
+    if seen.folders and not _is_cut(seen, adopt, snapshot):
+        raise SchemaMismatch(
+            f"the file lacks {', '.join(map(repr, seen.folders))}, which its folders name, and cannot be "
+            f"written again: it is {'adopted' if adopt else 'larger than ingest.split_bytes'}",
+            next_step="Write the columns into the file, or smaller files",
+        )
     if seen.times:
         _check_times(ctx, seen, adopt, snapshot)
     compared = (*compared, *seen.unproven.difference(compared))
@@ -711,12 +736,14 @@ def _stamp(
 def _split(ctx: Context, loaded: LoadedTable, seen: _Seen) -> Superseded | tuple[DataFile, ...]:
     """The rows of a landing object as files of their partitions."""
     whole, schema = seen.in_place, loaded.snapshot.schema
-    read_by = seen.times.read_as(schema)
+    read_by = without_required(seen.times.read_as(schema), seen.folders)
     columns = Wanted(schema=read_by, columns=tuple(f.id for f in schema.fields))
     task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
     rows = read_file(_outside(ctx, seen), task, columns, ctx.executor)
     if seen.times:
-        rows = as_table(rows, schema_to_arrow(schema))
+        rows = as_table(rows, schema_to_arrow(without_required(schema, seen.folders)))
+    if seen.folders:
+        rows = with_folders(rows, schema_to_arrow(schema), seen.folders)
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))
     except (SnapshotGone, ObjectGone):

@@ -27,7 +27,7 @@ from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.write.append import IngestSource
-from inlay.ops.write.ingest import identify, inspect_source
+from inlay.ops.write.ingest import identify, inspect_rows, inspect_source
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
 State = Literal["ingested", "pending", "rejected", "forgotten", "ignored"]
@@ -97,6 +97,9 @@ def _states(
             return replace(listed, state="forgotten")
         try:
             inspect_source(ctx, source, loaded.snapshot)
+            refused = inspect_rows(ctx, source, loaded.snapshot)
+            if refused is not None:
+                raise refused
         except InlayError as error:
             if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
                 raise
