@@ -363,3 +363,20 @@ def test_tables_are_partitioned_and_partitions_listed(inlay: Run, tmp_path: Path
     assert inlay("show", "t", "--json").json["partition_by"] == []
     assert "day does not take" in inlay("partition", "t", "day(id)", code=2).err
     assert "--none" in inlay("partition", "t", code=2).err
+
+
+def test_apply_changes_in_the_order_of_events(inlay: Run, people: str, tmp_path: Path) -> None:
+    inlay(
+        "create", "accounts", "--schema", "id bigint, lsn bigint, v string", "--primary-key", "id"
+    )
+    (tmp_path / "one.csv").write_text("op,id,lsn,v\nc,1,1,a\nd,2,9,\n")
+    (tmp_path / "two.csv").write_text("op,id,lsn,v\nu,1,5,b\nu,2,5,late\n")
+    (tmp_path / "bad.csv").write_text("op,id,lsn,v\nDELETE ,1,9,\n")
+    changes = ("apply-changes", "accounts")
+    inlay(*changes, "one.csv", "--order", "lsn", "--op", "op", "--request-id", "b1")
+    said = inlay(*changes, "two.csv", "--order", "lsn", "--op", "op", "--json").json
+    assert (said["inserted"], said["updated"], said["late"]) == (0, 1, 1)
+    assert "1 record was late" in said["note"]
+    assert (
+        "'DELETE ' in 1" in inlay(*changes, "bad.csv", "--order", "lsn", "--op", "op", code=2).err
+    )

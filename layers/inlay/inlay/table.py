@@ -75,6 +75,7 @@ from inlay.ops.read.scan import Scan
 from inlay.parquet.arrow.declared import Declared, metadata_not_kept
 from inlay.parse import Condition, condition_of, parse_assignments
 from inlay.plan.change import Change, Request, SetProperties
+from inlay.plan.change_records import operations_of
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from inlay.ops.verify import repair as repair_op
     from inlay.ops.verify import table as verify_op
     from inlay.ops.write import append as append_op
+    from inlay.ops.write import apply_changes as changes_op
     from inlay.ops.write import delete as delete_op
     from inlay.ops.write import ingest as ingest_op
     from inlay.ops.write import true_statistics as keyed_op
@@ -143,6 +145,7 @@ else:
     repair_op = LazyModule("inlay.ops.verify.repair")
     verify_op = LazyModule("inlay.ops.verify.table")
     append_op = LazyModule("inlay.ops.write.append")
+    changes_op = LazyModule("inlay.ops.write.apply_changes")
     delete_op = LazyModule("inlay.ops.write.delete")
     ingest_op = LazyModule("inlay.ops.write.ingest")
     update_op = LazyModule("inlay.ops.write.update")
@@ -783,6 +786,8 @@ class Table:
         on: str | Sequence[str] = (),
         on_duplicate: str = "refuse",
         order: str | None = None,
+        when: str = "always",
+        nulls: str = "distinct",
         request_id: str | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -792,7 +797,28 @@ class Table:
         Columns that `data` lacks keep their values; new rows have the default there, else NULL. Several
         rows of one key in `data` are refused (`InvalidRequest`); with `on_duplicate="last"` the one with
         the greatest value of the column `order` counts, of equals or without `order` the last.
+
+        `when="newer"` compares `order` with the table's rows, too: a row that is older than what is there
+        is left out. It is `apply_changes` without deletes. `nulls`: a NULL in a key equals nothing, so each
+        such row is inserted ("distinct"; the result's `note` counts them), or it equals another NULL
+        ("equal").
         """
+        if when not in ("always", "newer") or (when == "newer" and order is None):
+            raise InvalidRequest(
+                "upsert's when= is always, or newer with order=",
+                next_step='As in when="newer", order="lsn"',
+                table=self.uri,
+            )
+        if when == "newer" and order is not None:
+            return self.apply_changes(
+                data,
+                order=order,
+                on=on,
+                nulls=nulls,
+                request_id=request_id,
+                message=message,
+                metadata=metadata,
+            )
         columns = arguments.names(on, "on")
         request = Request.named(request_id, append_op.request_shape("upsert", data))
         with self._writing("upsert", make_note(message, metadata)) as write:
@@ -802,10 +828,70 @@ class Table:
                 on=columns,
                 on_duplicate=on_duplicate,
                 order=order,
+                nulls=nulls,  # type: ignore[arg-type]  # checked there
                 base=self._loaded,
                 request=request,
             )
         return write.result
+
+    def apply_changes(
+        self,
+        data: Any,
+        *,
+        order: str | Sequence[str],
+        op: str | None = None,
+        operations: str | Mapping[str, Sequence[str]] | None = None,
+        delete_when: str | None = None,
+        delete_to: str | None = None,
+        on: str | Sequence[str] = (),
+        nulls: str = "refuse",
+        request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> changes_op.ChangesResult:
+        """Apply the inserts, updates and deletes of a change stream, in the order of their events.
+
+        ::
+
+            t.apply_changes(batch, order="lsn", op="op")
+            t.apply_changes(batch, order=["ts", "seq"], operations="dms", request_id=batch_id)
+            t.apply_changes(batch, order="version", delete_when="state = 'closed'")
+
+        Of all records of a key (`on`, default: the primary key) that ever come, the one with the greatest
+        `order` counts, in whatever order, batches and repetitions they come: a late record is left out, and
+        counted. NULL is below every order; of equal orders a delete counts, of equal rows the later one.
+
+        `op` is the column that says what a record does, in the values of `operations`: the producer's name
+        (`common`, the default, `debezium`, `debezium-flat`, `dms`, `snowflake`, `canal`, `delta`,
+        `kafka-tombstones`), or `{"rows": [...], "deletes": [...]}`. Another value refuses the batch.
+        `delete_when` is a condition in their place; without any of these no record is a delete.
+
+        A delete removes the row, and is remembered for `changes.remember_days`, so that older records that
+        come later find it; with `delete_to` it sets that column (a boolean, or a timestamp) instead.
+        Columns that `data` lacks keep their values. `nulls`: a NULL in a key is refused, or as in `upsert`.
+        """
+        if delete_when is not None and (op is not None or operations is not None):
+            raise InvalidRequest(
+                "delete_when= says what is a delete, and so does op= or operations=",
+                next_step="Give one of them",
+                table=self.uri,
+            )
+        has_operations = op is not None or operations is not None
+        rules = changes_op.Rules(
+            order=arguments.names(order, "order"),
+            operations=operations_of(operations, column=op) if has_operations else None,
+            delete_when=delete_when,
+            delete_to=delete_to,
+            on=arguments.names(on, "on"),
+            nulls=nulls,  # type: ignore[arg-type]  # checked there
+        )
+        request = Request.named(request_id, append_op.request_shape("apply_changes", data))
+        with self._writing("apply_changes", make_note(message, metadata)) as write:
+            done = changes_op.apply_changes(
+                write.ctx, data, rules, base=self._loaded, request=request
+            )
+            write.outcome = done.outcome
+        return changes_op.changes_result(write.result, done.counts)
 
     def alter(
         self,

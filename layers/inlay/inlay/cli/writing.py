@@ -1,4 +1,4 @@
-"""Verbs that change rows: create, append, ingest, adopt, delete, update, upsert, set."""
+"""Verbs that change rows: create, append, ingest, adopt, delete, update, upsert, apply-changes, set."""
 
 from __future__ import annotations
 
@@ -534,6 +534,22 @@ def upsert(
             help="With --on-duplicate last: the row with the greatest value of this column counts.",
         ),
     ] = None,
+    when: Annotated[
+        str,
+        typer.Option(
+            "--when",
+            metavar="always|newer",
+            help="newer: rows that are older by --order than the table's are left out.",
+        ),
+    ] = "always",
+    nulls: Annotated[
+        str,
+        typer.Option(
+            "--nulls",
+            metavar="distinct|equal",
+            help="Whether a NULL in a key equals another one; if not, each such row is inserted.",
+        ),
+    ] = "distinct",
     null: Null = None,
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
@@ -558,6 +574,122 @@ def upsert(
             on=split_names(on),
             on_duplicate=on_duplicate,
             order=order,
+            when=when,
+            nulls=nulls,
+            request_id=request_id,
+            **noted(message, metadata),
+        )
+    print_write(result, as_json=as_json)
+
+
+@verb(
+    PANEL,
+    Example(
+        "apply-changes ./accounts batch.parquet --order lsn --op op",
+        "of each key the record with the greatest lsn counts, whenever it comes",
+    ),
+    Example(
+        "apply-changes ./accounts *.csv --order ts,seq --operations dms --request-id batch-7",
+        "the operations of a producer, exactly once",
+    ),
+    Example(
+        "apply-changes ./accounts rows.jsonl --order version --delete-when \"state = 'closed'\"",
+        "deletes by a condition",
+    ),
+    name="apply-changes",
+)
+def apply_changes(
+    table: TableUri,
+    files: Files,
+    order: Annotated[
+        list[str],
+        typer.Option(
+            "--order",
+            metavar="COLUMN,…",
+            help="The columns that say which record of a key is newer.",
+            show_default=False,
+        ),
+    ],
+    op: Annotated[
+        str | None,
+        typer.Option("--op", metavar="COLUMN", help="The column that says what a record does."),
+    ] = None,
+    operations: Annotated[
+        str | None,
+        typer.Option(
+            "--operations",
+            metavar="PRODUCER",
+            help="Whose values these are: common, debezium, debezium-flat, dms, snowflake, canal, delta, "
+            "kafka-tombstones.",
+        ),
+    ] = None,
+    delete_when: Annotated[
+        str | None,
+        typer.Option(
+            "--delete-when", metavar="CONDITION", help="Which records are deletes, as a condition."
+        ),
+    ] = None,
+    delete_to: Annotated[
+        str | None,
+        typer.Option(
+            "--delete-to",
+            metavar="COLUMN",
+            help="A boolean or timestamp that a delete sets, in place of removing the row.",
+        ),
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            metavar="COLUMN,…",
+            help="The columns that identify a row; else the primary key.",
+        ),
+    ] = None,
+    nulls: Annotated[
+        str,
+        typer.Option(
+            "--nulls",
+            metavar="refuse|equal|distinct",
+            help="What a NULL in a key is: refused, equal to another one, or no key at all.",
+        ),
+    ] = "refuse",
+    null: Null = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = "utf-8",
+    format: FileFormat = None,
+    request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
+    as_json: AsJson = False,
+) -> None:
+    """Apply the inserts, updates and deletes of a change stream, in the order of their events.
+
+    Batches may come late, twice and in any order. Records that are older than what the table has, or than a
+    delete of the last `changes.remember_days`, are left out and counted. An operation that is not known
+    refuses the files.
+    """
+    import pyarrow as pa
+
+    from inlay.cli.data import read_files
+    from inlay.plan.change_records import operations_of
+
+    text = text_format(null, delimiter, encoding, format)
+    with opened(table) as found:
+        schema = physical_schema(found)
+        if op is not None or operations is not None:
+            known = operations_of(operations, column=op)
+            for name in (known.column, known.flag):
+                if name is not None and name not in schema.names:
+                    schema = schema.append(pa.field(name, pa.string()))
+        result = found.apply_changes(
+            read_files(files, schema, text, even=True),
+            order=split_names(order),
+            op=op,
+            operations=operations,
+            delete_when=delete_when,
+            delete_to=delete_to,
+            on=split_names(on),
+            nulls=nulls,
             request_id=request_id,
             **noted(message, metadata),
         )

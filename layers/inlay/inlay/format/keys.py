@@ -20,6 +20,9 @@ TOMBSTONES = "tombstone/"
 RECEIPTS = "erasure/"
 # Lists that receipts name. To libraries that do not know them they are unknown objects, which are kept.
 EVIDENCE = "evidence/"
+# Beside the format: the deletes that change streams remember, a table of its own. To libraries that do not
+# know it its objects are unknown ones, which are kept.
+MEMORY = "changes"
 # Beside the format: what other engines read (`inlay.iceberg`). All of it can be generated again.
 PUBLISHED = "metadata/"
 # What a REST catalog answers to loadTable: the only object that a publication swaps.
@@ -46,6 +49,7 @@ class ObjectKind(Enum):
     TOMBSTONE = "tombstone"
     RECEIPT = "receipt"
     PUBLISHED = "published"
+    MEMORY = "memory"
     UNKNOWN = "unknown"
 
 
@@ -136,6 +140,7 @@ def classify(key: str) -> ObjectKind:
         (SEGMENTS, ObjectKind.SEGMENT),
         (DATA, ObjectKind.DATA),
         (TOMBSTONES, ObjectKind.TOMBSTONE),
+        (f"{MEMORY}/", ObjectKind.MEMORY),
     ):
         if key.startswith(prefix) and len(key) > len(prefix):
             return kind

@@ -32,8 +32,8 @@ literal carries its type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Any, assert_never, cast
@@ -261,6 +261,25 @@ def conditions(predicate: Predicate) -> Iterator[Predicate]:
             yield predicate
         case _:
             assert_never(predicate)
+
+
+def with_field_ids(predicate: Predicate, ids: Mapping[int, int]) -> Predicate:
+    """The same condition on other fields, of the same types. `ids` has every field that it reads.
+
+    >>> with_field_ids(Not(IsNull(1)), {1: 7})
+    Not(part=IsNull(field_id=7))
+    """
+    match predicate:
+        case And(parts):
+            return And(tuple(with_field_ids(part, ids) for part in parts))
+        case Or(parts):
+            return Or(tuple(with_field_ids(part, ids) for part in parts))
+        case Not(part):
+            return Not(with_field_ids(part, ids))
+        case Constant():
+            return predicate
+        case Comparison() | In() | Like() | IsNull():
+            return replace(predicate, field_id=ids[predicate.field_id])
 
 
 def walk(predicate: Predicate) -> Iterator[Predicate]:

@@ -36,9 +36,12 @@ ARROW_CATEGORIES = "arrow.categories"
 COMMIT_NOTE = "commit.note"
 # Nor this: the last receipt of an erasure (`plan.receipt_chain`).
 RECEIPT_CHAIN = "erasure.chain"
-_OWN = (LEDGER_SALT, ARROW_TYPES, ARROW_CATEGORIES, COMMIT_NOTE, RECEIPT_CHAIN)
+# Nor this: the commit of the memory of deletes (`ops.write.memory`) that the last delete of a change stream
+# was remembered by; a table without it has no memory.
+REMEMBERED = "changes.remembered"
+_OWN = (LEDGER_SALT, ARROW_TYPES, ARROW_CATEGORIES, COMMIT_NOTE, RECEIPT_CHAIN, REMEMBERED)
 # Random, or digests: a short number would be found in them by chance.
-OPAQUE = (LEDGER_SALT, RECEIPT_CHAIN)
+OPAQUE = (LEDGER_SALT, RECEIPT_CHAIN, REMEMBERED)
 
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 
@@ -90,6 +93,12 @@ PROPERTIES = {
         ),
         Property("stats.columns", "10", "columns with statistics in the entries", minimum=0),
         Property("ledger.days", "14", "how long requests and events are remembered", minimum=1),
+        Property(
+            "changes.remember_days",
+            "7",
+            "how long deletes of change streams are remembered, so that records older than one find it",
+            minimum=1,
+        ),
         Property("history.days", "7", "age at which versions expire", minimum=0),
         Property("history.min_versions", "1", "versions kept however old", minimum=1),
         Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),

@@ -18,6 +18,8 @@ All times are the store's, which has two clocks: the boundary, and what writers 
 `Date` of answers; what is deleted is decided by LastModified. The margin is how far the second may be
 behind the first. A run that observes a larger difference deletes nothing (`ClocksDisagree`).
 
+What change streams remember of deletes (`ops.write.memory`) is forgotten after `changes.remember_days`.
+
 Receipts, the pointer, adopted files and objects of unknown kinds are never deleted; unknown objects are
 reported.
 """
@@ -26,10 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, TableNotFound
+from inlay.format.predicate import Comparison, Literal
 from inlay.format.properties import Properties
+from inlay.format.schema import Primitive
 from inlay.ops.commit.driver import archive_at_once, commit, current_base, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
@@ -41,9 +45,13 @@ from inlay.ops.maintain.expire import (
     check_clocks,
     check_deletable,
     delete_objects,
+    expire,
     list_objects,
 )
-from inlay.ops.metadata.load import LoadedTable, load_again
+from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
+from inlay.ops.metadata.memory import has_memory, memory_context
+from inlay.ops.write.delete import delete
+from inlay.ops.write.memory import AT
 from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
 from inlay.plan.maintain.roots import (
@@ -188,6 +196,15 @@ def collect_garbage(
     margin_us = int(clock_margin_seconds * 1_000_000)
     loaded = current_base(ctx, base)
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
+    if has_memory(loaded.snapshot) and ctx.branch is None and not dry_run:
+        _keep_memory(
+            ctx,
+            loaded,
+            grace_seconds=grace_seconds,
+            hmac_key=hmac_key,
+            life_seconds=life_seconds,
+            clock_margin_seconds=clock_margin_seconds,
+        )
     swept, history = SweepResult(), History(ctx)
     if loaded.snapshot.erasures and not dry_run:
         prefix = landing_prefix(ctx.root) if landing is None else landing
@@ -211,6 +228,23 @@ def collect_garbage(
         waiting=swept.waiting,
         failures=(*result.failures, *swept.failures),
     )
+
+
+def _keep_memory(ctx: Context, loaded: LoadedTable, **options: Any) -> None:
+    """What change streams remembered for longer than `changes.remember_days` is forgotten, and the memory's
+    own garbage and erasures are seen to: the table's wait for these."""
+    own = memory_context(ctx)
+    try:
+        memory = load_pointer(own)
+    except TableNotFound:
+        return  # who needs it is told (`ops.write.memory`)
+    days = Properties(loaded.snapshot.properties).number("changes.remember_days")
+    at = memory.snapshot.schema.column(AT)
+    if at is not None and isinstance(at.type, Primitive):
+        before = Literal(at.type, loaded.date_us - days * DAY_US)
+        memory = delete(own, Comparison(at.id, "<", before), base=memory).loaded
+    expire(own, days=0, min_versions=1)
+    collect_garbage(own, landing="", **options)
 
 
 def _collect(

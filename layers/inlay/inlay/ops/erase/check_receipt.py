@@ -42,7 +42,7 @@ from inlay.ops.erase.last_look import (
     named_by_older_files,
     search_files,
 )
-from inlay.ops.erase.receipt import RECEIPT_KIND, SWAPPED, read_list, read_pass
+from inlay.ops.erase.receipt import APART, RECEIPT_KIND, SWAPPED, read_list, read_pass
 from inlay.ops.erase.signing import PublicKey, is_signed, signed_by
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
@@ -254,7 +254,7 @@ def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) 
         for gone_key, version_id in found["objects"]:
             again = (gone_key, version_id) in now
             again = again or (gone_key in current and gone_key not in recorded)
-            if again and gone_key not in SWAPPED:
+            if again and gone_key not in SWAPPED and classify(gone_key) not in APART:
                 problems.append(f"{gone_key} was deleted and exists again")
             else:
                 still_gone += 1

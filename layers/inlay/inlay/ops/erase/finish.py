@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from inlay.errors import KeyTaken, RefNotFound
+from inlay.errors import KeyTaken, RefNotFound, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_frame
 from inlay.format.entry import FORGOTTEN, Marker, Where
-from inlay.format.keys import ObjectKind, classify
+from inlay.format.keys import MEMORY, ObjectKind, classify
 from inlay.format.properties import (
     ARROW_CATEGORIES,
     RECEIPT_CHAIN,
@@ -57,6 +57,7 @@ from inlay.ops.erase.signing import Signer
 from inlay.ops.maintain.expire import History, Roots, check_deletable, check_still_there
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.ops.refs import each_content
 from inlay.ops.schema.categories import unused_entries
 from inlay.plan.change import (
@@ -311,6 +312,16 @@ class _Sweeper:
 
         return publication_waits(self.ctx, loaded.snapshot.oldest_version)
 
+    def _memory_waits(self, loaded: LoadedTable, due: Sequence[Erasure]) -> Waiting | None:
+        """What change streams remember of the rows is erased by an erasure of the same id."""
+        if not has_memory(loaded.snapshot):
+            return None
+        with suppress(TableNotFound):
+            own = load_pointer(memory_context(self.ctx))
+            if {e.id for e in own.snapshot.erasures} & {e.id for e in due}:
+                return Waiting("memory", MEMORY, "it is rewritten and collected with the table")
+        return None
+
     def _first_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         stale = self._publication_waits(loaded)
         if stale is not None:
@@ -452,7 +463,7 @@ class _Sweeper:
         loaded = self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
-        stale = self._publication_waits(loaded)
+        stale = self._publication_waits(loaded) or self._memory_waits(loaded, due)
         if stale is not None:
             return waits | {e.id: [stale] for e in due}
         # List again, rather than trust the deletions.

@@ -30,11 +30,13 @@ from inlay.errors import CorruptTable, InvalidRequest
 from inlay.format.codec import MAX_FRAME_BYTES, decode_frame, encode_frame
 from inlay.format.keys import (
     EVIDENCE,
+    MEMORY,
     POINTER,
     PUBLISHED_POINTER,
     VERSION_HINT,
     ObjectKind,
     classify,
+    receipt_key,
 )
 from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
@@ -50,9 +52,10 @@ from inlay.ops.erase.last_look import (
 from inlay.ops.erase.signing import Signer, envelope_of
 from inlay.ops.maintain.expire import DAY_US
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.metadata.memory import has_memory
 from inlay.plan.metadata.state import LedgerSalt
 from inlay.plan.receipt_chain import Chain, Pass, digest_of, statement_of
-from inlay.storage.base import Got, ObjectVersion
+from inlay.storage.base import Got, Head, ObjectVersion
 
 RECEIPT_KIND = "erasure"
 LIST_KIND = "erasure_list"
@@ -69,6 +72,9 @@ _OURS = re.compile(
 
 # Objects that are overwritten regularly: nothing is recorded about their content.
 SWAPPED = (POINTER, PUBLISHED_POINTER, VERSION_HINT)
+
+# Receipts stay, and the memory of deletes is a table with receipts of its own.
+APART = (ObjectKind.RECEIPT, ObjectKind.MEMORY)
 
 # What no table can delete; how long each is kept is for the deployment to state.
 OUT_OF_REACH = (
@@ -240,7 +246,7 @@ def write_left(
     rows = []
     for v in found:
         key = v.key.removeprefix(prefix)
-        if classify(key) is not ObjectKind.RECEIPT and key not in SWAPPED:
+        if classify(key) not in APART and key not in SWAPPED:
             rows.append([key, v.etag, v.version_id, v.size, classify(key).value])
     return _write_list(ctx, version, "left", erasures, {"objects": sorted(rows)}, len(rows))
 
@@ -345,9 +351,24 @@ def receipt_of(
             for name in OUT_OF_REACH
         ],
     }
+    if has_memory(snapshot):
+        body["remembered_deletes"] = _remembered(ctx, loaded, erasure)
     body["look"] = None if not looks else _look_of(*looks[-1], erasure.opened_version)
     body["came_after_look"] = _came_after(ctx, facts.versions, looks[-1][1] if looks else None)
     return dict(sorted(body.items()))
+
+
+def _remembered(ctx: Context, loaded: LoadedTable, erasure: Erasure) -> dict[str, Any]:
+    """What change streams remember of deletes: keys and orders, in a table of its own. Those of the rows
+    that were erased are gone, by the receipt there. Those of rows that were deleted before, which a
+    condition on other columns than the key could not find, and of later ones, stay until `until_us`."""
+    key = f"{MEMORY}/{receipt_key(erasure.id)}"
+    days = Properties(loaded.snapshot.properties).number("changes.remember_days")
+    return {
+        "table": MEMORY,
+        "receipt": key if isinstance(ctx.store.head(ctx.key(key)), Head) else None,
+        "until_us": loaded.date_us + days * DAY_US,
+    }
 
 
 def _came_after(

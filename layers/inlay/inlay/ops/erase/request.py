@@ -15,9 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import FALSE, Or, Predicate, field_ids, with_field_ids
+from inlay.format.schema import Schema
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import (
     Committed,
@@ -43,8 +46,11 @@ from inlay.ops.metadata.load import (
     load_pointer,
     read_main,
 )
+from inlay.ops.metadata.memory import column_of, has_memory, memory_context
 from inlay.ops.refs import each_content
 from inlay.ops.write.delete import marker_of
+from inlay.ops.write.keyed_rows import MAX_LISTED_KEYS, each_key, read_matching
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import format_predicate
 from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Request
 from inlay.plan.erasure import (
@@ -143,6 +149,9 @@ def open_erasure(
             next_step="Use another request id: each erasure has a receipt of its own",
             table=ctx.uri,
         )
+    # First: an erasure whose table has forgotten the rows must not leave their keys here.
+    if has_memory(snapshot):
+        erase_remembered(ctx, loaded, predicate, erasure_id)
     # Contents of branches and tags get one of the same name when they are read (`plan.refs.ref_view`).
     marker = replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
     erasure = Erasure(
@@ -161,6 +170,39 @@ def open_erasure(
         deleted_rows=None,
     )
     return expect_committed(ctx, commit(ctx, change, base=loaded))
+
+
+def erase_remembered(
+    ctx: Context, loaded: LoadedTable, predicate: Predicate, erasure_id: str
+) -> None:
+    """Opens an erasure of what change streams remember of such rows: by the condition where it asks for the
+    key only, else by the keys of the rows that it selects now. Its id is the same."""
+    own = memory_context(ctx)
+    memory = load_pointer(own)
+    schema, named = loaded.snapshot.schema, memory.snapshot.schema
+    by_id = {field.id: field.name for field in named.fields}
+    key_names = {by_id[i] for i in memory.snapshot.primary_key}
+    keys = [field for field in schema.fields if column_of(field.id) in key_names]
+    ids = {field.id: named.fields[named.names.index(column_of(field.id))].id for field in keys}
+    if field_ids(predicate) <= ids.keys():
+        remembered = with_field_ids(predicate, ids)
+    else:
+        _, batches = read_matching(ctx, loaded, predicate, tuple(ids))
+        names = [column_of(field_id) for field_id in ids]
+        kinds = schema_to_arrow(Schema(0, tuple(keys)), with_ids=False)
+        rows = [pa.record_batch(batch.columns[:-1], schema=kinds) for batch in batches]
+        parts = each_key(pa.Table.from_batches(rows, kinds).rename_columns(names), named)
+        if len(parts) > MAX_LISTED_KEYS:
+            raise InvalidRequest(
+                f"the condition selects rows of {len(parts):,} keys, more than {MAX_LISTED_KEYS}: what "
+                "change streams remember of deletes is erased by key",
+                next_step=f"Erase by the key ({', '.join(f.name for f in keys)}), or in several steps",
+                table=ctx.uri,
+            )
+        remembered = Or(tuple(parts)) if len(parts) > 1 else parts[0] if parts else FALSE
+    if remembered == FALSE:
+        return
+    open_erasure(own, remembered, base=memory, request=Request.of(erasure_id))
 
 
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
@@ -208,6 +250,10 @@ def advance_erasures(
     main = current_base(ctx, base)
     if not main.snapshot.erasures:
         return AdvanceResult(version=main.snapshot.version)
+    if has_memory(main.snapshot):
+        advance_erasures(
+            memory_context(ctx), deadline_seconds=deadline_seconds, memory_bytes=memory_bytes
+        )
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     budget = Budget(deadline=deadline, held_bytes=lambda work: work.held_bytes)
     limits = ResourceLimits(deadline, memory_bytes)

@@ -35,6 +35,7 @@ from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle
 from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_leaves, load_nodes, load_pointer
+from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.reader import read_tasks
@@ -236,6 +237,10 @@ def compact(
     drop_idle(ctx, run, "compact", metadata=merge)
     ordered = cluster_metadata(ctx, base=run.loaded, budget=Budget(deadline=deadline))
     last = ordered.loaded.snapshot
+    if ctx.branch is None and has_memory(last):
+        compact(
+            memory_context(ctx), deadline_seconds=_left(ctx, deadline), memory_bytes=memory_bytes
+        )
     commits = run.commits + ordered.steps
     return CompactResult(
         version=last.version,
@@ -256,6 +261,10 @@ def compact(
         skipped=run.skipped,
         failures=tuple(run.failures),
     )
+
+
+def _left(ctx: Context, deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - ctx.clock.monotonic())
 
 
 def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_bytes: int) -> Run:

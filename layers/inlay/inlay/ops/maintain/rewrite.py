@@ -40,6 +40,7 @@ from inlay.ops.maintain.units import (
     with_entries,
 )
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
@@ -160,6 +161,8 @@ def rewrite(
         budget=budget,
     )
     drop_idle(ctx, run, "rewrite")
+    if ctx.branch is None and has_memory(run.loaded.snapshot):
+        rewrite(memory_context(ctx), memory_bytes=memory_bytes)
     return _result(run, choices)
 
 

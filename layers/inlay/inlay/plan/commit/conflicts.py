@@ -11,6 +11,7 @@ table delete     ok      ok           ok           ok        ok        ok
 row delete       ok (1)  ok           ok: union    again (2) again (2) ok
 update, merge    again?3 again?3      again?3      again?3   again (2) ok
 upsert by key    ok      ok           ok           ok        ok        ok
+change stream    again?3 again?3      again?3      again (9) again (2) ok
 rewrite, compact ok      ok           remap/skip 4 skip (4)  skip (4)  ok
 expire, GC       ok      ok           ok           ok        ok        ok
 partition        ok      ok           ok           ok        ok        ok
@@ -47,6 +48,8 @@ both may
 6 a ref it changes, or takes content from, has changed (`SetRefs.were`)
 7 any row or column of main changed since (`SameMain`)
 8 when what it names is still kept (`Retained`)
+9 as an update, and beside another change stream with deletes (`SameProperty`): a delete of a key that the
+  table does not have leaves no row and no marker (one that hits nothing is not kept), but it is remembered
 
 A change of the partitioning conflicts only with another one, unless they are equal; every change is
 compatible with a committed one. `plan.schema_conflicts` covers changes of the schema; an upsert is also

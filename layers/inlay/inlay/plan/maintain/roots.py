@@ -242,8 +242,8 @@ def plan_garbage(
             case ObjectKind.POINTER:
                 pointer_us = item.modified_us
                 continue
-            case ObjectKind.RECEIPT:
-                continue
+            case ObjectKind.RECEIPT | ObjectKind.MEMORY:
+                continue  # the memory is a table, and its garbage is its own
             case ObjectKind.UNKNOWN:
                 unknown_count += 1
                 if len(unknown) < MAX_NAMES:

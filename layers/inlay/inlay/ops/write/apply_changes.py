@@ -1,0 +1,619 @@
+"""Apply changes: the inserts, updates and deletes of a change stream, in the order of their events.
+
+Promise: after the commit the table shows for each key the record with the greatest rank that was ever
+applied to it (`plan.change_records`), and no row where that is a delete: for any cut of the stream into
+batches, any repetition, and any reordering for as long as deletes are remembered (`changes.remember_days`).
+One commit for all of a batch; with a request id exactly once. It holds side by side with other change
+streams, and beside maintenance.
+
+::
+
+    newest     of the records of a key, the one that counts
+    read       key and order of the rows that have one of the keys, what is remembered of deletes
+    compare    records that are older than what is there are late, and left out
+    remember   key and order of the deletes (`ops.write.memory`)
+    commit     the rows, and a marker that deletes the rows they replace; it requires that what was read is
+               the same: no row that may have such a key was added or deleted, no delete remembered
+
+With `delete_to` a delete sets a column in place of removing the row: the row is the memory then.
+
+Columns that the data lacks keep the values of the key's newest row. Where the table has several rows of a
+key, all are replaced by one. Rows that are deleted or inserted by other operations are outside of the
+stream: a key that `delete` has removed comes back with the next record of it, however old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.format.expression import Condition
+from inlay.format.predicate import Predicate
+from inlay.format.properties import REMEMBERED, Properties
+from inlay.format.schema import Field, Primitive, Schema
+from inlay.ops.commit.driver import (
+    Committed,
+    Planned,
+    Skipped,
+    WriteResult,
+    already_applied,
+    check_same_schema,
+    commit_planned,
+    current_base,
+)
+from inlay.ops.context import Context
+from inlay.ops.data import reader_of, write_batches
+from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.schema.alter import admit_columns
+from inlay.ops.schema.categories import admit_orders
+from inlay.ops.write.keyed_rows import (
+    Keys,
+    NullKeys,
+    check_nulls,
+    given_columns,
+    key_names,
+    keys_predicate,
+    markers_of_keys,
+    read_matching,
+)
+from inlay.ops.write.memory import Memory
+from inlay.parquet.arrow.calculate import calculate
+from inlay.parquet.arrow.categories import checked_orders
+from inlay.parquet.arrow.change_order import classify, concatenated, newest, ranks
+from inlay.parquet.arrow.conform import conformed
+from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.evaluate import columns_of, evaluate
+from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
+from inlay.parse import condition_of
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    Change,
+    Reads,
+    Request,
+    Requirement,
+    SameProperty,
+    SetProperties,
+    Update,
+)
+from inlay.plan.change_records import Operations
+
+# In the history, as of Spark's `merge`: a change feed reports its rows as updates.
+OPERATION = "merge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeCounts:
+    """`records` that were given, without the old halves of updates. Of the records that count for their key
+    in the batch: `inserted` rows of new keys, `updated` keys, `deleted` keys that the table had, and `late`
+    ones, older than what the table has or remembers."""
+
+    records: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    late: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesResult(WriteResult):
+    """A write, and what became of the records. Those that are neither counted here nor `late` were
+    superseded by others of the batch."""
+
+    records: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    late: int = 0
+
+
+def changes_result(write: WriteResult, counts: ChangeCounts) -> ChangesResult:
+    of_write = {each.name: getattr(write, each.name) for each in fields(WriteResult)}
+    if counts.late:
+        said = "record was" if counts.late == 1 else "records were"
+        of_write["note"] = (
+            f"{counts.late:,} {said} late, and left out: the table has newer rows or deletes of their keys"
+        )
+    return ChangesResult(**of_write, **asdict(counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    outcome: Committed | Skipped
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How records are read. `order`: columns that say which record is newer, from the first. `operations`
+    or `delete_when`, a condition on the data's columns, say which records are deletes; without both, none.
+    `delete_to` is the column that a delete sets."""
+
+    order: tuple[str, ...]
+    operations: Operations | None = None
+    delete_when: str | None = None
+    delete_to: str | None = None
+    on: tuple[str, ...] = ()
+    nulls: NullKeys | Literal["refuse"] = "refuse"
+
+
+def apply_changes(
+    ctx: Context,
+    data: Any,
+    rules: Rules,
+    *,
+    base: LoadedTable | None = None,
+    request: Request | None = None,
+) -> Applied:
+    """Applies change records. Raises `InvalidRequest`, `SchemaMismatch`, `ConcurrentChange`."""
+    check_nulls(rules.nulls, "refuse")
+    if ctx.branch is not None:
+        raise InvalidRequest(
+            "a change stream cannot be applied to a branch: what it deletes is remembered for the table",
+            next_step="Apply it to main, or use upsert() and delete(keys=…) on the branch",
+            table=ctx.uri,
+        )
+    loaded, before = already_applied(ctx, current_base(ctx, base), request)
+    if before is not None:
+        return Applied(before)
+    records = reader_of(data).read_all()
+    records, gone = _without_operations(ctx, records, rules, loaded.snapshot.schema)
+    if Properties(loaded.snapshot.properties).adds_columns:
+        loaded = admit_columns(ctx, loaded, [records.schema])
+    loaded, records = admit_orders(ctx, loaded, records)
+    batch = _Batch.of(ctx, loaded, records, gone, rules)
+    if batch.is_empty and request is None:
+        return Applied(Skipped(loaded))
+    outcome = commit_planned(ctx, loaded, partial(_plan, ctx, loaded, batch, request))
+    return Applied(outcome, batch.counts)
+
+
+# -- the records ----------------------------------------------------------------------------------
+
+
+def _without_operations(
+    ctx: Context, records: pa.Table, rules: Rules, schema: Schema
+) -> tuple[pa.Table, pa.ChunkedArray]:
+    """The records that count, without the columns that only say what they do; and which are deletes."""
+    operations = rules.operations
+    if operations is None:
+        gone = _where(ctx, records, rules.delete_when)
+        return records, gone
+    masks = classify(records, operations, table=ctx.uri)
+    gone = masks["delete"]
+    kept = pc.invert(masks["before"])
+    own = {operations.column, operations.flag} - set(schema.names)
+    columns = [name for name in records.column_names if name not in own]
+    gone = gone if isinstance(gone, pa.ChunkedArray) else pa.chunked_array([gone])
+    return records.filter(kept).select(columns), gone.filter(kept)
+
+
+def _where(ctx: Context, records: pa.Table, text: str | None) -> pa.ChunkedArray:
+    if text is None:
+        return pa.chunked_array([pa.repeat(pa.scalar(False), records.num_rows)])
+    schema = schema_from_arrow(records.schema, schema_id=0)
+    condition = condition_of(text, schema, ctx.clock.now_us)
+    found = [_truth(condition, batch, schema) for batch in records.to_batches()]
+    gone = pa.chunked_array(found, type=pa.bool_())
+    if gone.null_count:
+        raise InvalidRequest(
+            f"delete_when is neither TRUE nor FALSE for {gone.null_count:,} change records. Nothing of the "
+            "batch was applied",
+            next_step="Give them a value, or say what NULL is: \"coalesce(op, 'u') = 'd'\"",
+            table=ctx.uri,
+        )
+    return gone
+
+
+def _truth(condition: Condition, batch: pa.RecordBatch, schema: Schema) -> pa.Array:
+    if condition.calculated is None:
+        return evaluate(condition.predicate, batch, columns_of(schema))
+    return calculate(condition.calculated, batch, columns_of(schema)).cast(pa.bool_())
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The newest record of each key: `rows`, with the table's columns that the data has, then `deletes`,
+    with key and order only. `keys`, `order` and `codes` are of both, in this order."""
+
+    names: tuple[str, ...]
+    order_names: tuple[str, ...]
+    rows: pa.Table
+    deletes: pa.Table
+    given: Schema
+    nulls: NullKeys
+    delete_to: Field | None
+    keys: pa.Table = field(init=False)
+    codes: Keys = field(init=False)
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.rows.num_rows and not self.deletes.num_rows
+
+    @property
+    def is_delete(self) -> pa.Array:
+        gone = [False] * self.rows.num_rows + [True] * self.deletes.num_rows
+        return pa.array(gone, pa.bool_())
+
+    def lacking(self, schema: Schema) -> tuple[str, ...]:
+        """The table's columns that the data lacks."""
+        return tuple(name for name in schema.names if name not in self.given.names)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        rows, deletes = self.rows.column(name), self.deletes.column(name)
+        return concatenated([rows, deletes], rows.type)
+
+    @classmethod
+    def of(
+        cls,
+        ctx: Context,
+        loaded: LoadedTable,
+        records: pa.Table,
+        gone: pa.ChunkedArray,
+        rules: Rules,
+    ) -> _Batch:
+        schema = loaded.snapshot.schema
+        names = key_names(ctx, loaded, rules.on, "apply_changes")
+        order = _order_names(ctx, schema, rules.order, names)
+        given = given_columns(ctx, records.schema, schema, (*names, *order), "apply_changes")
+        declared = Declared.of(loaded.snapshot)
+        declared.check_meaning(records.schema)
+        rows = records.filter(pc.invert(gone))
+        ordered = checked_orders(loaded.snapshot, rows.to_reader())
+        made = list(conformed(ordered, schema, given, by_value=True))
+        for one in made:
+            declared.check(one)
+        # A delete may lack what the table requires of a row.
+        bare = [
+            replace(f, nullable=True, default=None)
+            for f in given.fields
+            if f.name in (*names, *order)
+        ]
+        loose = Schema(schema.id, tuple(bare), schema.version)
+        deleted = records.filter(gone).select([f.name for f in bare])
+        batch = cls(
+            names,
+            order,
+            pa.Table.from_batches(made, schema=schema_to_arrow(given)),
+            pa.Table.from_batches(
+                conformed(deleted.to_batches(), loose, loose, by_value=True),
+                schema=schema_to_arrow(loose),
+            ),
+            given,
+            "distinct" if rules.nulls == "refuse" else rules.nulls,
+            _flag_of(ctx, schema, given, rules.delete_to),
+        )
+        batch._learn_keys()
+        no_key = batch.codes.codes.null_count
+        if no_key and rules.nulls == "refuse":
+            raise InvalidRequest(
+                f"{no_key:,} change records have a NULL in their key. Nothing of the batch was applied",
+                next_step=f"Give each one {', '.join(names)}, or say what a NULL is: "
+                'nulls="equal", or "distinct" to insert each such row',
+                table=ctx.uri,
+            )
+        by_rank = ranks(map(batch.column, order), batch.is_delete, len(batch.keys))
+        count = newest(batch.codes.codes, by_rank)
+        split = batch.rows.num_rows
+        batch.rows = batch.rows.filter(count.slice(0, split))
+        batch.deletes = batch.deletes.filter(count.slice(split))
+        batch.counts = ChangeCounts(records=records.num_rows)
+        batch._learn_keys()
+        return batch
+
+    def _learn_keys(self) -> None:
+        self.keys = pa.table({name: self.column(name) for name in self.names})
+        self.codes = Keys([self.keys.column(name) for name in self.names], self.nulls)
+
+
+def _order_names(
+    ctx: Context, schema: Schema, order: Sequence[str], names: Sequence[str]
+) -> tuple[str, ...]:
+    missing = [name for name in order if name not in schema.names]
+    if missing or not order:
+        raise SchemaMismatch(
+            f"the table has no column {missing[0]!r} to order changes by"
+            if missing
+            else "changes need an order",
+            next_step='Name columns of the table, as in order="lsn": what is in it is compared with what '
+            "comes. `t.alter(add=…)` adds one",
+            table=ctx.uri,
+        )
+    in_key = [name for name in order if name in names]
+    nested = [
+        n for n in order if not isinstance(getattr(schema.column(n), "type", None), Primitive)
+    ]
+    if in_key or nested or len(set(order)) < len(order):
+        raise InvalidRequest(
+            f"changes cannot be ordered by {', '.join(order)}",
+            next_step="Name each column once, none that is nested, and none of the key: all records of a "
+            "key have the same",
+            table=ctx.uri,
+        )
+    return tuple(order)
+
+
+def _flag_of(ctx: Context, schema: Schema, given: Schema, name: str | None) -> Field | None:
+    """The column that a delete sets."""
+    if name is None:
+        return None
+    found = schema.column(name)
+    kind = getattr(found, "type", None)
+    is_flag = isinstance(kind, Primitive) and kind.name in ("bool", "timestamp", "timestamptz")
+    if found is None or not is_flag:
+        raise SchemaMismatch(
+            f"a delete cannot set {name!r}, which is no boolean or timestamp of the table",
+            next_step='Add one: t.alter(add={"deleted": pa.bool_()})',
+            table=ctx.uri,
+        )
+    if name in given.names:
+        raise SchemaMismatch(
+            f"the data has the column {name!r}, which deletes set",
+            next_step="Leave it out of the data",
+            table=ctx.uri,
+        )
+    return found
+
+
+# -- on a base ------------------------------------------------------------------------------------
+
+
+def _plan(
+    ctx: Context,
+    bound: LoadedTable,
+    batch: _Batch,
+    request: Request | None,
+    loaded: LoadedTable,
+) -> Planned | None:
+    check_same_schema(ctx, bound, loaded)
+    snapshot, schema = loaded.snapshot, loaded.snapshot.schema
+    soft = batch.delete_to is not None
+    predicate = keys_predicate(batch.keys, batch.names, schema, batch.nulls)
+    loaded, there = _rows_there(ctx, loaded, batch, predicate)
+    by_name = {f.name: f for f in schema.fields}
+    keys, order = ([by_name[n] for n in names] for names in (batch.names, batch.order_names))
+    memory = Memory(ctx, keys, order)
+    # After the table: what is remembered by now includes every delete that the table shows.
+    remembered = snapshot.properties.get(REMEMBERED)
+    known: pa.Table | None = None
+    if remembered is not None and not soft and not batch.is_empty:
+        known = memory.read(batch.keys, batch.codes, batch.nulls)
+    verdict = _compare(batch, there, known)
+    rows = batch.rows.filter(verdict.rows)
+    deletes = batch.deletes.filter(verdict.deletes)
+    counts = ChangeCounts(
+        records=batch.counts.records,
+        inserted=rows.num_rows - verdict.updated,
+        updated=verdict.updated,
+        deleted=verdict.deleted,
+        late=len(batch.keys) - rows.num_rows - deletes.num_rows,
+    )
+    batch.counts = counts
+    updates: list[Update] = []
+    requires: list[Requirement] = [Reads(predicate, snapshot.version, there.files)]
+    if not soft:
+        if deletes.num_rows:
+            unknown = deletes.filter(verdict.to_remember)
+            if unknown.num_rows:
+                columns = [*batch.names, *batch.order_names]
+                memory.add(unknown.select(columns), loaded.date_us)
+            updates.append(SetProperties({REMEMBERED: memory.head}))
+        requires.append(SameProperty(REMEMBERED, remembered))
+    hit = batch.keys.filter(verdict.replaced)
+    if soft:
+        is_done = not rows.num_rows and not deletes.num_rows
+    else:
+        # Repeated deletes, of which the table knows.
+        is_known = not deletes.num_rows or memory.head == remembered
+        is_done = not rows.num_rows and not hit.num_rows and is_known
+    if is_done and request is None:
+        return None
+    written = _new_rows(batch, verdict, there, loaded)
+    added = tuple(write_batches(ctx, snapshot, written, time_us=loaded.date_us))
+    updates += [AddFiles(added), AddMarkers(markers_of_keys(ctx, loaded, hit, batch.nulls))]
+    change = Change(
+        operation=OPERATION,
+        request=request,
+        uploaded_us=loaded.date_us,
+        deleted_rows=verdict.old_rows,
+        updates=tuple(updates),
+        requires=tuple(requires),
+    )
+    return Planned(change, loaded)
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """The table's rows of the batch's keys: their codes, the columns that were read, the files they are
+    in."""
+
+    codes: pa.Array
+    rows: pa.Table
+    files: frozenset[str]
+
+
+def _rows_there(
+    ctx: Context, loaded: LoadedTable, batch: _Batch, predicate: Predicate
+) -> tuple[LoadedTable, _There]:
+    schema = loaded.snapshot.schema
+    # A delete that sets a column keeps all others.
+    kept = set(schema.names) if batch.delete_to is not None else set(batch.lacking(schema))
+    own = (*batch.names, *batch.order_names)
+    names = [*own, *(name for name in schema.names if name in kept.difference(own))]
+    ids = {f.name: f.id for f in schema.fields}
+    loaded, batches = read_matching(ctx, loaded, predicate, [ids[name] for name in names])
+    kinds = schema_to_arrow(schema, with_ids=False)
+    result = pa.schema([kinds.field(name) for name in names])
+    made: list[pa.RecordBatch] = []
+    found: list[pa.Array] = []
+    files: set[str] = set()
+    for one in batches:
+        codes = batch.codes.find(one.columns[: len(batch.names)])
+        if codes.null_count == len(codes):
+            continue
+        files.add(one.column(one.num_columns - 1)[0].as_py())
+        rows = pa.RecordBatch.from_arrays(one.columns[:-1], schema=result)
+        made.append(rows.filter(codes.is_valid()))
+        found.append(codes.drop_null())
+    all_codes = pa.concat_arrays([pa.array([], pa.int64()), *found])
+    return loaded, _There(all_codes, pa.Table.from_batches(made, schema=result), frozenset(files))
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Masks: of the batch's `rows` and `deletes` those that count; of both together those that count and
+    whose key has rows there; of the deletes that count those to remember. `newest_of` has for each code
+    (`code`) the `place` of the newest row there; `old_rows` is how many rows there are replaced."""
+
+    rows: pa.BooleanArray
+    deletes: pa.BooleanArray
+    replaced: pa.BooleanArray
+    to_remember: pa.BooleanArray
+    newest_of: pa.Table
+    updated: int
+    deleted: int
+    old_rows: int
+
+
+def _compare(batch: _Batch, there: _There, known: pa.Table | None) -> _Verdict:
+    """What counts, of what is remembered, what is there and what comes: in this order they arrived."""
+    split = batch.rows.num_rows
+    own = batch.codes.codes.combine_chunks()
+    known_codes = pa.array([], pa.int64()) if known is None else known["code"].combine_chunks()
+    codes = pa.concat_arrays([known_codes, there.codes, own])
+    incoming = len(codes) - len(own)
+    order = [
+        concatenated(
+            [
+                *([] if known is None else [known.column(f"order{place}")]),
+                there.rows.column(name),
+                batch.column(name),
+            ],
+            batch.rows.schema.field(name).type,
+        )
+        for place, name in enumerate(batch.order_names)
+    ]
+    gone = pa.concat_arrays(
+        [
+            pa.repeat(pa.scalar(True), len(known_codes)),
+            _set_by_delete(batch, there),
+            batch.is_delete,
+        ]
+    )
+    by_rank = ranks(order, gone, len(codes))
+    counts = newest(codes, by_rank).slice(incoming)
+    replaced = pc.and_(counts, pc.is_in(own, value_set=there.codes, skip_nulls=True))
+    hit = own.filter(replaced)
+    places = pa.table({"code": there.codes, "place": _numbers(len(there.codes))})
+    newest_there = newest(there.codes, by_rank.slice(len(known_codes), len(there.codes)))
+    deletes = counts.slice(split)
+    return _Verdict(
+        rows=counts.slice(0, split),
+        deletes=deletes,
+        replaced=replaced,
+        to_remember=_unknown(order, gone, codes, len(known_codes), incoming)
+        .slice(split)
+        .filter(deletes),
+        newest_of=places.filter(newest_there),
+        updated=replaced.slice(0, split).true_count,
+        deleted=replaced.slice(split).true_count,
+        old_rows=pc.is_in(there.codes, value_set=hit).true_count,
+    )
+
+
+def _unknown(
+    order: Sequence[pa.ChunkedArray], gone: pa.Array, codes: pa.Array, known: int, incoming: int
+) -> pa.BooleanArray:
+    """Which incoming records are above what is remembered of their key. That counts as the later one here:
+    a delete that comes again, perhaps because its commit failed, is not remembered twice."""
+    moved = [
+        pa.chunked_array(
+            [*values.slice(incoming).chunks, *values.slice(0, known).chunks], values.type
+        )
+        for values in order
+    ]
+    both = pa.concat_arrays([codes.slice(incoming), codes.slice(0, known)])
+    deletes = pa.concat_arrays([gone.slice(incoming), gone.slice(0, known)])
+    return newest(both, ranks(moved, deletes, len(both))).slice(0, len(codes) - incoming)
+
+
+def _set_by_delete(batch: _Batch, there: _There) -> pa.Array:
+    """Which rows there are deletes: those whose column a delete has set."""
+    if batch.delete_to is None:
+        return pa.repeat(pa.scalar(False), len(there.codes))
+    values = concatenated([there.rows.column(batch.delete_to.name)], None).combine_chunks()
+    return values.fill_null(False) if pa.types.is_boolean(values.type) else values.is_valid()
+
+
+# -- new rows -------------------------------------------------------------------------------------
+
+
+def _new_rows(
+    batch: _Batch, verdict: _Verdict, there: _There, loaded: LoadedTable
+) -> Iterator[pa.RecordBatch]:
+    """The rows to write: of records that count, with what their key had in columns that they lack."""
+    schema = loaded.snapshot.schema
+    own, split = batch.codes.codes.combine_chunks(), batch.rows.num_rows
+    rows = batch.rows.filter(verdict.rows)
+    at = _places(own.slice(0, split).filter(verdict.rows), verdict)
+    is_new = at.is_null()
+    lives = _flag(batch, rows.num_rows, None)
+    new = {**_columns(rows), **lives}
+    yield from _conformed(pa.table(new).filter(is_new), schema)
+    old = there.rows.select([name for name in there.rows.column_names if name not in new]).take(
+        at.drop_null()
+    )
+    changed = pa.table(new).filter(pc.invert(is_new))
+    yield from _conformed(pa.table({**_columns(changed), **_columns(old)}), schema)
+    if batch.delete_to is None:
+        return
+    deletes = batch.deletes.filter(verdict.deletes)
+    at = _places(own.slice(split).filter(verdict.deletes), verdict)
+    is_new = at.is_null()
+    set_ = {**_columns(deletes), **_flag(batch, deletes.num_rows, loaded.date_us)}
+    yield from _conformed(pa.table(set_).filter(is_new), schema)
+    old = there.rows.take(at.drop_null())
+    changed = pa.table(set_).filter(pc.invert(is_new))
+    yield from _conformed(pa.table({**_columns(old), **_columns(changed)}), schema)
+
+
+def _places(codes: pa.Array, verdict: _Verdict) -> pa.Array:
+    """Where the newest row of each code is; null where there is none."""
+    newest_of = verdict.newest_of.combine_chunks()
+    index = pc.index_in(codes, value_set=newest_of["code"].combine_chunks(), skip_nulls=True)
+    return newest_of["place"].combine_chunks().take(index)
+
+
+def _flag(batch: _Batch, rows: int, deleted_us: int | None) -> dict[str, pa.ChunkedArray]:
+    """The column that a delete sets, of rows that were deleted at this time, or live."""
+    flag = batch.delete_to
+    if flag is None:
+        return {}
+    kind = schema_to_arrow(Schema(0, (flag,)), with_ids=False).field(0).type
+    if pa.types.is_boolean(kind):
+        value = pa.scalar(deleted_us is not None, kind)
+    else:
+        value = pa.scalar(deleted_us, pa.timestamp("us", kind.tz)).cast(kind)
+    return {flag.name: pa.chunked_array([pa.repeat(value, rows)])}
+
+
+def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _conformed(table: pa.Table, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of the schema; columns that the table lacks have their default, else NULL."""
+    fields = {f.name: f for f in schema.fields}
+    there = Schema(schema.id, tuple(fields[name] for name in table.column_names), schema.version)
+    yield from conformed(filter(len, table.to_batches()), there, schema)
+
+
+def _numbers(count: int) -> pa.Array:
+    return pa.array(range(count), pa.int64())

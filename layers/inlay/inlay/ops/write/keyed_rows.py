@@ -1,0 +1,288 @@
+"""Rows by key: what upserts and change streams have in common.
+
+Promise: keys are compared as the format compares values: every NaN equals every other, -0.0 equals 0.0, and
+NULL equals nothing, or with `nulls="equal"` NULL. What is read for keys is every row of the table that may
+have one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.format.entry import Marker
+from inlay.format.predicate import FALSE, And, Comparison, In, IsNull, Or, Predicate
+from inlay.format.predicate import Literal as PredicateLiteral
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.values import order_key
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.ops.write.delete import key_markers, marker_of
+from inlay.parquet.arrow.conform import check_names
+from inlay.parquet.arrow.types import is_list, plain_type, to_physical
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import plan_scan
+
+# Key values that a read looks up one by one; of more only their bounds prune.
+LISTED_KEYS = 1000
+# Whether a NULL in a key equals another one, and so a key of it is replaced.
+NullKeys = Literal["distinct", "equal"]
+# Keys with a NULL of one write: they are conditions, which the pointer holds until it rolls.
+MAX_LISTED_KEYS = 400
+NULL_KEYS_OF_MARKER = 50
+
+
+def check_nulls(nulls: object, *others: str) -> None:
+    choices = ("distinct", "equal", *others)
+    if nulls not in choices:
+        raise InvalidRequest(
+            f"nulls cannot be {str(nulls)[:50]!r}", next_step=f"It is one of {', '.join(choices)}"
+        )
+
+
+def key_names(
+    ctx: Context, loaded: LoadedTable, on: Sequence[str], operation: str
+) -> tuple[str, ...]:
+    """The columns of `on`, by default those of the primary key."""
+    snapshot = loaded.snapshot
+    names_by_id = {field.id: field.name for field in snapshot.schema.fields}
+    names = tuple(on) or tuple(names_by_id[i] for i in snapshot.primary_key if i in names_by_id)
+    if not names:
+        raise InvalidRequest(
+            f"{operation} needs `on=`: the table has no primary key", table=ctx.uri
+        )
+    missing = [n for n in names if n not in snapshot.schema.names]
+    if missing:
+        raise SchemaMismatch(
+            f"{operation} cannot match on {missing}, which the table does not have",
+            next_step=f"The columns are: {', '.join(snapshot.schema.names)}",
+            table=ctx.uri,
+        )
+    columns = [snapshot.schema.column(n) for n in names]
+    nested = [c.name for c in columns if c is not None and not isinstance(c.type, Primitive)]
+    if nested:
+        raise InvalidRequest(f"{operation} cannot match on nested columns: {nested}", table=ctx.uri)
+    return names
+
+
+def given_columns(
+    ctx: Context, arrow: pa.Schema, schema: Schema, names: Sequence[str], operation: str
+) -> Schema:
+    """The table's columns that the data has."""
+    check_names(arrow, schema)
+    absent = [n for n in names if n not in arrow.names]
+    if absent:
+        raise SchemaMismatch(
+            f"the data lacks {absent}, which {operation} matches on",
+            next_step="Add the columns to the data, or append it",
+            table=ctx.uri,
+        )
+    given = tuple(field for field in schema.fields if field.name in arrow.names)
+    for field in given:
+        within = _absent_within(arrow.field(field.name).type, field, field.name)
+        if within is not None:
+            raise SchemaMismatch(
+                f"the data lacks {within!r} within a column that it has",
+                next_step=f"Give {field.name!r} with all of its fields, or leave the column out: then "
+                "the table's rows keep theirs",
+                table=ctx.uri,
+            )
+    return Schema(schema.id, given, schema.version)
+
+
+def _absent_within(arrow: pa.DataType, field: Field, path: str) -> str | None:
+    """A nested field of the table that the data's column lacks: replacing the column would lose it."""
+    arrow = plain_type(arrow)
+    pairs: list[tuple[pa.DataType | None, Field]] = []
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(arrow):
+            at = {arrow.field(n).name: arrow.field(n).type for n in range(arrow.num_fields)}
+            pairs = [(at.get(child.name), child) for child in fields]
+        case ListOf(element) if is_list(arrow):
+            pairs = [(arrow.value_type, replace(element, name="element"))]
+        case MapOf(key, value) if pa.types.is_map(arrow):
+            pairs = [
+                (arrow.key_type, replace(key, name="key")),
+                (arrow.item_type, replace(value, name="value")),
+            ]
+    for found, child in pairs:
+        here = f"{path}.{child.name}"
+        within = here if found is None else _absent_within(found, child, here)
+        if within is not None:
+            return within
+    return None
+
+
+class Keys:
+    """Keys as whole numbers: equal for equal keys, dense from 0; null where a part is NULL, if NULL equals
+    nothing."""
+
+    def __init__(self, columns: Sequence[pa.ChunkedArray], nulls: NullKeys = "distinct") -> None:
+        self._distinct: list[pa.Array] = []
+        self._pairs: list[pa.Array] = []
+        # Whether NULL is a value of the column.
+        self._nulls = [nulls == "equal" and column.null_count > 0 for column in columns]
+        codes = self._learn(columns, 0)
+        for at in range(1, len(columns)):
+            pairs = self._paired(codes, self._learn(columns, at), at)
+            self._pairs.append(pc.unique(pairs).drop_null())
+            codes = _codes_of(pairs, self._pairs[-1])
+        self.codes: pa.ChunkedArray = codes
+
+    def _learn(self, columns: Sequence[pa.ChunkedArray], at: int) -> Any:
+        values = _one_bit_pattern(columns[at])
+        self._distinct.append(pc.unique(values).drop_null())
+        return self._codes(values, at)
+
+    def _codes(self, values: Any, at: int) -> Any:
+        codes = _codes_of(values, self._distinct[at])
+        if not self._nulls[at]:
+            return codes
+        return pc.if_else(pc.is_null(values), len(self._distinct[at]), codes)
+
+    def _paired(self, codes: Any, next_codes: Any, at: int) -> Any:
+        # At most rows x rows: 64 bits hold the square of any number of rows in memory.
+        return pc.add(pc.multiply(codes, len(self._distinct[at]) + 1), next_codes)
+
+    def find(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The codes of other rows; null also for a key that is not among these."""
+        codes = self._codes(_one_bit_pattern(columns[0]), 0)
+        for at, column in enumerate(columns[1:], 1):
+            next_codes = self._codes(_one_bit_pattern(column), at)
+            codes = _codes_of(self._paired(codes, next_codes, at), self._pairs[at - 1])
+        return codes
+
+
+def _codes_of(values: Any, distinct: pa.Array) -> Any:
+    return pc.index_in(values, value_set=distinct).cast(pa.int64())
+
+
+def _one_bit_pattern(values: Any) -> Any:
+    """Arrow compares floats by their bits, but -0.0 equals 0.0 and every NaN every other. Texts get 64-bit
+    offsets: the distinct ones of all batches become one array."""
+    if pa.types.is_string(values.type):
+        return values.cast(pa.large_string())
+    if pa.types.is_binary(values.type):
+        return values.cast(pa.large_binary())
+    if not pa.types.is_floating(values.type):
+        return values
+    zero, nan = (pa.scalar(each, values.type) for each in (0.0, float("nan")))
+    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
+
+
+def read_matching(
+    ctx: Context, loaded: LoadedTable, predicate: Predicate, columns: Sequence[int]
+) -> tuple[LoadedTable, Iterator[pa.RecordBatch]]:
+    """Batches of these columns, and the file, of the live rows for which `predicate` is TRUE; the
+    table with the entries that were loaded for it."""
+    loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
+    plan = plan_scan(
+        loaded.state.loaded_files(),
+        loaded.state.markers(),
+        predicate,
+        evidence=Evidence.of_snapshot(loaded.snapshot),
+    )
+    wanted = Wanted(schema=loaded.snapshot.schema, columns=tuple(columns), file=True)
+    batches = read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor)
+    return loaded, (batch for batch in batches if batch.num_rows)
+
+
+def markers_of_keys(
+    ctx: Context, loaded: LoadedTable, keys: pa.Table, nulls: NullKeys = "distinct"
+) -> tuple[Marker, ...]:
+    """Markers that delete the rows of these keys."""
+    if not keys.num_rows:
+        return ()
+    found = list(key_markers(ctx, loaded, keys))
+    if nulls == "equal":
+        found += _null_markers(ctx, loaded, keys)
+    return tuple(found)
+
+
+def _null_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:
+    """Of the keys with a NULL. A list of keys says nothing of NULL, so these are conditions."""
+    without = keys.drop_null().num_rows
+    if without == keys.num_rows:
+        return
+    masks = [pc.is_null(keys.column(name)) for name in keys.column_names]
+    mask = masks[0]
+    for more in masks[1:]:
+        mask = pc.or_(mask, more)
+    parts = each_key(keys.filter(mask), loaded.snapshot.schema)
+    if len(parts) > MAX_LISTED_KEYS:
+        raise InvalidRequest(
+            f"{len(parts):,} keys with a NULL are replaced at once, more than {MAX_LISTED_KEYS}",
+            next_step="Write a value in place of NULL, or fewer of these rows at a time",
+            table=ctx.uri,
+        )
+    for start in range(0, len(parts), NULL_KEYS_OF_MARKER):
+        some = parts[start : start + NULL_KEYS_OF_MARKER]
+        yield marker_of(ctx, loaded, some[0] if len(some) == 1 else Or(tuple(some)))
+
+
+def each_key(keys: pa.Table, schema: Schema) -> list[Predicate]:
+    """For each of these keys the condition that selects its rows, and those of no other key."""
+    parts: list[Predicate] = []
+    keys = keys.group_by(keys.column_names, use_threads=False).aggregate([])
+    fields = [_key_field(schema, name) for name in keys.column_names]
+    for row in zip(*keys.columns, strict=True):
+        equals: list[Predicate] = []
+        for (field_id, kind), value in zip(fields, row, strict=True):
+            physical = to_physical(value, kind)
+            equals.append(
+                IsNull(field_id)
+                if physical is None
+                else Comparison(field_id, "=", PredicateLiteral(kind, physical))
+            )
+        parts.append(equals[0] if len(equals) == 1 else And(tuple(equals)))
+    return parts
+
+
+def _key_field(schema: Schema, name: str) -> tuple[int, Primitive]:
+    field = schema.column(name)
+    assert field is not None and isinstance(field.type, Primitive)
+    return field.id, field.type
+
+
+def keys_predicate(
+    rows: pa.Table, names: Sequence[str], schema: Schema, nulls: NullKeys = "distinct"
+) -> Predicate:
+    """A condition that holds for every row of the table with one of these keys. `names` are the columns of
+    `rows`, and of the schema."""
+    parts: list[Predicate] = []
+    for name in names:
+        field_id, kind = _key_field(schema, name)
+        column = rows.column(name)
+        values = pc.unique(_one_bit_pattern(column)).drop_null()
+        some: list[Predicate] = []
+        if nulls == "equal" and column.null_count:
+            some.append(IsNull(field_id))
+        if not len(values) and not some:
+            return FALSE
+        if len(values) > LISTED_KEYS and kind.is_float:
+            continue
+        if len(values) > LISTED_KEYS:
+            bounds = pc.min_max(values)
+            low, high = (to_physical(bounds[end], kind) for end in ("min", "max"))
+            assert low is not None and high is not None
+            least = Comparison(field_id, ">=", PredicateLiteral(kind, low))
+            some.append(And((least, Comparison(field_id, "<=", PredicateLiteral(kind, high)))))
+        elif len(values):
+            listed = {to_physical(value, kind) for value in values}
+            ordered = sorted((v for v in listed if v is not None), key=order_key)
+            distinct = {order_key(v): v for v in ordered}
+            some.append(In(field_id, kind, tuple(distinct.values())))
+        if len(some) > 1:
+            parts.append(Or(tuple(some)))
+        elif isinstance(some[0], And):
+            parts += some[0].parts
+        else:
+            parts += some
+    return And(tuple(parts))

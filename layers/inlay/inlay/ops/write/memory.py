@@ -1,0 +1,150 @@
+"""The memory of deletes: key and order of what change streams deleted, in a table beside the table.
+
+Promise: whoever finds the table finds its memory, at `changes` under the table's root; nobody has to name
+it. A delete is remembered before the commit that applies it: an entry of a delete that was never committed
+only hides records that are older than a delete which is about to be repeated. The table's property
+`changes.remembered` is the id of a commit of the memory, and its meaning: whoever has read the memory after
+that commit knows every delete that is committed in the table. A change that was planned with the memory
+requires that the property is the same when it is committed (`plan.change.SameProperty`).
+
+The memory is an Inlay table whose columns are named by the table's field ids, so that the table's columns
+may be renamed: `f<id>` of the key (its primary key) and of the order, and `at`, when it was remembered.
+Entries live for `changes.remember_days`; `collect_garbage` of the table removes older ones, `compact` and
+`rewrite` of the table do the same to the memory. It has no history, no branches, and is not restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.errors import CorruptTable, InvalidRequest, TableExists, TableNotFound
+from inlay.format.schema import Field, Schema
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.memory import column_of, memory_context
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.schema.create import create
+from inlay.ops.write.append import append
+from inlay.ops.write.keyed_rows import Keys, NullKeys, keys_predicate, read_matching
+from inlay.parquet.arrow.types import schema_to_arrow
+
+AT = "at"
+# The ids of the order's fields, from the first: a property of the memory.
+ORDER = "order.fields"
+# It is never read in the past.
+_PROPERTIES = {"history.days": "0", "stats.columns": "20"}
+
+
+class Memory:
+    """The memory of one table, for one key and one order of it. `head` is the commit that was read last."""
+
+    def __init__(self, ctx: Context, keys: Sequence[Field], order: Sequence[Field]) -> None:
+        self._ctx = memory_context(ctx)
+        self._keys = keys
+        self._order = order
+        self._loaded: LoadedTable | None = None
+
+    @property
+    def head(self) -> str:
+        assert self._loaded is not None
+        return self._loaded.snapshot.commit.id
+
+    @property
+    def _columns(self) -> list[str]:
+        """Of the key, then of the order."""
+        return [column_of(field.id) for field in (*self._keys, *self._order)]
+
+    def read(self, keys: pa.Table, codes: Keys, nulls: NullKeys) -> pa.Table:
+        """What is remembered of these keys: a column `code`, then the columns of the order. `keys` has the
+        key's columns, in the types of the table."""
+        try:
+            loaded = self._open(load_pointer(self._ctx))
+        except TableNotFound as error:
+            raise CorruptTable(
+                "the deletes that change streams remembered are gone",
+                next_step=f"Bring {self._ctx.uri}/ back, or begin anew by "
+                "t.set_properties(changes__remembered=None): records older than a delete then count",
+                table=self._ctx.uri,
+            ) from error
+        schema = loaded.snapshot.schema
+        names = self._columns[: len(self._keys)]
+        predicate = keys_predicate(keys.rename_columns(names), names, schema, nulls)
+        ids = [field.id for name in self._columns for field in schema.fields if field.name == name]
+        self._loaded, batches = read_matching(self._ctx, loaded, predicate, ids)
+        kinds = schema_to_arrow(Schema(0, tuple(self._order)), with_ids=False)
+        result = pa.schema([pa.field("code", pa.int64()), *_numbered(kinds)])
+        made: list[pa.RecordBatch] = []
+        for batch in batches:
+            at = len(self._keys)
+            found = codes.find(batch.columns[:at])
+            columns = [found, *batch.columns[at : at + len(self._order)]]
+            known = pa.RecordBatch.from_arrays(columns, schema=result)
+            made.append(known.filter(found.is_valid()))
+        return pa.Table.from_batches(made, schema=result)
+
+    def add(self, deletes: pa.Table, at_us: int) -> None:
+        """Remember deletes: their key, then their order. The memory is created with its first entry."""
+        if self._loaded is None:
+            self._loaded = self._open(self._create())
+        at = pa.repeat(pa.scalar(at_us, pa.timestamp("us", "UTC")), deletes.num_rows)
+        columns = dict(zip(self._columns, deletes.columns, strict=True))
+        done = append(self._ctx, pa.table({**columns, AT: at}), base=self._loaded)
+        self._loaded = done.loaded
+
+    def _create(self) -> LoadedTable:
+        fields = {column_of(field.id): field for field in (*self._keys, *self._order)}
+        named = tuple(
+            replace(field, name=name, nullable=True, default=None) for name, field in fields.items()
+        )
+        schema = schema_to_arrow(Schema(0, named), with_ids=False)
+        keys = [column_of(field.id) for field in self._keys]
+        with suppress(TableExists):
+            return create(
+                self._ctx,
+                schema.append(pa.field(AT, pa.timestamp("us", "UTC"), nullable=False)),
+                primary_key=keys,
+                sort_by=keys,
+                properties={**_PROPERTIES, ORDER: _ids(self._order)},
+            )
+        return load_pointer(self._ctx)
+
+    def _open(self, loaded: LoadedTable) -> LoadedTable:
+        """Checked to be of this key and this order, with columns as wide as the table's."""
+        snapshot = loaded.snapshot
+        by_id = {field.id: field for field in snapshot.schema.fields}
+        its_keys = {by_id[i].name for i in snapshot.primary_key}
+        asked = {column_of(field.id) for field in self._keys}
+        if its_keys != asked or snapshot.properties.get(ORDER) != _ids(self._order):
+            raise InvalidRequest(
+                "deletes of this table are remembered by another key, or another order",
+                next_step="Give the on= and order= of the table's first change stream. To begin anew, "
+                f"apply nothing for `changes.remember_days`, then delete what is under {self._ctx.uri}/",
+                table=self._ctx.uri,
+            )
+        narrow = {
+            column_of(field.id): schema_to_arrow(Schema(0, (field,)), with_ids=False).field(0).type
+            for field in (*self._keys, *self._order)
+            if _kind(snapshot.schema, field) != field.type
+        }
+        if not narrow:
+            return loaded
+        evolution = evolution_of(snapshot.schema, widen=narrow)
+        return alter(self._ctx, evolution, base=loaded).loaded
+
+
+def _kind(schema: Schema, field: Field) -> Any:
+    found = schema.column(column_of(field.id))
+    return None if found is None else found.type
+
+
+def _ids(fields: Sequence[Field]) -> str:
+    return ",".join(str(field.id) for field in fields)
+
+
+def _numbered(schema: pa.Schema) -> list[pa.Field]:
+    return [pa.field(f"order{place}", field.type) for place, field in enumerate(schema)]

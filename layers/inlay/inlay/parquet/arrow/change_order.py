@@ -1,0 +1,121 @@
+"""The rule of `plan.change_records` on Arrow columns.
+
+Promise: `ranks` compares as `plan.change_records.rank` does, and of equal ranks the later row counts;
+`classify` gives each record the meaning that `Operations.meaning` gives its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.plan.change_records import Meaning, Operations
+
+
+def ranks(order: Iterable[pa.ChunkedArray], deletes: Any, rows: int) -> pa.Array:
+    """A number for each of `rows` rows, in the order of their arrival: the greatest of a key counts. No two
+    are equal. `deletes`: which are deletes; None: none."""
+    columns: dict[str, Any] = {}
+    for place, values in enumerate(order):
+        if pa.types.is_nested(values.type):
+            raise InvalidRequest(f"records cannot be ordered by a column of type {values.type}")
+        is_nan = pc.is_nan(values) if pa.types.is_floating(values.type) else pc.is_null(values)
+        # 0 for NULL, 1 for a value, 2 for NaN: Arrow would put NULL and NaN on one side.
+        columns[f"kind{place}"] = pc.if_else(pc.is_null(values), 0, pc.if_else(is_nan, 2, 1))
+        columns[f"value{place}"] = values
+    if deletes is not None:
+        columns["delete"] = pc.if_else(deletes, 1, 0)
+    numbers = pa.array(range(rows), pa.int64())
+    if not columns:
+        return numbers
+    columns["arrival"] = numbers
+    by = pa.table(columns)
+    in_order = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
+    return pc.sort_indices(in_order).cast(pa.int64())  # the permutation's inverse
+
+
+def newest(codes: Any, by_rank: pa.Array) -> pa.BooleanArray:
+    """Which rows have the greatest rank of their key, given as codes; a row without a code always has."""
+    table = pa.table({"key": codes, "rank": by_rank})
+    groups = table.group_by("key", use_threads=False).aggregate([("rank", "max")])
+    greatest = groups.filter(pc.is_valid(groups["key"]))["rank_max"].combine_chunks()
+    unkeyed = pc.is_null(codes)
+    if isinstance(unkeyed, pa.ChunkedArray):
+        unkeyed = unkeyed.combine_chunks()
+    return pc.or_(pc.is_in(by_rank, value_set=greatest), unkeyed)
+
+
+def classify(
+    records: pa.Table, operations: Operations, *, table: str | None = None
+) -> dict[Meaning, Any]:
+    """Which records have each meaning. Raises `InvalidRequest` where one has none."""
+    column = _column(records, operations.column, table)
+    if operations.tombstones:
+        gone = pc.is_null(column)
+        return {"delete": gone, "row": pc.invert(gone), "before": _none_of(records)}
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (_is_text(column.type) or pa.types.is_boolean(column.type)):
+        raise SchemaMismatch(
+            f"the operations in {operations.column!r} are of type {column.type}, and not texts",
+            next_step="Name the column of the operations, or give delete_when= as a condition",
+            table=table,
+        )
+    texts = column.cast(pa.string())
+    counts = {one["values"]: one["counts"] for one in pc.value_counts(texts).to_pylist()}
+    operations.refuse(
+        {value: n for value, n in counts.items() if operations.meaning(value) is None}, table=table
+    )
+    known = {value: operations.meaning(value) for value in counts}
+    masks: dict[Meaning, Any] = {}
+    meanings: tuple[Meaning, ...] = ("row", "delete", "before")
+    for meaning in meanings:
+        values = [value for value, found in known.items() if found == meaning]
+        masks[meaning] = pc.is_in(texts, value_set=pa.array(values, pa.string()))
+    if operations.flag is not None:
+        flagged = _flags(_column(records, operations.flag, table), operations.flag, table)
+        masks["before"] = pc.or_(masks["before"], pc.and_(masks["delete"], flagged))
+        masks["delete"] = pc.and_(masks["delete"], pc.invert(flagged))
+    return masks
+
+
+def _column(records: pa.Table, name: str, table: str | None) -> pa.ChunkedArray:
+    if records.schema.names.count(name) != 1:
+        raise SchemaMismatch(
+            f"the data has no column {name!r}, which says what each record does",
+            next_step=f"Its columns are: {', '.join(records.schema.names)[:500]}",
+            table=table,
+        )
+    return records.column(name)
+
+
+def _flags(column: pa.ChunkedArray, name: str, table: str | None) -> Any:
+    if _is_text(column.type):
+        column = pc.utf8_lower(column.cast(pa.string()))
+        if not pc.all(pc.is_in(column, value_set=pa.array(["true", "false"])), min_count=0).as_py():
+            raise InvalidRequest(f"{name} has other values than true and false", table=table)
+        return pc.equal(column, "true")
+    if not pa.types.is_boolean(column.type) or column.null_count:
+        raise InvalidRequest(f"{name} has other values than true and false", table=table)
+    return column
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _none_of(records: pa.Table) -> pa.Array:
+    return pa.repeat(pa.scalar(False), records.num_rows)
+
+
+def concatenated(parts: Sequence[pa.ChunkedArray], kind: pa.DataType | None) -> pa.ChunkedArray:
+    """Columns of one type (None: the first's), one after another."""
+    kind = parts[0].type if kind is None else kind
+    chunks = [chunk.cast(kind) for part in parts for chunk in part.chunks]
+    return pa.chunked_array(chunks, type=kind)
