@@ -6,11 +6,12 @@ with their own rights. Nobody is let in without a signed request (`CatalogPolicy
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from inlay.errors import InvalidRequest
-from inlay.format.keys import PUBLISHED_POINTER
+from inlay.format.keys import POINTER, PUBLISHED_POINTER
 from inlay.functions.observe import count, observed
 from inlay.functions.tables import TABLES, executor, table_context, table_names
 from inlay.functions.validation import check_table_name
@@ -19,6 +20,8 @@ from inlay.ops.context import Context
 from inlay.storage.base import Got, Head
 
 _JSON = {"Content-Type": "application/json"}
+# Tables that are asked for side by side, before it is known whether a page needs more.
+_BATCH = 64
 
 
 @observed
@@ -29,31 +32,39 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     except (KeyError, TypeError):
         raise InvalidRequest("not a request of a function URL") from None
     catalog = Catalog(TABLES.rstrip("/"), published, pointer)
-    answer = catalog.answer(str(method), str(path))
+    answer = catalog.answer(str(method), str(path), str(event.get("rawQueryString") or ""))
     count(None, {f"Answered{answer.status}": 1})
     return {"statusCode": answer.status, "headers": _JSON, "body": answer.body.decode()}
 
 
-def published() -> list[str]:
-    """Names of published tables, by a HEAD each, side by side: a pointer is a table's whole metadata."""
-    names = list(table_names())
-    return [
-        name
-        for name, is_there in zip(names, executor().map(is_published, names), strict=True)
-        if is_there
-    ]
+def published(after: str) -> Iterator[str]:
+    """Names of published tables, by a HEAD and a LIST each, some side by side: a pointer is a table's whole
+    metadata."""
+    names = iter(sorted(name for name in table_names() if name > after))
+    while batch := list(islice(names, _BATCH)):
+        seen = executor().map(is_published, batch)
+        yield from (name for name, is_there in zip(batch, seen, strict=True) if is_there)
 
 
 def is_published(table: str) -> bool:
     ctx = _context(table)
-    return ctx is not None and isinstance(ctx.store.head(ctx.key(PUBLISHED_POINTER)), Head)
+    if ctx is None or not isinstance(ctx.store.head(ctx.key(PUBLISHED_POINTER)), Head):
+        return False
+    return is_open(ctx)
+
+
+def is_open(ctx: Context) -> bool:
+    """Not dropped: what was published stays for as long as the drop can be taken back. By a listing: the
+    function may not read the table's own pointer."""
+    pointer = ctx.key(POINTER)
+    return any(found.key == pointer for found in islice(ctx.store.list(pointer), 1))
 
 
 def pointer(table: str) -> bytes | None:
     """The published pointer of a table, if it has one."""
     ctx = _context(table)
     found = None if ctx is None else ctx.store.get(ctx.key(PUBLISHED_POINTER))
-    return found.body if isinstance(found, Got) else None
+    return found.body if ctx is not None and isinstance(found, Got) and is_open(ctx) else None
 
 
 def _context(table: str) -> Context | None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+import inlay
 from inlay.errors import InvalidRequest
 from inlay.local.template import read_body
 from inlay.storage.memory import MemoryStore
 
-from .conftest import ROOT, Functions
+from .conftest import BUCKET, ROOT, Functions
 from .policies import load, policies
 
 
@@ -33,6 +34,13 @@ def test_a_published_table_is_listed_and_answered(functions: Functions) -> None:
     ]
     status, said = answered(functions, "table")
     assert (status, said["metadata"]["current-snapshot-id"]) == (200, table.refresh().version)
+
+
+def test_a_dropped_table_is_neither_listed_nor_answered(functions: Functions) -> None:
+    functions.create_orders().publish()
+    inlay.drop(f"memory://{BUCKET}/tables/orders")
+    assert answered(functions, "tables") == (200, {"identifiers": []})
+    assert answered(functions, "table")[0] == 404
 
 
 def test_listing_reads_no_metadata(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,10 @@
 
 `by_spark.py read OUT TABLE…`: the rows of each published table, found by its folder as Hadoop tables are.
 `by_spark.py write OUT WAREHOUSE SEED…`: tables with random histories in a new warehouse, by Spark's SQL.
+`by_spark.py sql OUT WAREHOUSE STATEMENT…`: statements, in which `w` is the warehouse as a Hadoop catalog.
 
-OUT is a pickled list, for each table: the rows as dicts of plain values, or why it is refused, as text; for
-tables that were written, the metadata file with them.
+OUT is a pickled list, for each table or statement: the rows as dicts of plain values, or why it is refused,
+as text; for tables that were written, the metadata file with them.
 
 The environment has pyspark 3.5 and `snowpark-connect-deps-iceberg`, a wheel that carries Iceberg's runtime
 for it, but not the Jackson that the runtime brings along under a name of its own. Spark's own Jackson takes
@@ -21,6 +22,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +135,12 @@ def plain(value: Any, kind: Any) -> Any:
 
 
 def read(spark: Any, folder: str) -> Any:
+    return attempt(lambda: spark.read.format("iceberg").load(folder))
+
+
+def attempt(work: Callable[[], Any]) -> Any:
     try:
-        return rows_of(spark.read.format("iceberg").load(folder))
+        return rows_of(work())
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         return text[:2_000]
@@ -250,14 +256,16 @@ def write(spark: Any, warehouse: str, seed: int) -> Any:
 def main() -> None:
     what, out, *rest = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
-        warehouse = rest[0] if what == "write" else f"{folder}/w"
+        warehouse = f"{folder}/w" if what == "read" else rest[0]
         spark = session(Path(folder), warehouse)
         try:
-            found = (
-                [write(spark, warehouse, int(seed)) for seed in rest[1:]]
-                if what == "write"
-                else [read(spark, table) for table in rest]
-            )
+            match what:
+                case "write":
+                    found = [write(spark, warehouse, int(seed)) for seed in rest[1:]]
+                case "sql":
+                    found = [attempt(partial(spark.sql, text)) for text in rest[1:]]
+                case _:
+                    found = [read(spark, table) for table in rest]
         finally:
             spark.stop()
     Path(out).write_bytes(pickle.dumps(found))

@@ -4,17 +4,22 @@ the sum of `id`. Runs in the environment of other engines."""
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from read_by_engine import duckdb_with_iceberg
+
+
+def attached(uri: str) -> Any:
+    """A connection of DuckDB in which `lake` is the catalog."""
+    con = duckdb_with_iceberg("avro", "httpfs", "iceberg")
+    con.execute(f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{uri}', AUTHORIZATION_TYPE 'none')")
+    return con
 
 
 def main() -> None:
     engine, uri, table = sys.argv[1:]
     if engine == "duckdb":
-        con = duckdb_with_iceberg("avro", "httpfs", "iceberg")
-        con.execute(
-            f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{uri}', AUTHORIZATION_TYPE 'none')"
-        )
+        con = attached(uri)
         found = con.execute(f"SELECT count(*), sum(id) FROM lake.{table}").fetchone()
         print(*map(int, found))
         return

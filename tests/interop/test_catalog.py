@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import inlay
 from inlay.cli.app import app
 from inlay.cli.serving import catalog_of, server_of
+from inlay.iceberg.catalog import Catalog
 
 
 @pytest.fixture
@@ -41,8 +47,8 @@ def uri(root: Path) -> Iterator[str]:
 def test_published_tables_alone_are_listed_and_answered(root: Path) -> None:
     catalog = catalog_of(f"file://{root}")
 
-    def ask(path: str, method: str = "GET") -> tuple[int, object]:
-        answer = catalog.answer(method, path)
+    def ask(path: str, method: str = "GET", query: str = "") -> tuple[int, object]:
+        answer = catalog.answer(method, path, query)
         return answer.status, json.loads(answer.body)
 
     assert ask("/v1/namespaces") == (200, {"namespaces": [["tables"]]})
@@ -55,6 +61,74 @@ def test_published_tables_alone_are_listed_and_answered(root: Path) -> None:
     assert ask("/v1/namespaces/other/tables/orders")[0] == 404
     assert ask("/v1/namespaces/tables/tables/orders", "POST")[0] == 406
     assert ask("/v2/anything")[0] == 404
+    assert ask("/v1/namespaces", query="parent=tables") == (200, {"namespaces": []})
+    assert ask("/v1/namespaces", query="parent=") == (200, {"namespaces": [["tables"]]})
+    assert ask("/v1/namespaces", query="parent=other")[0] == 404
+    inlay.drop(f"file://{root}/orders")
+    assert ask("/v1/namespaces/tables/tables") == (200, {"identifiers": []})
+    assert ask("/v1/namespaces/tables/tables/orders")[0] == 404
+
+
+@given(
+    names=st.sets(st.text("abé/&=%+ ", min_size=1, max_size=3), max_size=12),
+    size=st.integers(1, 5),
+)
+def test_pages_have_every_table_once_and_read_no_more_than_they_need(
+    names: set[str], size: int
+) -> None:
+    looked = 0
+
+    def published(after: str) -> Iterator[str]:
+        nonlocal looked
+        for name in sorted(names):
+            if name > after:
+                looked += 1
+                yield name
+
+    catalog = Catalog("tables", published, lambda _: None)
+    listed: list[str] = []
+    token: str | None = ""
+    while token is not None:
+        looked = 0
+        query = urlencode({"pageToken": token, "pageSize": size})
+        answer = json.loads(catalog.answer("GET", "/v1/namespaces/tables/tables", query).body)
+        assert len(answer["identifiers"]) <= size and looked <= size + 1
+        listed += [each["name"] for each in answer["identifiers"]]
+        token = answer.get("next-page-token")
+    assert listed == sorted(names)
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "x", "", "1.5", "9" * 30])
+def test_a_page_of_no_size_is_refused(size: str) -> None:
+    catalog = Catalog("tables", lambda after: (), lambda _: None)
+    answer = catalog.answer("GET", "/v1/namespaces/tables/tables", f"pageSize={size}")
+    assert answer.status == 400
+    assert json.loads(answer.body)["error"]["type"] == "BadRequestException"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X"])
+def test_what_is_no_read_is_refused_in_the_form_of_the_specification(method: str, uri: str) -> None:
+    """Each on a connection that is used again by a client that sends a body."""
+    connection = HTTPConnection(uri.removeprefix("http://"))
+    for path in ("/v1/namespaces/tables/tables/orders?x=1", "/v1/config", "/nothing"):
+        connection.request(method, path, body=b"{}")
+        answer = connection.getresponse()
+        said = json.loads(answer.read())
+        assert (answer.status, said["error"]["code"]) == (406, 406)
+        assert answer.version == 11 and answer.getheader("Content-Type") == "application/json"
+    connection.request("GET", "/v1/namespaces")
+    assert connection.getresponse().read() == b'{"namespaces": [["tables"]]}'
+    connection.close()
+
+
+def test_what_is_no_request_is_refused_in_json(uri: str) -> None:
+    host, _, port = uri.removeprefix("http://").partition(":")
+    for sent in (b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"x" * 70_000):
+        with socket.create_connection((host, int(port))) as raw:
+            raw.sendall(sent + b"\r\n\r\n")
+            answer = raw.makefile("rb").read()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert json.loads(body or head)["error"]["type"] == "BadRequestException"
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "pyiceberg"])

@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import pickle
 import subprocess
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.errors import Unpublishable
+from inlay.errors import ForeignCommit, Unpublishable
 from inlay.table import Table
 
 from .histories import History
@@ -124,3 +126,81 @@ def test_its_tables_can_be_adopted(tmp_path: Path, spark: Callable[..., list[Any
             copied = inlay.adopt(f"file://{metadata}", f"file://{tmp_path}/copy/{seed}", copy=True)
             assert copied.publish(format="v3").published
     assert deletes
+
+
+def objects(root: Path) -> set[str]:
+    """Spark's checksums beside files are its own."""
+    return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and p.suffix != ".crc"}
+
+
+def a_table(root: Path) -> Table:
+    """Published, and ahead of that by an append; all of it four days old."""
+    table = inlay.create(f"file://{root}", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1, 2, 3]}))
+    table.delete("id = 2", mode="vector")
+    table.publish()
+    table.append(pa.table({"id": [4]}))
+    for path in root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (time.time() - 4 * 86_400,) * 2)
+    return table
+
+
+def test_its_maintenance_removes_nothing_of_a_published_table(
+    tmp_path: Path, spark: Callable[..., list[Any]]
+) -> None:
+    """What other versions of the table need is an orphan to Iceberg's metadata."""
+    root = tmp_path / "w" / "d" / "t"
+    table = a_table(root)
+    before = objects(root)
+    found = spark(
+        "sql",
+        tmp_path / "rows",
+        f"file://{tmp_path}/w",
+        "CALL w.system.remove_orphan_files(table => 'd.t')",
+        "CALL w.system.expire_snapshots(table => 'd.t', older_than => TIMESTAMP '2100-01-01 00:00:00')",
+        "DROP TABLE w.d.t PURGE",
+        "SELECT * FROM w.d.t",
+    )
+    assert all("GC is disabled" in str(refusal) for refusal in found[:3]), found
+    assert found[3] == [{"id": 1}, {"id": 3}]
+    assert objects(root) == before
+    assert table.verify(depth="pages").findings == ()
+    assert table.publish().published
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO w.d.t VALUES (9)",
+        "CALL w.system.rewrite_data_files(table => 'd.t')",
+        "ALTER TABLE w.d.t SET TBLPROPERTIES ('a' = 'b')",
+    ],
+)
+def test_a_commit_by_its_hadoop_catalog_is_noticed_and_kept(
+    statement: str, tmp_path: Path, spark: Callable[..., list[Any]]
+) -> None:
+    root = tmp_path / "w" / "d" / "t"
+    table = a_table(root)
+    folder = f"file://{tmp_path}/w"
+    [rows] = spark("sql", tmp_path / "rows", folder, statement)
+    assert isinstance(rows, list), rows
+    before = {path: path.read_bytes() for path in (root / "metadata").iterdir()}
+    with pytest.raises(ForeignCommit, match="committed to this table by its path") as refused:
+        table.publish()
+    with pytest.raises(ForeignCommit):
+        table.publish(rebuild=True)
+    with pytest.raises(ForeignCommit):
+        table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert {path: path.read_bytes() for path in (root / "metadata").iterdir()} == before
+    # Both ways out: keep its rows elsewhere, or give them up.
+    theirs = str(refused.value.key)
+    kept = inlay.adopt(f"file:///{theirs}", f"file://{tmp_path}/kept", copy=True)
+    ids = [1, 3, 9] if statement.startswith("INSERT") else [1, 3]
+    assert sorted(kept.scan().to_arrow()["id"].to_pylist()) == ids
+    Path(f"/{theirs}").unlink()
+    for checksum in root.rglob("*.crc"):  # of files that Spark wrote, and then Inlay
+        checksum.unlink()
+    assert table.publish().published
+    [read] = spark("read", tmp_path / "rows", f"file://{root}")
+    assert sorted(row["id"] for row in read) == [1, 3, 4]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 import inlay
-from inlay.errors import CorruptTable, Unpublishable
+from inlay.errors import CorruptTable, InvalidRequest, Unpublishable
 from inlay.format.entry import Vector
 from inlay.format.puffin import encode_puffin
 from inlay.iceberg.avro import decode_avro
@@ -262,6 +262,26 @@ def test_what_cannot_be_shown_exactly_is_refused_by_name_and_the_last_publicatio
     with pytest.raises(Unpublishable, match="'q' has a default"):
         t.publish(format="v2")
     assert t.publish(format="v3").published
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b"])
+def test_a_folder_that_engines_cannot_name_is_refused(tmp_path: Path, name: str) -> None:
+    """pyiceberg and Polars parse its location as a URI, and look elsewhere."""
+    shop = Shop(tmp_path / name)
+    shop.table.append(rows(0, 10))
+    with pytest.raises(Unpublishable, match=r"its folder has a # or \?"):
+        shop.table.publish()
+    assert not (shop.root / "metadata").exists()
+    plain = Shop(tmp_path / "plain", schema=pa.schema([pa.field("id", pa.int64())]))
+    id_field = pa.field("id", pa.int64(), True, {"PARQUET:field_id": "1"})
+    theirs = tmp_path / name / "theirs.parquet"
+    pq.write_table(pa.table({"id": [1]}, schema=pa.schema([id_field])), theirs)
+    try:
+        plain.table.ingest([f"file://{theirs}"], adopt=True)
+    except InvalidRequest:
+        return  # no such location is adopted at all
+    with pytest.raises(Unpublishable, match=r"engines end a location at its #"):
+        plain.table.publish()
 
 
 def test_how_far_a_publication_is_behind_and_why(tmp_path: Path) -> None:

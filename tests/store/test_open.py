@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import inlay
 from inlay.cli.app import app
 from inlay.errors import InvalidRequest
+from inlay.ops.publish import publish as publish_module
 from inlay.storage.base import Got, Location
 from inlay.storage.open import below, named_location, open_store, parse_location
 
@@ -68,6 +69,8 @@ def test_only_file_uris_are_decoded(uri: str, location: Location) -> None:
         "file://host/t",
         "file:///%FF",
         "file:///a%00b",
+        "file:t",
+        "file:",
         "memory:///t",
         "a\0b",
     ],
@@ -130,7 +133,11 @@ def test_a_file_uri_is_one_place_for_whoever_reads_it(name: str, tmp_path: Path)
 
 @pytest.mark.filterwarnings("ignore:adopting")
 @pytest.mark.parametrize("name", ODD)
-def test_a_table_at_a_file_uri_is_published_and_adopted(name: str, tmp_path: Path) -> None:
+def test_a_table_at_a_file_uri_is_published_and_adopted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Inlay does not publish where engines cannot read; others' tables are there.
+    monkeypatch.setattr(publish_module, "ends_early", lambda location: False)
     place = tmp_path / name / "a"
     made = inlay.create(place.as_uri(), pa.schema([("id", pa.int64())]))
     made.append(pa.table({"id": [1, 2]}))
@@ -151,6 +158,10 @@ def test_memory_buckets_are_shared_within_the_process() -> None:
     answer = other.get("t/k")
     assert isinstance(answer, Got)
     assert answer.body == b"x"
+
+
+def test_a_file_as_hadoop_prints_it_is_the_same_file() -> None:
+    assert parse_location("file:/data/t") == parse_location("file:///data/t")
 
 
 def test_names_of_hadoop_mean_s3():

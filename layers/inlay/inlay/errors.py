@@ -303,6 +303,15 @@ class Unpublishable(InputError):
     default_next_step = "Change what is named, then publish again; readers see the last publication"
 
 
+class ForeignCommit(Unpublishable):
+    """Another engine or catalog has committed to a published table, with metadata of its own beside it."""
+
+    default_next_step = (
+        "Nothing was overwritten or deleted. Keep its rows (`inlay adopt --copy` makes a table elsewhere "
+        "of that metadata file), or delete the file to give them up; then repeat this"
+    )
+
+
 class ObjectGone(InputError):
     """An object that a request names no longer exists."""
 

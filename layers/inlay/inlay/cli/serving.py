@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +13,11 @@ from inlay.cli.command import Example, verb
 from inlay.cli.output import note
 
 if TYPE_CHECKING:
-    from inlay.iceberg.catalog import Catalog
+    from inlay.iceberg.catalog import Answer, Catalog
 
 PANEL = "Read"
+# A connection that asks nothing for so long is closed.
+IDLE_SECONDS = 60
 
 
 def catalog_of(root: str) -> Catalog:
@@ -21,7 +25,7 @@ def catalog_of(root: str) -> Catalog:
     from inlay.errors import InvalidRequest
     from inlay.format import keys
     from inlay.iceberg.catalog import Catalog
-    from inlay.storage.base import Got
+    from inlay.storage.base import Got, Head
     from inlay.storage.open import open_store
 
     store, prefix = open_store(root)
@@ -30,15 +34,23 @@ def catalog_of(root: str) -> Catalog:
         raise InvalidRequest("the root of a disk is not a folder of tables")
     folder = f"{prefix}/" if prefix else ""
 
-    def published() -> list[str]:
+    def published(after: str) -> Iterator[str]:
         names = [found.removeprefix(folder).strip("/") for found in store.list_prefixes(folder)]
-        return [name for name in names if pointer(name) is not None]
+        return (name for name in sorted(names) if name > after and is_published(name))
+
+    def is_published(table: str) -> bool:
+        is_there = isinstance(store.head(f"{folder}{table}/{keys.PUBLISHED_POINTER}"), Head)
+        return is_there and is_open(table)
+
+    def is_open(table: str) -> bool:
+        """Not dropped: what was published stays for as long as the drop can be taken back."""
+        return isinstance(store.head(f"{folder}{table}/{keys.POINTER}"), Head)
 
     def pointer(table: str) -> bytes | None:
         if not table or "/" in table or table in (".", ".."):
             return None
         answer = store.get(f"{folder}{table}/{keys.PUBLISHED_POINTER}")
-        return answer.body if isinstance(answer, Got) else None
+        return answer.body if isinstance(answer, Got) and is_open(table) else None
 
     return Catalog(namespace, published, pointer)
 
@@ -46,17 +58,38 @@ def catalog_of(root: str) -> Catalog:
 def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     """An HTTP server of `catalog`; port 0 is one that is free."""
 
+    from inlay.iceberg.catalog import error
+
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = IDLE_SECONDS
+
         def _answer(self) -> None:
-            found = catalog.answer(self.command, self.path.partition("?")[0])
-            self.send_response(found.status)
+            path, _, query = self.path.partition("?")
+            self._send(catalog.answer(self.command, path, query))
+
+        def _send(self, answer: Answer) -> None:
+            self.send_response(answer.status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(found.body)))
+            self.send_header("Content-Length", str(len(answer.body)))
+            if self.command not in ("GET", "HEAD"):
+                # Its body was not read: what follows on the connection would be taken for a request.
+                self.send_header("Connection", "close")
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(found.body)
+                self.wfile.write(answer.body)
 
-        do_GET = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
+        def send_error(
+            self, code: int, message: str | None = None, explain: str | None = None
+        ) -> None:
+            """What http.server itself refuses: unknown methods, and what is no request."""
+            if code == HTTPStatus.NOT_IMPLEMENTED:
+                self._send(catalog.answer(self.command, self.path))
+                return
+            self.close_connection = True
+            self._send(error(code, "BadRequestException", message or HTTPStatus(code).phrase))
+
+        do_GET = do_HEAD = _answer  # noqa: N815 - http.server's names
 
         def log_message(self, format: str, *args: object) -> None:
             return None

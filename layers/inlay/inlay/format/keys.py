@@ -29,16 +29,23 @@ PUBLISHED = "metadata/"
 PUBLISHED_POINTER = "metadata/latest.json"
 VERSION_HINT = "metadata/version-hint.text"
 
+# Of a version in the names of published metadata, and in the hint.
+MAX_VERSION_DIGITS = 18
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARCHIVE = re.compile(r"manifest/v(\d{8,})\.json")
 # Also by name: nothing else there was written by an erasure, and a receipt has to list what was not.
 _RECEIPT = re.compile(
     r"erasure/[A-Za-z0-9_.~%-]+\.json|evidence/\d{8,}-[a-z]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json"
 )
-# By name, not by folder: anything else in the folder is not ours to delete.
+# By name, not by folder: anything else in the folder is not ours to delete. Besides what is published, the
+# manifests, lists and statistics of commits by other engines: their commits were refused.
+_NAMED_BY_VERSION = re.compile(r"metadata/(latest\.json|version-hint\.text|v\d+\.metadata\.json)")
 _PUBLISHED = re.compile(
-    r"metadata/(latest\.json|version-hint\.text|v\d+\.metadata\.json|inlay-[^/]+)"
+    rf"{_NAMED_BY_VERSION.pattern}|metadata/(inlay-[^/]+|[^/]+\.(avro|stats)|partition-stats-[^/]+)"
 )
+# What a catalog writes that takes commits: its client puts it beside the manifests.
+_COMMITTED = re.compile(r"metadata/\d+-[0-9a-f-]{36}(\.gz)?\.metadata\.json(\.gz)?")
 
 
 class ObjectKind(Enum):
@@ -125,10 +132,16 @@ def is_named_by_version(key: str) -> bool:
     >>> is_named_by_version("manifest/v00000123.json"), is_named_by_version("manifest/segments/x")
     (True, False)
     """
-    kind = classify(key)
-    return kind is ObjectKind.ARCHIVE or (
-        kind is ObjectKind.PUBLISHED and not key.startswith(f"{PUBLISHED}inlay-")
-    )
+    return classify(key) is ObjectKind.ARCHIVE or _NAMED_BY_VERSION.fullmatch(key) is not None
+
+
+def is_committed_elsewhere(key: str) -> bool:
+    """Whether a key is that of table metadata that another catalog keeps: it has taken commits.
+
+    >>> is_committed_elsewhere("metadata/00001-5f6b3c1e-92a9-4e38-9c6f-0123456789ab.metadata.json")
+    True
+    """
+    return _COMMITTED.fullmatch(key) is not None
 
 
 def classify(key: str) -> ObjectKind:

@@ -91,6 +91,7 @@ def _entry_schema(spec: Spec, format_version: int) -> dict[str, Any]:
         _f("partition", 102, spec.avro_record()),
         _f("record_count", 103, "long"),
         _f("file_size_in_bytes", 104, "long"),
+        _f("column_sizes", 108, _map(117, 118, "long"), optional=True),
         _f("value_counts", 109, _map(119, 120, "long"), optional=True),
         _f("null_value_counts", 110, _map(121, 122, "long"), optional=True),
         _f("nan_value_counts", 137, _map(138, 139, "long"), optional=True),
@@ -164,6 +165,8 @@ def _bounds_record(entry: Entry) -> dict[str, Any]:
     known = entry.bounds.items()
     nulls = {i: b.nulls for i, b in known if b.nulls is not None}
     return {
+        # Not known, and not null either: pyiceberg's inspection fails on null.
+        "column_sizes": [],
         "value_counts": _pairs(dict.fromkeys(nulls, entry.rows)),
         "null_value_counts": _pairs(nulls),
         "nan_value_counts": _pairs({i: b.nans for i, b in known if b.nans is not None}),

@@ -79,6 +79,7 @@ class Publication:
     next_row_id: int
     fingerprint: str
     types: str  # of the columns that had other ones; files were checked against them
+    specs: tuple[Mapping[str, Any], ...] = ()
     leaves_of_a_group: int | None = None
 
     @property
@@ -96,12 +97,14 @@ def table_metadata(
     schema_id: int,
     last_field_id: int,
     specs: Specs,
+    older_specs: Sequence[Mapping[str, Any]],
     spec_id: int,
     refs: Mapping[str, int],
     next_row_id: int,
     properties: Mapping[str, str],
 ) -> dict[str, Any]:
-    """`snapshots` oldest first, the last is current; `refs` are tags by name and version."""
+    """`snapshots` oldest first, the last is current; `refs` are tags by name and version; `older_specs` may
+    be those of manifests of older snapshots."""
     current = snapshots[-1]
     found: dict[str, Any] = {
         "format-version": format_version,
@@ -112,9 +115,11 @@ def table_metadata(
         "last-column-id": last_field_id,
         "schemas": list(schemas),
         "current-schema-id": schema_id,
-        "partition-specs": [s.to_json() for s in specs.by_id.values()],
+        "partition-specs": [*(s.to_json() for s in specs.by_id.values()), *older_specs],
         "default-spec-id": spec_id if spec_id in specs.by_id else 0,
-        "last-partition-id": specs.last_partition_id,
+        "last-partition-id": max(
+            [specs.last_partition_id, *(f["field-id"] for s in older_specs for f in s["fields"])]
+        ),
         "properties": dict(properties),
         "current-snapshot-id": current.version,
         "snapshots": [s.to_json(format_version) for s in snapshots],
@@ -137,6 +142,19 @@ def table_metadata(
     if format_version >= 3:
         found["next-row-id"] = next_row_id
     return found
+
+
+def is_publication(found: Any, version: int) -> bool:
+    """Whether `found`, table metadata under the name of `version`, was published by Inlay. What another
+    engine commits upon a publication has its properties, too, but a snapshot or a log of its own."""
+    match found:
+        case {
+            "current-snapshot-id": current,
+            "metadata-log": [],
+            "properties": {"inlay.fingerprint": _},
+        }:
+            return bool(current == version)
+    return False
 
 
 def encode_pointer(metadata: Mapping[str, Any], location: str) -> bytes:
@@ -163,6 +181,7 @@ def decode_pointer(data: bytes) -> Publication:
             next_row_id=int(metadata.get("next-row-id", 0)),
             fingerprint=properties["inlay.fingerprint"],
             types=properties.get("inlay.types", ""),
+            specs=tuple(metadata["partition-specs"]),
             # 0 or none: a publisher that did not choose.
             leaves_of_a_group=max(int(properties.get("inlay.leaves-of-a-group") or 0), 0) or None,
         )

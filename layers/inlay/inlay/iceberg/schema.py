@@ -98,6 +98,16 @@ def refusals(schema: Schema, *, format_version: int) -> tuple[str, ...]:
     return tuple(found)
 
 
+def ends_early(location: str) -> bool:
+    """Whether engines cut a location short: it is no URI to Iceberg, but pyiceberg and Polars parse one,
+    and neither reads the characters when they are escaped.
+
+    >>> ends_early("s3://lake/tables/a#b"), ends_early("s3://lake/tables/a b")
+    (True, False)
+    """
+    return "#" in location or "?" in location
+
+
 def _why(kind: Primitive) -> str:
     if kind.name in ("uint32", "uint64"):
         return "Iceberg has no unsigned integers, and engines would read it as signed"
@@ -111,12 +121,27 @@ def _why(kind: Primitive) -> str:
     )
 
 
-def schema_to_iceberg(schema: Schema, *, format_version: int) -> dict[str, Any]:
-    return {
+def schema_to_iceberg(
+    schema: Schema, *, format_version: int, primary_key: Collection[int] = ()
+) -> dict[str, Any]:
+    """`primary_key`, field ids, are the identifier fields where Iceberg allows that (specification,
+    "Identifier Field IDs"): all are required columns, and no floats. A part of a key identifies nothing."""
+    found: dict[str, Any] = {
         "type": "struct",
         "schema-id": schema.id,
         "fields": [_field(f, format_version) for f in schema.fields],
     }
+    top = {f.id: f for f in schema.fields}
+    columns = [top.get(i) for i in primary_key]
+    if columns and all(
+        column is not None
+        and not column.nullable
+        and isinstance(column.type, Primitive)
+        and not column.type.is_float
+        for column in columns
+    ):
+        found["identifier-field-ids"] = list(primary_key)
+    return found
 
 
 def _field(field: Field, format_version: int) -> dict[str, Any]:
@@ -396,6 +421,8 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
                 break
             if kind.is_float:
                 break  # engines differ in how they treat NaN and zeros as partition values
+            if source.type.name == "decimal" and transform.width:
+                break  # DuckDB loses rows by truncate, Daft by bucket: they compute other values
             name = _partition_name(transform, part.source)
             while name.casefold() in taken:
                 name += "_"

@@ -66,6 +66,8 @@ def parse_location(uri: str) -> Location:
     Location(scheme='s3', bucket='lake', key='tables/événements', version_id=None)
     >>> parse_location("file:///my%20data/t")
     Location(scheme='file', bucket='', key='my data/t', version_id=None)
+    >>> parse_location("file:/data/t").uri
+    'file:///data/t'
     """
     return _parsed(uri, escaped=True)
 
@@ -124,6 +126,8 @@ def _parsed(uri: str, *, escaped: bool) -> Location:
         return Location("file", "", os.path.abspath(uri).strip("/"))  # noqa: PTH100 - keeps symbolic links
     scheme, rest = match["scheme"], match["rest"]
     scheme = _ALIASES.get(scheme, scheme)
+    if scheme == "file" and rest.startswith("/") and not rest.startswith("//"):
+        rest = f"//{rest}"  # file:/data/t, as Spark and Hadoop print it
     if scheme in _NOT_YET:
         raise InvalidRequest(
             f"tables on {_NOT_YET[scheme]} ({scheme}://) are not supported",

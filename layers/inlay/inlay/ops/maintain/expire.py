@@ -18,6 +18,7 @@ from inlay.errors import (
     ClocksDisagree,
     CorruptTable,
     ForeignArchives,
+    ForeignCommit,
     InvalidRequest,
     SnapshotGone,
     VersionNotFound,
@@ -92,9 +93,16 @@ def check_deletable(ctx: Context, snapshot: Snapshot, seen: ListingFacts, margin
     """Raises if the garbage of a listing must not be deleted. `seen` was listed after `snapshot` was read.
 
     Not under a pointer that went back: it would treat what only the later versions need as garbage
-    (`ForeignArchives`). Not with clocks that contradict each other (`ClocksDisagree`).
+    (`ForeignArchives`). Not with clocks that contradict each other (`ClocksDisagree`). Not where another
+    catalog took the published table over: its files would be garbage (`ForeignCommit`).
     """
     check_clocks(ctx, snapshot, seen, margin_us)
+    if seen.foreign:
+        raise ForeignCommit(
+            f"another catalog has committed to this table: {seen.foreign}",
+            table=ctx.uri,
+            key=ctx.key(seen.foreign),
+        )
     if seen.newest_archive <= snapshot.version:
         return
     now = read_main(ctx).snapshot

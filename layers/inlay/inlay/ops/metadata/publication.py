@@ -3,19 +3,25 @@
 Promise: `load_publication` reads the pointer to a table's Iceberg metadata; `find_reachable` finds
 every object that a reader with the pointer may still open, and the versions of the table that it reads,
 or an error stops the caller: nothing may be deleted on partial knowledge of that.
+
+Engines also commit by path (Iceberg's Hadoop catalog): they write the metadata file after the newest one
+and move the version hint. Promise: such a commit is noticed before it is overwritten, passed over or
+collected (`refuse_foreign`), unless its hint was lost and its number is not the next one.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
-from inlay.errors import CorruptTable, SnapshotGone
+from inlay.errors import CorruptTable, ForeignCommit, SnapshotGone
 from inlay.format import keys
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.manifest import Manifest, Read, decode_list, decode_manifest
-from inlay.iceberg.metadata import Publication, Published, decode_pointer
+from inlay.iceberg.metadata import Publication, Published, decode_pointer, is_publication
 from inlay.ops.context import Context
-from inlay.storage.base import Missing, Refused
+from inlay.storage.base import Got, Missing, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,59 @@ def load_publication(ctx: Context) -> Found:
     except CorruptTable as error:
         raise error.about(table=ctx.uri, key=ctx.key(keys.PUBLISHED_POINTER)) from None
     return Found(found, answer.etag, answer.date_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """The version hint as read. `version` None: there is none, or it is damaged."""
+
+    version: int | None
+    etag: str | None
+
+
+def load_hint(ctx: Context) -> Hint:
+    """One GET."""
+    answer = ctx.store.get(ctx.key(keys.VERSION_HINT))
+    if not isinstance(answer, Got):
+        return Hint(None, None)
+    text = answer.body.strip()
+    is_number = text.isascii() and text.isdigit() and len(text) <= keys.MAX_VERSION_DIGITS
+    return Hint(int(text) if is_number else None, answer.etag)
+
+
+def load_metadata(ctx: Context, version: int) -> Any:
+    """The table metadata under the name of `version`, as JSON; None if there is none. Raises
+    `ForeignCommit` for what Inlay did not publish. One GET."""
+    key = keys.published_metadata_key(version)
+    answer = ctx.store.get(ctx.key(key))
+    if not isinstance(answer, Got):
+        return None
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        found = None
+    if not is_publication(found, version):
+        raise ForeignCommit(
+            f"another engine has committed to this table by its path: {key} is not what was published",
+            table=ctx.uri,
+            key=ctx.key(key),
+        )
+    return found
+
+
+def refuse_foreign(
+    ctx: Context, publication: Publication | None, hint: Hint, *, look_ahead: bool
+) -> None:
+    """Raises `ForeignCommit` for a commit by path upon what is published: the hint names it, or
+    (`look_ahead`) it has the next number. A GET for each that is looked at: none for a hint that is right.
+    """
+    newest = None if publication is None else publication.version
+    doubtful = {hint.version} - {newest, None}
+    if look_ahead and newest is not None:
+        doubtful.add(newest + 1)
+    for version in doubtful:
+        if version is not None:
+            load_metadata(ctx, version)
 
 
 def is_of(publication: Publication, snapshot: Snapshot) -> bool:
@@ -94,7 +153,8 @@ class Reached:
 
 def find_reachable(ctx: Context) -> Reached:
     """What the current publication keeps. Objects that are gone keep nothing: readers already miss them. It
-    is unknown what a damaged pointer keeps, so everything that was ever published is kept."""
+    is unknown what a damaged pointer keeps, so everything that was ever published is kept. Raises
+    `ForeignCommit`: what was committed upon it is unknown, too."""
     try:
         publication = load_publication(ctx).publication
     except CorruptTable:
@@ -103,6 +163,7 @@ def find_reachable(ctx: Context) -> Reached:
         return Reached(objects=frozenset(o.key[len(prefix) :] for o in every))
     if publication is None:
         return Reached()
+    refuse_foreign(ctx, publication, load_hint(ctx), look_ahead=True)
     objects = {
         keys.PUBLISHED_POINTER,
         keys.VERSION_HINT,

@@ -29,7 +29,7 @@ from inlay.format.puffin import decode_footer as decode_puffin
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.manifest import Entry
-from inlay.iceberg.schema import Bounds, iceberg_type
+from inlay.iceberg.schema import Bounds, ends_early, iceberg_type
 from inlay.ops.context import Context
 from inlay.parquet.footer.fields import Converted, Element, Logical, Physical
 from inlay.parquet.footer.footer import Footer, decode_footer
@@ -126,6 +126,8 @@ class _Retired:
 
 
 def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired) -> Verdict:
+    if entry.adopted and ends_early(entry.key):
+        return Verdict(reason="it is adopted, and engines end a location at its # or ?")
     try:
         source = ctx.objects.source(entry.key, entry.size, entry.etag)
         with source.asking():

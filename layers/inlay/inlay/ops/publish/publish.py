@@ -12,7 +12,8 @@ publishers do no harm. The cost depends on what changed since the last publicati
 5. swap       the published pointer, If-Match: the only object that changes
 6. hint       `metadata/version-hint.text`, for readers that follow paths
 
-Objects are written once under random names, so a lost swap leaves garbage but no damage.
+Objects are written once under random names, so a lost swap leaves garbage but no damage. Metadata that
+Inlay did not write, a commit by path of another engine, is never overwritten (`ForeignCommit`).
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from inlay.iceberg.schema import (
     Spec,
     Specs,
     bounds_of,
+    ends_early,
     iceberg_type,
     refusals,
     schema_to_iceberg,
@@ -74,11 +76,15 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.metadata.publication import (
     Found,
+    Hint,
     is_of,
+    load_hint,
+    load_metadata,
     load_publication,
     put_back,
     read_list,
     read_manifest,
+    refuse_foreign,
     relative,
 )
 from inlay.ops.publish.files import check_files, puffin_sizes, write_position_deletes
@@ -95,7 +101,7 @@ MAX_SECONDS = 3_600.0
 # Files that engines would misread are rewritten, up to this many bytes a publication: what a function with
 # fifteen minutes can do.
 REPACK_BYTES = 4 * 2**30
-_METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
+_METADATA = re.compile(rf"v(\d{{1,{keys.MAX_VERSION_DIGITS}}})\.metadata\.json")
 # Up to this many entries of files with vectors are looked up one by one.
 FEW = 4
 
@@ -140,12 +146,19 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
     settled = commits = 0
     for _ in range(MAX_ROUNDS):
+        # Before the pointer is swapped: whoever moves the hint meanwhile is found by its ETag.
+        hint = load_hint(ctx)
         found = _found(ctx, rebuild=rebuild)
         _check(ctx, loaded.snapshot, found.publication, rebuild=rebuild)
         if not rebuild and _is_current(ctx, loaded.snapshot, found.publication):
             assert found.publication is not None
-            _write_hint(ctx, found.publication.version)
+            refuse_foreign(ctx, found.publication, hint, look_ahead=False)
+            _write_hint(ctx, found.publication.version, hint)
             return _result(loaded.snapshot, False, settled, commits)
+        # The next number need not be looked at where it is written, which finds what is there.
+        version = loaded.snapshot.version
+        follows = found.publication is not None and found.publication.version + 1 == version
+        refuse_foreign(ctx, found.publication, hint, look_ahead=not follows)
         refuse_open_erasure(loaded)
         attempt = _Attempt(ctx, loaded, None if rebuild else found.publication, look_into_files)
         unfit = attempt.prepare()
@@ -170,7 +183,7 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
                 # its objects as garbage. From now on it sees it: repeat, with new objects.
                 loaded, rebuild = now, True
                 continue
-            _write_hint(ctx, loaded.snapshot.version)
+            _write_hint(ctx, loaded.snapshot.version, hint)
             result = _result(loaded.snapshot, True, settled, commits)
             return replace(
                 result,
@@ -237,6 +250,8 @@ def _check(
             table=ctx.uri,
         )
     reasons = refusals(snapshot.schema, format_version=version)
+    if ends_early(_root(ctx)):
+        reasons = (*reasons, "its folder has a # or ? in its name, where engines end a location")
     if reasons:
         raise Unpublishable("; ".join(reasons), table=ctx.uri, version=snapshot.version)
     if publication is None or rebuild:
@@ -296,7 +311,7 @@ def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
     """What every manifest depends on besides its entries. When it changes, all are rewritten."""
     return _digest(
         [
-            "1",
+            "2",
             snapshot.table_id,
             _format_version(snapshot),
             _root(ctx),
@@ -494,7 +509,11 @@ class _Attempt:
         for group, pairs in self._deletes:
             for spec, entries in self._delete_entries(pairs):
                 jobs.append((group.digest, spec, 1, entries, 0))
-        schema = schema_to_iceberg(self.snapshot.schema, format_version=self.format_version)
+        schema = schema_to_iceberg(
+            self.snapshot.schema,
+            format_version=self.format_version,
+            primary_key=self.snapshot.primary_key,
+        )
 
         def put(job: tuple[str, Spec, int, list[Entry], int]) -> Manifest:
             digest, spec, content, entries, start = job
@@ -673,6 +692,15 @@ class _Attempt:
         versions = {s.version for s in snapshots}
         used = {s.schema_id for s in snapshots} - {snapshot.schema_id}
         history = [s for s in (previous.schemas if previous else ()) if s["schema-id"] in used]
+        # Manifests of older snapshots may be of a spec that is not published any more; one of a column that
+        # was dropped cannot be bound to the schema, and readers refuse the table.
+        columns = snapshot.schema.fields_by_id
+        specs = [
+            spec
+            for spec in (previous.specs if previous and older else ())
+            if spec["spec-id"] not in self.specs.by_id
+            and all(f["source-id"] in columns for f in spec["fields"])
+        ]
         return table_metadata(
             table_id=snapshot.table_id,
             root=_root(self.ctx),
@@ -682,6 +710,7 @@ class _Attempt:
             schema_id=snapshot.schema_id,
             last_field_id=snapshot.last_field_id,
             specs=self.specs,
+            older_specs=specs,
             spec_id=snapshot.spec_id,
             refs={
                 name: ref.version
@@ -690,6 +719,9 @@ class _Attempt:
             },
             next_row_id=next_row_id,
             properties={
+                # What other versions of the table need is no orphan: cleaners that know only Iceberg's
+                # metadata refuse (Iceberg Java) where this is said.
+                "gc.enabled": "false",
                 "inlay.fingerprint": self.fingerprint,
                 "inlay.types": self.types,
                 "inlay.commit": snapshot.commit.id,
@@ -716,8 +748,10 @@ class _Attempt:
                 return other, location
         # What is there was left behind by a crash, or by a table that was removed. If our own table was
         # removed, its successor may have published this version number: look at the object, then check the
-        # pointer, and overwrite only the object that was seen.
+        # pointer, and overwrite only the object that was seen. What another engine wrote stays.
         found = self.ctx.store.head(self.ctx.key(key))
+        if isinstance(found, Head):
+            load_metadata(self.ctx, self.snapshot.version)
         read_main(self.ctx)
         try:
             self.ctx.write_once(
@@ -802,28 +836,29 @@ def _swap(ctx: Context, found: Found, body: bytes, version: int) -> bool:
     return False
 
 
-def _write_hint(ctx: Context, version: int) -> None:
-    """Never goes back: a delayed publisher finds a newer hint. A damaged hint is replaced."""
+def _write_hint(ctx: Context, version: int, hint: Hint) -> None:
+    """Never goes back: `hint` was read before `version` was published, so a delayed publisher finds that a
+    newer one has moved it. A damaged hint is replaced, that of a commit by path is not."""
     for _ in range(MAX_ROUNDS):
-        now = ctx.store.get(ctx.key(keys.VERSION_HINT))
-        if isinstance(now, Missing):
+        if hint.version == version:
+            return
+        body = str(version).encode()
+        if hint.etag is None:
             try:
-                ctx.write_once(keys.VERSION_HINT, str(version).encode())
+                ctx.write_once(keys.VERSION_HINT, body)
                 return
             except KeyTaken:
-                continue
-        assert not isinstance(now, Refused)
-        text = now.body.strip()
-        newest = load_publication(ctx).publication if text != str(version).encode() else None
+                pass
+        else:
+            swap = IfMatch(hint.etag)
+            if isinstance(ctx.store.put(ctx.key(keys.VERSION_HINT), body, condition=swap), Written):
+                return
+        hint = load_hint(ctx)
+        newest = load_publication(ctx).publication
         if newest is None:
             return
         version = newest.version
-        if text == str(version).encode():
-            return
-        hint = ctx.key(keys.VERSION_HINT)
-        swapped = ctx.store.put(hint, str(version).encode(), condition=IfMatch(now.etag))
-        if isinstance(swapped, Written):
-            return
+        refuse_foreign(ctx, newest, hint, look_ahead=False)
 
 
 def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
@@ -849,6 +884,7 @@ def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
                 next_step=f"Publish again in {CLOCK_MARGIN_SECONDS:.0f} seconds",
                 table=ctx.uri,
             )
+        load_metadata(ctx, int(match[1]))  # that of another engine stays
         later.append(info.key)
     failures = ctx.store.delete(later) if later else ()
     if failures:

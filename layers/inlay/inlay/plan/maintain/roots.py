@@ -24,7 +24,13 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap, FrozenBitMap
 
-from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
+from inlay.format.keys import (
+    ObjectKind,
+    archive_version,
+    classify,
+    is_committed_elsewhere,
+    segment_key,
+)
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.plan.metadata.state import Contents, Nodes, under
 from inlay.plan.refs import held_versions
@@ -161,17 +167,20 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class ListingFacts:
     """What a listing shows about the table besides its garbage: the highest version with an archive (0:
-    none), the LastModified of the pointer (0: not seen) and of the newest object."""
+    none), the LastModified of the pointer (0: not seen) and of the newest object; the key of table metadata
+    that another catalog has committed here, empty if there is none."""
 
     newest_archive: int = 0
     pointer_us: int = 0
     newest_us: int = 0
+    foreign: str = ""
 
     def __or__(self, other: ListingFacts) -> ListingFacts:
         return ListingFacts(
             max(self.newest_archive, other.newest_archive),
             max(self.pointer_us, other.pointer_us),
             max(self.newest_us, other.newest_us),
+            max(self.foreign, other.foreign),
         )
 
 
@@ -236,6 +245,7 @@ def plan_garbage(
     doomed: list[Listed] = []
     unknown: list[str] = []
     unknown_count = young = newest_archive = pointer_us = newest_us = 0
+    foreign = ""
     for item in objects:
         newest_us = max(newest_us, item.modified_us)
         match classify(item.key):
@@ -246,6 +256,8 @@ def plan_garbage(
                 continue  # the memory is a table, and its garbage is its own
             case ObjectKind.UNKNOWN:
                 unknown_count += 1
+                if is_committed_elsewhere(item.key):
+                    foreign = max(foreign, item.key)
                 if len(unknown) < MAX_NAMES:
                     unknown.append(item.key)
                 continue
@@ -261,7 +273,7 @@ def plan_garbage(
             doomed.append(item)
         else:
             young += 1
-    seen = ListingFacts(newest_archive, pointer_us, newest_us)
+    seen = ListingFacts(newest_archive, pointer_us, newest_us, foreign)
     return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young, seen)
 
 

@@ -1,0 +1,285 @@
+"""What other engines commit, or fail to commit, to a published table: noticed by name, never overwritten;
+what refused commits leave behind is garbage, and within the reach of erasures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.cli.serving import catalog_of, server_of
+from inlay.errors import ForeignCommit
+from inlay.format import keys
+from inlay.format.keys import ObjectKind, classify
+from inlay.ops.publish.publish import publish
+from inlay.table import Table
+
+from .test_erasure import SECRET, finish, found
+from .test_killed import Dying
+
+PROGRAM = Path(__file__).with_name("commit_by_engine.py")
+SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("s", pa.string())])
+
+
+def a_table(root: Path, version: str = "v3") -> Table:
+    t = inlay.create(
+        f"file://{root}",
+        SCHEMA,
+        primary_key="id",
+        properties={"publish.format": version, "write.compression": "none"},
+    )
+    t.append(pa.table({"id": [1, 2], "s": ["a", "b"]}, schema=SCHEMA))
+    t.publish()
+    return t
+
+
+def committed_by_path(t: Table, *, hint: bool = True, body: str | None = None) -> Path:
+    """As Iceberg's Hadoop catalog commits: the next number, this table's properties carried on."""
+    root = Path(t._ctx.uri.removeprefix("file://"))
+    pointer = json.loads((root / keys.PUBLISHED_POINTER).read_text())
+    metadata = pointer["metadata"]
+    version = metadata["current-snapshot-id"]
+    newest = {**metadata["snapshots"][-1], "snapshot-id": 7_564_995_080_528_248_251}
+    changed = {
+        **metadata,
+        "snapshots": [*metadata["snapshots"], newest],
+        "current-snapshot-id": newest["snapshot-id"],
+        "metadata-log": [{"metadata-file": pointer["metadata-location"], "timestamp-ms": 1}],
+    }
+    path = root / keys.published_metadata_key(version + 1)
+    path.write_text(json.dumps(changed) if body is None else body)
+    if hint:
+        (root / keys.VERSION_HINT).write_text(str(version + 1))
+    return path
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    """What is published, and the data; commits of Inlay are not counted."""
+    return {
+        str(p.relative_to(root)): p.read_bytes()
+        for folder in ("metadata", "data")
+        for p in (root / folder).rglob("*")
+        if p.is_file()
+    }
+
+
+@pytest.mark.parametrize("rebuild", [False, True], ids=["publish", "rebuild"])
+@pytest.mark.parametrize("hint", [True, False], ids=["hint", "no-hint"])
+@pytest.mark.parametrize("commits", range(4))
+def test_a_commit_by_path_is_noticed_whatever_is_published_next(
+    tmp_path: Path, commits: int, hint: bool, rebuild: bool
+) -> None:
+    """The number that comes next may be that of the commit, or beyond it."""
+    t = a_table(tmp_path / "t")
+    theirs = committed_by_path(t, hint=hint)
+    for n in range(commits):
+        t.append(pa.table({"id": [10 + n], "s": ["c"]}, schema=SCHEMA))
+    before = everything(tmp_path / "t")
+    if not commits and not hint and not rebuild:
+        # Nothing is published, so nothing is looked for.
+        assert not t.publish().published
+    else:
+        with pytest.raises(ForeignCommit, match=r"metadata\.json") as refused:
+            t.publish(rebuild=rebuild)
+        assert str(refused.value.key).endswith(theirs.name)
+    with pytest.raises(ForeignCommit):
+        t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert theirs.exists()
+    now = everything(tmp_path / "t")
+    assert {name: now.get(name) for name in before} == before
+    theirs.unlink()
+    t.publish(rebuild=rebuild)
+    t.refresh()
+    assert (tmp_path / "t" / keys.VERSION_HINT).read_text() == str(t.version)
+
+
+@pytest.mark.parametrize("body", ["another engine's commit", "[]", "[" * 100_000, '{"a": 1}', ""])
+def test_metadata_that_nobody_can_read_is_not_overwritten(tmp_path: Path, body: str) -> None:
+    t = a_table(tmp_path / "t")
+    theirs = committed_by_path(t, body=body)
+    t.append(pa.table({"id": [3], "s": ["c"]}, schema=SCHEMA))
+    with pytest.raises(ForeignCommit):
+        t.publish()
+    assert theirs.read_text() == body
+
+
+@pytest.mark.parametrize(
+    ("commits", "at"),
+    [
+        (1, ".metadata.json"),  # for the number that is about to be written
+        *((2, at) for at in (keys.PUBLISHED_POINTER, keys.VERSION_HINT, ".metadata.json")),
+    ],
+)
+def test_a_commit_by_path_beside_a_publication_keeps_its_hint_and_its_metadata(
+    tmp_path: Path, commits: int, at: str
+) -> None:
+    t = a_table(tmp_path / "t")
+    for n in range(commits):
+        t.append(pa.table({"id": [10 + n], "s": ["c"]}, schema=SCHEMA))
+    theirs: list[tuple[Path, str]] = []
+
+    def race(n: int, key: str) -> None:
+        if key.endswith(at) and not theirs:
+            path = committed_by_path(t)
+            theirs.append((path, path.read_text()))
+
+    store = Dying(t._ctx.store, before=race)
+    with pytest.raises(ForeignCommit):
+        publish(replace(t._ctx, store=store))
+    [(path, text)] = theirs
+    assert path.read_text() == text
+    hint = (tmp_path / "t" / keys.VERSION_HINT).read_text()
+    assert path.name == f"v{hint}.metadata.json"
+    with pytest.raises(ForeignCommit):
+        t.publish()
+
+
+def test_a_commit_by_path_stops_an_erasure_by_name(tmp_path: Path) -> None:
+    t = a_table(tmp_path / "t")
+    theirs = committed_by_path(t)
+    t.delete("id = 2", mode="erase")
+    with pytest.raises(ForeignCommit, match=theirs.name):
+        finish(t)
+    theirs.unlink()
+    assert finish(t).receipts  # type: ignore[attr-defined]
+
+
+def test_cleaners_are_told_that_the_table_is_not_theirs(tmp_path: Path) -> None:
+    t = a_table(tmp_path / "t")
+    for format in ("v3", "v2"):
+        t.publish(format=format)
+        pointer = json.loads((tmp_path / "t" / keys.PUBLISHED_POINTER).read_text())
+        assert pointer["metadata"]["properties"]["gc.enabled"] == "false"
+
+
+@pytest.fixture
+def act(engines_python: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """(engine, what) to the table in tables/t, by the read-only catalog; or `on` a file of metadata that is
+    registered elsewhere. What the engine says."""
+    (tmp_path / "tables").mkdir()
+    server = server_of(catalog_of(f"file://{tmp_path}/tables"), "127.0.0.1", 0)
+    with server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        uri = f"http://127.0.0.1:{server.server_port}"
+
+        def run(engine: str, what: str, on: str | None = None) -> str:
+            catalog, table = (uri, "tables.t") if on is None else (str(tmp_path), on)
+            done = subprocess.run(
+                [engines_python, PROGRAM, engine, catalog, table, what],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert not done.returncode, done.stderr
+            return done.stdout.strip()
+
+        yield run
+        server.shutdown()
+        thread.join()
+
+
+def metadata(t: Table) -> str:
+    root = Path(t._ctx.uri.removeprefix("file://"))
+    return str(json.loads((root / keys.PUBLISHED_POINTER).read_text())["metadata-location"])
+
+
+# pyiceberg reads from the catalog's configuration that there is nothing to call, but writes its data and
+# its manifests first; manifests of version 3 it cannot write.
+REFUSED = {
+    "pyiceberg": {
+        "append": "Cannot write manifest|does not support endpoint",
+        "delete": "Cannot write manifest|does not support endpoint",
+        "expire": "does not support endpoint",
+        "drop": "does not support endpoint",
+        "purge": "does not support endpoint",
+    },
+    "duckdb": {
+        "append": "read only",
+        "delete": "read only",
+        "alter": "read only",
+        "drop": "read only",
+    },
+}
+
+
+@pytest.mark.parametrize("version", ["v3", "v2"])
+def test_what_refused_commits_left_behind_is_garbage_and_erasures_reach_it(
+    tmp_path: Path, version: str, act: Callable[..., str]
+) -> None:
+    root = tmp_path / "tables" / "t"
+    t = a_table(root, version)
+    t.append(pa.table({"id": [3], "s": [SECRET]}, schema=SCHEMA))
+    t.publish()
+    before = everything(root)
+    for engine, actions in REFUSED.items():
+        for what, why in actions.items():
+            said = act(engine, what)
+            assert any(each in said for each in why.split("|")), (engine, what, said)
+    now = everything(root)
+    assert {name: now.get(name) for name in before} == before, "no cleaner, and no commit"
+    left = now.keys() - before.keys()
+    assert any(name.endswith(".avro") for name in left)
+    assert found(root) != []
+    assert {classify(name) for name in left} <= {ObjectKind.DATA, ObjectKind.PUBLISHED}
+    young = t.collect_garbage()
+    assert young.objects == 0 and young.unknown == () and everything(root).keys() >= left
+    t.delete(f"s = '{SECRET}'", mode="erase")
+    done: Any = finish(t)
+    assert done.receipts, done.waiting
+    assert found(root) == []
+    assert not left & everything(root).keys()
+    assert t.refresh().verify(depth="pages").findings == ()
+
+
+def test_what_refused_commits_left_behind_goes_when_it_is_old_enough(
+    tmp_path: Path, act: Callable[..., str]
+) -> None:
+    root = tmp_path / "tables" / "t"
+    t = a_table(root)
+    before = everything(root)
+    assert "read only" in act("duckdb", "append")
+    left = everything(root).keys() - before.keys()
+    assert left
+    result = t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert result.objects == len(left) and everything(root) == before
+
+
+def test_a_catalog_that_took_the_table_over_keeps_collection_from_its_files(
+    tmp_path: Path, act: Callable[..., str]
+) -> None:
+    """Registered elsewhere, without a hand-over: what is appended there is under this table's root."""
+    root = tmp_path / "tables" / "t"
+    t = a_table(root, "v2")
+    before = everything(root)
+    assert act("pyiceberg", "append", on=metadata(t)) == "done"
+    left = everything(root).keys() - before.keys()
+    assert any(keys.is_committed_elsewhere(name) for name in left)
+    with pytest.raises(ForeignCommit, match="another catalog has committed"):
+        t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert everything(root).keys() >= left
+
+
+def test_inspection_and_the_key_are_there_for_pyiceberg(
+    tmp_path: Path, act: Callable[..., str]
+) -> None:
+    t = a_table(tmp_path / "tables" / "t")
+    t.append(pa.table({"id": [3], "s": ["c"]}, schema=SCHEMA))
+    t.delete("id = 1", mode="vector")
+    t.publish()
+    assert act("pyiceberg", "entries") == "4", "three rows, and a vector of one"
+    assert act("pyiceberg", "keys") == "['id']"
+
+
+def test_upsert_of_pyiceberg_knows_the_key(tmp_path: Path, act: Callable[..., str]) -> None:
+    t = a_table(tmp_path / "tables" / "t", "v2")
+    assert act("pyiceberg", "upsert", on=metadata(t)) == "done"
