@@ -154,7 +154,8 @@ def is_publication(found: Any, version: int) -> bool:
             "properties": {"inlay.fingerprint": _},
         }:
             return bool(current == version)
-    return False
+        case _:  # whatever JSON says
+            return False
 
 
 def encode_pointer(metadata: Mapping[str, Any], location: str) -> bytes:
