@@ -280,6 +280,15 @@ def test_a_repeated_text_that_does_not_fit_is_an_error(low_bounds):
         repeated(pa.scalar("x" * 21), 30)
 
 
+def test_null_rows_do_not_count_with_what_they_hold(low_bounds):
+    """Bytes under NULL are nobody's: a large array of them is narrowed without."""
+    ends = pa.array([0, 10, 900, 910], pa.int64()).buffers()[1]
+    array = pa.Array.from_buffers(
+        pa.large_string(), 3, [pa.py_buffer(bytes([0b101])), ends, pa.py_buffer(b"x" * 910)]
+    )
+    assert narrow(array).to_pylist() == ["x" * 10, None, "x" * 10]
+
+
 # -- through a table ------------------------------------------------------------------------------
 
 
@@ -322,6 +331,22 @@ def test_append_upsert_and_delete_in_pieces(low_bounds, kind, sort_by):
     table.delete(keys=pa.table({"v": pa.array(texts[:20], pa.string()).cast(kind)}))
     gone = set(texts[:20])
     assert rows_of(table) == [(n, t) for n, t in enumerate([*texts, *texts]) if t not in gone]
+
+
+def test_sorted_rows_that_do_not_fit_one_array_become_several_files(monkeypatch):
+    from inlay.parquet.write import writer
+
+    monkeypatch.setattr(writer, "OFFSETS_END", 900)
+    table = table_of(pa.string(), sort_by=["v"])
+    texts = [letter * 400 for letter in "dcba"]
+    table.append(
+        pa.RecordBatchReader.from_batches(
+            pa.schema([("id", pa.int64()), ("v", pa.string())]),
+            [pa.record_batch({"id": [n], "v": [text]}) for n, text in enumerate(texts)],
+        )
+    )
+    assert rows_of(table) == list(enumerate(texts))
+    assert table.files().num_rows == 2
 
 
 def test_a_slice_that_cannot_be_written_commits_nothing(low_bounds):

@@ -289,18 +289,16 @@ def decoded(array: pa.Array) -> pa.Array:
     """The values of each row, without the dictionaries and extension types around them. Arrow cannot take
     from views, which Polars has in its categories: their values become large ones, which have room for
     all that a dictionary holds."""
-    while True:
-        if isinstance(array, pa.ExtensionArray):
-            array = array.storage
-        elif pa.types.is_dictionary(array.type):
-            values = array.dictionary
-            if pa.types.is_string_view(values.type):
-                values = values.cast(pa.large_string())
-            elif pa.types.is_binary_view(values.type):
-                values = values.cast(pa.large_binary())
-            array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
-        else:
-            return array
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if not pa.types.is_dictionary(array.type):
+        return array
+    values = decoded(array.dictionary)
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
 
 
 def _check_values(array: pa.Array, kind: Primitive, path: Path) -> None:

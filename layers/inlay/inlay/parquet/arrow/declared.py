@@ -474,11 +474,11 @@ def _dress_dictionary(
 ) -> pa.Array:
     order = orders.get(node.id) if node is not None and wanted.ordered else None
     if order is None:
-        coded = _dress(array, wanted.value_type, node, orders).dictionary_encode()
+        coded = array.dictionary_encode()
         places, entries = coded.indices, coded.dictionary
     else:
         places, entries = encoded(array, order)
-        entries = _dress(entries, wanted.value_type, node, orders)
+    entries = _dress(entries, wanted.value_type, node, orders)
     places = places.cast(wanted.index_type)
     return pa.DictionaryArray.from_arrays(places, entries, ordered=wanted.ordered)
 

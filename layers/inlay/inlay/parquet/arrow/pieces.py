@@ -26,8 +26,8 @@ from inlay.parquet.arrow.types import to_array, to_scalar
 
 # As much as the writer holds. Far below what 32 bits address, so that a piece may grow on the way.
 PIECE_BYTES = 256 * 1024 * 1024
-# Where 32-bit offsets end.
-OFFSETS_END = 2**31 - 1
+# The most bytes that Arrow puts behind 32-bit offsets.
+OFFSETS_END = 2**31 - 2
 # An offset of a text or a list.
 _OFFSET_BYTES = 4
 
@@ -254,6 +254,7 @@ def narrow(array: pa.Array) -> pa.Array:
         return pa.array([], plain)
     first, last = _range(array)
     if last - first > OFFSETS_END:
+        _check(pc.sum(pc.binary_length(array)).as_py() or 0)
         array = array.take(pa.arange(0, len(array)))  # without the bytes of NULL rows
         first, last = _range(array)
     _check(last - first)

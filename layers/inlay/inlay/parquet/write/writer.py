@@ -460,10 +460,10 @@ class _File:
     def _write(self, group: pa.Table) -> None:
         self._nan |= {(self._groups, leaf) for leaf in nan_leaves(group)}
         self._groups += 1
-        writer, before = self._open(group), self._upload.size
         try:
+            writer, before = self._open(group), self._upload.size
             writer.write_table(group, row_group_size=group.num_rows)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             raise InvalidRequest(
                 f"rows cannot be written as Parquet{_refused_columns(group)}: {words_of(error)}",
                 next_step="Remove or correct these values: Parquet cannot store them",
@@ -589,7 +589,7 @@ def _refused_columns(group: pa.Table) -> str:
         column = group.select([name])
         try:
             pq.write_table(column, pa.BufferOutputStream())
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, pa.ArrowCapacityError):
             refused.append(repr(name[:80]))
     return f", column {', '.join(refused[:5])}" if refused else ""
 
