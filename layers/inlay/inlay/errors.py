@@ -16,7 +16,12 @@ kind       who acts                                                      a queue
 
 from __future__ import annotations
 
+import re
 from enum import Enum
+from typing import Any
+
+# The key of a data file that this library wrote or copied (`format.keys.data_key`).
+_OWN_DATA = re.compile(r"data/\d{4}/\d\d/\d\d/\d\d/[0-9a-f-]+\.parquet")
 
 
 class ErrorKind(Enum):
@@ -219,9 +224,31 @@ class UnsupportedType(InputError):
 
 
 class UnreadableFile(InputError):
-    """An object is not Parquet, is cut short, or contradicts itself."""
+    """An object is not Parquet, is cut short, or contradicts itself.
 
-    default_next_step = "Replace the object with a valid Parquet file and send it again"
+    Of a file in a table no sending anew helps: the next step names the command that takes it out.
+    """
+
+    default_next_step = (
+        "Replace the object with a valid Parquet file and send it again. One that a table has adopted is "
+        "taken out of it by `inlay delete TABLE --where TRUE --file KEY`"
+    )
+
+    def __init__(self, message: str, *, next_step: str = "", **about: Any) -> None:
+        super().__init__(message, next_step=next_step, **about)
+        self._advise()
+
+    def about(self, *, table: str | None = None, key: str | None = None) -> InlayError:
+        super().about(table=table, key=key)
+        self._advise()
+        return self
+
+    def _advise(self) -> None:
+        if self.next_step == self.default_next_step and _OWN_DATA.fullmatch(self.key or ""):
+            self.next_step = (
+                f"`inlay delete TABLE --where TRUE --file {self.key}` takes the file and its rows out of "
+                'the table. A scan leaves it out with on_damaged="skip" (--on-damaged skip)'
+            )
 
 
 class UnsupportedFile(InputError):
@@ -234,6 +261,10 @@ class UntrueStatistics(UnsupportedFile):
 
     files: tuple[str, ...] = ()
     ref: str | None = None
+
+
+class NeedsMemory(UnsupportedFile):
+    """A row group takes more memory than this process may hold."""
 
 
 class UnsupportedTable(InputError):

@@ -452,6 +452,7 @@ class Table:
         where: str | Predicate | Any | None = None,
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
+        on_damaged: str = "raise",
     ) -> Scan:
         """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression.
 
@@ -461,6 +462,10 @@ class Table:
         `order_by` with a `limit` gives the first rows of an order, `"price DESC, id"` for example, and
         reads little more than these: statistics exclude the others. NULLs come last (unless it says
         `NULLS FIRST`), NaN is greater than every number, rows with equal keys keep the scan's order.
+
+        `on_damaged="skip"` leaves out files that cannot be read (of the columns asked for), each with all
+        of its rows, which are held in memory meanwhile: the scan's `damaged` names them, and a warning
+        each. By default the first raises `UnreadableFile`, which says how it is taken out of the table.
         """
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
@@ -472,6 +477,7 @@ class Table:
             where=where,
             order_by=order_by,
             limit=limit,
+            on_damaged=on_damaged,
             pinned=pinned,
             newest=self._loaded.pointer,
         )
@@ -504,9 +510,10 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 
-    def count(self, *, where: str | None = None) -> int:
-        """How many rows; answered from metadata alone where that is possible."""
-        return self.scan(where=where).count()
+    def count(self, *, where: str | None = None, on_damaged: str = "raise") -> int:
+        """How many rows; answered from metadata alone where that is possible. With `on_damaged="skip"` by
+        reading all columns, without the files that cannot be read."""
+        return self.scan(where=where, on_damaged=on_damaged).count()
 
     def changes(
         self,

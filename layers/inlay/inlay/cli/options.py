@@ -45,6 +45,14 @@ Where = Annotated[
         "--where", "-w", metavar="SQL", help="Only rows for which this condition is TRUE."
     ),
 ]
+OnDamaged = Annotated[
+    str,
+    typer.Option(
+        "--on-damaged",
+        metavar="raise|skip",
+        help="skip: leave out files that cannot be read, with all of their rows, and name them.",
+    ),
+]
 RequestId = Annotated[
     str | None,
     typer.Option(

@@ -15,6 +15,7 @@ from inlay.cli.options import (
     Delimiter,
     Encoding,
     Null,
+    OnDamaged,
     Ref,
     TableUri,
     Version,
@@ -87,6 +88,7 @@ def scan(
     version: Version = None,
     as_of: AsOf = None,
     ref: Ref = None,
+    on_damaged: OnDamaged = "raise",
     as_json: AsJson = False,
 ) -> None:
     """Show the rows of a table: a table on a terminal, CSV in a pipe, or a file.
@@ -105,7 +107,11 @@ def scan(
         # One more than is shown: are there more?
         asked = shown + 1 if limit is None and shown is not None else shown
         reader = found.scan(
-            columns=split_names(columns) or None, where=where, order_by=order_by, limit=asked
+            columns=split_names(columns) or None,
+            where=where,
+            order_by=order_by,
+            limit=asked,
+            on_damaged=on_damaged,
         ).to_reader()
         if output is not None and not to_stdout:
             from inlay.cli.data import write_file
@@ -147,13 +153,17 @@ def count(
     version: Version = None,
     as_of: AsOf = None,
     ref: Ref = None,
+    on_damaged: OnDamaged = "raise",
     as_json: AsJson = False,
 ) -> None:
     """Count rows, from metadata alone where that is possible."""
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        rows = found.count(where=where)
+        scan = found.scan(where=where, on_damaged=on_damaged)
+        rows = scan.count()
         if as_json:
-            print_record({"rows": rows, "version": found.version}, as_json=True)
+            record = {"rows": rows, "version": found.version}
+            damaged = [file.key for file in scan.damaged]
+            print_record(record | ({"left_out": damaged} if damaged else {}), as_json=True)
         else:
             console().print(rows)
 

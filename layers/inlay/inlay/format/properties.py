@@ -120,6 +120,13 @@ PROPERTIES = {
             ("key", "all", "none"),
         ),
         Property(
+            "ingest.check_pages",
+            "no",
+            "whether all pages of a landing file are read when it comes, so that a damaged one is refused "
+            "then, and not found by a scan",
+            ("no", "yes"),
+        ),
+        Property(
             "erasure.promised",
             "no",
             "whether rows of this table will have to be erased: landing files are then made ready for it "

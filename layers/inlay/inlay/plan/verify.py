@@ -86,7 +86,9 @@ _STEPS: dict[Severity, dict[str, str]] = {
         + ". If it is lost, `inlay delete --where TRUE --file` and a compaction remove its entry "
         "(older versions stay broken until they expire)",
         "file_changed": _BYPASSED,
-        "file_unreadable": _BYPASSED,
+        "file_unreadable": "Restore the object from a backup. If it came so, or is lost, `inlay delete "
+        "TABLE --where TRUE --file KEY` takes it and its rows out; until then scans read the others with "
+        "--on-damaged skip",
         "file_contradicts": _BYPASSED,
         "statistics_wrong": _ANEW,
         "partition_wrong": _ANEW,

@@ -57,7 +57,7 @@ from inlay.ops.commit.driver import WrittenSegments, write_segment
 from inlay.ops.context import Context
 from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.read.compare_statistics import denied_rows
+from inlay.ops.read.compare_statistics import checks_pages, denied_rows, read_pages
 from inlay.ops.schema.create import check_free
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (
@@ -326,6 +326,10 @@ def _look_at_all(
                 _check_required(sources, seen, snapshot.schema)
             if seen.stated:
                 _check_stated(sources, seen, snapshot.schema)
+            if checks_pages(snapshot) and seen.entry.rows:
+                read = seen.times.read_as(Schema(0, seen.fields))
+                task = FileTask(file=seen.entry, schema=read, int96=seen.times.unit)
+                read_pages(sources.objects, task, sources.ctx.executor)
             columns = (*compared, *seen.unproven.difference(compared))
             done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
         found.append(replace(done, footer=None))

@@ -12,15 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
-from inlay.errors import UntrueStatistics
+from inlay.errors import UnreadableFile, UntrueStatistics
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.predicate import Or
+from inlay.format.properties import Properties
 from inlay.format.schema import Schema
+from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
 from inlay.ops.context import Context
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import open_file, read_positions
+from inlay.parquet.read.reader import open_file, read_file, read_positions
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.statistics import group_stats, leaves_of
 from inlay.plan.pruning.prune import denied_by
@@ -63,6 +65,21 @@ def check_key(
         error.files, error.ref = tuple(untrue), ctx.branch
         raise error
     return frozenset(entry.key for entry, _ in files)
+
+
+def checks_pages(snapshot: Snapshot) -> bool:
+    """Whether all pages of a file are read when it comes."""
+    return Properties(snapshot.properties).text("ingest.check_pages") == "yes"
+
+
+def read_pages(objects: Objects, task: FileTask, executor: Executor) -> None:
+    """Decodes all pages of the table's columns. Raises `UnreadableFile`, `UnsupportedFile`."""
+    wanted = Wanted(schema=task.schema, columns=tuple(f.id for f in task.schema.fields))
+    rows = sum(batch.num_rows for batch in read_file(objects, task, wanted, executor))
+    if rows != task.file.rows:
+        raise UnreadableFile(
+            f"it has {rows} rows, its footer says {task.file.rows}", key=task.file.key
+        )
 
 
 def denied_rows(

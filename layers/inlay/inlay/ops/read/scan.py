@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import InvalidRequest, a_type
+from inlay.errors import (
+    InlayError,
+    InvalidRequest,
+    NeedsMemory,
+    UnreadableFile,
+    UnsupportedFile,
+    a_type,
+)
 from inlay.format.entry import DataFile, Marker
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
@@ -93,6 +101,18 @@ def installed(module: str) -> Any:
 
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
+ON_DAMAGED = ("raise", "skip")
+_ByTask = Iterator[tuple[FileTask, list[pa.RecordBatch]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedFile:
+    """A file that cannot be read, and was left out of a scan with all of its rows: as many as metadata
+    says, deleted ones included."""
+
+    key: str
+    rows: int
+    error: InlayError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +159,9 @@ class Scan(ArrowStream):
     is then the column's name), with `_file` and `_pos` for the place of a row.
     `where` is SQL text, a bound predicate or a pyarrow expression. `order_by` (see `ops.read.top_n`) gives
     the first `limit` rows of an order instead of the scan's own. `newest`: the table as it is now, where
-    the snapshot is of the past. Raises InvalidRequest for a column
-    the table does not have and InvalidPredicate for a filter that does not fit.
+    the snapshot is of the past. `on_damaged` "skip" leaves out files that cannot be read, each as a whole
+    (its rows are held until the last is read), and reports them in `damaged` and as warnings. Raises
+    InvalidRequest for a column the table does not have and InvalidPredicate for a filter that does not fit.
     """
 
     def __init__(
@@ -152,6 +173,7 @@ class Scan(ArrowStream):
         where: str | Predicate | Condition | pc.Expression | None = None,
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
+        on_damaged: str = "raise",
         read_ahead_bytes: int = READ_AHEAD_BYTES,
         eager: bool = True,
         pinned: Pinned | None = None,
@@ -166,6 +188,13 @@ class Scan(ArrowStream):
                 "order_by needs a limit: a scan does not hold all rows to sort them",
                 next_step="Give limit=, or sort what comes: scan.to_arrow().sort_by(…)",
             )
+        if on_damaged not in ON_DAMAGED:
+            raise InvalidRequest(
+                f"on_damaged cannot be {str(on_damaged)[:50]!r}",
+                next_step=f"It is one of {', '.join(ON_DAMAGED)}",
+            )
+        self._skips = on_damaged == "skip"
+        self._damaged: dict[str, DamagedFile] = {}
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
@@ -192,6 +221,7 @@ class Scan(ArrowStream):
             "where": self._where.asked,
             "order_by": self._order_by,
             "limit": self._limit,
+            "on_damaged": "skip" if self._skips else "raise",
             "read_ahead_bytes": self._read_ahead_bytes,
         }
         return _of_pinned, (self._pinned, asked)
@@ -329,26 +359,17 @@ class Scan(ArrowStream):
         tasks: Sequence[FileTask] = self.plan.tasks
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=ctx.parallel)
         if self._order and left is not None:
-            first = first_rows(
-                self._objects(),
-                tasks,
-                replace(wanted, fields=None),
-                self._order,
-                left,
-                evidence=self._evidence,
-                executor=ctx.executor,
-                ahead=ahead,
-            )
-            yield from map(self._picked, first)
+            yield from map(self._picked, self._first(tasks, wanted, left, ahead))
             return
         if left is not None:
             # A reader of few rows must not pay for many: start with one row group, and double.
             ahead = replace(ahead, first=1, unit_bytes=0)
             wanted = replace(wanted, limit=left)
-            tasks = self._enough(tasks, left)
+            tasks = tasks if self._skips else self._enough(tasks, left)
         elif not self._eager:
             ahead = replace(ahead, first=1)
-        reading = read_by_task(self._objects(), tasks, wanted, ctx.executor, ahead=ahead)
+        read = self._sound if self._skips else self._read
+        reading = read(tasks, wanted, ahead)
         current, done = None, 0
         try:
             for task, batches in reading:
@@ -367,6 +388,92 @@ class Scan(ArrowStream):
             if done > 1:
                 ctx.progress("files read", len(tasks), len(tasks))
             reading.close()  # type: ignore[attr-defined]
+
+    def _read(self, tasks: Sequence[FileTask], wanted: Wanted, ahead: Ahead) -> _ByTask:
+        return read_by_task(self._objects(), tasks, wanted, self._ctx.executor, ahead=ahead)
+
+    def _sound(self, tasks: Sequence[FileTask], wanted: Wanted, ahead: Ahead) -> _ByTask:
+        """Of the files that can be read as a whole: the rows of one are held until its last is there."""
+        waiting = list(tasks)
+        alone = False
+        while waiting:
+            reading = self._read(waiting[:1] if alone else waiting, wanted, ahead)
+            current: FileTask | None = None
+            held: list[pa.RecordBatch] = []
+            try:
+                for task, batches in reading:
+                    if current is not None and task is not current:
+                        waiting = _after(current, waiting)
+                        yield current, held
+                        held = []
+                    current = task
+                    held = [*held, *batches]
+            except (UnreadableFile, UnsupportedFile) as error:
+                # A file that has no name in the error shows by itself.
+                named = waiting[0] if alone else None
+                bad = self._left_out(error, waiting, named)
+                if bad is None and error.key is not None:
+                    raise
+                alone = bad is None
+                if bad is not None:
+                    waiting = [task for task in waiting if task is not bad]
+                continue
+            finally:
+                reading.close()  # type: ignore[attr-defined]
+            if current is not None:
+                yield current, held
+            del waiting[: 1 if alone else len(waiting)]
+            alone = False
+
+    def _first(
+        self, tasks: Sequence[FileTask], wanted: Wanted, limit: int, ahead: Ahead
+    ) -> Iterable[pa.RecordBatch]:
+        def first(of: Sequence[FileTask]) -> Iterable[pa.RecordBatch]:
+            return first_rows(
+                self._objects(),
+                of,
+                replace(wanted, fields=None),
+                self._order,
+                limit,
+                evidence=self._evidence,
+                executor=self._ctx.executor,
+                ahead=ahead,
+            )
+
+        waiting = list(tasks)
+        while self._skips:  # ends: a file fewer each time
+            try:
+                return list(first(waiting))
+            except (UnreadableFile, UnsupportedFile) as error:
+                bad = self._left_out(error, waiting)
+                if bad is None:
+                    raise
+                waiting = [task for task in waiting if task is not bad]
+        return first(waiting)
+
+    def _left_out(
+        self, error: InlayError, tasks: Sequence[FileTask], named: FileTask | None = None
+    ) -> FileTask | None:
+        """The task whose file `error` is of, and is reported; None if it is of none of them. What only
+        another machine can read is not damaged."""
+        if isinstance(error, NeedsMemory):
+            return None
+        bad = next((t for t in tasks if t.file.key == error.key), named)
+        if bad is None or error.key not in (None, bad.file.key):
+            return None
+        file = bad.file
+        if file.key not in self._damaged:
+            self._damaged[file.key] = DamagedFile(file.key, file.rows, error)
+            warnings.warn(
+                f"a damaged file is left out, with {file.rows:,} rows: {file.key} ({error.message})",
+                stacklevel=2,
+            )
+        return bad
+
+    @property
+    def damaged(self) -> tuple[DamagedFile, ...]:
+        """The files that were left out so far, as reading met them (`on_damaged="skip"`)."""
+        return tuple(self._damaged.values())
 
     def _objects(self) -> Objects:
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:
@@ -389,7 +496,9 @@ class Scan(ArrowStream):
 
     def count(self) -> int:
         """How many rows there are: by metadata where no delete and no filter is in the way, else by
-        reading only the columns these look at."""
+        reading only the columns these look at. With `on_damaged="skip"` by reading."""
+        if self._skips:
+            return sum(batch.num_rows for batch in self._plain_batches())
         judged, found = [], 0
         for task in self.plan.tasks:
             rows = task.live_rows if self._filter is None else None
@@ -404,6 +513,11 @@ class Scan(ArrowStream):
 
     def __repr__(self) -> str:
         return f"<Scan of {self._ctx.uri}: {', '.join(self._columns)}>"
+
+
+def _after(task: FileTask, tasks: Sequence[FileTask]) -> list[FileTask]:
+    at = next(n for n, found in enumerate(tasks) if found is task)
+    return list(tasks[at + 1 :])
 
 
 def _of_pinned(pinned: Pinned, asked: dict[str, Any]) -> Scan:

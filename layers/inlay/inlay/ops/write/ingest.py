@@ -24,7 +24,8 @@ as INT96 for other columns than `timestamp(ns)` are rewritten with the object, o
 
 The statistics of the key columns are compared with the rows once, before the copy (property
 `ingest.check_statistics`): from then on scans, upserts and deletes leave the file out by them. An object
-whose statistics leave out a row of its own is rewritten; a larger or an adopted one is refused.
+whose statistics leave out a row of its own is rewritten; a larger or an adopted one is refused. With the
+property `ingest.check_pages` all of its pages are read then, and a damaged one is refused.
 
 In a partitioned table, an object whose footer proves that its rows are in one partition becomes a file of
 that partition. One that spans several, or for which it is unknown, is read and rewritten, a file for each
@@ -71,7 +72,7 @@ from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.read.compare_statistics import NEXT_STEP, denied_rows
+from inlay.ops.read.compare_statistics import NEXT_STEP, checks_pages, denied_rows, read_pages
 from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
@@ -614,7 +615,8 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
     snapshot = batch.loaded.snapshot
     compared = compared_columns(snapshot)
     for position, seen in list(batch.seen.items()):
-        if not (seen.times or seen.folders or compared or seen.unproven):
+        asked = seen.times or seen.folders or compared or seen.unproven or checks_pages(snapshot)
+        if not asked:
             continue
 
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
@@ -645,9 +647,15 @@ def _checked(
         _check_times(ctx, seen, adopt, snapshot)
     compared = (*compared, *seen.unproven.difference(compared))
     # What is cut is read, and written with statistics of its own.
-    if not compared or seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
+    if seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
         return seen
     objects, whole, schema = _outside(ctx, seen), seen.in_place, snapshot.schema
+    if checks_pages(snapshot):
+        read_by = seen.times.read_as(schema)
+        task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
+        read_pages(objects, task, ctx.executor)
+    if not compared:
+        return seen
     names = denied_rows(objects, whole, schema, schema, compared, ctx.executor, footer=seen.tail)
     if names is None:
         return seen

@@ -33,7 +33,7 @@ from typing import assert_never
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.errors import NeedsMemory, UnreadableFile, UnsupportedFile
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Primitive, Schema
@@ -101,10 +101,10 @@ def largest_group(footer: Footer) -> int:
 
 
 def check_memory(decoded_bytes: int, *, key: str | None = None) -> None:
-    """Raises `UnsupportedFile` for a row group that takes more than this process may hold."""
+    """Raises `NeedsMemory` for a row group that takes more than this process may hold."""
     limit = memory_limit()
     if decoded_bytes > limit:
-        raise UnsupportedFile(
+        raise NeedsMemory(
             f"a row group takes {decoded_bytes >> 20} MiB of memory when decoded, and the limit is "
             f"{limit >> 20} MiB here",
             key=key,

@@ -1,0 +1,275 @@
+"""A file whose pages are damaged: found, named with what takes it out, and left out of a scan if asked."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import random
+import subprocess
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import inlay
+from inlay.cli.app import app
+from inlay.errors import InlayError, InvalidRequest, NeedsMemory, UnreadableFile
+from inlay.ops.write.ingest import Ingested, Rejected
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.read import data_file
+
+OTHERS = Path(__file__).parents[2].parent / "shared/data/parquet-testing"
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string()), ("f", pa.float64())])
+
+
+def rows(first: int, count: int = 400) -> pa.Table:
+    made = random.Random(first)
+    ids = range(first, first + count)
+    texts = [f"t{made.getrandbits(40)}" for _ in ids]
+    return pa.table({"id": ids, "text": texts, "f": [made.random() for _ in ids]}, schema=SCHEMA)
+
+
+def body_of(table: pa.Table, **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=100, **options)
+    return sink.getvalue()
+
+
+def broken(body: bytes, column: int = 1, group: int = 2) -> bytes:
+    """With other bytes in the middle of a column chunk."""
+    chunk = decode_footer(body, file_size=len(body)).row_groups[group].column(column)
+    middle = (chunk.start + chunk.end) // 2
+    return body[:middle] + bytes(b ^ 0x5A for b in body[middle : middle + 8]) + body[middle + 8 :]
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "t")
+
+
+def landed(table: inlay.Table, body: bytes, **options: bool) -> Ingested | Rejected:
+    place = Path(table.uri).parent / f"{uuid.uuid4().hex}.parquet"
+    place.write_bytes(body)
+    [outcome] = table.ingest([place.as_uri()], **options).outcomes  # type: ignore[arg-type]
+    table.refresh()
+    return outcome  # type: ignore[return-value]
+
+
+@pytest.fixture
+def table(uri: str) -> inlay.Table:
+    """Three files, of which the second is damaged in `text`."""
+    made = inlay.create(uri, SCHEMA, primary_key="id")
+    made.append(rows(0))
+    landed(made, broken(body_of(rows(1000), write_page_checksum=True)))
+    landed(made, body_of(rows(2000)))
+    return made
+
+
+def ids(found: pa.Table) -> list[int]:
+    return sorted(found["id"].to_pylist())
+
+
+SOUND = [*range(400), *range(2000, 2400)]
+
+
+def damaged_key(table: inlay.Table) -> str:
+    with pytest.raises(UnreadableFile) as refused:
+        table.scan().to_arrow()
+    assert refused.value.key is not None
+    return refused.value.key
+
+
+def test_the_error_names_the_command_that_takes_the_file_out(table: inlay.Table) -> None:
+    with pytest.raises(UnreadableFile) as refused:
+        table.scan().to_arrow()
+    key = refused.value.key
+    command = f"inlay delete TABLE --where TRUE --file {key}"
+    assert command in str(refused.value) and "--on-damaged skip" in str(refused.value)
+    ran = CliRunner().invoke(app, command.replace("TABLE", table.uri).split()[1:])
+    assert ran.exit_code == 0, ran.output
+    assert ids(table.refresh().scan().to_arrow()) == SOUND
+    table.compact()
+    assert ids(table.refresh().scan().to_arrow()) == SOUND
+    assert key not in table.files()["key"].to_pylist()
+
+
+@pytest.mark.filterwarnings("ignore:a damaged file")
+def test_a_scan_leaves_it_out_as_a_whole_and_says_so(table: inlay.Table) -> None:
+    key = damaged_key(table)
+    scan = table.scan(on_damaged="skip")
+    assert scan.damaged == ()
+    assert ids(scan.to_arrow()) == SOUND
+    [found] = scan.damaged
+    assert (found.key, found.rows) == (key, 400)
+    assert isinstance(found.error, UnreadableFile)
+    assert ids(pickle.loads(pickle.dumps(scan)).to_arrow()) == SOUND
+    assert ids(scan.to_reader().read_all()) == SOUND
+    assert len(scan.damaged) == 1
+
+
+@pytest.mark.filterwarnings("ignore:a damaged file")
+def test_every_kind_of_scan_leaves_it_out(table: inlay.Table) -> None:
+    skip = {"on_damaged": "skip"}
+    assert table.count(**skip) == len(SOUND)
+    assert table.count(where="id >= 1000", **skip) == 400
+    assert ids(table.scan(where="text > ''", columns=["id"], **skip).to_arrow()) == SOUND
+    assert ids(table.scan(limit=600, **skip).to_arrow()) == SOUND[:600]
+    top = table.scan(order_by="text", limit=5, **skip).to_arrow()["text"].to_pylist()
+    assert top == sorted(t for n in (0, 2000) for t in rows(n)["text"].to_pylist())[:5]
+    # Only what is asked for is looked at.
+    assert len(ids(table.scan(columns=["id"], **skip).to_arrow())) == 1200
+    table.delete("id IN (5, 2005)", mode="vector")
+    assert len(ids(table.refresh().scan(**skip).to_arrow())) == len(SOUND) - 2
+
+
+def test_it_warns(table: inlay.Table) -> None:
+    key = damaged_key(table)
+    with pytest.warns(UserWarning, match=f"left out, with 400 rows: {key}"):
+        table.scan(on_damaged="skip").to_arrow()
+
+
+def test_other_choices_are_refused(table: inlay.Table) -> None:
+    with pytest.raises(InvalidRequest, match="on_damaged") as refused:
+        table.scan(on_damaged="ignore")
+    assert "raise, skip" in refused.value.next_step
+
+
+def test_what_needs_another_machine_is_not_damaged(
+    table: inlay.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_file, "memory_limit", lambda: 10)
+    with pytest.raises(NeedsMemory):
+        table.scan(on_damaged="skip").to_arrow()
+
+
+def test_a_damaged_delete_is_not_a_damaged_file(table: inlay.Table) -> None:
+    """Without it rows would come back, or all files be left out."""
+    table.delete("id < 300", mode="vector")
+    table.refresh()
+    [vector] = [p for p in Path(table.uri).rglob("*") if p.suffix == ".puffin"]
+    vector.write_bytes(b"x" * vector.stat().st_size)
+    with pytest.raises(InlayError) as refused:
+        table.scan(on_damaged="skip").to_arrow()
+    assert refused.value.key is not None and "data/" not in refused.value.key
+
+
+def test_the_commands_leave_it_out_as_well(table: inlay.Table) -> None:
+    key = damaged_key(table)
+    ran = CliRunner().invoke(app, ["scan", table.uri, "--json"])
+    assert ran.exit_code != 0
+    command = [sys.executable, "-m", "inlay"]
+    skip = [table.uri, "--json", "--on-damaged", "skip"]
+    shown = subprocess.run([*command, "scan", *skip], capture_output=True, text=True, check=True)
+    lines = shown.stdout.splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == SOUND
+    assert key in shown.stderr and "400 rows" in shown.stderr
+    shown = subprocess.run([*command, "count", *skip], capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout) == {"rows": 800, "version": table.version, "left_out": [key]}
+    assert key in shown.stderr
+
+
+def test_verify_finds_it_at_the_depth_that_reads_pages(table: inlay.Table) -> None:
+    assert table.verify(depth="footers").errors == ()
+    [found] = table.verify(depth="pages").errors
+    assert (found.kind, found.key) == ("file_unreadable", damaged_key(table))
+    assert "inlay delete" in found.next_step
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_a_property_has_it_refused_when_it_comes(uri: str, adopt: bool) -> None:
+    made = inlay.create(uri, SCHEMA, properties={"ingest.check_pages": "yes"})
+    bad = landed(made, broken(body_of(rows(0), write_page_checksum=True)), adopt=adopt)
+    assert isinstance(bad, Rejected) and isinstance(bad.error, UnreadableFile)
+    assert "valid Parquet file" in bad.error.next_step
+    assert isinstance(landed(made, body_of(rows(0)), adopt=adopt), Ingested)
+    assert made.count() == 400
+
+
+def test_an_adopted_one_is_named_with_its_place(uri: str) -> None:
+    made = inlay.create(uri, SCHEMA)
+    landed(made, broken(body_of(rows(0), write_page_checksum=True)), adopt=True)
+    with pytest.raises(UnreadableFile) as refused:
+        made.scan().to_arrow()
+    assert "inlay delete TABLE --where TRUE --file KEY" in refused.value.next_step
+    made.delete("TRUE", file=refused.value.key)
+    assert made.refresh().count() == 0
+
+
+@pytest.mark.filterwarnings("ignore:a damaged file")
+@pytest.mark.skipif(not OTHERS.exists(), reason=f"{OTHERS} is not here")
+def test_the_files_that_others_keep_for_this(uri: str) -> None:
+    body = (OTHERS / "datapage_v1-corrupt-checksum.parquet").read_bytes()
+    made = inlay.create(uri, pq.read_schema(io.BytesIO(body)).remove_metadata())
+    assert isinstance(landed(made, body), Ingested)
+    scan = made.scan(on_damaged="skip")
+    assert scan.to_arrow().num_rows == 0 and len(scan.damaged) == 1
+    assert [f.kind for f in made.verify(depth="pages").errors] == ["file_unreadable"]
+    careful = inlay.create(f"{uri}2", made.schema, properties={"ingest.check_pages": "yes"})
+    assert isinstance(landed(careful, body), Rejected)
+
+
+def flips(seed: int) -> Iterator[bytes]:
+    """One file, with bytes of its pages changed at random places."""
+    rng = random.Random(seed)
+    options = {
+        "compression": rng.choice(["snappy", "zstd", "none", "gzip"]),
+        "use_dictionary": rng.random() < 0.5,
+        "data_page_version": rng.choice(["1.0", "2.0"]),
+        "write_page_checksum": rng.random() < 0.5,
+    }
+    body = body_of(rows(1000), **options)
+    end = decode_footer(body, file_size=len(body)).start
+    for _ in range(4):
+        changed = bytearray(body)
+        for _ in range(rng.choice([1, 1, 3, 30])):
+            changed[rng.randrange(4, end)] ^= rng.randrange(1, 256)
+        yield bytes(changed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_damaged_all_other_files_are_read(seed: int, tmp_path: Path) -> None:
+    """Or the damage is of the kind that nobody can see: then values differ, and no row is missing."""
+    for n, body in enumerate(flips(seed)):
+        made = inlay.create(str(tmp_path / f"{n}" / "t"), SCHEMA)
+        made.append(rows(0))
+        landed(made, body)
+        made.append(rows(2000))
+        scan = made.refresh().scan(on_damaged="skip")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = scan.to_arrow()
+        others = found.filter(pa.compute.is_in(found["id"], pa.array(SOUND)))
+        expected = pa.concat_tables([rows(0), rows(2000)]).sort_by("id")
+        if scan.damaged:
+            assert found.sort_by("id").equals(expected)
+            assert made.verify(depth="pages").errors
+        else:
+            assert found.num_rows == 1200
+            assert others.num_rows >= 800
+
+
+@pytest.mark.filterwarnings("ignore:adopting")
+@pytest.mark.parametrize("copy", [False, True])
+def test_an_adoption_checks_pages_as_well(tmp_path: Path, copy: bool) -> None:
+    source = inlay.create(str(tmp_path / "source"), SCHEMA)
+    source.append(rows(0))
+    source.publish()
+    [file] = Path(source.uri).glob("data/**/*.parquet")
+    whole = file.read_bytes()
+    end = decode_footer(whole, file_size=len(whole)).start
+    file.write_bytes(whole[:4] + bytes(b ^ 0x5A for b in whole[4:end]) + whole[end:])
+    checked = {"ingest.check_pages": "yes"}
+    with pytest.raises(InlayError) as refused:
+        inlay.adopt(source.uri, str(tmp_path / "a"), copy=copy, properties=checked)
+    assert file.name in str(refused.value)
+    inlay.adopt(source.uri, str(tmp_path / "b"), copy=copy)
+    file.write_bytes(whole)
+    inlay.adopt(source.uri, str(tmp_path / "c"), copy=copy, properties=checked)
+    assert inlay.open(str(tmp_path / "c")).count() == 400
