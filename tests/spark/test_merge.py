@@ -254,6 +254,48 @@ def test_a_row_that_came_beside_a_merge_of_other_keys_is_seen_by_the_next(
     assert [row for row in state(sparse) if row[0] == 5] == [(5, "at 3", 3)]
 
 
+def test_an_older_file_that_compaction_left_is_looked_at_no_more(
+    spark: Any, new_table: NewTable
+) -> None:
+    """The row of a key may have gone with a newer file: here its position would be that of a dead row."""
+    table = new_table(SCHEMA, primary_key="id")
+    recent = Recent()
+    merge(changes(spark, 1, *range(300)), table.uri, order="seq", recent=recent)
+    merge(changes(spark, 2, 5, 6), table.uri, order="seq", recent=recent)
+    merge(changes(spark, 3, 7), table.uri, order="seq", recent=recent)
+    large = max(table.refresh().files()["bytes"].to_pylist())
+    assert table.compact(small_bytes=large).units == 1
+    merge(changes(spark, 4, 5), table.uri, order="seq", recent=recent)
+    merge(changes(spark, 4, 6, op="D"), table.uri, order="seq", recent=recent)
+    rows = state(table)
+    assert len(rows) == 299
+    assert [row for row in rows if row[0] in (5, 6)] == [(5, "at 4", 4)]
+
+
+def test_a_file_that_the_stream_has_emptied_takes_no_other_from_the_map(
+    spark: Any, sparse: inlay.Table
+) -> None:
+    recent = Recent()
+    for seq, ids in enumerate([(5, 6), (7,), (7,)], start=1):
+        merge(changes(spark, seq, *ids), sparse.uri, order="seq", recent=recent)
+    assert merge(changes(spark, 9, 5, 7), sparse.uri, order="seq", recent=recent).located == 2
+
+
+def test_a_file_that_others_have_deleted_from_is_looked_at_no_more(
+    spark: Any, sparse: inlay.Table
+) -> None:
+    recent = Recent()
+    merge(changes(spark, 1, 5), sparse.uri, order="seq", recent=recent)
+    merge(changes(spark, 2, 200), sparse.uri, order="seq", recent=recent)
+    sparse.refresh().delete("id = 5")
+    result = merge(changes(spark, 3, 5, 200), sparse.uri, order="seq", recent=recent)
+    assert result.located == 1
+    assert [row for row in state(sparse) if row[0] in (5, 200)] == [
+        (5, "at 3", 3),
+        (200, "at 3", 3),
+    ]
+
+
 def test_a_file_that_was_compacted_meanwhile_is_looked_at_no_more(
     spark: Any, sparse: inlay.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

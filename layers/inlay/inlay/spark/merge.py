@@ -124,10 +124,10 @@ def merge(
     """
     ctx = bound(uri, None if recent is None else recent.table_id)
     result = MergeResult(committed=False, version=0)
-    added: tuple[DataFile, ...] = ()
+    change = Change(operation="merge")
 
     def plan(loaded: LoadedTable) -> Planned | None:
-        nonlocal result, added
+        nonlocal result, change
         check_writable(ctx, loaded)
         if recent is not None:
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
@@ -197,7 +197,7 @@ def merge(
     outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
     committed = isinstance(outcome, Committed)
     if recent is not None and committed:
-        recent.add(added)
+        recent.add(change.added, change.markers, change.removed)
     return replace(
         result,
         committed=committed,

@@ -1,0 +1,203 @@
+"""Random streams of merges beside everything that rewrites, deletes or replaces rows, against a model.
+
+What a merge remembers of its own files must not outlive them: a key has one row, the newest, whichever
+files compaction packs and leaves, whatever others delete, and whether that happens between two merges or
+while one is under way. Everything of a merge runs but its jobs: what they do to records is done here, so
+that thousands of merges take no longer than some in Spark.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.ops.commit.driver import commit
+from inlay.spark.cluster import cluster
+from inlay.spark.maintenance import compact, materialize_deletes
+from inlay.spark.merge import DELETED, REPLACES, RecordSummary, merge
+from inlay.spark.recent_rows import Recent
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+# A record: op, id, p, seq, pad.
+Record = tuple[str, int, str, int, str]
+# Key → (partition, order, padding), as the table is to be.
+Model = dict[int, tuple[str, int, str]]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("p", pa.string()),
+        ("seq", pa.int64()),
+        ("pad", pa.string()),
+    ]
+)
+RECORD = "op string, id bigint, p string, seq bigint, pad string"
+KEYS = 24
+MERGES = 12
+
+# What rewrites files and changes no row, may also happen while a merge is under way.
+REWRITES = (*("compact",) * 6, "rewrite", "surgery of all")
+IN_SPARK = ("spark compact", "materialize", "cluster")
+CHANGES = ("tombstone", "vector", "surgery", "erase", "upsert", "restore")
+
+
+class Beside:
+    """What others do to the table."""
+
+    def __init__(self, spark: Any, table: inlay.Table, model: Model, chance: random.Random) -> None:
+        self.spark, self.table, self.model, self.chance = spark, table, model, chance
+
+    def do(self, action: str) -> None:
+        table, chance = self.table.refresh(), self.chance
+        # Between the sizes of the files: some are packed, and some are left.
+        small = chance.choice(table.files()["bytes"].to_pylist() or [1]) + 1
+        keys = [key for key in chance.sample(range(KEYS), 3) if key in self.model]
+        where = f"id IN ({', '.join(map(str, keys or [-1]))})"
+        match action:
+            case "compact":
+                table.compact(small_bytes=small)
+            case "spark compact":
+                compact(self.spark, table.uri, small_bytes=small)
+            case "materialize":
+                materialize_deletes(self.spark, table.uri, where=where)
+            case "cluster":
+                cluster(self.spark, table.uri, where=where)
+            case "rewrite" | "surgery of all":
+                table.rewrite(strategy="surgery" if action == "surgery of all" else "rewrite")
+            case "upsert":
+                for key in keys:
+                    part, seq, _ = self.model[key]
+                    self.model[key] = (part, seq, "theirs")
+                rows = [(key, *self.model[key]) for key in keys]
+                columns = zip(*rows, strict=True) if rows else [[]] * 4
+                table.upsert(pa.table([pa.array(c) for c in columns], schema=SCHEMA))
+            case "restore":
+                table.restore(version=table.version)
+            case _:
+                table.delete(where, mode=action)
+                for key in keys:
+                    del self.model[key]
+
+
+def drawn(chance: random.Random, batch: int) -> list[Record]:
+    """Some late and some twice; all keys in the first batch, so that its file is larger than others."""
+    number = chance.choice([1, 2, 4, 8]) if batch else KEYS
+    rows: list[Record] = []
+    for key in chance.sample(range(KEYS), number):
+        op = chance.choice("UUUD") if batch else "I"
+        seq = 10 * batch + chance.randrange(15)
+        rows.append((op, key, "ab"[key % 2], 1000 * seq + key, chance.randbytes(40).hex()))
+    return rows + chance.sample(rows, min(2, len(rows)))
+
+
+def newest_of(rows: Sequence[Record]) -> list[Record]:
+    return list({row[1]: row for row in sorted(rows, key=lambda row: row[3])}.values())
+
+
+def apply(model: Model, rows: Sequence[Record]) -> None:
+    for op, key, p, seq, pad in newest_of(rows):
+        if key in model and model[key][1] > seq:
+            continue
+        if op == "D":
+            model.pop(key, None)
+        else:
+            model[key] = (p, seq, pad)
+
+
+def play(
+    table: inlay.Table,
+    merged: Callable[[Sequence[Record], Recent], Any],
+    beside: Beside,
+    merges: int,
+    monkeypatch: pytest.MonkeyPatch,
+    actions: Sequence[str],
+) -> int:
+    """Merges with others between and beside them; the number of rows that were found by position."""
+    chance, model = beside.chance, beside.model
+    recent = Recent()
+    located = 0
+    story: list[Any] = []
+
+    def meanwhile(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr("inlay.ops.commit.driver.commit", commit)
+        beside.do(chance.choice(actions))
+        return commit(*args, **kwargs)
+
+    for batch in range(merges):
+        rows = drawn(chance, batch)
+        if batch and chance.random() < 0.25:
+            monkeypatch.setattr("inlay.ops.commit.driver.commit", meanwhile)
+            story.append("beside")
+        located += merged(rows, recent).located
+        monkeypatch.setattr("inlay.ops.commit.driver.commit", commit)
+        apply(model, rows)
+        story.append([row[:2] for row in rows])
+        # Rows of others clear what a merge remembers: mostly there are none.
+        for action in chance.choices(CHANGES if chance.random() < 0.15 else actions):
+            if chance.random() < 0.5:
+                beside.do(action)
+                story.append(action)
+        found = table.refresh().scan().to_arrow().to_pylist()
+        expected = [
+            {"id": key, "p": p, "seq": seq, "pad": pad} for key, (p, seq, pad) in model.items()
+        ]
+        assert Counter(map(str, found)) == Counter(map(str, expected)), story
+    return located
+
+
+def table_of(new_table: NewTable, seed: int) -> inlay.Table:
+    options = [{}, {"partition_by": "p"}, {"sort_by": "seq"}][seed % 3]
+    properties = {"compact.strategy": "sort"} if "sort_by" in options else {}
+    return new_table(SCHEMA, primary_key="id", properties=properties, **options)
+
+
+# -- without Spark's jobs -------------------------------------------------------------------------
+
+
+@dataclass
+class Frame:
+    """As much of a DataFrame as a merge touches itself."""
+
+    rows: list[Record]
+    columns = ("op", "id", "p", "seq", "pad")
+
+    def toDF(self, *names: str) -> Frame:  # noqa: N802
+        return self
+
+    def persist(self) -> Frame:
+        return self
+
+    def unpersist(self) -> None: ...
+
+
+@pytest.fixture
+def without_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inlay.spark import merge as module
+
+    def without_late(newest: Frame, loaded: Any, *args: Any) -> Any:
+        table = inlay.open(args[3], version=loaded.snapshot.version)
+        there = dict(zip(*(table.scan(columns=["id", "seq"]).to_arrow().to_pydict().values(),)))
+        timely = [row for row in newest.rows if there.get(row[1], -1) <= row[3]]
+        columns = zip(*timely, strict=True) if timely else [[]] * 5
+        batch = pa.table(list(map(pa.array, columns)), names=list(Frame.columns))
+        return batch.append_column(
+            DELETED, pa.array([row[0] == "D" for row in timely], pa.bool_())
+        ).append_column(REPLACES, pa.array([row[1] in there for row in timely], pa.bool_()))
+
+    def write(records: pa.Table, uri: str, loaded: Any, keys: Any, found: Any, recent: Any) -> Any:
+        names = ["id", "p", "seq", "pad", DELETED, REPLACES]
+        batches = iter(records.select(names).combine_chunks().to_batches())
+        written = module._write_part(uri, loaded, keys, names, recent, batches)
+        return [pickle.loads(batch["returned"][0].as_py()) for batch in written]
+
+    monkeypatch.setattr(module, "without_late", without_late)
+    monkeypatch.setattr(module, "_write", write)
