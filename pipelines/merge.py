@@ -7,6 +7,9 @@
 With `--checkpoint` the source is a stream: every run takes what is new in it, one commit for each
 micro-batch, each exactly once however often the job is killed; `--forever` waits for more. Without it
 everything is merged in one commit, idempotent with `--request-id`.
+
+Records of operations that are not known are refused, with their numbers, and so are columns that the table
+lacks: `--schema` says which are read. Columns of the table that it leaves out keep their values.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from inlay.spark.merge import MergeResult, merge
+from inlay.plan.change_records import PRESETS
+from inlay.spark.conditions import quoted
+from inlay.spark.merge import MergeResult, merge, operations_in
 from inlay.spark.merge_sink import MergeSink
+from inlay.spark.types import spelled
 from pipelines.job import names, parser, run
 
 
@@ -26,11 +32,22 @@ def main(arguments: list[str] | None = None) -> int:
     asking.add_argument("--source", required=True, help="what Spark is to read: a path or prefix")
     asking.add_argument("--format", default="json", help="its Spark format")
     asking.add_argument("--schema", required=True, help="of the records, as Spark DDL")
-    asking.add_argument("--order", required=True, help="the column that orders records by age")
+    asking.add_argument(
+        "--order",
+        required=True,
+        help="the column that orders records by age (several, with commas)",
+    )
     asking.add_argument("--on", default="", help="key columns, with commas (the primary key)")
     asking.add_argument(
-        "--op", default="op", help="the column that distinguishes insert from delete"
+        "--op", default="op", help="the column that says what a record does; '': all are rows"
     )
+    asking.add_argument(
+        "--operations",
+        choices=sorted(PRESETS),
+        help="the producer, whose values and column the operations have (common)",
+    )
+    asking.add_argument("--deletes", default="", help="values of deletes instead, with commas")
+    asking.add_argument("--rows", default="", help="with --deletes, values of inserts and updates")
     asking.add_argument("--checkpoint", help="a folder for the stream's progress")
     asking.add_argument("--max-files", type=int, default=1000, help="of one micro-batch")
     asking.add_argument("--forever", action="store_true", help="wait for more until killed")
@@ -46,18 +63,28 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _job(spark: Any, asked: argparse.Namespace) -> Any:
     options: dict[str, Any] = {
-        "order": asked.order,
+        "order": names(asked.order),
         "on": names(asked.on),
-        "op": asked.op,
+        "op": asked.op or None,
+        "operations": _operations(asked),
+        "deletes": (names(asked.deletes) or None) if not asked.rows else None,
         "deleted_log": asked.deleted_log,
     }
     if asked.dry_run or not asked.checkpoint:
         records = spark.read.format(asked.format).schema(asked.schema).load(asked.source)
         if asked.dry_run:
-            by_kind = records.groupBy(asked.op).count().collect()
+            known = operations_in(asked.op, options["operations"], options["deletes"])
+            op = spelled(known.column, records.columns) or known.column
+            by_kind = records.groupBy(quoted(op)).count().collect() if asked.op else []
             return {"dry_run": True, "records": {str(row[0]): row[1] for row in by_kind}}
         return merge(records, asked.table, request_id=asked.request_id, **options)
     return _stream(spark, asked, options)
+
+
+def _operations(asked: argparse.Namespace) -> Any:
+    if asked.rows:
+        return {"rows": names(asked.rows), "deletes": names(asked.deletes)}
+    return asked.operations
 
 
 def _stream(spark: Any, asked: argparse.Namespace, options: dict[str, Any]) -> dict[str, Any]:

@@ -69,11 +69,13 @@ def test_late_and_duplicate_records_change_nothing(spark: Any, orders: inlay.Tab
         ("D", 3, None, 10),
     )
     result = merge(changes, orders.uri, order="seq")
-    assert state(orders) == [(1, "shipped", 12), (2, "new", 10), (3, "new", 10)]
-    assert (result.records, result.keys, result.late) == (5, 3, 2)
+    # Of one order the delete counts over the row.
+    assert state(orders) == [(1, "shipped", 12), (2, "new", 10)]
+    assert (result.records, result.keys, result.late) == (5, 3, 1)
+    # What comes again arrives later than what is there: a row is written again, and one stays deleted.
     again = merge(changes, orders.uri, order="seq")
-    assert not again.committed
-    assert again.late == 3
+    assert (again.late, again.rows) == (1, 1)
+    assert state(orders) == [(1, "shipped", 12), (2, "new", 10)]
 
 
 def test_a_record_older_than_a_logged_delete_stays_deleted(spark: Any, orders: inlay.Table) -> None:
@@ -137,7 +139,7 @@ def test_a_row_without_an_order_is_older_than_any_and_replaced(
     changes = [("U", 1, 1), ("U", 2, None), ("U", 3, None), ("D", 4, None)]
     frame = spark.createDataFrame(changes, "op string, id bigint, seq bigint")
     log = f"{table.uri} deleted"
-    assert merge(frame, table.uri, order="seq", deleted_log=log).late == 2
+    assert merge(frame, table.uri, order="seq", deleted_log=log).late == 1
     rows = sorted_rows(table.refresh().scan().to_arrow(), "id")
     assert [(row["id"], row["seq"]) for row in rows] == [(1, 1), (2, None), (3, 5)]
     again = spark.createDataFrame([("I", 4, None), ("D", 1, 2)], frame.schema)
@@ -149,7 +151,7 @@ def test_no_name_is_too_strange(spark: Any, new_table: NewTable) -> None:
     schema = pa.schema([pa.field("a.b", pa.int64(), nullable=False), ("`", pa.int64())])
     table = new_table(pa.table({"a.b": [1, 2], "`": [0, 0]}, schema=schema), primary_key="a.b")
     changes = [(1, 1, "U"), (2, 1, "D"), (9, 2, "I")]
-    frame = spark.createDataFrame(changes, "`a.b` bigint, ```` bigint, `o.p` string")
+    frame = spark.createDataFrame(changes, "`a.b` bigint, ```` bigint, `O.p` string")
     merge(frame, table.uri, order="`", op="o.p", deleted_log=f"{table.uri} deleted")
     assert sorted(map(str, table.refresh().scan().to_arrow().to_pylist())) == [
         "{'a.b': 1, '`': 1}",
@@ -189,6 +191,167 @@ def test_records_that_cannot_be_merged_are_refused(
 ) -> None:
     with pytest.raises(error, match=complaint):
         merge(records(spark, *changes), orders.uri, **options)
+    assert orders.refresh().version == 2
+
+
+# -- which record counts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [7, None])
+def test_of_equal_orders_the_delete_counts_for_any_cut(
+    spark: Any, new_table: NewTable, order: int | None
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), ("status", pa.string()), ("seq", pa.int64())])
+    row, gone, more = ("I", 1, "a", order), ("D", 1, None, order), ("U", 1, "b", order)
+    for batches in ([(row, gone)], [(gone, row)], [(row,), (gone,)], [(gone,), (row,)]):
+        table = new_table(schema, primary_key="id")
+        for batch in batches:
+            frame = records(spark, *batch)
+            merge(frame, table.uri, order="seq", deleted_log=f"{table.uri} deleted")
+        assert table.refresh().count() == 0, batches
+    for batches in ([(row, more)], [(row,), (more,)]):  # of two rows the one that comes later
+        table = new_table(schema, primary_key="id")
+        for batch in batches:
+            merge(records(spark, *batch), table.uri, order="seq")
+        assert [row[1] for row in state(table)] == ["b"], batches
+
+
+def test_several_columns_order_from_the_first(spark: Any, new_table: NewTable) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.float64()), ("seq", pa.int64())])
+    table = new_table(schema, primary_key="id")
+    nan = float("nan")
+    for at, seq in [
+        (1.0, 9),
+        (2.0, None),
+        (2.0, 1),
+        (1.5, 8),
+        (None, 99),
+        (nan, 0),
+        (nan, 2),
+        (3.0, 7),
+    ]:
+        frame = spark.createDataFrame([(1, at, seq)], "id bigint, at double, seq bigint")
+        merge(frame, table.uri, order=["at", "seq"], op=None)
+    assert str(table.refresh().scan().to_arrow().to_pylist()) == "[{'id': 1, 'at': nan, 'seq': 2}]"
+
+
+@pytest.mark.parametrize("value", ["DELETE ", "delete_", "truncate", "", "x", None])
+def test_unknown_operations_are_refused_and_counted(
+    spark: Any, orders: inlay.Table, value: str | None
+) -> None:
+    changes = records(spark, ("U", 1, "paid", 11), (value, 2, None, 12), (value, 3, None, 12))
+    log = f"{orders.uri} deleted"
+    with pytest.raises(InvalidRequest, match="2 change records have an operation") as raised:
+        merge(changes, orders.uri, order="seq", deleted_log=log)
+    assert (repr(value) if value is not None else "NULL") in str(raised.value)
+    assert orders.refresh().version == 2
+
+
+def test_operations_are_those_of_the_producer(spark: Any, orders: inlay.Table) -> None:
+    def go(kind: str, rows: list[tuple[Any, ...]], **options: Any) -> Any:
+        ddl = f"{kind}, id bigint, status string, seq bigint"
+        return merge(spark.createDataFrame(rows, ddl), orders.uri, order="seq", **options)
+
+    halves = [("DELETE", True, 1, "new", 11), ("INSERT", True, 1, "paid", 11)]
+    gone = ("DELETE", False, 2, None, 11)
+    flagged = "`metadata$action` string, `METADATA$ISUPDATE` boolean"
+    result = go(flagged, [*halves, gone], operations="snowflake")
+    assert (result.records, state(orders)) == (2, [(1, "paid", 11), (3, "new", 10)])
+    go("__deleted boolean", [(True, 1, None, 12), (False, 3, "x", 12)], operations="debezium-flat")
+    assert state(orders) == [(3, "x", 12)]
+    go("what string", [("gone", 3, None, 13), ("U", 4, "y", 13)], op="what", deletes=["gone"])
+    assert state(orders) == [(4, "y", 13)]
+    named = {"rows": ["new"], "deletes": ["gone"]}
+    go("op string", [("gone", 4, None, 14), ("new", 5, "z", 14)], operations=named)
+    assert state(orders) == [(5, "z", 14)]
+    with pytest.raises(InvalidRequest, match="'D' in 1"):
+        go("op string", [("D", 5, None, 15)], operations=named)
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wide(new_table: NewTable) -> inlay.Table:
+    """A table with columns that older records lack."""
+    schema = pa.schema(
+        [
+            *SCHEMA,
+            ("note", pa.string()),
+            ("big", pa.uint64()),
+            ("m", pa.map_(pa.string(), pa.int8())),
+        ]
+    )
+    rows = [
+        {
+            "id": n,
+            "status": "new",
+            "seq": 10,
+            "note": f"note {n}",
+            "big": 2**64 - n,
+            "m": [("k", n)],
+        }
+        for n in (1, 2, 3)
+    ]
+    table = new_table(pa.Table.from_pylist(rows, schema=schema), primary_key="id")
+    table.alter(add={"level": pa.int32()}, defaults={"level": 5})
+    return table.refresh()
+
+
+def test_columns_that_records_lack_keep_their_values(spark: Any, wide: inlay.Table) -> None:
+    changes = records(spark, ("U", 1, "paid", 11), ("U", 2, "late", 9), ("I", 4, "x", 1))
+    merge(changes, wide.uri, order="seq")
+    rows = {row["id"]: row for row in wide.refresh().scan().to_arrow().to_pylist()}
+    assert (rows[1]["status"], rows[1]["note"], rows[1]["big"]) == ("paid", "note 1", 2**64 - 1)
+    assert (rows[1]["m"], rows[1]["level"]) == ([("k", 1)], 5)
+    assert rows[2]["status"] == "new"
+    assert (rows[4]["note"], rows[4]["m"], rows[4]["level"]) == (None, None, 5)
+
+
+def test_values_that_others_delete_meanwhile_are_not_brought_back(
+    spark: Any, wide: inlay.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beside(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        inlay.open(wide.uri).delete("id = 1")
+        return commit(*args, **options)
+
+    monkeypatch.setattr("inlay.ops.commit.driver.commit", beside)
+    merge(records(spark, ("U", 1, "paid", 11)), wide.uri, order="seq")
+    [row] = wide.refresh().scan(where="id = 1").to_arrow().to_pylist()
+    assert (row["status"], row["note"]) == ("paid", None)
+
+
+def test_columns_that_the_table_lacks_are_refused_or_added(spark: Any, orders: inlay.Table) -> None:
+    frame = records(spark, ("U", 1, "paid", 11)).selectExpr("*", "array('x') AS tags")
+    with pytest.raises(SchemaMismatch, match="the table lacks: 'tags'"):
+        merge(frame, orders.uri, order="seq")
+    orders.set_properties(schema__evolve="add")
+    merge(frame, orders.uri, order="seq")
+    rows = sorted_rows(orders.refresh().scan().to_arrow(), "id")
+    assert [row["tags"] for row in rows] == [["x"], None, None]
+    assert orders.refresh().schema.field("tags").type.value_field.nullable
+
+
+@pytest.mark.parametrize(
+    ("ddl", "row", "complaint"),
+    [
+        ("op string, id string, status string, seq bigint", ("U", "1", "x", 11), "'id' is string"),
+        ("op string, id bigint, status bigint, seq bigint", ("U", 1, 5, 11), "'status' is int64"),
+        ("op string, id bigint, status string, seq string", ("U", 1, "x", "a"), "'seq' is string"),
+        (
+            "op string, id bigint, status string, seq bigint",
+            ("U", 1, None, 11),
+            "'status' holds null",
+        ),
+        ("op int, id bigint, status string, seq bigint", (1, 1, "x", 11), "'op' are of type int"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_by_type(
+    spark: Any, orders: inlay.Table, ddl: str, row: tuple[Any, ...], complaint: str
+) -> None:
+    with pytest.raises(SchemaMismatch, match=complaint):
+        merge(spark.createDataFrame([row], ddl), orders.uri, order="seq")
     assert orders.refresh().version == 2
 
 

@@ -8,10 +8,10 @@ that thousands of merges take no longer than some in Spark.
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ import inlay
 from inlay.ops.commit.driver import commit
 from inlay.spark.cluster import cluster
 from inlay.spark.maintenance import compact, materialize_deletes
-from inlay.spark.merge import DELETED, REPLACES, RecordSummary, merge
+from inlay.spark.merge import DELETED, REPLACES, RecordSummary, merge, write_part
 from inlay.spark.recent_rows import Recent
 
 pytestmark = pytest.mark.spark
@@ -41,7 +41,9 @@ SCHEMA = pa.schema(
     ]
 )
 RECORD = "op string, id bigint, p string, seq bigint, pad string"
-KEYS = 24
+KEYS = 120
+# Keys that later batches change: of the first file most rows stay, so that it is not compacted.
+HOT = 12
 MERGES = 12
 
 # What rewrites files and changes no row, may also happen while a merge is under way.
@@ -60,7 +62,7 @@ class Beside:
         table, chance = self.table.refresh(), self.chance
         # Between the sizes of the files: some are packed, and some are left.
         small = chance.choice(table.files()["bytes"].to_pylist() or [1]) + 1
-        keys = [key for key in chance.sample(range(KEYS), 3) if key in self.model]
+        keys = [key for key in chance.sample(range(HOT), 3) if key in self.model]
         where = f"id IN ({', '.join(map(str, keys or [-1]))})"
         match action:
             case "compact":
@@ -90,9 +92,9 @@ class Beside:
 
 def drawn(chance: random.Random, batch: int) -> list[Record]:
     """Some late and some twice; all keys in the first batch, so that its file is larger than others."""
-    number = chance.choice([1, 2, 4, 8]) if batch else KEYS
     rows: list[Record] = []
-    for key in chance.sample(range(KEYS), number):
+    hot = chance.sample(range(HOT), chance.choice([1, 2, 4]))
+    for key in hot if batch else range(KEYS):
         op = chance.choice("UUUD") if batch else "I"
         seq = 10 * batch + chance.randrange(15)
         rows.append((op, key, "ab"[key % 2], 1000 * seq + key, chance.randbytes(40).hex()))
@@ -163,41 +165,73 @@ def table_of(new_table: NewTable, seed: int) -> inlay.Table:
 # -- without Spark's jobs -------------------------------------------------------------------------
 
 
-@dataclass
-class Frame:
-    """As much of a DataFrame as a merge touches itself."""
-
-    rows: list[Record]
-    columns = ("op", "id", "p", "seq", "pad")
-
-    def toDF(self, *names: str) -> Frame:  # noqa: N802
-        return self
-
-    def persist(self) -> Frame:
-        return self
-
-    def unpersist(self) -> None: ...
-
-
 @pytest.fixture
-def without_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from inlay.spark import merge as module
+def without_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Record]], Any]:
+    """A merge whose jobs run here: the records stand in place of a DataFrame."""
 
-    def without_late(newest: Frame, loaded: Any, *args: Any) -> Any:
-        table = inlay.open(args[3], version=loaded.snapshot.version)
-        there = dict(zip(*(table.scan(columns=["id", "seq"]).to_arrow().to_pydict().values(),)))
-        timely = [row for row in newest.rows if there.get(row[1], -1) <= row[3]]
-        columns = zip(*timely, strict=True) if timely else [[]] * 5
-        batch = pa.table(list(map(pa.array, columns)), names=list(Frame.columns))
-        return batch.append_column(
-            DELETED, pa.array([row[0] == "D" for row in timely], pa.bool_())
-        ).append_column(REPLACES, pa.array([row[1] in there for row in timely], pa.bool_()))
+    def carry_out(rows: Any, uri: str, loaded: Any, log: Any, recent: Any) -> Any:
+        latest = newest_of(rows)
+        table = inlay.open(uri, version=loaded.snapshot.version)
+        there = {row["id"]: row["seq"] for row in table.scan().to_arrow().to_pylist()}
+        timely = [row for row in latest if there.get(row[1], -1) <= row[3]]
+        columns = [pa.array([row[place] for row in timely], f.type) for place, f in PLACES]
+        columns.append(pa.array([row[0] == "D" for row in timely], pa.bool_()))
+        columns.append(pa.array([row[1] in there for row in timely], pa.bool_()))
+        names = [*SCHEMA.names, DELETED, REPLACES]
+        batch = pa.record_batch(columns, names=names)
+        [written] = write_part(uri, loaded, ["id"], names, [], recent, iter([batch]))
+        keys = {row[1] for row in rows}
+        where = f"id BETWEEN {min(keys)} AND {max(keys)}"
+        summary = RecordSummary(len(rows), len(latest), 0, where)
+        return summary, [pickle.loads(written["returned"][0].as_py())]
 
-    def write(records: pa.Table, uri: str, loaded: Any, keys: Any, found: Any, recent: Any) -> Any:
-        names = ["id", "p", "seq", "pad", DELETED, REPLACES]
-        batches = iter(records.select(names).combine_chunks().to_batches())
-        written = module._write_part(uri, loaded, keys, names, recent, batches)
-        return [pickle.loads(batch["returned"][0].as_py()) for batch in written]
+    def records_of(rows: Any, *args: Any) -> Any:
+        return Given(rows)
 
-    monkeypatch.setattr(module, "without_late", without_late)
-    monkeypatch.setattr(module, "_write", write)
+    monkeypatch.setattr("inlay.spark.merge.carry_out", carry_out)
+    monkeypatch.setattr("inlay.spark.merge.records_of", records_of)
+    return list
+
+
+class Given(list[Record]):
+    """As much of `Records` as the driver's part of a merge looks at."""
+
+    kept = ()
+
+
+PLACES = list(enumerate(SCHEMA, start=1))
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(20), *(pytest.param(n, marks=pytest.mark.slow) for n in range(20, 1000))]
+)
+def test_merges_beside_everything_else_are_the_models(
+    new_table: NewTable, monkeypatch: pytest.MonkeyPatch, without_jobs: Any, seed: int
+) -> None:
+    chance = random.Random(seed)
+    table = table_of(new_table, seed)
+
+    def merged(rows: Sequence[Record], recent: Recent) -> Any:
+        return merge(without_jobs(rows), table.uri, order="seq", recent=recent)
+
+    beside = Beside(None, table, {}, chance)
+    located = play(table, merged, beside, MERGES, monkeypatch, REWRITES)
+    assert located or seed  # nothing is tried where no row is found by position
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 30))]
+)
+def test_merges_in_spark_beside_everything_else_are_the_models(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    table = table_of(new_table, seed + 1)  # with partitions, in an order
+    actions = (*REWRITES, *IN_SPARK)
+
+    def merged(rows: Sequence[Record], recent: Recent) -> Any:
+        frame = spark.createDataFrame(list(rows), RECORD)
+        return merge(frame, table.uri, order="seq", recent=recent)
+
+    beside = Beside(spark, table, {}, chance)
+    play(table, merged, beside, MERGES // 2, monkeypatch, actions)

@@ -171,7 +171,8 @@ class _Reading:
             return None
         match field.type:
             case Primitive(name="string"):
-                return str(value.toString())
+                # Other bytes than UTF-8 would become other characters, with another place in the order.
+                return str(value.toString()) if value.isValid() else None
             case Primitive(name="decimal"):
                 return value.toJavaBigDecimal()  # type: ignore[no-any-return]
             case Primitive(name="bool" | "double") as kind:
@@ -251,12 +252,26 @@ def _look_up(
 
 def _physical(column: pa.Array) -> list[Any]:
     found = column.drop_null().unique()
+    if pa.types.is_string(found.type):
+        return [
+            text
+            for value in found.cast(pa.binary()).to_pylist()
+            if (text := _text(value)) is not None
+        ]
     if pa.types.is_date32(found.type):
         found = found.cast(pa.int32())
     elif pa.types.is_timestamp(found.type):
         found = found.cast(pa.int64())
     values: list[Any] = found.to_pylist()
     return values
+
+
+def _text(value: bytes) -> str | None:
+    """None where no column of text has the value: Spark takes any bytes for text."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _is_between(values: Sequence[Any], bounds: tuple[Value, Value] | None) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from inlay.errors import InputError
 from inlay.ops.context import Context
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
@@ -91,8 +93,21 @@ def read_pickled(
 
 
 def collect_pickled(rows: DataFrame, work: Map) -> list[Any]:
-    """What `work` returns by `pickled_batch`, on executors, for the rows of each partition."""
-    return [pickle.loads(row[0]) for row in rows.mapInArrow(work, "returned binary").collect()]
+    """What `work` returns by `pickled_batch`, on executors, for the rows of each partition. Raises what it
+    raises about its input: no other attempt could succeed, and from a failed job only text would return."""
+    answers = rows.mapInArrow(partial(_answer, work), "returned binary").collect()
+    returned = [pickle.loads(answer[0]) for answer in answers]
+    for found in returned:
+        if isinstance(found, InputError):
+            raise found
+    return returned
+
+
+def _answer(work: Map, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from work(batches)
+    except InputError as error:
+        yield pickled_batch(error)
 
 
 def pickled_batch(value: object) -> pa.RecordBatch:

@@ -205,7 +205,7 @@ class InlayTable:
             rows = _actions(target, rows_of.frame, condition, clauses, values, schema)
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
-            result = _result(loaded.snapshot.version, parts, clauses, len(tasks))
+            result = _result(loaded.snapshot.version, parts, clauses, len(tasks), change)
             if request is None and not change.added and not result.deleted:
                 return None
             return Planned(change, loaded)
@@ -500,7 +500,11 @@ def _change(
 
 
 def _result(
-    version: int, parts: Sequence[_Part], clauses: Sequence[_Clause], read_files: int
+    version: int,
+    parts: Sequence[_Part],
+    clauses: Sequence[_Clause],
+    read_files: int,
+    change: Change,
 ) -> DmlResult:
     counts = {"update": 0, "delete": 0, "insert": 0}
     for part in parts:
@@ -511,7 +515,8 @@ def _result(
         version=version,
         read_files=read_files,
         updated=counts["update"],
-        deleted=counts["delete"],
+        # Rows, and not matches: several rows of the source may delete one.
+        deleted=(change.deleted_rows or 0) - counts["update"],
         inserted=counts["insert"],
     )
 

@@ -2,14 +2,16 @@
 
 Promise: after the commit each key has the row of its newest record, or none if that is a delete. Records
 may arrive late, twice and in any order: `order` determines which is newer, among the records and against
-the row of the table. A deleted row leaves nothing to compare with: where a record may arrive later than a
-newer delete of its key, give `deleted_log`, a table in which merges keep key and order of deletes.
+the row of the table, by the rule of `plan.change_records`, which also says what an operation means. A
+deleted row leaves nothing to compare with: where a record may arrive later than a newer delete of its key,
+give `deleted_log`, a table in which merges keep key and order of deletes.
 
 ::
 
-    newest    of the records of each key, the one of the highest order
+    known     records with an operation that is not known end the merge
+    newest    of the records of each key, the one that counts
     log       its deletes, before anything else: a merge that fails here is repeated and finds them
-    late      left out, when the table's row, or a logged delete, is as new or newer
+    late      left out, when the table's row is newer, or a logged delete as new or newer
     write     executors write the rows; for existing keys they find the position of the row, if it was
               written recently (`recent`), else they write the keys as delete markers
     commit    both at once: the marker applies only to rows of earlier commits
@@ -33,14 +35,18 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, SchemaMismatch, TableExists
 from inlay.format.entry import DataFile, Marker
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import TRUE
+from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
+from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
+from inlay.ops.schema.alter import admit_columns
 from inlay.ops.schema.create import create
 from inlay.ops.write.delete import key_markers
-from inlay.parquet.arrow.conform import conformed
+from inlay.parquet.arrow.conform import check_names as check_columns
+from inlay.parquet.arrow.conform import conform, conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.write.writer import write_files
@@ -54,6 +60,9 @@ from inlay.plan.change import (
     RemoveFiles,
     Request,
 )
+from inlay.plan.change_records import COMMON, Operations, operations_of
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import plan_scan
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch
 from inlay.spark.conditions import check_names, quoted
@@ -61,10 +70,18 @@ from inlay.spark.connect import bound, check_writable, connect, without_entries
 from inlay.spark.context import activate
 from inlay.spark.recent_rows import Recent, find_positions
 from inlay.spark.sink import is_applied
-from inlay.spark.types import named_as_in, spelled
+from inlay.spark.types import (
+    arrow_for,
+    arrow_for_new,
+    check_written,
+    named_as_in,
+    nullable,
+    spelled,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 
 # A merge whose rows others changed meanwhile is planned again this often.
@@ -103,10 +120,11 @@ def merge(
     changes: DataFrame,
     uri: str,
     *,
-    order: str,
+    order: str | Sequence[str],
     on: Sequence[str] = (),
     op: str | None = "op",
-    deletes: Sequence[str] = ("D", "d", "delete"),
+    operations: str | Mapping[str, Sequence[str]] | None = None,
+    deletes: Sequence[str] | None = None,
     request_id: str | None = None,
     batch: tuple[str, int] | None = None,
     deleted_log: str | None = None,
@@ -114,14 +132,20 @@ def merge(
 ) -> MergeResult:
     """Merges change records into the table.
 
-    `on` are the key columns (default: the primary key); `order` is a column of the records and of the
-    table; `op` is the column with the kind of a record: one of `deletes`, anything else is a row (None: all
-    are rows). Columns the table lacks are ignored. `request_id`, or `batch` (query id, batch id) of a
-    streaming query, makes the merge idempotent. `deleted_log` is the URI of a table, created when missing;
-    it holds keys of deleted rows until they are deleted from it too, so an erasure must cover it as well.
-    `recent` is kept from merge to merge of one stream: rows that it wrote recently are then deleted by
-    position.
+    `on` are the key columns (default: the primary key); `order` is a column, or several from the first, of
+    the records and of the table. `op` is the column that says what a record does (None: all are rows), in
+    the values of `operations`: a producer's name, or {"rows": […], "deletes": […]} (default: the letters
+    and words of all producers); `deletes` are other values for a delete. Any other value refuses the
+    records (`InvalidRequest`), and nothing is merged.
+
+    Columns that the records lack keep their values; those that the table lacks are refused, or added where
+    its property `schema.evolve` says so. `request_id`, or `batch` (query id, batch id) of a streaming
+    query, makes the merge idempotent. `deleted_log` is the URI of a table, created when missing; it holds
+    keys of deleted rows until they are deleted from it too, so an erasure must cover it as well. `recent`
+    is kept from merge to merge of one stream: rows that it wrote recently are then deleted by position.
     """
+    known = None if op is None else operations_in(op, operations, deletes)
+    by = [order] if isinstance(order, str) else list(order)
     ctx = bound(uri, None if recent is None else recent.table_id)
     result = MergeResult(committed=False, version=0)
     change = Change(operation="merge")
@@ -129,42 +153,25 @@ def merge(
     def plan(loaded: LoadedTable) -> Planned | None:
         nonlocal result, change
         check_writable(ctx, loaded)
-        if recent is not None:
-            loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         snapshot = loaded.snapshot
-        known = batch is not None and is_applied(snapshot, *batch)
-        result = MergeResult(committed=False, version=snapshot.version, applied_before=known)
-        if known:
+        before = batch is not None and is_applied(snapshot, *batch)
+        result = MergeResult(committed=False, version=snapshot.version, applied_before=before)
+        if before:
             return None
-        names = snapshot.schema
-        check_names(names.names, changes.columns)
-        given = _without_collation(changes.toDF(*named_as_in(names, changes.columns)))
-        keys = named_as_in(names, _keys(loaded, on))
-        [by] = named_as_in(names, [order])
-        kind = op and (spelled(op, given.columns) or op)
-        _check(given, loaded, keys, by, kind)
+        records = records_of(changes, loaded, on, by, known)
+        if recent is not None or records.kept:
+            loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         files = () if recent is None else recent.look(loaded.state)
-        latest = newest(given, keys, by, kind, deletes).persist()
-        try:
-            found = summarise(given, latest, keys)
-            if deleted_log is not None:
-                log_deletes(latest, deleted_log, loaded, [*keys, by], found)
-            timely = without_late(latest, loaded, keys, by, found, uri, deleted_log)
-            parts = _write(timely, uri, loaded, keys, found, files)
-        finally:
-            latest.unpersist()
+        summary, parts = carry_out(records, uri, loaded, deleted_log, files)
         written = sum(part.records for part in parts)
         gone, marked = _replaced(parts, files)
-        reads: Predicate | None = None
-        if found.where is not None:
-            reads = parse_predicate(found.where, snapshot.schema)
         added = tuple(file for part in parts for file in part.files)
         result = MergeResult(
             committed=False,
             version=snapshot.version,
-            records=found.records,
-            keys=found.keys,
-            late=found.keys - written,
+            records=summary.records,
+            keys=summary.keys,
+            late=summary.keys - written,
             rows=sum(file.rows for file in added),
             deleted_keys=sum(part.deleted for part in parts),
             located=sum(len(rows) for part in parts for rows in part.located.values()),
@@ -189,11 +196,12 @@ def merge(
             uploaded_us=loaded.date_us,
             deleted_rows=None,
             # Which records are late was said by rows of this version.
-            requires=(Reads(reads, snapshot.version),),
+            requires=(_reads(loaded, records, summary),),
         )
         return Planned(change, loaded)
 
     loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
+    loaded = _with_columns(ctx, loaded, changes, known)
     outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
     committed = isinstance(outcome, Committed)
     if recent is not None and committed:
@@ -204,6 +212,122 @@ def merge(
         version=outcome.loaded.snapshot.version,
         applied_before=result.applied_before
         or (isinstance(outcome, Skipped) and outcome.applied_before),
+    )
+
+
+def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request | None:
+    if batch is not None:
+        return Request.of(f"stream {batch[0]} batch {batch[1]}")
+    return None if request_id is None else Request.of(request_id, body="merge")
+
+
+def _reads(loaded: LoadedTable, records: Records, summary: RecordSummary) -> Reads:
+    """The rows that records were compared with. Where values of theirs are kept, none may have been deleted
+    since, either: the new row would bring them back."""
+    snapshot = loaded.snapshot
+    predicate = None
+    if summary.where is not None:
+        predicate = parse_predicate(summary.where, snapshot.schema)
+    files: frozenset[str] = frozenset()
+    if records.kept:
+        evidence = Evidence.of_snapshot(snapshot)
+        entries, markers = loaded.state.files(), loaded.state.markers()
+        plan = plan_scan(entries, markers, predicate or TRUE, evidence=evidence)
+        files = frozenset(task.file.key for task in plan.tasks)
+    return Reads(predicate, snapshot.version, files)
+
+
+# -- the records ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Change records with the table's names. `given` are the table's columns that they have, `kept` those
+    that they lack."""
+
+    frame: DataFrame
+    keys: list[str]
+    order: list[str]
+    operations: Operations | None
+    given: list[str]
+    kept: list[str]
+
+
+def operations_in(
+    op: str,
+    operations: str | Mapping[str, Sequence[str]] | None,
+    deletes: Sequence[str] | None = None,
+) -> Operations:
+    """What the values of the column `op` mean. Raises `InvalidRequest`."""
+    if deletes is not None and operations is not None:
+        raise InvalidRequest(
+            "operations and deletes both say which records delete",
+            next_step='Give one of them: operations={"rows": […], "deletes": […]}',
+        )
+    if deletes is not None:
+        rows = sorted(COMMON.rows - set(deletes))
+        return operations_of({"rows": rows, "deletes": deletes}, column=op)
+    found = operations_of(operations)
+    # A producer's name also names its column, unless the caller has another one.
+    return found if operations is not None and op == COMMON.column else replace(found, column=op)
+
+
+def records_of(
+    changes: DataFrame,
+    loaded: LoadedTable,
+    on: Sequence[str],
+    order: Sequence[str],
+    operations: Operations | None,
+) -> Records:
+    """Raises `SchemaMismatch`, `InvalidRequest` and `UnsupportedType` for records that cannot be merged
+    into the table, whatever their values."""
+    schema = loaded.snapshot.schema
+    check_names(schema.names, changes.columns)
+    frame = _without_collation(changes.toDF(*named_as_in(schema, changes.columns)))
+    keys = named_as_in(schema, _keys(loaded, on))
+    by = named_as_in(schema, order)
+    operations = _spelled(operations, frame.columns)
+    _check(frame, loaded, keys, by, operations)
+    data = _data(frame.schema, operations, schema)
+    check_written(data)
+    arrow = arrow_for(data)
+    check_columns(arrow, schema)
+    fields = tuple(field for field in schema.fields if field.name in data.names)
+    given = Schema(schema.id, fields, schema.version)
+    conform(pa.RecordBatch.from_pylist([], schema=arrow), given, given, by_value=True)
+    kept = [name for name in schema.names if name not in given.names]
+    return Records(frame, keys, by, operations, list(given.names), kept)
+
+
+def _with_columns(
+    ctx: Context, loaded: LoadedTable, changes: DataFrame, operations: Operations | None
+) -> LoadedTable:
+    """The table with columns that the records have, if it is to get them: by a commit of its own."""
+    snapshot = loaded.snapshot
+    if not Properties(snapshot.properties).adds_columns:
+        return loaded
+    frame = _without_collation(changes.toDF(*named_as_in(snapshot.schema, changes.columns)))
+    data = _data(frame.schema, _spelled(operations, frame.columns), snapshot.schema)
+    return admit_columns(ctx, loaded, [arrow_for_new(nullable(data))])
+
+
+def _data(given: StructType, operations: Operations | None, schema: Schema) -> StructType:
+    """The columns of rows, without those that only say what a record does."""
+    from pyspark.sql.types import StructType
+
+    own = set() if operations is None else {operations.column, operations.flag}
+    return StructType([f for f in given if f.name in schema.names or f.name not in own])
+
+
+def _spelled(operations: Operations | None, columns: Sequence[str]) -> Operations | None:
+    """With the names of the data's columns, in whatever case they are asked for."""
+    if operations is None:
+        return None
+    flag = operations.flag
+    return replace(
+        operations,
+        column=spelled(operations.column, columns) or operations.column,
+        flag=flag and (spelled(flag, columns) or flag),
     )
 
 
@@ -233,50 +357,79 @@ def _without_collation(changes: DataFrame) -> DataFrame:
 
 
 def _check(
-    changes: DataFrame, loaded: LoadedTable, keys: list[str], order: str, op: str | None
+    changes: DataFrame,
+    loaded: LoadedTable,
+    keys: list[str],
+    order: list[str],
+    operations: Operations | None,
 ) -> None:
     names = loaded.snapshot.schema.names
-    for name in (*keys, order):
+    for name in (*keys, *order):
         if name not in names:
             raise SchemaMismatch(
                 f"the table has no column {name!r}",
                 next_step="Key and order are columns of the table: the order of a row that is there "
                 "decides which records are late",
             )
-    if order in keys:
-        raise InvalidRequest(f"{order!r} is a key and cannot be the order of its records")
-    missing = [name for name in (*keys, order, op) if name and name not in changes.columns]
+    for name in order:
+        if name in keys:
+            raise InvalidRequest(f"{name!r} is a key and cannot be the order of its records")
+    asked = () if operations is None else (operations.column, operations.flag)
+    missing = [name for name in (*keys, *order, *asked) if name and name not in changes.columns]
     if missing:
         raise SchemaMismatch(
             f"the change records have no column {missing[0]!r}",
             next_step=f"They have: {', '.join(changes.columns)}",
         )
-
-
-def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request | None:
-    if batch is not None:
-        return Request.of(f"stream {batch[0]} batch {batch[1]}")
-    return None if request_id is None else Request.of(request_id, body="merge")
+    if operations is not None and not operations.tombstones:
+        kind = changes.schema[operations.column].dataType.simpleString()
+        if kind not in ("string", "boolean"):
+            raise SchemaMismatch(
+                f"the operations in {operations.column!r} are of type {kind}, and not texts",
+                next_step="Name the column that says what each record does by op=, or None: all are rows",
+            )
 
 
 # -- on Spark -------------------------------------------------------------------------------------
 
 
-def _write(
-    records: DataFrame,
+def carry_out(
+    records: Records,
     uri: str,
     loaded: LoadedTable,
-    keys: list[str],
-    found: RecordSummary,
+    deleted_log: str | None,
+    recent: Sequence[DataFile],
+) -> tuple[RecordSummary, list[_Part]]:
+    """The jobs of a merge: they compare the records with the table, and write."""
+    marked = classified(records.frame, records.operations)
+    number = count_known(marked, records.operations, uri)
+    latest = newest(marked, records).persist()
+    try:
+        summary = summarise(latest, records.keys, number)
+        if deleted_log is not None:
+            log_deletes(latest, deleted_log, loaded, [*records.keys, *records.order], summary)
+        timely = without_late(latest, loaded, records, summary, uri, deleted_log)
+        return summary, _write(timely, uri, loaded, records, summary, recent)
+    finally:
+        latest.unpersist()
+
+
+def _write(
+    timely: DataFrame,
+    uri: str,
+    loaded: LoadedTable,
+    records: Records,
+    summary: RecordSummary,
     recent: Sequence[DataFile],
 ) -> list[_Part]:
-    names = [name for name in loaded.snapshot.schema.names if name in records.columns]
-    names += [DELETED, REPLACES]
+    names = [*records.given, *records.kept, DELETED, REPLACES]
     # Few tasks make few markers. Not by `coalesce`: these few would then do the join with the table, too.
-    rows = records.select(*map(quoted, names)).repartition(
-        task_count(found.keys), *map(quoted, keys)
+    rows = timely.select(*map(quoted, names)).repartition(
+        task_count(summary.keys), *map(quoted, records.keys)
     )
-    write = partial(_write_part, uri, without_entries(loaded), keys, names, recent)
+    write = partial(
+        write_part, uri, without_entries(loaded), records.keys, names, records.kept, recent
+    )
     # Spark takes no strange names where it hands rows to Python.
     plain = rows.toDF(*(f"c{place}" for place in range(len(names))))
     return collect_pickled(plain, write)
@@ -298,15 +451,17 @@ def _replaced(
 # -- on the executors -----------------------------------------------------------------------------
 
 
-def _write_part(
+def write_part(
     uri: str,
     loaded: LoadedTable,
     keys: list[str],
     names: list[str],
+    kept: list[str],
     recent: Sequence[DataFile],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write a task's rows, and the keys whose rows in the table they replace."""
+    """Write a task's rows, and the keys whose rows in the table they replace. In columns of `kept` only
+    these have values, those of the replaced row; new rows have the table's defaults."""
     ctx = connect(uri)
     snapshot = loaded.snapshot
     schema = snapshot.schema
@@ -322,8 +477,12 @@ def _write_part(
             deleted += gone.true_count
             replaced.append(batch.filter(batch.column(REPLACES)).select(keys))
             # A delete record may lack what the table requires of a row.
-            kept = batch.filter(pc.invert(gone)).drop_columns([DELETED, REPLACES])
-            yield kept
+            new = batch.filter(pc.invert(gone))
+            is_old = new.column(REPLACES) if kept else pa.repeat(pa.scalar(False), new.num_rows)
+            for some, unknown in ((is_old, []), (pc.invert(is_old), kept)):
+                made = new.filter(some).drop_columns([DELETED, REPLACES, *unknown])
+                if made.num_rows:
+                    yield made
 
     target = target_of(ctx, loaded.date_us)
     fitted = conformed(rows(), schema, schema, by_value=True)
@@ -349,6 +508,11 @@ DELETED = "__inlay_deleted"
 REPLACES = "__inlay_replaces"
 _HAS = "__inlay_has"
 _GONE = "__inlay_gone"
+_KEPT = "__inlay_kept"
+_ARRIVAL = "__inlay_arrival"
+_MEANING = "__inlay_meaning"
+# Unknown operations that are counted one by one.
+MAX_UNKNOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,28 +525,71 @@ class RecordSummary:
     where: str | None
 
 
-def newest(
-    changes: DataFrame, keys: list[str], order: str, op: str | None, deletes: Sequence[str]
-) -> DataFrame:
-    """One record of each key: the newest (NULL is older than any order); of equally new ones, a delete if
-    there is one."""
+def classified(frame: DataFrame, operations: Operations | None) -> DataFrame:
+    """The records, in the order of their arrival (`_ARRIVAL`), with what each is by `Operations.meaning`;
+    NULL where it is refused."""
+    from pyspark.sql import functions as f
+
+    marked = frame.withColumn(_ARRIVAL, f.monotonically_increasing_id())
+    if operations is None:
+        return marked.withColumn(_MEANING, f.lit("row"))
+    value = f.col(quoted(operations.column))
+    if operations.tombstones:
+        return marked.withColumn(_MEANING, f.when(value.isNull(), "delete").otherwise("row"))
+    text = value.cast("string")
+
+    def among(values: frozenset[str]) -> Column:
+        return text.isin(*sorted(values)) if values else f.lit(False)
+
+    is_half = f.lit(False)
+    meaning: Any = f
+    if operations.flag is not None:
+        flag = f.lower(f.col(quoted(operations.flag)).cast("string"))
+        is_half = among(operations.deletes) & (flag == "true")
+        unclear = ~f.coalesce(flag.isin("true", "false"), f.lit(False))
+        meaning = meaning.when(unclear, f.lit(None))
+    meaning = meaning.when(is_half | among(operations.before), "before")
+    meaning = meaning.when(among(operations.deletes), "delete").when(among(operations.rows), "row")
+    return marked.withColumn(_MEANING, meaning)
+
+
+def count_known(marked: DataFrame, operations: Operations | None, uri: str) -> int:
+    """The number of records, without the old halves of updates. Raises `InvalidRequest` for operations
+    without a meaning, before anything is written."""
+    from pyspark.sql import functions as f
+
+    meaning = f.col(_MEANING)
+    counted = marked.agg(f.count_if(meaning.isNull()), f.count_if(meaning != "before")).collect()[0]
+    if counted[0] and operations is not None:
+        value = f.col(quoted(operations.column)).cast("string")
+        unknown = marked.where(meaning.isNull()).groupBy(value.alias("value")).count()
+        most = unknown.orderBy(f.col("count").desc()).limit(MAX_UNKNOWN).collect()
+        operations.refuse({row[0]: row[1] for row in most}, table=uri)
+    return int(counted[1])
+
+
+def newest(marked: DataFrame, records: Records) -> DataFrame:
+    """The record of each key that counts, by the rule of `plan.change_records`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    is_delete = f.lit(False) if op is None else f.col(quoted(op)).isin(*deletes)
-    flagged = changes.withColumn(DELETED, f.coalesce(is_delete, f.lit(False)))
-    latest = Window.partitionBy(*map(quoted, keys)).orderBy(
-        f.col(quoted(order)).desc_nulls_last(), f.col(DELETED).desc()
+    flagged = marked.where(f.col(_MEANING) != "before").withColumn(
+        DELETED, f.col(_MEANING) == "delete"
+    )
+    latest = Window.partitionBy(*map(quoted, records.keys)).orderBy(
+        *(f.col(quoted(name)).desc_nulls_last() for name in records.order),
+        f.col(DELETED).desc(),
+        f.col(_ARRIVAL).desc(),
     )
     return (
         flagged.withColumn("__inlay_rank", f.row_number().over(latest))
         .where("__inlay_rank = 1")
-        .drop("__inlay_rank")
+        .drop("__inlay_rank", _ARRIVAL, _MEANING)
     )
 
 
-def summarise(changes: DataFrame, newest: DataFrame, keys: list[str]) -> RecordSummary:
-    """The number of records and the range of their keys; refuses records without a key."""
+def summarise(newest: DataFrame, keys: list[str], records: int) -> RecordSummary:
+    """The number of keys and their range; refuses records without a key."""
     from pyspark.sql import functions as f
 
     no_key = f.count_if(f.greatest(*[f.col(quoted(key)).isNull() for key in keys], f.lit(False)))
@@ -396,7 +603,7 @@ def summarise(changes: DataFrame, newest: DataFrame, keys: list[str]) -> RecordS
         )
     low, high = _literal(found[3]), _literal(found[4])
     where = None if low is None or high is None else f"{_in_sql(keys[0])} BETWEEN {low} AND {high}"
-    return RecordSummary(changes.count(), found[0], found[1], where)
+    return RecordSummary(records, found[0], found[1], where)
 
 
 def _literal(value: Any) -> str | None:
@@ -438,36 +645,54 @@ def log_deletes(
 def without_late(
     newest: DataFrame,
     loaded: LoadedTable,
-    keys: list[str],
-    order: str,
-    found: RecordSummary,
+    records: Records,
+    summary: RecordSummary,
     uri: str,
     log: str | None,
 ) -> DataFrame:
-    """Only records newer than the table's row of their key or, for rows, than a logged delete. Reads key
-    and order of the files that may hold such keys."""
+    """Only records that count over the table's row of their key and, rows, over a logged delete. Reads key
+    and order, and what records lack, of the files that may hold such keys."""
     from pyspark.sql import functions as f
 
-    def newest_of(table: str, name: str, version: int | None = None) -> DataFrame:
+    keys, order, kept = records.keys, records.order, records.kept
+
+    def newest_of(table: str, name: str, kept: Sequence[str], version: int | None) -> DataFrame:
+        columns = [*keys, *order, *kept]
         rows = read(
-            newest.sparkSession, table, columns=[*keys, order], where=found.where, version=version
+            newest.sparkSession, table, columns=columns, where=summary.where, version=version
         )
         # The key is not enforced: of several rows of one key the newest counts. In a struct, because a row
         # may exist with the order NULL, which is older than any other.
-        there = f.struct(f.max(quoted(order)).alias("order")).alias(name)
-        return rows.groupBy(*map(quoted, keys)).agg(there)
+        rank = _struct(order)
+        there = [f.max(rank).alias(name)]
+        if kept:
+            there.append(f.max_by(_struct(kept), rank).alias(_KEPT))
+        return rows.groupBy(*map(quoted, keys)).agg(*there)
 
-    def is_after(name: str) -> Column:
-        ours, theirs = f.col(quoted(order)), f.col(name)["order"]
-        return f.col(name).isNull() | (ours > theirs) | (theirs.isNull() & ours.isNotNull())
+    def is_above(name: str, *, or_equal: bool) -> Column:
+        above = f.lit(or_equal)
+        for place, column in reversed(list(enumerate(order))):
+            ours, theirs = f.col(quoted(column)), f.col(name)[f"c{place}"]
+            greater = f.coalesce(ours > theirs, theirs.isNull() & ours.isNotNull())
+            above = greater | (ours.eqNullSafe(theirs) & above)
+        return f.col(name).isNull() | above
 
-    has = newest_of(uri, _HAS, loaded.snapshot.version)
+    has = newest_of(uri, _HAS, kept, loaded.snapshot.version)
     joined = newest.join(has, on=keys, how="left")
-    is_newer = is_after(_HAS)
+    # Of two rows, or of a row and a delete, of one order the one that arrives now counts over the row.
+    counts = is_above(_HAS, or_equal=True)
     if log is not None:
-        joined = joined.join(newest_of(log, _GONE), on=keys, how="left")
-        is_newer &= f.col(DELETED) | is_after(_GONE)
-    return joined.where(is_newer).withColumn(REPLACES, f.col(_HAS).isNotNull())
+        joined = joined.join(newest_of(log, _GONE, (), None), on=keys, how="left")
+        counts &= f.col(DELETED) | is_above(_GONE, or_equal=False)
+    for place, name in enumerate(kept):
+        joined = joined.withColumn(name, f.col(_KEPT)[f"c{place}"])
+    return joined.where(counts).withColumn(REPLACES, f.col(_HAS).isNotNull())
+
+
+def _struct(names: Sequence[str]) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.struct(*(f.col(quoted(name)).alias(f"c{n}") for n, name in enumerate(names)))
 
 
 def task_count(rows: int) -> int:

@@ -9,7 +9,7 @@ keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.utils import is_remote
@@ -41,10 +41,11 @@ class MergeSink:
         self,
         uri: str,
         *,
-        order: str,
+        order: str | Sequence[str],
         on: Sequence[str] = (),
         op: str | None = "op",
-        deletes: Sequence[str] = ("D", "d", "delete"),
+        operations: str | Mapping[str, Sequence[str]] | None = None,
+        deletes: Sequence[str] | None = None,
         deleted_log: str | None = None,
         on_result: Callable[[int, MergeResult], None] = lambda batch, result: None,
     ) -> None:
@@ -58,6 +59,7 @@ class MergeSink:
         self._order = order
         self._on = on
         self._op = op
+        self._operations = operations
         self._deletes = deletes
         self._deleted_log = deleted_log
         self._on_result = on_result
@@ -79,6 +81,7 @@ class MergeSink:
             order=self._order,
             on=self._on,
             op=self._op,
+            operations=self._operations,
             deletes=self._deletes,
             batch=(query, batch_id),
             deleted_log=self._deleted_log,

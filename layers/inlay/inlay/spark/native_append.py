@@ -75,6 +75,8 @@ _SETTINGS = {
 _COMMITTER = "spark.sql.sources.outputCommitterClass"
 # What a task says of such text, within Spark's words: of nested text, and Spark's own of other text.
 _NOT_TEXT = re.compile(r"column '[^\n]*' has text that is not UTF-8")
+# Where Spark has met a NULL that `_required` forbids.
+_NULL_IN = re.compile(r"non-nullable field: \n(.*?)\nIf the schema", re.DOTALL)
 _NOT_TEXT_OF_SPARK = "[INVALID_UTF8_STRING]"
 _OPTIONS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -276,10 +278,15 @@ def _translated(schema: Schema) -> Iterator[None]:
         if "NOT_NULL_ASSERT_VIOLATION" not in str(error):
             raise
         required = [field.name for field in schema.fields if not field.nullable]
+        named = _NULL_IN.search(str(error))
+        if named is not None and named[1] in required:
+            where = f"in column {named[1]!r}"
+        else:
+            where = f"in one of the columns {', '.join(required)[:500]}"
         raise SchemaMismatch(
-            f"the data has a NULL in one of the columns {', '.join(required)[:500]}, which "
-            "the table requires",
-            next_step="Fill it or filter such rows out",
+            f"the data has a NULL {where}, which the table requires",
+            next_step="Fill it or filter such rows out, or make the column nullable: "
+            "inlay.open(uri).alter(optional=[…])",
         ) from error
 
 

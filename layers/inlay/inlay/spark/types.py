@@ -303,7 +303,7 @@ def check_asked(asked: st.StructType, schema: Schema) -> None:
         raise SchemaMismatch("the requested schema has no column", next_step="Name at least one")
     for field in asked.fields:
         has = _struct_field(_column(schema, field.name), (field.name,))
-        if _nullable(field.dataType) != _nullable(has.dataType):
+        if nullable(field.dataType) != nullable(has.dataType):
             raise SchemaMismatch(
                 f"column {field.name!r} is {has.dataType.simpleString()} in the table, "
                 f"{field.dataType.simpleString()} in the requested schema",
@@ -316,15 +316,15 @@ def check_asked(asked: st.StructType, schema: Schema) -> None:
             )
 
 
-def _nullable(kind: st.DataType) -> st.DataType:
-    """The type with nulls allowed everywhere: to compare types only."""
+def nullable(kind: st.DataType) -> st.DataType:
+    """The type with nulls allowed everywhere."""
     match kind:
         case st.StructType():
-            return st.StructType([st.StructField(f.name, _nullable(f.dataType)) for f in kind])
+            return st.StructType([st.StructField(f.name, nullable(f.dataType)) for f in kind])
         case st.ArrayType():
-            return st.ArrayType(_nullable(kind.elementType))
+            return st.ArrayType(nullable(kind.elementType))
         case st.MapType():
-            return st.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+            return st.MapType(nullable(kind.keyType), nullable(kind.valueType))
         case _:  # the set of Spark's types is open
             return kind
 

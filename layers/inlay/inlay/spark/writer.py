@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 import inlay
 from inlay.errors import (
@@ -44,7 +44,7 @@ from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, 
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import bound, connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions
-from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_in
+from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_in, nullable
 
 # The local property that identifies the query of a micro-batch's tasks.
 QUERY_ID = "sql.streaming.queryId"
@@ -135,7 +135,7 @@ def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedT
         with suppress(TableExists):  # by another writer meanwhile
             inlay.create(
                 place(options.uri),
-                arrow_for_new(data),
+                arrow_for_new(_as_nullable(data, options.primary_key)),
                 primary_key=options.primary_key,
                 sort_by=options.sort_by,
                 partition_by=options.partition_by,
@@ -147,10 +147,21 @@ def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedT
     names = named_as_in(schema, data.names)
     missing = [n for n, name in enumerate(names) if schema.column(name) is None]
     if missing:
-        arrow = arrow_for_new(StructType([data[n] for n in missing]))
-        columns = pa.schema([field.with_nullable(True) for field in arrow])
+        columns = arrow_for_new(_as_nullable(StructType([data[n] for n in missing]), ()))
         inlay.open(place(options.uri), ref=ref_of(options.uri)).alter(add=columns)
     return load_writable(options.uri, loaded.snapshot.table_id)
+
+
+def _as_nullable(data: StructType, keys: Sequence[str]) -> StructType:
+    """The columns that a new table gets: at every level NULL is allowed, but in keys that have none. That
+    these rows have none (a literal, a `coalesce`) is no promise for the rows to come."""
+    return StructType(
+        [field if field.name in keys else _nullable_field(field) for field in data.fields]
+    )
+
+
+def _nullable_field(field: StructField) -> StructField:
+    return StructField(field.name, nullable(field.dataType), True, field.metadata)
 
 
 def append_request(identity: str) -> Request:

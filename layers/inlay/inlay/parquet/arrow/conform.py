@@ -396,7 +396,9 @@ def _related(source: Primitive, target: Primitive) -> bool:
         "timestamp",
         "timestamptz",
     )
-    return numbers or same or (source.name, target.name) == ("binary", "fixed")
+    # Spark has unsigned integers of 64 bits as decimals.
+    whole = source.name == "decimal" and target.is_integer
+    return numbers or whole or same or (source.name, target.name) == ("binary", "fixed")
 
 
 def _conform_nested(
