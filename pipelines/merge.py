@@ -19,6 +19,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
+
 from inlay.plan.change_records import PRESETS
 from inlay.spark.conditions import quoted
 from inlay.spark.merge import MergeResult, merge, operations_in
@@ -99,7 +101,11 @@ def _stream(spark: Any, asked: argparse.Namespace, options: dict[str, Any]) -> d
         .trigger(**({"processingTime": "10 seconds"} if asked.forever else {"availableNow": True}))
         .start()
     )
-    query.awaitTermination()
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        # The library's own words, which say what to do.
+        raise sink.error or error from None
     counts = ("records", "late", "rows", "deleted_keys", "located")
     totals = {name: sum(getattr(result, name) for result in sink.results) for name in counts}
     return {

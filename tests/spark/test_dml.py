@@ -330,3 +330,42 @@ def test_names_that_are_added_to_rows_on_their_way_are_refused(
     source = spark.createDataFrame([(1, "y")], ["id", name]).alias("s")
     with pytest.raises(InvalidRequest, match=complaint):
         other.merge(source, "t.id = s.id").whenMatchedDelete().execute()
+
+
+def test_deleted_counts_rows_and_not_matches(spark: Any, new_table: NewTable) -> None:
+    table = made(new_table, 10)
+    source = spark.createDataFrame([(1,), (1,), (2,)], "id bigint").alias("s")
+    merge = InlayTable(spark, table.uri).alias("t").merge(source, "t.id = s.id").whenMatchedDelete()
+    merge = merge.whenNotMatchedBySourceUpdate("t.id = 7", set={"amount": "0"})
+    told = merge.execute()
+    assert (told.deleted, told.updated) == (2, 1)
+    assert len(content(table)) == 7
+
+
+def test_text_that_is_not_utf8_in_a_condition_leaves_no_row_out(
+    spark: Any, new_table: NewTable
+) -> None:
+    """As other characters it would have another place in the order of texts."""
+    from inlay.spark import dml
+
+    schema = pa.schema([("s", pa.string())])
+    table = new_table(pa.table({"s": ["a", "\U0001f600"]}, schema=schema))
+    told = InlayTable(spark, table.uri).delete("s < CAST(X'FF' AS STRING)")
+    assert (told.deleted, table.refresh().count()) == (2, 0)
+    table.append(pa.table({"s": ["a", "\U0001f600"]}, schema=schema))
+    source = spark.sql("SELECT CAST(X'FF' AS STRING) AS s UNION ALL SELECT 'a'").alias("s")
+    with pytest.MonkeyPatch.context() as keys:
+        keys.setattr(dml, "KEYS_BYTES", 0)
+        merge = InlayTable(spark, table.uri).alias("t").merge(source, "t.s = s.s")
+        assert merge.whenMatchedDelete().execute().deleted == 1
+
+
+def test_unsigned_numbers_are_updated_as_the_decimals_that_they_are_in_spark(
+    spark: Any, new_table: NewTable
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("big", pa.uint64())])
+    table = new_table(pa.table({"id": [1, 2], "big": [2**64 - 1, 5]}, schema=schema))
+    InlayTable(spark, table.uri).update({"big": "big - 1"}, "id = 1")
+    assert sorted(table.refresh().scan().to_arrow()["big"].to_pylist()) == [5, 2**64 - 2]
+    with pytest.raises(SchemaMismatch, match="'big'"):
+        InlayTable(spark, table.uri).update({"big": "-big"}, "id = 2")

@@ -228,8 +228,34 @@ def test_a_null_in_a_required_column_commits_nothing(spark: Any, new_table: NewT
             )
         if native == "auto":
             assert isinstance(raised.value, SchemaMismatch)
+            assert "a NULL in column 'id'" in str(raised.value)
     assert table.refresh().version == 1
     assert objects(table) == set() or table.scan().count() == 0
+
+
+def test_a_table_that_an_append_creates_requires_nothing_but_its_key(
+    spark: Any, tmp_path: Path
+) -> None:
+    """That a literal is never NULL says nothing of the rows to come."""
+    uri = f"file://{tmp_path}/made"
+    first = "1L AS id, 'x' AS a, array(1) AS b, named_struct('c', 1) AS d, map('k', 1) AS e"
+    append(spark.sql(f"SELECT {first}"), uri)
+    nothing = "CAST(NULL AS INT)"
+    later = f"{nothing} AS a, array({nothing}) AS b, named_struct('c', {nothing}) AS d"
+    later = later.replace(f"{nothing} AS a", "CAST(NULL AS STRING) AS a")
+    append(
+        spark.sql(f"SELECT NULL AS id, {later}, map('k', {nothing}) AS e").selectExpr(
+            "CAST(id AS BIGINT) AS id", "a", "b", "d", "e"
+        ),
+        uri,
+    )
+    [row] = inlay.open(uri).scan(where="id IS NULL").to_arrow().to_pylist()
+    assert row == {"id": None, "a": None, "b": [None], "d": {"c": None}, "e": [("k", None)]}
+    keyed = f"file://{tmp_path}/keyed"
+    writer = spark.range(3).selectExpr("id", "'x' AS a").write.format("inlay").mode("append")
+    writer.option("primaryKey", "id").save(keyed)
+    schema = inlay.open(keyed).schema
+    assert [schema.field(name).nullable for name in ("id", "a")] == [False, True]
 
 
 TEXTS = {

@@ -202,6 +202,32 @@ def test_a_change_stream_is_merged_batch_by_batch_across_runs(
     assert table.refresh().count() == 0
 
 
+def test_records_that_cannot_be_merged_end_the_job_with_the_reason(
+    call: Callable[..., dict[str, Any]],
+    new_table: NewTable,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("seq", pa.int64()), ("note", pa.string())])
+    rows = {"id": [1, 2], "seq": [1, 1], "note": ["a", "b"]}
+    table = new_table(pa.table(rows, schema=schema), primary_key="id")
+    landing = tmp_path / "changes"
+    landing.mkdir()
+    records = [{"type": "UPDATE", "id": 1, "seq": 2}, {"type": "REMOVE", "id": 2, "seq": 2}]
+    (landing / "0.json").write_text("".join(json.dumps(record) + "\n" for record in records))
+    arguments = ["--table", table.uri, "--source", str(landing), "--order", "seq"]
+    arguments += ["--schema", "type string, id bigint, seq bigint"]
+    for more in ([], ["--checkpoint", str(tmp_path / "checkpoint")]):
+        assert merge.main([*arguments, *more, "--operations", "canal"]) == 1
+        said = capsys.readouterr().err
+        assert "1 change records have an operation that is not known: 'REMOVE' in 1" in said
+        assert "Traceback" not in said
+    assert table.refresh().version == 2
+    known = ("--op", "type", "--rows", "UPDATE", "--deletes", "REMOVE")
+    assert call(merge.main, *arguments, *known)["deleted_keys"] == 1
+    assert table.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "seq": 2, "note": "a"}]
+
+
 def test_a_missing_table_ends_a_job_with_the_next_step(
     spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

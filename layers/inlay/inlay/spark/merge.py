@@ -46,7 +46,7 @@ from inlay.ops.schema.alter import admit_columns
 from inlay.ops.schema.create import create
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import check_names as check_columns
-from inlay.parquet.arrow.conform import conform, conformed
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.write.writer import write_files
@@ -294,7 +294,8 @@ def records_of(
     check_columns(arrow, schema)
     fields = tuple(field for field in schema.fields if field.name in data.names)
     given = Schema(schema.id, fields, schema.version)
-    conform(pa.RecordBatch.from_pylist([], schema=arrow), given, given, by_value=True)
+    empty = pa.RecordBatch.from_pylist([], schema=arrow)
+    list(conformed([empty], given, given, by_value=True))
     kept = [name for name in schema.names if name not in given.names]
     return Records(frame, keys, by, operations, list(given.names), kept)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.utils import is_remote
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InlayError, InvalidRequest
 from inlay.spark.context import context_of
 from inlay.spark.merge import MergeResult, merge
 from inlay.spark.recent_rows import Recent
@@ -31,7 +31,8 @@ _MERGED = "inlay.merged "
 
 
 class MergeSink:
-    """Takes the arguments of `merge`. Each result is kept in `results` and passed to `on_result`.
+    """Takes the arguments of `merge`. Each result is kept in `results` and passed to `on_result`; what
+    ended the query, if it was a merge, is in `error`: Spark's own exception has only its text.
 
     A query merges into a table once in a micro-batch: a second time would be taken for a repetition, and is
     refused (`InvalidRequest`).
@@ -55,6 +56,7 @@ class MergeSink:
                 next_step="Start the stream in a session on the cluster, as pipelines.merge does",
             )
         self.results: list[MergeResult] = []
+        self.error: InlayError | None = None
         self._uri = uri
         self._order = order
         self._on = on
@@ -75,18 +77,22 @@ class MergeSink:
                 next_step="Unite the records before they are merged, or give each sink a query of its own",
                 table=self._uri,
             )
-        result = merge(
-            records,
-            self._uri,
-            order=self._order,
-            on=self._on,
-            op=self._op,
-            operations=self._operations,
-            deletes=self._deletes,
-            batch=(query, batch_id),
-            deleted_log=self._deleted_log,
-            recent=self._recent,
-        )
+        try:
+            result = merge(
+                records,
+                self._uri,
+                order=self._order,
+                on=self._on,
+                op=self._op,
+                operations=self._operations,
+                deletes=self._deletes,
+                batch=(query, batch_id),
+                deleted_log=self._deleted_log,
+                recent=self._recent,
+            )
+        except InlayError as error:
+            self.error = error
+            raise
         context.setLocalProperty(_MERGED + self._uri, merged)
         self.results.append(result)
         self._on_result(batch_id, result)
