@@ -19,6 +19,7 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_version
+from inlay.ops.refs import branch, tag
 from inlay.ops.schema.create import set_partitioning
 from inlay.ops.write.append import append
 from inlay.plan.change import Change, Request, SetRefs
@@ -464,3 +465,17 @@ def test_partitions_named_by_the_erased_values_are_forgotten_too(any_people: Peo
     assert people.finish().receipts
     assert people.found() == []
     assert people.ids() == [i for i in before if i != WHO]
+
+
+def test_an_opening_says_what_it_will_end(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.append(*ids_with(start=40))
+    version = people.snapshot.version
+    branch(people.ctx, "work", Ref(kind="branch", version=version))
+    tag(people.ctx, "audit", Ref(kind="tag", version=version))
+    opened = people.erase()
+    assert opened.note == (
+        f"once the files are rewritten, versions {people.snapshot.oldest_version} to "
+        f"{people.snapshot.version - 1} can no longer be read; branches that can then no longer be "
+        "merged: work; tags that lose the rows, and are kept: audit"
+    )

@@ -169,7 +169,27 @@ def open_erasure(
         updates=(AddMarkers((marker,)), MoveBoundary(None), OpenErasure(erasure)),
         deleted_rows=None,
     )
-    return expect_committed(ctx, commit(ctx, change, base=loaded))
+    opened = expect_committed(ctx, commit(ctx, change, base=loaded))
+    if isinstance(opened, Skipped):
+        return opened
+    return replace(opened, note=_will_end(opened.loaded.snapshot))
+
+
+def _will_end(snapshot: Snapshot) -> str:
+    """What the erasure ends besides the rows: to be known before it is too late to keep it by a tag."""
+    kinds = {
+        kind: sorted(name for name, ref in snapshot.refs.items() if ref.kind == kind)
+        for kind in ("branch", "tag")
+    }
+    parts = [
+        "once the files are rewritten, "
+        f"versions {snapshot.oldest_version} to {snapshot.version - 1} can no longer be read"
+    ]
+    if kinds["branch"]:
+        parts.append(f"branches that can then no longer be merged: {', '.join(kinds['branch'])}")
+    if kinds["tag"]:
+        parts.append(f"tags that lose the rows, and are kept: {', '.join(kinds['tag'])}")
+    return "; ".join(parts)
 
 
 def erase_remembered(
