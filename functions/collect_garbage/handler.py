@@ -34,9 +34,9 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 def round_of(asked: MaintenanceRequest) -> Round:
     if asked.landing_only:
-        return Round(is_there, names=landing_names, metric="LandingRounds")
+        return Round(is_there, names=landing_names, metric="LandingRounds", queue="landing_round")
     if asked.erasures_only:
-        return Round(has_erasure, metric="ErasureRounds")
+        return Round(has_erasure, metric="ErasureRounds", queue="erase_round")
     return Round(is_there)
 
 

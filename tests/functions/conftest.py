@@ -124,8 +124,8 @@ class Functions:
     def round(self, name: str) -> dict[str, Any]:
         """A schedule's event, and what it sent done: what the function answers of each table."""
         self.replay(name)
-        sent = [json.loads(body) for body in self.queues.bodies("rounds")]
-        self.queues.sent = [each for each in self.queues.sent if each["QueueUrl"] != "rounds"]
+        sent = [json.loads(body) for queue in ROUNDS for body in self.queues.bodies(queue)]
+        self.queues.sent = [each for each in self.queues.sent if each["QueueUrl"] not in ROUNDS]
         function = name.split(".")[0]
         found: dict[str, Any] = {}
         for body in sent:
@@ -243,13 +243,16 @@ def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return stream
 
 
+ROUNDS = ("rounds", "erase-rounds", "landing-rounds")
 VARIABLES = {
     "INLAY_BUCKET": f"memory://{BUCKET}",
     "INLAY_DEAD_LETTERS": "dead-letters",
     "INLAY_REWRITE_QUEUE": "rewrite",
     "INLAY_SOURCE_QUEUE": "source",
     "INLAY_HANDOVER_QUEUE": "handover",
-    "INLAY_ROUND_QUEUE": "rounds",
+    "INLAY_ROUND_QUEUE": ROUNDS[0],
+    "INLAY_ERASE_ROUND_QUEUE": ROUNDS[1],
+    "INLAY_LANDING_ROUND_QUEUE": ROUNDS[2],
     "INLAY_GRACE_DAYS": "7",
     "INLAY_ERASURE_KEY": "a key for tests",
     "POWERTOOLS_TRACE_DISABLED": "true",

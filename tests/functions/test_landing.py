@@ -162,8 +162,8 @@ def test_what_was_uploaded_again_after_it_was_deleted_counts(functions: Function
 def sweep(functions: Functions) -> dict[str, Any]:
     functions.set_variable("INLAY_INGEST_QUEUE", "ingest")
     found: dict[str, Any] = functions.invoke("collect_garbage", {"landing_only": True})
-    names = [json.loads(body)["table"] for body in functions.queues.bodies("rounds")]
-    functions.queues.sent = [m for m in functions.queues.sent if m["QueueUrl"] != "rounds"]
+    names = [json.loads(body)["table"] for body in functions.queues.bodies("landing-rounds")]
+    functions.queues.sent = [m for m in functions.queues.sent if m["QueueUrl"] != "landing-rounds"]
     assert found["sent"] == len(names)
     asked = {"landing_only": True}
     return {

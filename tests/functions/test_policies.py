@@ -149,6 +149,8 @@ class Actor:
         self.queues.sent = [each for each in self.queues.sent if each["QueueUrl"] != url]
         for body in [*bodies, {"table": "gone"}]:
             self(function, from_queue(batch(body), ROUNDS[function]))
+            for kind in ("Erase", "Landing") if function == "collect_garbage" else ():
+                self(function, from_queue(batch(body), f"{kind}RoundQueue"))
 
     def __call__(self, function: str, what: Any, context: Any = None) -> Any:
         if isinstance(what, dict) and "Records" in what:
@@ -159,6 +161,9 @@ class Actor:
                     self._sqs(action, arn)
         self.guard.acting = function
         self.functions.set_variable("INLAY_ROUND_QUEUE", f"https://sqs/{ROUNDS.get(function)}")
+        for kind in ("Erase", "Landing"):
+            name = f"INLAY_{kind.upper()}_ROUND_QUEUE"
+            self.functions.set_variable(name, f"https://sqs/{kind}RoundQueue")
         try:
             return self.functions.invoke(function, what, context)
         finally:

@@ -20,7 +20,7 @@ from inlay.functions.requests import MaintenanceRequest
 from inlay.ops.context import SystemClock
 from inlay.storage.memory import MemoryStore
 
-from .conftest import BUCKET, ORDERS, Functions, LambdaContext, from_queue
+from .conftest import BUCKET, ORDERS, ROUNDS, Functions, LambdaContext, from_queue
 
 FUNCTIONS = ["rewrite", "compact", "publish", "collect_garbage"]
 
@@ -36,7 +36,7 @@ def fill(functions: Functions, table: str, **properties: object) -> inlay.Table:
 
 
 def sent(functions: Functions) -> list[dict[str, Any]]:
-    return [json.loads(body) for body in functions.queues.bodies("rounds")]
+    return [json.loads(body) for queue in ROUNDS for body in functions.queues.bodies(queue)]
 
 
 def tables(functions: Functions) -> set[str]:
@@ -385,3 +385,23 @@ def test_where_capacity_suffices_every_schedule_begins_a_round(
     simulated.run(1, monkeypatch)
     assert len(simulated.rounds) == 96
     assert {len(at) for at in simulated.begun.values()} == {96}
+
+
+def test_the_rounds_of_one_function_do_not_wait_for_each_other(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sweep's tables still wait at the minute at which garbage is collected, each day."""
+    functions.create_orders()
+    functions.land()
+    begun = [
+        functions.invoke("collect_garbage", asked)
+        for asked in ({"landing_only": True}, {"erasures_only": True}, {}, {"landing_only": True})
+    ]
+    assert begun == [
+        {"tables": 1, "sent": 1},
+        {"tables": 1, "sent": 0},
+        {"tables": 1, "sent": 1},
+        {"waiting": 1},
+    ]
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    assert sum(each.get("RoundsSkipped", [0])[0] for each in metrics) == 1

@@ -61,9 +61,14 @@ def test_whoever_is_scheduled_sends_itself_its_tables(template: Template) -> Non
     """Each table of a round has its own invocation."""
     for name in {each.function for each in template.schedules}:
         [function] = [each for each in template.functions if each.name == name]
-        queue = function.environment["INLAY_ROUND_QUEUE"]["Ref"]
-        [source] = [each for each in template.sources if each.queue == queue]
-        assert (source.function, source.batch_size) == (name, 1)
+        own = [v["Ref"] for n, v in function.environment.items() if n.endswith("ROUND_QUEUE")]
+        # A round waits for the last one of its kind alone: each schedule has a queue.
+        assert (
+            len(set(own)) == len(own) == len([s for s in template.schedules if s.function == name])
+        )
+        for queue in own:
+            [source] = [each for each in template.sources if each.queue == queue]
+            assert (source.function, source.batch_size) == (name, 1)
         letters = [function.environment.get(f"INLAY_{kind}DEAD_LETTERS") for kind in ("ROUND_", "")]
         assert {"Ref": "RoundDeadLetters"} in letters
 

@@ -30,6 +30,7 @@ from inlay.functions.messages import (
 )
 from inlay.functions.observe import count, logger, report_failure
 from inlay.functions.requests import MaintenanceRequest, RoundRequest
+from inlay.functions.settings import Queue
 from inlay.functions.tables import executor, table_names
 from inlay.functions.validation import check_table_name, read, validated
 
@@ -40,11 +41,12 @@ Work = Callable[[str, MaintenanceRequest, float], Mapping[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Round:
     """`names` may be tables; `has_work` checks one, and may raise `TableNotFound`. `metric` counts such
-    rounds."""
+    rounds. `queue` is where its tables wait, and no other kind's: while any does, no such round begins."""
 
     has_work: Callable[[str], bool]
     names: Callable[[], Iterable[str]] = table_names
     metric: str = "Rounds"
+    queue: Queue = "round"
 
 
 def maintain(
@@ -89,10 +91,14 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
             "a round of all tables takes no settings of its own",
             next_step='Name the table that they are for: {"table": …}',
         )
-    queue = settings.queue_url("round")
+    queue = settings.queue_url(begun.queue)
     waiting = waiting_at(queue)
     if waiting:
-        logger.warning("the last round has not finished", extra={"waiting": waiting})
+        logger.warning(
+            "the last round has not finished",
+            extra={"waiting": waiting, "queue": queue.rpartition("/")[2], "round": begun.metric},
+        )
+        count(None, {"RoundsSkipped": 1})
         return {"waiting": waiting}
     names = list(_valid(begun.names()))
     random.shuffle(names)

@@ -65,8 +65,11 @@ def may_erase(source_arn: str) -> bool:
     return anyone or is_erase_queue(source_arn)
 
 
-def queue_url(name: Literal["handover", "ingest", "rewrite", "round"]) -> str:
-    """A queue that this function sends to; "round" is its own, for the tables of a round."""
+Queue = Literal["handover", "ingest", "rewrite", "round", "erase_round", "landing_round"]
+
+
+def queue_url(name: Queue) -> str:
+    """A queue that this function sends to; a "round" is its own, for the tables of a round."""
     return _variable(f"INLAY_{name.upper()}_QUEUE")
 
 
