@@ -52,7 +52,7 @@ MISUSES: dict[str, Callable[[Table], Any]] = {
     "an unknown update mode": lambda t: t.update({"name": "'x'"}, mode="nonsense"),
     "assignments in one text": lambda t: t.update("name = 'x'"),
     "a value that is no SQL": lambda t: t.update({"name": 5}),
-    "a value of None": lambda t: t.update({"name": None}),
+    "a value of a list": lambda t: t.update({"name": [1]}),
     "an update by an expression": lambda t: t.update({"name": "'x'"}, where=pc.field("id") == 1),
     "upsert on a number": lambda t: t.upsert(ROWS, on=5),
     "upsert on a column twice": lambda t: t.upsert(ROWS, on=["id", "id"]),

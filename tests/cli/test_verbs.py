@@ -380,3 +380,27 @@ def test_apply_changes_in_the_order_of_events(inlay: Run, people: str, tmp_path:
     assert (
         "'DELETE ' in 1" in inlay(*changes, "bad.csv", "--order", "lsn", "--op", "op", code=2).err
     )
+
+
+def test_values_of_a_condition_are_bound(inlay: Run, people: str) -> None:
+    crafted = "x' OR 'a' = 'a"
+    counted = ("count", people, "--json", "--where")
+    assert inlay(*counted, "name = :name", "--param", f"name={crafted}").json["rows"] == 0
+    assert (
+        inlay(*counted, "name = ? AND id = ?", "--param", "Ada", "--param", "1").json["rows"] == 1
+    )
+    inlay(
+        "update",
+        people,
+        "--set",
+        "name=:n",
+        "--where",
+        "id = :i",
+        "--param",
+        "i=1",
+        "--param",
+        f"n={crafted}",
+    )
+    inlay("delete", people, "--where", "name = ?", "--param", crafted)
+    assert sorted(names(inlay, people)) == ["Bob", "Cy"]
+    assert "none is given" in inlay(*counted, "name = ?", code=2).err

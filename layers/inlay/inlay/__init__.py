@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
 if TYPE_CHECKING:
-    from inlay.table import Table, adopt, connect, create, drop, exists, open, tables
+    from inlay.table import Table, adopt, connect, create, drop, exists, lit, open, tables
 
 __all__ = [
     "Table",
@@ -29,6 +29,7 @@ __all__ = [
     "drop",
     "errors",
     "exists",
+    "lit",
     "open",
     "tables",
 ]

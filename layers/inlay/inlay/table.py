@@ -73,7 +73,7 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.read.scan import Scan
 from inlay.parquet.arrow.declared import Declared, metadata_not_kept
-from inlay.parse import Condition, condition_of, parse_assignments
+from inlay.parse import Condition, Values, condition_of, lit, parse_assignments
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.change_records import operations_of
 from inlay.plan.erasure import LIFE_SECONDS
@@ -151,6 +151,8 @@ else:
     update_op = LazyModule("inlay.ops.write.update")
 
 R = TypeVar("R")
+# Values for `?`, in their order, or for `:name`.
+Params = Sequence[Any] | Mapping[str, Any] | None
 _LOG = logging.getLogger("inlay.table")
 # One GET a version: a screenful for a person; a program asks for more.
 HISTORY_LIMIT = 100
@@ -450,11 +452,14 @@ class Table:
         *,
         columns: Sequence[str] | None = None,
         where: str | Predicate | Any | None = None,
+        params: Params = None,
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
         on_damaged: str = "raise",
     ) -> Scan:
-        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression.
+        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression. Values that come
+        from elsewhere are bound, never pasted into the text: `params=[5]` for each `?`, or
+        `params={"id": 5}` for each `:id`; a list may stand after IN.
 
         In SQL, NaN is greater than every number and equals itself, as in DuckDB, Polars and Spark:
         `"x > 100"` finds it. A pyarrow expression keeps to pyarrow's rules: `field("x") > 100` does not.
@@ -474,7 +479,7 @@ class Table:
             self._ctx,
             state,
             columns=columns,
-            where=where,
+            where=self._bound(where, params),
             order_by=order_by,
             limit=limit,
             on_damaged=on_damaged,
@@ -510,10 +515,16 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 
-    def count(self, *, where: str | None = None, on_damaged: str = "raise") -> int:
+    def count(
+        self,
+        *,
+        where: str | None = None,
+        params: Params = None,
+        on_damaged: str = "raise",
+    ) -> int:
         """How many rows; answered from metadata alone where that is possible. With `on_damaged="skip"` by
-        reading all columns, without the files that cannot be read."""
-        return self.scan(where=where, on_damaged=on_damaged).count()
+        reading all columns, without the files that cannot be read. `params`: see `scan`."""
+        return self.scan(where=where, params=params, on_damaged=on_damaged).count()
 
     def changes(
         self,
@@ -670,6 +681,7 @@ class Table:
         self,
         where: str | Predicate | None = None,
         *,
+        params: Params = None,
         keys: Any | None = None,
         mode: str | None = None,
         file: str | None = None,
@@ -677,7 +689,8 @@ class Table:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Delete the rows for which `where` is TRUE, or whose columns equal a row of `keys`.
+        """Delete the rows for which `where` is TRUE, or whose columns equal a row of `keys`. `params` are
+        values for the `?` or `:name` of `where`: see `scan`.
 
         `mode`: tombstone (constant time), vector, surgery, rewrite, or erase (`docs/ERASURE.md`);
         None is the table's `delete.mode`. `file` limits it to one data file. A condition that calculates
@@ -687,6 +700,8 @@ class Table:
         if (where is None) == (keys is None):
             raise InvalidRequest("give either where= or keys= to delete", table=self.uri)
         note = make_note(message, metadata)
+        if keys is not None and params is not None:
+            raise InvalidRequest("params= are values of a condition", next_step="Give where=")
         if keys is not None:
             if mode not in (None, "tombstone") or file is not None:
                 raise InvalidRequest(
@@ -704,9 +719,9 @@ class Table:
                     write.ctx, table, base=self._loaded, request=request
                 )
             return write.result
-        condition = self._condition(where)
+        condition = self._condition(where, params)
         predicate = condition.predicate
-        request = Request.named(request_id, f"{mode}:{file}:{_asked(condition)}")
+        request = Request.named(request_id, f"{mode}:{file}:{_asked(condition, params)}")
         _check_mode(mode, "erase")
         if condition.calculated is not None and mode in ("tombstone", "erase"):
             raise InvalidPredicate(
@@ -765,20 +780,27 @@ class Table:
 
     def update(
         self,
-        assignments: Mapping[str, str],
+        assignments: Mapping[str, Any],
         *,
         where: str | Predicate = TRUE,
+        params: Params = None,
         mode: str | None = None,
         request_id: str | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Set columns to SQL expressions: `t.update({"status": "'closed'"}, where="id = 7")`."""
+        """Set columns to SQL expressions: `t.update({"status": "'closed'"}, where="id = 7")`. What is not
+        a text is the value itself (`{"mass": 3800, "at": None}`), as is `inlay.lit("a text")`. `params` are
+        values for the `?` (of the assignments, then of `where`) or the `:name` of these texts: see `scan`.
+        """
         _check_mode(mode)
-        clock = self._ctx.clock.now_us
-        parsed = parse_assignments(assignments, self.snapshot.schema, now=clock)
-        condition = self._condition(where)
-        body = f"{sorted(assignments.items())}:{_asked(condition)}"
+        clock, schema = self._ctx.clock.now_us, self.snapshot.schema
+        values = None if params is None else Values(params)
+        parsed = parse_assignments(assignments, schema, now=clock, values=values)
+        condition = condition_of(where, schema, clock, values)
+        if values is not None:
+            values.check_used()
+        body = f"{sorted(assignments.items())}:{_asked(condition, params)}"
         with self._writing("update", make_note(message, metadata)) as write:
             request = Request.named(request_id, body)
             write.outcome = update_op.update(
@@ -1314,8 +1336,23 @@ class Table:
         except InlayError as error:
             _LOG.warning("%s stays at version %d: %s", self.uri, self.version, error)
 
-    def _condition(self, where: str | Predicate | None) -> Condition:
-        return condition_of(where, self.snapshot.schema, self._ctx.clock.now_us)
+    def _condition(self, where: str | Predicate | None, params: Params = None) -> Condition:
+        schema, now = self.snapshot.schema, self._ctx.clock.now_us
+        if params is None:
+            return condition_of(where, schema, now)
+        if not isinstance(where, str):
+            raise InvalidRequest(
+                "params= are values for the ? or :name of a text",
+                next_step='Give where= as SQL text: "id = ?"',
+                table=self.uri,
+            )
+        values = Values(params)
+        condition = condition_of(where, schema, now, values)
+        values.check_used()
+        return condition
+
+    def _bound(self, where: Any, params: Params) -> Any:
+        return where if params is None else self._condition(where, params)
 
     def _setting(self, name: str) -> str:
         return Properties(self.snapshot.properties).text(name)
@@ -1402,9 +1439,11 @@ def _noted(done: WriteResult, condition: Condition, mode: str) -> WriteResult:
     return replace(done, note=note)
 
 
-def _asked(condition: Condition) -> object:
+def _asked(condition: Condition, params: Params) -> object:
     """What makes two requests of one id the same: not the moment at which `now()` was read."""
-    return condition.text if condition.timed or condition.calculated else condition.predicate
+    if not condition.timed and not condition.calculated:
+        return condition.predicate
+    return condition.text if params is None else (condition.text, params)
 
 
 def _check_mode(mode: str | None, *others: str) -> None:
@@ -1425,4 +1464,4 @@ def _key_table(keys: Any) -> pa.Table:
         ) from error
 
 
-__all__ = ["Table", "adopt", "connect", "create", "drop", "exists", "open", "tables"]
+__all__ = ["Table", "adopt", "connect", "create", "drop", "exists", "lit", "open", "tables"]

@@ -6,6 +6,7 @@ Promise: the other commands work without the `local` extra; without it, this one
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -38,9 +39,18 @@ def local(
         try:
             from inlay.local.cli import run
 
+            if not {"--help", "-h"} & set(arguments or ["--help"]):
+                check_extra()
             run(arguments or ["--help"])
         except ModuleNotFoundError as error:
             raise missing(error) from error
+
+
+def check_extra() -> None:
+    """Raises `ModuleNotFoundError` for a package that only the processes import that are started."""
+    for name in ("moto", "awslambdaric", "duckdb", "yaml", "aws_lambda_powertools"):
+        if name not in sys.modules and find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def missing(error: ModuleNotFoundError) -> InvalidRequest:

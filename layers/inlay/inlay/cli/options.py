@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,6 +54,15 @@ OnDamaged = Annotated[
         "--on-damaged",
         metavar="raise|skip",
         help="skip: leave out files that cannot be read, with all of their rows, and name them.",
+    ),
+]
+Param = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        metavar="[NAME=]VALUE",
+        help="A value for a ? (in their order) or a :name of the condition; may be repeated. A number, "
+        "true, false or null, else a text; '\"7\"' is the text 7.",
     ),
 ]
 RequestId = Annotated[
@@ -127,6 +139,25 @@ def assignments(given: Iterable[str] | None, what: str, *, empty: bool = True) -
             )
         found[name] = value
     return found
+
+
+def bound_values(given: list[str] | None, *texts: str | None) -> list[Any] | dict[str, Any] | None:
+    """`--param 5 --param ada`, or `--param id=5 --param name=ada` where the texts have names."""
+    if given is None:
+        return None
+    named = re.findall(r"(?<!:):([^\W\d]\w*)", " ".join(text or "" for text in texts))
+    is_named = all(text.partition("=")[0].strip() in named for text in given)
+    if named and is_named:
+        return {n: _plain(v) for n, v in assignments(given, "--param").items()}
+    return [_plain(text) for text in given]
+
+
+def _plain(text: str) -> Any:
+    try:
+        value = json.loads(text, parse_float=Decimal)
+    except ValueError:
+        return text
+    return value if isinstance(value, str | int | Decimal | None) else text
 
 
 def noted(message: str | None, metadata: list[str] | None) -> dict[str, Any]:

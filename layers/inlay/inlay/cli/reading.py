@@ -16,10 +16,12 @@ from inlay.cli.options import (
     Encoding,
     Null,
     OnDamaged,
+    Param,
     Ref,
     TableUri,
     Version,
     Where,
+    bound_values,
     split_names,
     text_format,
 )
@@ -55,6 +57,7 @@ def scan(
     table: TableUri,
     columns: Columns = None,
     where: Where = None,
+    param: Param = None,
     order_by: Annotated[
         str | None,
         typer.Option(
@@ -109,6 +112,7 @@ def scan(
         reader = found.scan(
             columns=split_names(columns) or None,
             where=where,
+            params=bound_values(param, where),
             order_by=order_by,
             limit=asked,
             on_damaged=on_damaged,
@@ -150,6 +154,7 @@ def _print_screen(rows: pa.Table, shown: int | None, may_be_more: bool) -> None:
 def count(
     table: TableUri,
     where: Where = None,
+    param: Param = None,
     version: Version = None,
     as_of: AsOf = None,
     ref: Ref = None,
@@ -158,7 +163,7 @@ def count(
 ) -> None:
     """Count rows, from metadata alone where that is possible."""
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        scan = found.scan(where=where, on_damaged=on_damaged)
+        scan = found.scan(where=where, params=bound_values(param, where), on_damaged=on_damaged)
         rows = scan.count()
         if as_json:
             record = {"rows": rows, "version": found.version}
@@ -175,6 +180,7 @@ def explain(
     table: TableUri,
     columns: Columns = None,
     where: Where = None,
+    param: Param = None,
     limit: Limit = None,
     version: Version = None,
     as_of: AsOf = None,
@@ -185,7 +191,12 @@ def explain(
     from dataclasses import asdict
 
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        plan = found.scan(columns=split_names(columns) or None, where=where, limit=limit).explain()
+        plan = found.scan(
+            columns=split_names(columns) or None,
+            where=where,
+            params=bound_values(param, where),
+            limit=limit,
+        ).explain()
         if as_json:
             print_record(asdict(plan), as_json=True)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,10 +16,12 @@ from inlay.cli.options import (
     Message,
     Metadata,
     Null,
+    Param,
     RequestId,
     TableUri,
     Where,
     assignments,
+    bound_values,
     noted,
     split_names,
     split_partitions,
@@ -365,6 +367,10 @@ def _outcome(each: SourceOutcome) -> dict[str, object]:
     Example("delete ./people --where \"name LIKE 'test-%'\"", "by a condition"),
     Example('delete ./people --where "id BETWEEN 1 AND 1000" --explain', "look first"),
     Example(
+        'delete ./people --where "name = :name" --param "name=$NAME"',
+        "a value from elsewhere, which never becomes part of the condition",
+    ),
+    Example(
         "delete ./people --keys gone.csv",
         "by a list of keys: a file whose header names columns",
     ),
@@ -376,6 +382,7 @@ def _outcome(each: SourceOutcome) -> dict[str, object]:
 def delete(
     table: TableUri,
     where: Where = None,
+    param: Param = None,
     keys: Annotated[
         str | None,
         typer.Option(
@@ -415,10 +422,11 @@ def delete(
         if explain:
             if where is None:
                 raise InvalidRequest("--explain needs --where", next_step="Add a condition")
-            _explain_delete(found, where, as_json=as_json)
+            _explain_delete(found, where, bound_values(param, where), as_json=as_json)
             return
         result = found.delete(
             where,
+            params=bound_values(param, where),
             keys=None
             if keys is None
             else _keys(
@@ -445,12 +453,14 @@ def physical_schema(table: Table) -> pa.Schema:
     return schema_to_arrow(table.snapshot.schema, with_ids=False)
 
 
-def _explain_delete(table: Table, where: str, *, as_json: bool) -> None:
-    plan = table.scan(where=where).explain()
+def _explain_delete(
+    table: Table, where: str, params: list[Any] | dict[str, Any] | None, *, as_json: bool
+) -> None:
+    plan = table.scan(where=where, params=params).explain()
     print_record(
         {
             "where": plan.where,
-            "rows": table.count(where=where),
+            "rows": table.count(where=where, params=params),
             "files": plan.files,
             "files_that_may_match": plan.files_read,
             "bytes_of_these": plan.bytes,
@@ -475,6 +485,7 @@ def update(
         ),
     ],
     where: Where = None,
+    param: Param = None,
     mode: Annotated[
         str | None,
         typer.Option("--mode", help="How the old rows are deleted; else the table's update.mode."),
@@ -492,6 +503,7 @@ def update(
         result = found.update(
             assignments(changes, "--set", empty=False),
             where=TRUE if where is None else where,
+            params=bound_values(param, where, *changes),
             mode=mode,
             request_id=request_id,
             **noted(message, metadata),

@@ -51,6 +51,7 @@ from inlay.parse.syntax import (
     Syntax,
 )
 from inlay.parse.times import UNITS
+from inlay.parse.values import Values
 from inlay.parse.where import Binder, Folder, is_plain, read_as
 
 BOOL = Primitive("bool")
@@ -82,13 +83,18 @@ _AGGREGATES = ("SUM", "COUNT", "AVG", "MIN", "MAX")
 
 
 def parse_condition(
-    text: str, schema: Schema, *, now: Callable[[], int] | None = None
+    text: str,
+    schema: Schema,
+    *,
+    now: Callable[[], int] | None = None,
+    values: Values | None = None,
 ) -> Condition:
     """A WHERE text as a condition on `schema`; `now` gives microseconds since 1970, and is called
-    only if the text uses the time. Raises InvalidPredicate, pointing at the place."""
+    only if the text uses the time; `values` are what `?` and `:name` stand for. Raises InvalidPredicate,
+    pointing at the place."""
     with errors_in(text):
         folder = Folder(schema, now)
-        root = folder.fold(parse_text(text))
+        root = folder.fold(parse_text(text, values))
         binder = Calculator(schema)
         if is_plain(root, schema):
             predicate = binder.plain.condition(root)
@@ -103,13 +109,17 @@ def parse_condition(
 
 
 def condition_of(
-    where: str | Predicate | None, schema: Schema, now: Callable[[], int]
+    where: str | Predicate | None,
+    schema: Schema,
+    now: Callable[[], int],
+    values: Values | None = None,
 ) -> Condition:
-    """A condition to change rows by: SQL text or the format's own tree. `now` is the clock of `now()`."""
+    """A condition to change rows by: SQL text or the format's own tree. `now` is the clock of `now()`,
+    `values` are what `?` and `:name` stand for."""
     if where is None:
         return Condition(TRUE)
     if isinstance(where, str):
-        return parse_condition(where, schema, now=now)
+        return parse_condition(where, schema, now=now, values=values)
     if isinstance(where, Predicate):
         return Condition(where)
     raise InvalidRequest(

@@ -17,7 +17,7 @@ only. The error for an unknown name lists similar names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -48,6 +48,7 @@ from inlay.parse.syntax import (
     Syntax,
 )
 from inlay.parse.times import read_span, read_typed
+from inlay.parse.values import Values, written_of
 
 # Far above what people write and what a marker may hold; far below what parses noticeably long.
 MAX_TEXT = 64 * 1024
@@ -89,6 +90,7 @@ _TOKEN = re.compile(
     | (?P<string>'(?:[^']|'')*')
     | (?P<quoted>"(?:[^"]|"")+")
     | (?P<word>[^\W\d]\w*)
+    | (?P<param>\?|:[^\W\d]\w*)
     | (?P<sign><=|>=|<>|!=|==|\|\||::|[=<>+*%(),.\[\]]|-(?!-)|/(?!\*))""",
     re.VERBOSE,
 )
@@ -129,8 +131,9 @@ def errors_in(text: str) -> Iterator[None]:
         raise
 
 
-def parse_text(text: str) -> Syntax:
-    """The syntax of one condition or value. Raises InvalidPredicate."""
+def parse_text(text: str, values: Values | None = None) -> Syntax:
+    """The syntax of one condition or value; `values` are what `?` and `:name` stand for. Raises
+    InvalidPredicate."""
     if len(text) > MAX_TEXT:
         raise InvalidPredicate(
             f"the text has {len(text):,} characters, more than {MAX_TEXT:,}",
@@ -143,7 +146,7 @@ def parse_text(text: str) -> Syntax:
     if not text.strip():
         raise InvalidPredicate("the text is empty", next_step="Write TRUE to mean every row")
     with errors_in(text):
-        parser = _Parser(text)
+        parser = _Parser(text, values or Values(()))
         root = parser.expression(0)
         if parser.token.kind != "end":
             raise parser.trailing()
@@ -180,7 +183,8 @@ def _tokens(text: str) -> list[_Token]:
 class _Parser:
     """Parses one text. `token` is the next one."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, values: Values) -> None:
+        self.values = values
         self.tokens = _tokens(text)
         self.place = 0
         self.depth = 0
@@ -300,6 +304,12 @@ class _Parser:
 
     def listed(self) -> tuple[Syntax, ...]:
         opened = self.token
+        if opened.kind == "param":  # one that stands for the whole list
+            self.take()
+            listed = self.values.take(opened.text, opened.at)
+            if not isinstance(listed, Sequence) or isinstance(listed, str | bytes) or not listed:
+                raise refused(opened, "IN takes a list of values here, and not an empty one")
+            return tuple(Given(written_of(value), opened.at) for value in listed)
         self.needs("(", "a list in parentheses after IN")
         if self.token.word == "SELECT":
             raise refused(
@@ -378,6 +388,8 @@ class _Parser:
                     ) from None
             case "quoted", _:
                 return self.name(token)
+            case "param", text:
+                return Given(written_of(self.values.take(text, token.at)), token.at)
             case "sign", "(":
                 found = self.expression(0)
                 self.close(token)
@@ -536,7 +548,7 @@ def _signed(token: _Token, operand: Syntax) -> Syntax:
 def _begins_a_value(token: _Token) -> bool:
     if token.kind == "word":
         return token.word not in _FOLLOWING
-    return token.kind in ("quoted", "string", "number", "bytes") or token.text == "("
+    return token.kind in ("quoted", "string", "number", "bytes", "param") or token.text == "("
 
 
 def _named(token: _Token) -> tuple[str, bool]:

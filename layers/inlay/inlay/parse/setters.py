@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from inlay.errors import InlayError, InvalidPredicate, a_type
+from inlay.errors import InlayError, InvalidPredicate, InvalidRequest, a_type
 from inlay.format.binding import Number, Text, Written, neighbours
 from inlay.format.expression import Assigned, Assignment, Assignments, Column, Expression
 from inlay.format.schema import Field, Primitive, Schema, Value
@@ -18,14 +19,20 @@ from inlay.format.values import widens
 from inlay.parse.calculate import Calculator
 from inlay.parse.grammar import errors_in, parse_text, refused, resolve, spelled
 from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax
+from inlay.parse.values import Values, written_of
 from inlay.parse.where import Folder, read_as
 
 
 def parse_assignments(
-    texts: Mapping[str, str], schema: Schema, *, now: Callable[[], int] | None = None
+    texts: Mapping[str, Any],
+    schema: Schema,
+    *,
+    now: Callable[[], int] | None = None,
+    values: Values | None = None,
 ) -> Assignments:
-    """Column names to value texts as assignments on `schema`, with the time from `now`. A name may be the
-    path of a struct's field. Raises InvalidPredicate."""
+    """Column names to value texts as assignments on `schema`, with the time from `now`. What is no text is
+    the value itself, and so is a `Literal`. A name may be the path of a struct's field. Raises
+    InvalidPredicate."""
     if not isinstance(texts, Mapping):
         raise InvalidPredicate(
             f"assignments cannot be {a_type(texts)}",
@@ -35,11 +42,8 @@ def parse_assignments(
         raise InvalidPredicate("an update without assignments", next_step="Name a column to set")
     found: dict[int, Assignment] = {}
     for name, text in texts.items():
-        if not isinstance(name, str) or not isinstance(text, str):
-            raise InvalidPredicate(
-                f"the value of column {str(name)[:100]!r} is {a_type(text)}, not SQL text",
-                next_step="Write NULL, 5, 'a text' or an expression over columns, as a string",
-            )
+        if not isinstance(name, str):
+            raise InvalidPredicate(f"the name of a column is a text, not {a_type(name)}")
         target = schema.column(name)
         if target is None:
             parts = tuple((part, False) for part in name.split("."))
@@ -48,10 +52,23 @@ def parse_assignments(
         if target.id in found:
             raise InvalidPredicate(f"column {name!r} is assigned twice")
         _check_apart(target, found, schema)
-        with errors_in(text):
-            value = Folder(schema, now).fold(parse_text(text))
+        with errors_in(text if isinstance(text, str) else "?"):
+            value = _value(name, text, schema, now, values)
             found[target.id] = Assignment(target.id, _Setter(schema, target).value(value))
     return tuple(found.values())
+
+
+def _value(
+    name: str, text: Any, schema: Schema, now: Callable[[], int] | None, values: Values | None
+) -> Syntax:
+    if isinstance(text, str):
+        return Folder(schema, now).fold(parse_text(text, values))
+    try:
+        return Given(written_of(text), 0)
+    except InvalidRequest as error:
+        raise InvalidPredicate(
+            f"the value of column {name[:100]!r}: {error.message}", next_step=error.next_step
+        ) from None
 
 
 def _check_apart(target: Field, found: Mapping[int, Assignment], schema: Schema) -> None:

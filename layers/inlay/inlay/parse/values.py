@@ -1,0 +1,122 @@
+"""Bound values: Python values that stand for `?` and `:name` in a text, and never become part of it.
+
+Promise: a value means itself, whatever it contains: it is a literal of the syntax tree, put there after the
+text was read. Each value is used, and each place has one; what has no literal form is refused by its type,
+never by its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from inlay.errors import InvalidPredicate, InvalidRequest, a_type
+from inlay.format.binding import Clock, Day, Flag, Moment, Number, Octets, Text, Written
+from inlay.parse.times import read_clock, read_moment
+
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value in place of SQL text, as `inlay.lit` makes it."""
+
+    value: Any
+
+
+def written_of(value: Any) -> Written | None:
+    """A Python value as a literal; None is NULL. NumPy's and pyarrow's scalars count as theirs. Raises
+    `InvalidRequest`."""
+    if isinstance(value, Literal):
+        value = value.value
+    for plain in ("as_py", "item"):  # pyarrow's, then NumPy's scalars
+        if hasattr(value, plain) and not hasattr(value, "__len__"):
+            value = getattr(value, plain)()
+    try:
+        match value:
+            case None:
+                return None
+            case bool():
+                return Flag(value)
+            case int() | Decimal():
+                return Number(Decimal(value))
+            case float():
+                return Number(Decimal(repr(float(value))))  # as it is written, as in a text
+            case str():
+                value.encode("utf-8")
+                return Text(str(value))
+            case bytes() | bytearray() | memoryview():
+                return Octets(bytes(value))
+            case datetime():
+                return _moment(value)
+            case date():
+                return Day((value - _EPOCH).days)
+            case time() if value.tzinfo is None:
+                return Clock(_clock(value))
+    except ValueError:
+        raise InvalidRequest(f"{a_type(value)} is given that is no value of its type") from None
+    raise InvalidRequest(
+        f"a value cannot be {a_type(value)}",
+        next_step="Give None, a bool, a number, a text, bytes, a date, a datetime or a time without a zone",
+    )
+
+
+def _moment(value: datetime) -> Moment:
+    return read_moment(value.isoformat(sep=" "))
+
+
+def _clock(value: time) -> int:
+    return read_clock(value.isoformat()).value
+
+
+class Values:
+    """The values of one call, in the order in which its texts take them."""
+
+    def __init__(self, params: Sequence[Any] | Mapping[str, Any]) -> None:
+        is_listed = isinstance(params, Sequence) and not isinstance(params, str | bytes)
+        if not is_listed and not isinstance(params, Mapping):
+            raise InvalidRequest(
+                f"params cannot be {a_type(params)}",
+                next_step="Give a list for ?, as in params=[5], or names for :name, as in params={'id': 5}",
+            )
+        self._params = params
+        self._taken: set[object] = set()
+
+    def take(self, token: str, at: int) -> Any:
+        """The value of `?`, the next one, or of `:name`."""
+        name = token[1:]
+        if isinstance(self._params, Mapping):
+            if not name or name not in self._params:
+                raise _unbound(token, at)
+            self._taken.add(name)
+            return self._params[name]
+        place = len(self._taken)
+        if name or place >= len(self._params):
+            raise _unbound(token, at)
+        self._taken.add(place)
+        return self._params[place]
+
+    def check_used(self) -> None:
+        unused = len(self._params) - len(self._taken)
+        if unused:
+            raise InvalidRequest(
+                f"{unused} of {len(self._params)} params are not used in the text",
+                next_step="Write ? for each value of a list, or :name for each name",
+            )
+
+
+def _unbound(token: str, at: int) -> InvalidPredicate:
+    return InvalidPredicate(
+        f"{token[:40]} stands for a value, and none is given",
+        position=at,
+        next_step="Give params=[…], a value for each ?, or params={…}, one for each :name",
+    )
+
+
+def lit(value: Any) -> Literal:
+    """A value to set a column to, where a text would be SQL: `t.update({"name": inlay.lit("O'Hara")})`."""
+    written_of(value)
+    return Literal(value)
