@@ -62,6 +62,30 @@ def test_an_enum_of_polars_comes_back_in_its_order():
     assert back["size"].cast(pl.Enum(SIZES)).to_list() == ["large", "small"] * 2
 
 
+def test_a_lazy_frame_has_the_enum_and_prunes_nothing_by_its_order():
+    """By text "large" comes first: pruning by that would lose rows that are greater in the order."""
+    frame = pl.DataFrame({"id": range(4), "size": pl.Series(SIZES, dtype=pl.Enum(SIZES))})
+    table = table_of(frame.to_arrow().schema)
+    for row in frame.iter_slices(1):
+        table.append(row)
+    lazy = table.to_lazy()
+    assert lazy.collect_schema()["size"] == pl.Enum(SIZES)
+    assert lazy.collect()["size"].max() == "huge"
+    for entry in SIZES:
+        for wanted in (
+            pl.col("size") > entry,
+            pl.col("size") <= entry,
+            pl.col("size") == entry,
+            (pl.col("size") >= entry) & (pl.col("id") > 1),
+        ):
+            found = lazy.filter(wanted).sort("id").collect()
+            assert found.equals(frame.filter(wanted)), entry
+    table.append(pa.table({"id": [9], "size": ["odd"]}))
+    assert table.to_lazy().select("id").collect().height == 5
+    with pytest.raises(Exception, match="none of its ordered categories"):
+        table.to_lazy().collect()
+
+
 def test_an_enum_of_duckdb_is_not_ordered_in_arrow_and_comes_back_so():
     con = duckdb.connect()
     con.execute("CREATE TYPE s AS ENUM ('small', 'medium', 'large')")

@@ -2,17 +2,21 @@
 
 Promise: the rows are those of a scan, deletes applied. Polars applies its predicate itself; the part of it
 that is understood here is only used to prune. What is not understood costs bytes, never rows.
+
+Ordered categories of texts are an `Enum`, which compares by their order, as the table does not: so nothing
+is pruned by them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from inlay.errors import SchemaMismatch
 from inlay.format.binding import Day, Flag, Moment, Number, Text, Written, compare_with, is_in
 from inlay.format.predicate import TRUE, And, IsNull, Like, Not, Operator, Or, Predicate, quote_like
 from inlay.format.schema import Primitive, Schema
@@ -28,6 +32,10 @@ def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
     from polars.io.plugins import register_io_source
 
     whole = make_scan()
+    enums = {name: pl.Enum(entries) for name, entries in whole.text_orders.items()}
+    plain = Schema(
+        schema.id, tuple(f for f in schema.fields if f.name not in enums), schema.version
+    )
 
     def source(
         with_columns: list[str] | None,
@@ -41,13 +49,13 @@ def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
             needed.update(dict.fromkeys(predicate.meta.root_names()))
         scan = make_scan(
             columns=list(needed) or [whole.schema.names[0]],
-            where=TRUE if predicate is None else implied(predicate, schema),
+            where=TRUE if predicate is None else implied(predicate, plain),
             limit=n_rows if predicate is None else None,
             eager=n_rows is None,
         )
         left = n_rows
         for batch in scan.to_reader():
-            frame = cast("pl.DataFrame", pl.from_arrow(pa.Table.from_batches([batch])))
+            frame = _as_enums(pa.Table.from_batches([batch]), enums)
             if predicate is not None:
                 frame = frame.filter(predicate)
             if names:
@@ -60,8 +68,25 @@ def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
                 return
 
     # Not empty_table(), which cannot make arrays of every type.
-    empty = cast("pl.DataFrame", pl.from_arrow(pa.Table.from_batches([], whole.schema)))
+    empty = _as_enums(pa.Table.from_batches([], whole.schema), enums)
     return register_io_source(source, schema=empty.schema)
+
+
+def _as_enums(rows: pa.Table, enums: Mapping[str, pl.Enum]) -> pl.DataFrame:
+    import polars as pl
+
+    frame = cast("pl.DataFrame", pl.from_arrow(rows))
+    for name in enums.keys() & set(frame.columns):
+        try:
+            frame = frame.with_columns(pl.col(name).cast(pl.String).cast(enums[name]))
+        except pl.exceptions.InvalidOperationError:
+            raise SchemaMismatch(
+                f"column {name!r} has a value that is none of its ordered categories, which Polars' Enum "
+                "cannot hold",
+                next_step="Append rows whose ordered category lists it in its place, or read by "
+                "pl.from_arrow(t.scan())",
+            ) from None
+    return frame
 
 
 # -- what a predicate of Polars implies -----------------------------------------------------------

@@ -307,6 +307,11 @@ class Scan(ArrowStream):
         result = self._declared.schema_of(self._wanted.result)
         return pa.schema([self._place(name, result)[0] for name in self._columns])
 
+    @property
+    def text_orders(self) -> dict[str, tuple[str, ...]]:
+        """By column the entries of ordered categories of texts, in their order."""
+        return self._declared.text_orders
+
     def _path(self, name: str) -> tuple[str, ...]:
         """The column that an asked one is read from, and the fields of structs that lead to it."""
         if "." not in name:

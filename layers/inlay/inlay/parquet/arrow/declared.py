@@ -264,6 +264,19 @@ class Declared:
         """The schema of the batches."""
         return pa.schema([self.field_of(field) for field in self.schema.fields])
 
+    @property
+    def text_orders(self) -> dict[str, Entries]:
+        """By column the entries of ordered dictionaries of texts, where the order is known."""
+        kinds = {column.name: column.type for column in self.arrow}
+        return {
+            field.name: self.categories[field.id]
+            for field in self.schema.fields
+            if field.id in self.categories
+            and field.type == Primitive("string")
+            and pa.types.is_dictionary(kinds[field.name])
+            and kinds[field.name].ordered
+        }
+
     @cached_property
     def _changed(self) -> bool:
         """Whether any column has a declared type."""
