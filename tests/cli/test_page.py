@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from datetime import date, datetime
@@ -35,6 +36,8 @@ def test_the_page_runs_in_order(inlay: Run, tmp_path: Path) -> None:
     (tmp_path / "more.csv").write_text(head + "11,Eve,,2026-01-31T12:00:00Z\n")
     (tmp_path / "gone.csv").write_text("id\n2\n")
     (tmp_path / "changes.json").write_text('{"id": 7, "name": "Cyd"}\n{"id": 8, "name": "Dee"}\n')
+    feed = {"op": "u", "id": 7, "name": "Cyd", "born": None, "at": "2027-01-01T00:00:00Z"}
+    (tmp_path / "feed.json").write_text(json.dumps(feed) + "\n")
     done = lines()
     assert len(done) > 35
     for line in done:

@@ -334,6 +334,16 @@ def test_a_receipt_is_shown_checked_and_registered(
     assert "--verify ID" in inlay("erase-status", people, "--where", "id = 2", code=2).err
 
 
+def test_a_person_is_searched_in_all_text(inlay: Run, people: str) -> None:
+    search = ("subject", "search", people)
+    found = inlay(*search, "--text", "Bob", "--text", "bo", "--ignore-case").out
+    assert "'Bob': 1 row in name, 1 file" in found and "'bo': 1 row in name" in found
+    (row,) = inlay(*search, "--text", "Bob", "--json").lines
+    assert (row["text"], row["column"], row["rows"]) == ("Bob", "name", 1)
+    assert "nowhere in this table" in inlay(*search, "--text", "nobody").out
+    assert "cannot 'find'" in inlay("subject", "find", people, "--text", "x", code=2).err
+
+
 def test_everything_that_an_erasure_waits_for_is_shown(inlay: Run, people: str) -> None:
     for turn in range(25):
         inlay("append", people, "people.csv", "--request-id", str(turn))

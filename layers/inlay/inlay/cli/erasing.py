@@ -415,3 +415,59 @@ def _entry(row: Mapping[str, Any], now_us: int, days: int) -> dict[str, Any]:
         "rows": row["rows"],
         "number": row.get("number"),
     }
+
+
+# -- the search before a request ------------------------------------------------------------------
+
+
+@verb(
+    PANEL,
+    Example("subject search ./people --text ada@example.org", "every place that has her address"),
+    Example(
+        "subject search ./people --text ada@example.org --text 'Ada Lovelace' --ignore-case",
+        "several texts in one pass",
+    ),
+)
+def subject(
+    action: Annotated[str, typer.Argument(metavar="search", help="What to do: search.")],
+    table: TableUri,
+    text: Annotated[
+        list[str], typer.Option("--text", metavar="TEXT", help="What to look for, within texts.")
+    ],
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", help="Ada finds ADA, in rows.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find every row, column and file that has a text, before or after an erasure.
+
+    All columns of text are read once, nested ones, bytes and dropped columns too, whatever deletes hide;
+    and what is beside rows: dictionaries, key-values, metadata, names.
+    """
+    from inlay.ops.erase.subject import by_column, search_subject
+
+    if action != "search":
+        raise InvalidRequest(
+            f"inlay subject cannot {action!r}", next_step="inlay subject search TABLE …"
+        )
+    with connected(table) as context:
+        report = search_subject(context, text, ignore_case=ignore_case)
+    if as_json:
+        print_lines([{**plain(found), "text": text[found.text]} for found in report.rows])
+        print_lines([{"elsewhere": place.as_json} for place in report.elsewhere])
+    else:
+        out = console()
+        out.print(
+            f"{counted(report.files, 'file')} searched at version {report.version}", markup=False
+        )
+        for (which, column), rows in sorted(by_column(report).items()):
+            files = {f.file for f in report.rows if (f.text, f.column) == (which, column)}
+            out.print(
+                f"{text[which]!r}: {counted(rows, 'row')} in {column}, {counted(len(files), 'file')}",
+                markup=False,
+                soft_wrap=True,
+            )
+        for place in report.elsewhere:
+            out.print(f"beside rows: {' '.join(place.as_json)}", markup=False, soft_wrap=True)
+        if report.is_nowhere:
+            out.print("nowhere in this table", markup=False)

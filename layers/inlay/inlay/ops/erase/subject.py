@@ -1,0 +1,220 @@
+"""The search for a person: every place of a table that has one of some texts.
+
+Promise: `search_subject` reads each live file of main, branches and tags once, whatever deletes hide, and
+finds each row with one of the texts within a text or bytes, in whatever column, in lists, structs, keys and
+values of maps too, and in columns that have been dropped since the file was written. It also finds what
+names a text beside the rows (dictionaries, bounds, key-values, gaps, metadata of objects) and in the
+table's own metadata, as the last look of an erasure does (`ops.erase.last_look`), for texts of four
+characters or more. It writes nothing. Numbers and dates are not texts: ask for those by a condition.
+
+A condition selects rows by the columns that it names; this is for what it does not name: another row's
+`invited_by`, a note. It costs all columns of text of the table, once for however many texts; older versions
+that are not a branch or tag are not read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile
+from inlay.format.predicate import Like, Or, Predicate
+from inlay.format.schema import Primitive, Schema, Type, fields_within
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.erase.last_look import KeptPlace, LastCheck, findings_of, search_files
+from inlay.ops.maintain.units import with_entries
+from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.refs import each_content
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
+from inlay.plan.scan import FileTask
+
+# Positions that are listed of each file and column; all are counted.
+MAX_POSITIONS = 100
+_NAME = "subject"
+
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_TEXTS = (
+    *(pa.types.is_string, pa.types.is_large_string),
+    *(pa.types.is_binary, pa.types.is_large_binary),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectRows:
+    """Rows of one file with a text in one column. `positions` are the first of them, from 0 in the file;
+    `column` is the path, with `element`, `key` and `value` for what is in lists and maps."""
+
+    text: int
+    file: str
+    column: str
+    rows: int
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectReport:
+    """`rows` by file, column and text (its place among those asked for); `elsewhere` are places beside
+    rows. Neither has a value."""
+
+    version: int
+    files: int
+    rows: tuple[SubjectRows, ...]
+    elsewhere: tuple[KeptPlace, ...]
+
+    @property
+    def is_nowhere(self) -> bool:
+        return not self.rows and not self.elsewhere
+
+
+def search_subject(
+    ctx: Context, texts: Sequence[str], *, ignore_case: bool = False
+) -> SubjectReport:
+    """Raises `InvalidRequest` without a text, or for an empty one."""
+    if not texts or not all(texts):
+        raise InvalidRequest(
+            "there is no text to search for", next_step="Name one or more, none of them empty"
+        )
+    loaded = with_entries(ctx, load_pointer(ctx))
+    contents = list(each_content(ctx, loaded))
+    live: dict[str, tuple[DataFile, Schema]] = {}
+    for _, content in contents:
+        for entry in content.state.files():
+            live.setdefault(entry.key, (entry, content.snapshot.schema_by_id(entry.schema_id)))
+
+    def search(file: tuple[DataFile, Schema]) -> list[SubjectRows]:
+        return list(_search_rows(ctx, *file, texts, ignore_case))
+
+    rows = [found for of_file in ctx.map(search, live.values()) for found in of_file]
+    elsewhere = _beside_rows(ctx, contents, loaded, texts)
+    return SubjectReport(
+        version=loaded.snapshot.version,
+        files=len(live),
+        rows=tuple(rows),
+        elsewhere=tuple(elsewhere),
+    )
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Hits:
+    rows: int = 0
+    positions: list[int] = field(default_factory=list)
+
+
+def _search_rows(
+    ctx: Context, entry: DataFile, schema: Schema, texts: Sequence[str], ignore_case: bool
+) -> Iterator[SubjectRows]:
+    columns = tuple(f.id for f in schema.fields if _has_text(f.type))
+    if not columns:
+        return
+    task = FileTask(file=entry, schema=schema)
+    wanted = Wanted(schema=schema, columns=columns, position=True)
+    hits: dict[tuple[str, int], _Hits] = {}
+    # This runs in a task of the executor: waiting for other tasks of it could block for ever.
+    for batch in read_tasks(ctx.objects, [task], wanted, InlineExecutor()):
+        positions = batch.column(len(columns))
+        numbers = pa.array(range(batch.num_rows), pa.int64())
+        for name, column in zip(batch.schema.names, batch.columns[:-1], strict=False):
+            for path, values, rows in _texts_within(name, column, numbers):
+                for place, text in enumerate(texts):
+                    found = pc.match_substring(values, text, ignore_case=ignore_case)
+                    if not pc.any(found, min_count=0).as_py():
+                        continue
+                    at = pc.unique(rows.filter(found.fill_null(False)))
+                    hit = hits.setdefault((path, place), _Hits())
+                    hit.rows += len(at)
+                    room = MAX_POSITIONS - len(hit.positions)
+                    hit.positions += positions.take(at[:room]).to_pylist()
+    for (path, place), hit in sorted(hits.items()):
+        yield SubjectRows(
+            text=place,
+            file=entry.key,
+            column=path,
+            rows=hit.rows,
+            positions=tuple(hit.positions),
+        )
+
+
+def _has_text(kind: Type) -> bool:
+    if isinstance(kind, Primitive):
+        return kind.name in ("string", "binary", "fixed")
+    return any(_has_text(child.type) for child in fields_within(kind))
+
+
+def _texts_within(
+    path: str, array: pa.Array, rows: pa.Array
+) -> Iterator[tuple[str, pa.Array, pa.Array]]:
+    """(path, texts or bytes, the row of each) of a column and of everything within it."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for child, values in zip(kind, array.flatten(), strict=True):
+            yield from _texts_within(f"{path}.{child.name}", values, rows)
+    elif pa.types.is_map(kind):
+        whole = array.take(pa.array(range(len(array)), pa.int64()))  # from its first entry on
+        lengths = pc.subtract(whole.offsets.slice(1), whole.offsets.slice(0, len(whole)))
+        of_entries = _repeated(rows, lengths)
+        yield from _texts_within(f"{path}.key", whole.keys, of_entries)
+        yield from _texts_within(f"{path}.value", whole.items, of_entries)
+    elif any(test(kind) for test in _LISTS):
+        of_elements = rows.take(pc.list_parent_indices(array))
+        yield from _texts_within(f"{path}.element", array.flatten(), of_elements)
+    elif pa.types.is_fixed_size_binary(kind):
+        yield path, array.cast(pa.binary()), rows
+    elif any(test(kind) for test in _TEXTS):
+        yield path, array, rows
+
+
+def _repeated(rows: pa.Array, lengths: pa.Array) -> pa.Array:
+    """Each row as often as its length."""
+    return pa.array(
+        [
+            row
+            for row, n in zip(rows.to_pylist(), lengths.to_pylist(), strict=True)
+            for _ in range(n)
+        ],
+        pa.int64(),
+    )
+
+
+# -- beside rows ----------------------------------------------------------------------------------
+
+
+def _beside_rows(
+    ctx: Context,
+    contents: Sequence[tuple[str | None, LoadedTable]],
+    table: LoadedTable,
+    texts: Sequence[str],
+) -> Iterator[KeptPlace]:
+    """Each place once. Of a file written by this library nothing is beside its rows."""
+    schema = table.snapshot.schema
+    columns = [
+        f.id for f in schema.fields if isinstance(f.type, Primitive) and f.type.name == "string"
+    ]
+    if not columns:
+        return
+    parts: list[Predicate] = [Like(column, f"%{_quoted(t)}%") for column in columns for t in texts]
+    predicate = parts[0] if len(parts) == 1 else Or(tuple(parts))
+    look = LastCheck({_NAME: predicate}, {_NAME: table.snapshot.version})
+    search_files(ctx, look, contents, table)
+    yield from Counter(findings_of(ctx, look)[_NAME].kept)
+
+
+def _quoted(text: str) -> str:
+    """A text as a LIKE pattern that means just it."""
+    return "".join(f"\\{character}" if character in "\\%_" else character for character in text)
+
+
+def by_column(report: SubjectReport) -> Mapping[tuple[int, str], int]:
+    """How many rows have each text in each column."""
+    counts: Counter[tuple[int, str]] = Counter()
+    for found in report.rows:
+        counts[found.text, found.column] += found.rows
+    return counts
