@@ -102,6 +102,15 @@ def test_data_that_still_lists_it_does_not_bring_it_back_while_the_erasure_is_op
     assert [e for e in entries_of(people) if e != "high"] == ["low", "top"]
 
 
+def test_the_ids_of_columns_are_not_taken_for_an_erased_number():
+    """Column 2 is in the properties that say its type and its order."""
+    people = table_of([(1, "low"), (2, PERSON), (3, "top")])
+    people.erase(is_row(2))
+    [receipt] = people.finish().receipts
+    body = people.store.get(people.ctx.key(receipt)).body
+    assert b"arrow." not in body
+
+
 def test_a_damaged_property_goes_as_a_whole():
     from inlay.ops.commit.driver import commit
     from inlay.plan.change import Change, SetProperties

@@ -267,6 +267,17 @@ def categories_text(orders: Mapping[int, Sequence[Any]]) -> str | None:
     return json.dumps(listed, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def data_in(name: str, value: str) -> str:
+    """What of a property's value may be data: of the library's own not the ids of fields, which are numbers
+    as rows have them."""
+    if name == ARROW_TYPES:
+        return "\n".join(arrow_types({name: value}).values()) or value
+    if name == ARROW_CATEGORIES:
+        orders = arrow_categories({name: value}).values()
+        return "\n".join(str(entry) for entries in orders for entry in entries) if orders else value
+    return value
+
+
 def _runs(ids: list[int]) -> Iterator[str]:
     first = last = ids[0]
     for each in [*ids[1:], -1]:

@@ -38,7 +38,7 @@ from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile
 from inlay.format.landing import LandedKind
 from inlay.format.predicate import Comparison, Literal, Predicate, field_ids
-from inlay.format.properties import COMMIT_NOTE, OPAQUE, PROPERTIES
+from inlay.format.properties import COMMIT_NOTE, OPAQUE, PROPERTIES, data_in
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context, InlineExecutor
@@ -117,7 +117,7 @@ def kept_in_metadata(
     for name in sorted(defaults | named_defaults(predicate, snapshot.schemas)):
         yield KeptPlace("default", shown_name(name, hidden), "of the column")
     for name, value in sorted(snapshot.properties.items()):
-        if name not in OPAQUE and _names(f"{name}\n{value}", texts):
+        if name not in OPAQUE and _names(f"{name}\n{data_in(name, value)}", texts):
             yield KeptPlace("property", shown_name(name, hidden), "of the table")
     for kind, name in dict.fromkeys(_named_places(snapshot)):
         if _names(name, texts):
@@ -154,7 +154,7 @@ def perhaps_in_metadata(
     for name, value in sorted(snapshot.properties.items()):
         # The values of others are settings, a random salt, and a note that goes with the version.
         is_free = name not in PROPERTIES and name not in (*OPAQUE, COMMIT_NOTE)
-        if is_free and (selects(name) or selects(value)):
+        if is_free and (selects(name) or selects(data_in(name, value))):
             yield "property", shown_name(name, texts)
     names = [
         *(("column", name) for name in sorted({name for name, _ in fields})),
