@@ -444,3 +444,15 @@ def test_text_files_are_read_in_pieces(low_bounds, tmp_path, monkeypatch):
         table.append(reader)
         twice = sorted([*enumerate(texts), *enumerate(texts)], key=lambda row: row[0])
         assert rows_of(table) == twice
+
+
+def test_the_first_rows_of_an_order_are_put_in_order_in_pieces(low_bounds, monkeypatch):
+    table = table_of(pa.string())
+    texts = [text or "" for text in values_of(pa.string(), 9)]
+    for start in (0, 20):
+        some = range(start, min(ROWS, start + 21))
+        table.append(pa.table({"id": list(some), "v": [texts[n] for n in some]}))
+    found = table.scan(order_by="id desc", limit=60).to_arrow()
+    expected = sorted([*range(ROWS), 20], reverse=True)
+    assert found["id"].to_pylist() == expected
+    assert found["v"].to_pylist() == [texts[n] for n in expected]

@@ -28,6 +28,7 @@ from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Or, P
 from inlay.format.schema import Primitive, Schema
 from inlay.format.values import order_key
 from inlay.parquet.arrow.evaluate import column_at, columns_of, selected
+from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_physical, to_scalar
 from inlay.parquet.read.decode import BATCH_ROWS
 from inlay.parquet.read.deleted_rows import normalised
@@ -275,9 +276,12 @@ def _completed(
             )
             for n, found in of_task.items()
         )
-        read = pa.Table.from_batches(
+        as_read = pa.Table.from_batches(
             list(read_tasks(objects, picked, rest, executor, ahead=ahead)), schema=rest.result
-        ).take(pc.sort_indices(order))  # the inverse of `order`
+        )
+        inverse = pc.sort_indices(order)
+        ordered = take_rows(as_read, inverse, at_a_time=BATCH_ROWS)
+        read = pa.Table.from_batches(ordered, schema=rest.result)
         columns |= dict(zip(others, read.columns, strict=False))
         hidden = read.columns[len(others) :]
     arrays = [*(columns[column] for column in wanted.columns), *hidden]
