@@ -132,7 +132,7 @@ def test_a_notebook_shows_the_table_as_text(tmp_path):
     table.delete('"<i>id" = 3')
     shown = table._repr_html_()
     assert "<i>id" not in shown and "<b>t" not in shown
-    for said in ("&lt;i&gt;id", "int64", "key", "5 in 1 file", "version <b>3", "deletes <b>1"):
+    for said in ("&lt;i&gt;id", "int64", "key", "4 in 1 file", "version <b>3", "deletes <b>1"):
         assert said in shown
 
 

@@ -630,3 +630,21 @@ def test_a_ragged_file_may_be_appended_but_not_upserted() -> None:
     assert rows(path, TEXT)[1] == {"id": 2, "name": None}
     with pytest.raises(SchemaMismatch, match="object 2 lacks 'name'"):
         read_file(path, TEXT, even=True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2010/01/01 00:00:00", "Jan 1 2000", "1/2/99", "31.12.1999", "1 January 2000", "01-02-2003"],
+)
+def test_dates_that_are_not_iso_stay_texts_and_are_named(
+    inlay: Run, tmp_path: Path, value: str
+) -> None:
+    (tmp_path / "stocks.csv").write_text(f"symbol,at\nMSFT,{value}\nIBM,\n")
+    said = inlay("create", "stocks", "--like", "stocks.csv").err
+    assert "at has dates that are not written 2026-01-31" in " ".join(said.split())
+    assert "2026-01-31" in inlay("create", "s2", "--like", "stocks.csv", "--json").json["notes"][0]
+
+
+def test_texts_that_are_no_dates_are_not_named(inlay: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,c\n1-2,10.0.0.1,2026-01-31\n3-4,10.0.0.2,2026-01-30\n")
+    assert inlay("create", "t", "--like", "a.csv", "--json").json.get("notes") == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 import pytest
 
 from inlay.errors import ErrorKind, InlayError
@@ -19,11 +20,13 @@ from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import find_version, load_pointer
 from inlay.ops.write.append import append
+from inlay.ops.write.apply_changes import Rules, apply_changes
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.update import update
 from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
+from inlay.plan.change_records import COMMON
 from inlay.storage.faults import Fate
 from inlay.testing import model
 from inlay.testing.cast import COLUMNS, as_table
@@ -48,6 +51,18 @@ class Case:
 
 def where(text):
     return parse_predicate(text, COLUMNS)
+
+
+# An update, an insert, a delete of a key that is there and of one that is not, and what comes too late.
+CHANGES = pa.table(
+    {
+        "op": ["u", "c", "d", "d", "u", "d"],
+        "id": pa.array([3, 300, 5, 400, 7, 8], pa.int64()),
+        "owner": ["cy", "cy", None, None, "late", None],
+        "balance": pa.array([1_000, 2, 1_000, 7, 1, 1], pa.int64()),
+    }
+)
+RULES = Rules(order=("balance",), operations=COMMON)
 
 
 def below_five(row):
@@ -106,6 +121,13 @@ CASES = {
         lambda c, r: upsert(
             c, as_table([(3, "cy", None), (300, "cy", None)]).select([0, 1]), request=r
         ),
+    ),
+    "a change stream": Case(
+        model.Replace(
+            model.delete(lambda row: row[0] in (3, 5)),
+            lambda rows: Counter([(3, "cy", 1_000), (300, "cy", 2)]),
+        ),
+        lambda c, r: apply_changes(c, CHANGES, RULES, request=r).outcome,
     ),
     "rewrite": Case(None, lambda c, r: rewrite(c)),
     "compact": Case(None, lambda c, r: compact(c)),

@@ -23,7 +23,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from html import escape
@@ -158,6 +158,8 @@ _LOG = logging.getLogger("inlay.table")
 HISTORY_LIMIT = 100
 # Of one table in a notebook.
 _SHOWN_COLUMNS = 40
+# Stored rows up to which a notebook counts the live ones, which may read a column.
+_COUNTED_ROWS = 5_000_000
 # How far below a prefix `tables` looks for tables.
 _TABLES_DEPTH = 3
 
@@ -420,13 +422,14 @@ class Table:
         return f"Table({self.uri!r}, version={self.version}{ref})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: columns, version, size and open deletes, from the pointer alone."""
+        """What a notebook shows: columns, version, size, open deletes and live rows; these are counted
+        where deletes are open and the table is not large."""
         snapshot = self.snapshot
         totals = snapshot.totals
         facts = {
             "version": f"{self.version:,}" + ("" if self.ref == MAIN else f" of {self.ref}"),
             "committed": _when(snapshot.commit.time_us),
-            "rows": f"{totals.rows:,} in {totals.files:,} file{'' if totals.files == 1 else 's'}",
+            "rows": f"{self._live_rows()} in {totals.files:,} file{'' if totals.files == 1 else 's'}",
             "size": _size(totals.bytes),
             "open deletes": f"{totals.markers:,}",
         }
@@ -444,6 +447,15 @@ class Table:
             f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
         )
+
+    def _live_rows(self) -> str:
+        totals = self.snapshot.totals
+        if not totals.markers:
+            return f"{totals.rows:,}"
+        if totals.rows <= _COUNTED_ROWS:
+            with suppress(InlayError):
+                return f"{self.count():,}"
+        return f"at most {totals.rows:,}"
 
     # -- reading ------------------------------------------------------------------------------
 

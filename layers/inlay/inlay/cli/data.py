@@ -65,11 +65,13 @@ _SPOOLED = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A schema, and where it was inferred from values how many rows these were."""
+    """A schema, and where it was inferred from values how many rows these were. `dates`: columns of dates
+    that are not in ISO's form, and are texts therefore."""
 
     schema: pa.Schema
     rows: int | None = None
     whole: bool = True
+    dates: tuple[str, ...] = ()
 
 
 def read_files(
@@ -173,6 +175,7 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
     """The schema of a Parquet or Arrow file, or one inferred from the values of a CSV or JSON file."""
     text.check()
     kind, opened = _source(path, text)
+    dates: tuple[str, ...] = ()
     with _reading(path):
         match kind:
             case "csv" | "tsv":
@@ -181,6 +184,7 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
                 if hint:
                     raise UnreadableFile(f"{path} has one column only", next_step=hint)
                 columns, rows = delimited.infer()
+                dates = delimited.dates
             case "json":
                 columns, rows = JsonFile(path, opened, text).infer()
             case "arrow":
@@ -192,7 +196,7 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
             f"{path} has no column to infer a type from",
             next_step='Give the columns as text: --schema "id bigint not null, name string"',
         )
-    return Inferred(pa.schema(columns), rows, rows < INFER_ROWS)
+    return Inferred(pa.schema(columns), rows, rows < INFER_ROWS, dates)
 
 
 # latin-1 reads any bytes, and Excel's euro sign as a control character.

@@ -22,7 +22,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import csv
 
-from inlay.cli.text_types import Misread, column_types, from_texts, type_of_texts
+from inlay.cli.text_types import (
+    Misread,
+    are_other_dates,
+    column_types,
+    from_texts,
+    type_of_texts,
+)
 from inlay.cli.values import counted, json_rows, to_json, to_line
 from inlay.errors import InvalidRequest, UnreadableFile
 
@@ -92,6 +98,7 @@ class CsvFile:
         self._text = text
         self._delimiter = text.delimiter or delimiter
         self._written: tuple[str, ...] = ()
+        self.dates: tuple[str, ...] = ()
         self.names = self._header(known)
 
     def _utf8(self) -> Any:
@@ -207,7 +214,8 @@ class CsvFile:
     def infer(
         self, names: Sequence[str] | None = None
     ) -> tuple[list[tuple[str, pa.DataType]], int]:
-        """Types of columns, and how many rows they were inferred from."""
+        """Types of columns, and how many rows they were inferred from; `dates` are then those of dates in
+        another form than ISO's."""
         batches, rows = [], 0
         for batch in self._texts():
             batches.append(batch)
@@ -217,7 +225,13 @@ class CsvFile:
         schema = pa.schema([(name, pa.string()) for name in self._written])
         table = pa.Table.from_batches(batches, schema=schema).rename_columns(list(self.names))
         wanted = self.names if names is None else names
-        return [(name, type_of_texts(table.column(name))) for name in wanted], rows
+        types = [(name, type_of_texts(table.column(name))) for name in wanted]
+        self.dates = tuple(
+            name
+            for name, kind in types
+            if pa.types.is_string(kind) and are_other_dates(table.column(name))
+        )
+        return types, rows
 
 
 class _Records(io.RawIOBase):

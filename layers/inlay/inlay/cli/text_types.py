@@ -32,6 +32,10 @@ _NUMBER = (
 )
 _INFINITE = r"^[+-]?(?i:inf|infinity)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_OTHER_DATE = (
+    r"^([0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2}|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}"
+    r"|[A-Za-z]{3,9}\.? [0-9]{1,2},? [0-9]{4}|[0-9]{1,2}\.? [A-Za-z]{3,9}\.? [0-9]{4})([ T].*)?$"
+)
 _CLOCK = r"^[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
 _MOMENT += r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?$"
@@ -345,6 +349,13 @@ def _structs(values: Sequence[Any], kind: pa.StructType) -> pa.Array:
 
 
 # -- types inferred from values -----------------------------------------------------------------------
+
+
+def are_other_dates(values: pa.ChunkedArray) -> bool:
+    """Whether these texts are dates in another form than ISO's: nothing says which number is the month."""
+    texts = pc.utf8_trim_whitespace(values)
+    texts = texts.filter(pc.and_(pc.is_valid(texts), pc.not_equal(texts, "")))
+    return len(texts) > 0 and _all(pc.match_substring_regex(texts, _OTHER_DATE))
 
 
 def type_of_texts(values: pa.ChunkedArray) -> pa.DataType:

@@ -142,7 +142,10 @@ def create(
     facts = {"table": made.uri, "version": made.version, "columns": len(made.schema)}
     inferred = [] if found is None or found.rows is None else _columns(made)
     if as_json:
-        print_record({**facts, **({"inferred": inferred} if inferred else {})}, as_json=True)
+        more = {} if found is None else {"notes": [other_dates(name) for name in found.dates]}
+        print_record(
+            {**facts, **({"inferred": inferred, **more} if inferred else {})}, as_json=True
+        )
         return
     print_record(facts, as_json=False)
     if found is not None and inferred:
@@ -169,6 +172,15 @@ def _print_inferred(found: Inferred, inferred: list[dict[str, str]]) -> None:
         f"types inferred from {rows if found.whole else 'the first ' + rows}; --schema names others"
     )
     print_rows(pa.Table.from_pylist(inferred), as_json=False)
+    for name in found.dates:
+        note(other_dates(name))
+
+
+def other_dates(name: str) -> str:
+    return (
+        f"{name} has dates that are not written 2026-01-31, and is a text: which number is the month "
+        "is not guessed. Write them so in the file, or append a table that pyarrow's strptime has parsed"
+    )
 
 
 @verb(
