@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from inlay.format.entry import DataFile, KeyRange, Marker, Where
+from inlay.format.entry import ColumnStats, DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
+from inlay.format.snapshot import Erasure
 from inlay.ops.commit.driver import commit
-from inlay.plan.change import AddFiles, AddMarkers, Change
+from inlay.plan.change import AddFiles, AddMarkers, Change, MoveErasures
+from inlay.plan.commit.conflicts import needed
 from inlay.plan.metadata.state import count_totals
 from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import reference_may_hit
 
 from .tables import Table
 
@@ -128,3 +131,49 @@ def test_bounds_over_many_files_are_sure_only_if_all_are_ours(own: int) -> None:
     if ours:
         _, found = evidence.of_files(ours, [1])
         assert found[1].sure is True
+
+
+def test_a_delete_elsewhere_opens_no_segment() -> None:
+    """Whatever its kind: by a range, a condition or keys below everything that there is."""
+    t = rolled(files=1000)
+    [segment] = t.loaded.snapshot.files.segments
+    evidence = Evidence.of_snapshot(t.loaded.snapshot)
+    keys = keys_of(Primitive("int64"), [-7])
+    for apart, near in (
+        (Where(below(0)), Where(below(1))),
+        (KeyRange(1, None, -1), KeyRange(1, None, 0)),
+        (KeyRange(1, 50_000, None), KeyRange(1, 9_000, None)),
+        (keys, keys_of(Primitive("int64"), [40])),
+    ):
+        assert not reference_may_hit(Marker(id="m", body=apart), segment, evidence)
+        assert reference_may_hit(Marker(id="m", body=near), segment, evidence)
+        delete(t, apart)
+        assert t.loaded.snapshot.markers.inline == (), "a marker that hits nothing is kept"
+
+
+def test_rows_of_a_file_in_a_segment_that_is_not_loaded_can_be_deleted() -> None:
+    t = rolled(files=1000)
+    key = live(t)[500].key
+    t.forget()
+    [marker] = t.mark([key])
+    assert [m.id for m in t.load().markers()] == [marker]
+    t.forget()
+    t.replace((key,), [])
+    assert key not in {f.key for f in live(t)} and not list(t.load().markers())
+
+
+def keys_of(kind: Primitive, values: list[int]) -> Keys:
+    stats = {1: ColumnStats(min(values), max(values), 0, kind=kind)}
+    return Keys((1,), "k", 1, len(values), stats)
+
+
+def test_only_the_step_that_forgets_an_erasure_looks_into_every_file() -> None:
+    t = rolled(files=1000)
+    for predicate, whole in ((None, True), (below(5), False)):
+        moved = Erasure(
+            id="e", predicate=predicate, text="", phase="purge", opened_version=1, opened_us=1
+        )
+        change = Change(operation="erase", updates=(MoveErasures((moved,), "rewrite"),))
+        asked = needed(t.loaded.state, change)
+        missing = t.loaded.snapshot.files.segments if whole else ()
+        assert (asked.files if asked is not None else ()) == missing

@@ -15,9 +15,9 @@ import pytest
 from pyroaring import BitMap
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Vector, Where
-from inlay.format.predicate import Comparison, Literal
+from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.format.snapshot import PartitionField
+from inlay.format.snapshot import Erasure, PartitionField, Segment
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
@@ -28,13 +28,16 @@ from inlay.plan.change import (
     Change,
     DropMarkers,
     ExpireThrough,
+    OpenErasure,
     PackMetadata,
     Reads,
+    RemoveFiles,
     ReplaceFiles,
     Request,
     SetPartitioning,
     Unit,
 )
+from inlay.plan.commit.conflicts import _newer_or, named_files, validate
 from inlay.plan.surgery import PositionMap
 from inlay.storage.memory import MemoryStore
 
@@ -390,3 +393,69 @@ def test_a_restamp_settles_the_markers_its_file_was_found_clean_of(ctx, base):
     )
     assert list(after.state.markers()) == []
     assert {f.key for f in after.state.files()} == {"a", "b"}
+
+
+def test_an_erasure_is_opened_once_and_by_columns_that_there_are(
+    ctx: Context, base: LoadedTable
+) -> None:
+    def opening(name: str, predicate: Predicate | None) -> Change:
+        erasure = Erasure(
+            id=name, predicate=predicate, text="", phase="rewrite", opened_version=0, opened_us=0
+        )
+        marker = Marker(id=name, body=Where(below(5)), erasure=name)
+        return Change(operation="erase", updates=(OpenErasure(erasure), AddMarkers((marker,))))
+
+    loaded = done(commit(ctx, opening("one", below(5)), base=base))
+    assert validate(loaded.state, opening("one", below(5))) is not None
+    assert validate(loaded.state, opening("two", below(5))) is None
+    elsewhere = Comparison(77, "<", Literal(INT, 1))
+    assert validate(loaded.state, opening("two", elsewhere)) is not None
+
+
+def test_what_a_change_has_to_look_into_is_what_came_since_and_may_match() -> None:
+    def segment(sequence: int | None, *, level: int = 0, low: int = 0) -> Segment:
+        stats = {1: ColumnStats(low, low + 9, 0)}
+        return Segment(
+            id="s", count=1, size=1, sequence=sequence, rows=10, stats=stats, level=level
+        )
+
+    nothing = Change(operation="delete", updates=(RemoveFiles(("gone",)),))
+    ages = [segment(s) for s in (None, 4, 5, 6)]
+    assert _newer_or(nothing, None)(ages) == [False, False, False, False]
+    assert _newer_or(nothing, 5)(ages) == [False, False, False, True]
+    assert _newer_or(nothing, 0)(ages) == [False, True, True, True]
+    # A node may have got leaves that are older.
+    assert _newer_or(nothing, 5)([segment(4, level=1), segment(6, level=1)]) == [True, True]
+    assert _newer_or(nothing, None)([segment(6, level=1)]) == [False]
+
+    reads = replace(nothing, requires=(Reads(below(5), 5),))
+    assert _newer_or(reads, None)(ages) == [False, False, False, True]
+    assert _newer_or(reads, None)([segment(6, low=5), segment(6, low=4)]) == [False, True]
+    assert _newer_or(reads, 5)([segment(6, low=5), segment(5)]) == [True, False]
+    every = replace(nothing, requires=(Reads(None, 5),))
+    assert _newer_or(every, None)([segment(6, low=5), segment(5)]) == [True, False]
+
+
+def test_the_files_that_a_change_names(ctx: Context, base: LoadedTable) -> None:
+    on_a = Marker(id="a1", body=Rows((1,)), file="a")
+    on_b = Marker(id="b1", body=Rows((1,)), file="b")
+    wide = Marker(id="w", body=Where(below(3)))
+    marking = Change(operation="delete", updates=(AddMarkers((on_a, on_b, wide)),))
+    assert named_files(base.state, marking) == {"a", "b"}
+    state = done(commit(ctx, marking, base=base)).state
+    for ids, files in (
+        (("a1",), {"a"}),
+        (("w",), set()),
+        (("a1", "b1", "w"), {"a", "b"}),
+        ((), set()),
+    ):
+        assert named_files(state, Change(operation="compact", updates=(DropMarkers(ids),))) == files
+    new = Marker(id="n1", body=Rows((1,)), file="new")
+    adding = Change(
+        operation="update", updates=(AddFiles((file("new", 0),)), AddMarkers((new, on_b)))
+    )
+    assert named_files(state, adding) == {"b"}
+    removing = Change(operation="delete", updates=(RemoveFiles(("a",)),))
+    assert named_files(state, removing) == {"a"}
+    reading = Change(operation="update", requires=(Reads(None, 1, frozenset({"b"})),))
+    assert named_files(state, reading) == {"b"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pytest
 
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive
-from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.arrow.types import schema_from_arrow, to_physical
 from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
@@ -97,3 +99,44 @@ def test_bounds_that_contradict_each_other_are_unknown() -> None:
     assert (found.lower, found.upper, found.null_count) == (None, None, 0)
     found = described([3, 3], {**bounds(3, 3), Stats.NULLS: 0})
     assert (found.lower, found.upper) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("stored", "column", "values"),
+    [
+        (pa.bool_(), pa.bool_(), [False, True]),
+        *((pa.type_for_alias(f"int{n}"), pa.int64(), [-5, 7]) for n in (8, 16, 32, 64)),
+        *((pa.type_for_alias(f"uint{n}"), pa.uint64(), [2, 2**n - 1]) for n in (8, 16, 32, 64)),
+        (pa.uint32(), pa.int64(), [0, 2**32 - 1]),
+        (pa.int32(), pa.int32(), [-(2**31), -1]),
+        (pa.float32(), pa.float64(), [-0.5, 2.0]),
+        (pa.float32(), pa.float32(), [-0.5, 2.0]),
+        (pa.float64(), pa.float64(), [-0.5, 2.0]),
+        (pa.string(), pa.string(), ["a", "é"]),
+        (pa.binary(), pa.binary(), [b"\x00", b"\xff"]),
+        (pa.binary(3), pa.binary(3), [b"aaa", b"zzz"]),
+        (pa.decimal128(5, 2), pa.decimal128(9, 3), [Decimal("-1.25"), Decimal("7.5")]),
+        (pa.date32(), pa.date32(), [date(1969, 1, 1), date(2020, 1, 1)]),
+        (pa.date32(), pa.timestamp("ms"), [datetime(1969, 1, 1), datetime(2020, 1, 1)]),
+        (pa.time64("us"), pa.time64("ns"), [time(1), time(2, 3)]),
+        (pa.timestamp("ms"), pa.timestamp("us"), [datetime(1969, 1, 1), datetime(2020, 1, 1)]),
+    ],
+    ids=str,
+)
+def test_bounds_are_the_least_and_the_greatest_value_in_the_columns_type(
+    stored: pa.DataType, column: pa.DataType, values: list[Any]
+) -> None:
+    cells = [*values, None]
+    if pa.types.is_date(stored) and not pa.types.is_date(column):
+        cells = [None if v is None else v.date() for v in cells]
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"n": pa.array(cells, stored)}), sink)
+    body = sink.getvalue()
+    schema = schema_from_arrow(pa.schema([("n", column)]))
+    found = parse_object_footer(body, size=len(body))
+    entry, _ = entry_of(found, key="k", size=len(body), schema=schema, stats_columns=(1,))
+    kind = schema.types[1]
+    least, most = (to_physical(pa.scalar(v, column), kind) for v in values)
+    stats = entry.stats[1]
+    assert (stats.lower, stats.upper, stats.null_count) == (least, most, 1)
+    assert stats.kind == kind

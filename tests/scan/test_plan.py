@@ -126,3 +126,40 @@ def test_many_deletes_times_many_files_are_planned_in_time() -> None:
     assert found.markers == 200 and len(found.tasks) == 2000
     # 400,000 pairs: 0.1 s, where asking each exactly took 8.
     assert time.process_time() - started < 2
+
+
+def test_a_range_applies_to_a_file_exactly_if_its_bounds_meet_it() -> None:
+    """Of a file with the values 10 to 19: ranges around, within, touching, open or not, one and many."""
+    ends = [None, 8, 9, 10, 11, 14, 18, 19, 20, 21]
+    ranges = [
+        KeyRange(1, low, high, lower_in, upper_in)
+        for low in ends
+        for high in ends
+        for lower_in in (True, False)
+        for upper_in in (True, False)
+        if low is None or high is None or low < high or (low == high and lower_in and upper_in)
+    ]
+    alone = {}
+    for body in ranges:
+        meets = [_within(n, body) for n in range(10, 20)]
+        found = plan([FILE], [gone(body)])
+        # Between two values no integer lies, and that the bounds do not say.
+        touches = [_within(n / 2, body) for n in range(20, 39)]
+        assert bool(found.deleted) == (all(meets) and all(touches)), body
+        applied = [len(task.markers) for task in found.tasks]
+        alone[id(body)] = applied == [1]
+        assert applied == ([] if found.deleted else [any(touches)]), body
+    together = [gone(body, id=str(n)) for n, body in enumerate(ranges)]
+    few = [m for m in together if not all(_within(n, m.body) for n in range(10, 20))]
+    [task] = plan([FILE], few).tasks
+    assert [m.id for m in task.markers] == [m.id for m in few if alone[id(m.body)]]
+    later = [replace(m, sequence=3) for m in few]  # the file came with them, or after
+    [task] = plan([FILE], later).tasks
+    assert task.markers == ()
+
+
+def _within(value: float, body: KeyRange) -> bool:
+    low, high = body.lower, body.upper
+    above = low is None or value > low or (body.lower_inclusive and value == low)
+    below = high is None or value < high or (body.upper_inclusive and value == high)
+    return bool(above and below)

@@ -15,7 +15,6 @@ some writers leave, are dropped here, and what known writers got wrong (`parquet
 from __future__ import annotations
 
 import json
-import struct
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -365,8 +364,6 @@ def _reader(
     if kind.is_float and physical in ("FLOAT", "DOUBLE"):
         # A double read as float rounds, and so would its bounds.
         return _same if kind.name == "double" or physical == "FLOAT" else _unknown
-    if kind.is_float and annotation == "Float16":
-        return _half
     if kind.name == "decimal" and annotation == "Decimal":
         return _decimal_reader(kind, column.scale)
     if kind.name == "date" and annotation == "Date":
@@ -398,10 +395,6 @@ def _text(raw: Any) -> Value | None:
         return bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
         return None
-
-
-def _half(raw: Any) -> Value | None:
-    return float(struct.unpack("<e", raw)[0])
 
 
 def _integer_reader(
