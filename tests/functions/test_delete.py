@@ -215,10 +215,66 @@ def test_a_redelivered_erasure_notifies_the_rewrite_function_again(functions: Fu
     assert functions.queues.dead == []
 
 
-def test_an_erasure_by_keys_is_refused(functions: Functions) -> None:
+KEYS = [
+    [7],
+    {"order_id": [7]},
+    {"order_id": [7, None]},
+    [{"order_id": 7, "customer_id": 6}, {"order_id": 8, "customer_id": -1}],
+]
+
+
+@pytest.mark.parametrize("keys", KEYS, ids=str)
+def test_an_erasure_takes_keys(functions: Functions, keys: object) -> None:
     functions.fill_orders()
-    functions.invoke("delete", message({"table": "orders", "keys": [7], "mode": "erase"}))
+    asked = {"table": "orders", "keys": keys, "mode": "erase", "id": "case-7"}
+    functions.invoke("delete", message(asked))
+    assert functions.queues.errors == []
+    assert functions.rows() == 99
+    assert [e.id for e in functions.orders().snapshot.erasures] == ["case-7"]
+
+
+@pytest.mark.parametrize("keys", [[None], []])
+def test_an_erasure_of_no_key_is_refused(functions: Functions, keys: list[object]) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", message({"table": "orders", "keys": keys, "mode": "erase"}))
     assert functions.queues.errors == ["InvalidRequest"]
+
+
+MANY = [*range(10**9, 10**9 + 3_000), 7]
+
+
+@pytest.mark.parametrize("by", ["keys", "where"])
+def test_an_erasure_of_thousands_is_several_and_repeating_it_opens_none_twice(
+    functions: Functions, by: str
+) -> None:
+    functions.fill_orders()
+    listed = {"keys": MANY} if by == "keys" else {"where": f"order_id IN ({str(MANY)[1:-1]})"}
+    asked = message({"table": "orders", **listed, "mode": "erase", "id": "case-7"})
+    functions.invoke("delete", asked)
+    ids = [e.id for e in functions.orders().snapshot.erasures]
+    assert ids == [f"case-7.{n}" for n in range(1, len(ids) + 1)]
+    assert 1 < len(ids) <= 16
+    assert functions.rows() == 99
+    functions.invoke("delete", asked)
+    assert [e.id for e in functions.orders().snapshot.erasures] == ids
+    assert functions.queues.errors == []
+
+
+def test_what_is_too_long_for_an_erasure_is_told_by_its_length(functions: Functions) -> None:
+    functions.fill_orders()
+    for count in (60_000, 15_000):
+        keys = list(range(10**9, 10**9 + count))
+        functions.invoke("delete", message({"table": "orders", "keys": keys, "mode": "erase"}))
+    long = " AND ".join(f"order_id <> {n}" for n in range(10**9, 10**9 + 1_500))
+    functions.invoke("delete", message({"table": "orders", "where": long, "mode": "erase"}))
+    assert functions.queues.errors == ["InvalidPredicate"] * 3
+    said = [m["MessageAttributes"]["InlayReason"]["StringValue"] for m in functions.queues.sent]
+    assert ["conditions and values" in said[0], *("bytes" in each for each in said[1:])] == [
+        True
+    ] * 3
+    steps = [m["MessageAttributes"]["InlayNextStep"]["StringValue"] for m in functions.queues.sent]
+    assert all("several requests" in step for step in steps[:2])
+    assert "list of values" in steps[2]
 
 
 def message(body: object) -> object:

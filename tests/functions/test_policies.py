@@ -63,6 +63,8 @@ QUEUES = {
     "ingest": "IngestQueue",
     "source": {"ingest": "IngestQueue", "delete": "DeleteQueue", "publish": "PublishQueue"},
     "https://sqs/EraseQueue": "EraseQueue",
+    "https://sqs/EraseRoundQueue": "EraseRoundQueue",
+    "https://sqs/LandingRoundQueue": "LandingRoundQueue",
 }
 
 
@@ -144,13 +146,13 @@ class Actor:
     def round(self, function: str, asked: Any = None) -> None:
         """A schedule, and every table it sends."""
         self(function, asked or {})
-        url = f"https://sqs/{ROUNDS[function]}"
+        kinds = {"landing_only": "Landing", "erasures_only": "Erase"}
+        own = next((f"{kinds[name]}RoundQueue" for name in asked or {}), ROUNDS[function])
+        url = f"https://sqs/{own}"
         bodies = [json.loads(body) for body in self.queues.bodies(url)]
         self.queues.sent = [each for each in self.queues.sent if each["QueueUrl"] != url]
         for body in [*bodies, {"table": "gone"}]:
-            self(function, from_queue(batch(body), ROUNDS[function]))
-            for kind in ("Erase", "Landing") if function == "collect_garbage" else ():
-                self(function, from_queue(batch(body), f"{kind}RoundQueue"))
+            self(function, from_queue(batch(body), own))
 
     def __call__(self, function: str, what: Any, context: Any = None) -> Any:
         if isinstance(what, dict) and "Records" in what:

@@ -184,18 +184,21 @@ class InvalidRequest(InputError):
 class InvalidPredicate(InputError):
     """A WHERE text does not parse or does not fit the schema.
 
-    `text` and `position` (0-based offset) let a terminal mark the place.
+    `text` and `position` (0-based offset) let a terminal mark the place. `is_plain`: the message is about
+    its size alone, so that logs and dead letters may have it.
     """
 
     def __init__(
         self,
         message: str,
         *,
+        is_plain: bool = False,
         text: str = "",
         position: int | None = None,
         next_step: str = "",
         table: str | None = None,
     ) -> None:
+        self.is_plain = is_plain
         self.text = text
         self.position = position
         super().__init__(message, next_step=next_step, table=table)

@@ -321,7 +321,8 @@ def check_bounds(predicate: Predicate) -> Predicate:
         if nodes > MAX_NODES:
             raise InvalidPredicate(
                 f"the predicate has more than {MAX_NODES:,} conditions and values",
-                next_step="Delete by a key file (`keys`) instead of a long list",
+                is_plain=True,
+                next_step="Delete by keys instead of a long list; to erase, send several requests",
             )
         stack.extend((part, depth + 1) for part in _parts_of(node))
     return predicate

@@ -7,6 +7,8 @@ can run in another function and delays no other message.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from inlay.errors import InlayError
 from inlay.format.properties import Properties
 from inlay.format.snapshot import Snapshot
@@ -37,11 +39,12 @@ def apply_delete(asked: DeleteRequest, request: Request, *, heavy: bool) -> bool
             # An invalid condition is refused here: it may be too long for the other queue's messages.
             parse_predicate(asked.where or "", base.snapshot.schema)
             return False
-        done = _apply(ctx, asked, request, base)
+        outcomes = _apply(ctx, asked, request, base)
     except InlayError as error:
         raise error.about(table=ctx.uri) from None
     operation = "erase" if asked.mode == "erase" else "delete"
-    report_write(asked.table, write_result(operation, done, usage_of(ctx.store)))
+    for done in outcomes:
+        report_write(asked.table, write_result(operation, done, usage_of(ctx.store)))
     return True
 
 
@@ -60,16 +63,24 @@ def is_heavy(asked: DeleteRequest, snapshot: Snapshot) -> bool:
 
 def _apply(
     ctx: Context, asked: DeleteRequest, request: Request, base: LoadedTable
-) -> Committed | Skipped:
+) -> Sequence[Committed | Skipped]:
+    keys = None
     if asked.where is None:
         schema = schema_to_arrow(base.snapshot.schema, with_ids=False)
         key_ids = base.snapshot.primary_key
         names = [field.name for field in base.snapshot.schema.fields if field.id in key_ids]
         keys = asked.key_table(schema, names)
-        return delete_keys(ctx, keys, base=base, request=request)
-    predicate = parse_predicate(asked.where, base.snapshot.schema)
     if asked.mode == "erase":
-        from inlay.ops.erase.request import open_erasure  # a rare request, and many modules
+        # A rare request, and many modules.
+        from inlay.ops.erase.request import condition_of_keys, open_erasures
 
-        return open_erasure(ctx, predicate, base=base, request=request)
-    return delete(ctx, predicate, mode=asked.mode, base=base, request=request)
+        predicate = (
+            parse_predicate(asked.where or "", base.snapshot.schema)
+            if keys is None
+            else condition_of_keys(base.snapshot.schema, keys)
+        )
+        return open_erasures(ctx, predicate, request=request)
+    if keys is not None:
+        return (delete_keys(ctx, keys, base=base, request=request),)
+    predicate = parse_predicate(asked.where or "", base.snapshot.schema)
+    return (delete(ctx, predicate, mode=asked.mode, base=base, request=request),)

@@ -49,7 +49,8 @@ class DeleteRequest(BaseModel):
 
     `where` is SQL. `keys` are columns with lists of values (`{"user_id": [1, 2]}`), rows (`[{"a": 1,
     "b": 2}]`), or values of the primary key when that is one column (`[1, 2]`). `mode` is the table's
-    own unless given. `requested_at` is ISO 8601; without a zone it is UTC.
+    own unless given; an erasure of many values becomes several, `ID.1`, `ID.2` … (`open_erasures`).
+    `requested_at` is ISO 8601; without a zone it is UTC.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -65,8 +66,6 @@ class DeleteRequest(BaseModel):
     def _names_rows(self) -> DeleteRequest:
         if (self.where is None) == (self.keys is None):
             raise ValueError("give either where or keys")
-        if self.mode == "erase" and self.where is None:
-            raise ValueError("an erasure takes where; write keys as: column IN (…)")
         return self
 
     @property

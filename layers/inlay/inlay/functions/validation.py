@@ -115,7 +115,7 @@ def without_values(error: InlayError) -> InlayError:
         return RequestReused(
             "the request's id was used before, with another content", table=error.table
         )
-    if not isinstance(error, InvalidPredicate):
+    if not isinstance(error, InvalidPredicate) or error.is_plain:
         return error
     place = "" if error.position is None else f", at character {error.position + 1}"
     return InvalidPredicate(

@@ -137,6 +137,7 @@ def parse_text(text: str, values: Values | None = None) -> Syntax:
     if len(text) > MAX_TEXT:
         raise InvalidPredicate(
             f"the text has {len(text):,} characters, more than {MAX_TEXT:,}",
+            is_plain=True,
             next_step="Delete by a key file (`keys`) instead of a long list",
         )
     try:

@@ -17,10 +17,20 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from inlay.errors import InvalidRequest, RefNotFound
+from inlay.errors import InvalidPredicate, InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
-from inlay.format.predicate import FALSE, Or, Predicate, field_ids, with_field_ids
-from inlay.format.schema import Schema
+from inlay.format.predicate import (
+    FALSE,
+    And,
+    Comparison,
+    In,
+    Literal,
+    Or,
+    Predicate,
+    field_ids,
+    with_field_ids,
+)
+from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import (
     Committed,
@@ -48,9 +58,9 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.metadata.memory import column_of, has_memory, memory_context
 from inlay.ops.refs import each_content
-from inlay.ops.write.delete import marker_of
+from inlay.ops.write.delete import MAX_PREDICATE_BYTES, marker_of, stored_bytes
 from inlay.ops.write.keyed_rows import MAX_LISTED_KEYS, each_key, read_matching
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.parse import format_predicate
 from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Request
 from inlay.plan.erasure import (
@@ -60,6 +70,7 @@ from inlay.plan.erasure import (
     find_erasure,
     landing_prefix,
     legal_holds,
+    pieces_of,
     ref_suffix,
     unclean_files,
 )
@@ -223,6 +234,71 @@ def erase_remembered(
     if remembered == FALSE:
         return
     open_erasure(own, remembered, base=memory, request=Request.of(erasure_id))
+
+
+# Each piece is in the pointer twice, in its marker and in the erasure, until its files have been rewritten.
+MAX_PIECES = 16
+
+
+def open_erasures(
+    ctx: Context, predicate: Predicate, *, request: Request
+) -> tuple[Committed | Skipped, ...]:
+    """Opens as many erasures as a condition with a long list of values takes, each of at most
+    `MAX_PREDICATE_BYTES`: one commit and one receipt each, under the ids `ID`, or `ID.1`, `ID.2` ….
+    Repeating it opens none twice. Raises `InvalidPredicate` for a condition that is too large and no
+    list of values, or takes more than `MAX_PIECES`."""
+    size = stored_bytes(predicate)
+    pieces = pieces_of(predicate, lambda piece: stored_bytes(piece) <= MAX_PREDICATE_BYTES)
+    if pieces is None or len(pieces) > MAX_PIECES:
+        most = MAX_PREDICATE_BYTES * (MAX_PIECES // 2 if pieces else 1)
+        raise InvalidPredicate(
+            f"the condition takes {size:,} bytes, and one request to erase may take {most:,}",
+            is_plain=True,
+            next_step="Send the values in several requests"
+            if pieces
+            else "Only a list of values (IN, keys, OR) may take more than a marker: cut the condition",
+            table=ctx.uri,
+        )
+    if len(pieces) == 1:
+        return (open_erasure(ctx, predicate, request=request),)
+    named = [
+        replace(request, id=Request.of(name).id, text=name)
+        for name in (f"{request.text}.{n}" for n in range(1, len(pieces) + 1))
+    ]
+    return tuple(
+        open_erasure(ctx, piece, request=own) for piece, own in zip(pieces, named, strict=True)
+    )
+
+
+def condition_of_keys(schema: Schema, keys: pa.Table) -> Predicate:
+    """TRUE for the rows with one of these keys: columns of `schema`, in its types. Rows with a NULL name
+    none. Raises `InvalidRequest` without any."""
+    columns = [schema.column(name) for name in keys.column_names]
+    fields = [(f.id, f.type) for f in columns if f is not None and isinstance(f.type, Primitive)]
+    if len(fields) < len(columns) or not fields:
+        raise InvalidRequest("the keys have a column that is not a primitive column of the table")
+    rows = [
+        [to_physical(value, kind) for value, (_, kind) in zip(row, fields, strict=True)]
+        for row in zip(*(column for column in keys.drop_null().columns), strict=True)
+    ]
+    if not rows:
+        raise InvalidRequest(
+            "the keys name no row", next_step="Give at least one key without a NULL"
+        )
+    if len(fields) == 1:
+        [(field_id, kind)] = fields
+        return In(field_id, kind, tuple(v for [v] in rows if v is not None))
+    parts = [
+        And(
+            tuple(
+                Comparison(field_id, "=", Literal(kind, value))
+                for value, (field_id, kind) in zip(row, fields, strict=True)
+                if value is not None
+            )
+        )
+        for row in rows
+    ]
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:

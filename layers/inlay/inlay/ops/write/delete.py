@@ -165,10 +165,11 @@ def marker_of(
     ctx: Context, loaded: LoadedTable, predicate: Predicate, *, file: str | None = None
 ) -> Marker:
     """The marker of a constant-time delete. Raises `InvalidPredicate` for one that is too large."""
-    size = _stored_bytes(predicate)
+    size = stored_bytes(predicate)
     if size > MAX_PREDICATE_BYTES:
         raise InvalidPredicate(
             f"the predicate takes {size} bytes, more than the {MAX_PREDICATE_BYTES} of a marker",
+            is_plain=True,
             next_step="Delete by `keys=` (a table of key values), or split the predicate",
             table=ctx.uri,
         )
@@ -210,7 +211,7 @@ def _narrow(found: KeyRange, part: Predicate) -> KeyRange | None:
             return None
 
 
-def _stored_bytes(predicate: Predicate) -> int:
+def stored_bytes(predicate: Predicate) -> int:
     stored = json.dumps(predicate_to_json(predicate), ensure_ascii=False, separators=(",", ":"))
     return len(stored.encode("utf-8"))
 
@@ -256,7 +257,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
         [(found, kind)] = fields
         values = {to_physical(v, kind) for v in distinct[0].column(0)}
         listed = In(found.id, kind, tuple(v for v in values if v is not None))
-        if not kind.is_float and _stored_bytes(listed) <= MAX_PREDICATE_BYTES:
+        if not kind.is_float and stored_bytes(listed) <= MAX_PREDICATE_BYTES:
             yield marker_of(ctx, loaded, listed)
             return
     ids = tuple(found.id for found, _ in fields)
