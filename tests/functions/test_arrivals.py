@@ -131,3 +131,21 @@ def test_names_of_tables(name: str) -> None:
 def test_no_names_of_tables(name: str) -> None:
     with pytest.raises(InvalidRequest, match="not a valid table name"):
         check_table_name(name)
+
+
+@pytest.mark.parametrize(
+    "key", ["ingest/", "ingest/_SUCCESS", "ingest/.DS_Store", "ingest/orders/", "ingest/bad..name/"]
+)
+def test_markers_are_no_news_wherever_they_are(key: str) -> None:
+    body = json.loads(event("ingest.normal")["Records"][0]["body"])
+    body["Records"][0]["s3"]["object"] |= {"key": key, "size": 0}
+    assert list(read_arrivals(body)) == []
+
+
+def test_an_empty_object_is_no_news_and_an_unknown_size_is_read() -> None:
+    body = json.loads(event("ingest.normal")["Records"][0]["body"])
+    found = body["Records"][0]["s3"]["object"]
+    found["size"] = 0
+    assert list(read_arrivals(body)) == []
+    del found["size"]
+    assert len(read_arrivals(body)) == 1

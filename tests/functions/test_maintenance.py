@@ -292,7 +292,7 @@ def test_the_alarm_looks_at_the_metric_that_the_function_writes() -> None:
     body = yaml.load((EVENTS.parent / "template.yaml").read_text(), Loader=_Loader)
     alarm = body["Resources"]["ErasureAgeAlarm"]["Properties"]
     assert alarm["MetricName"] == "OldestErasureDays"
-    assert alarm["Namespace"] == "Inlay"
+    assert alarm["Namespace"] == {"Fn::Sub": "Inlay/${AWS::StackName}"}
     assert alarm["Dimensions"] == [{"Name": "service", "Value": "collect_garbage"}]
 
 

@@ -56,3 +56,57 @@ def test_every_queue_and_policy_is_an_output() -> None:
     kinds = ("AWS::SQS::Queue", "AWS::SNS::Topic")
     made = {name for name, each in BODY["Resources"].items() if each["Type"] in kinds}
     assert made <= BODY["Outputs"].keys()
+
+
+ALARMS = {n: r["Properties"] for n, r in BODY["Resources"].items() if r["Type"].endswith("::Alarm")}
+
+
+def test_each_alarm_tells_of_its_end_and_none_is_red_on_a_new_stack() -> None:
+    for name, alarm in ALARMS.items():
+        assert alarm["AlarmActions"] == alarm["OKActions"] == [{"Ref": "AlarmTopic"}], name
+        if alarm["TreatMissingData"] == "missing":  # rounds: told when they had begun before
+            assert alarm["InsufficientDataActions"] == [{"Ref": "AlarmTopic"}], name
+        else:
+            assert alarm["TreatMissingData"] == "notBreaching", name
+
+
+def test_two_stacks_of_an_account_have_metrics_of_their_own() -> None:
+    own = {"Fn::Sub": "Inlay/${AWS::StackName}"}
+    said = [a["Namespace"] for a in ALARMS.values() if "Namespace" in a]
+    ours = [each for each in said if not str(each).startswith("AWS/")]
+    assert len(ours) == 8
+    assert all(each == own for each in ours)
+    variables = BODY["Globals"]["Function"]["Environment"]["Variables"]
+    assert variables["POWERTOOLS_METRICS_NAMESPACE"] == own
+    shown = BODY["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+    assert shown.count("Inlay/${AWS::StackName}") == shown.count("SEARCH(") == 3
+
+
+def test_letters_that_wait_do_not_hide_new_ones() -> None:
+    """An alarm above a number of letters stays red for as long as the first is there, and tells nobody
+    of the next."""
+    of_letters = {n: a for n, a in ALARMS.items() if n.endswith("DeadLettersAlarm")}
+    queues = {n for n in BODY["Resources"] if n.endswith("DeadLetters")}
+    watched = set()
+    for alarm in of_letters.values():
+        waiting, more = alarm["Metrics"]
+        assert more["Expression"] == f"DIFF(FILL({waiting['Id']}, 0))"
+        [dimension] = waiting["MetricStat"]["Metric"]["Dimensions"]
+        watched.add(dimension["Value"]["Fn::GetAtt"].removesuffix(".QueueName"))
+    assert watched == queues
+    ages = [
+        m["MetricStat"]["Metric"]["Dimensions"] for m in ALARMS["LettersExpireAlarm"]["Metrics"][1:]
+    ]
+    assert {d["Value"]["Fn::GetAtt"].removesuffix(".QueueName") for [d] in ages} == queues
+
+
+def test_throttles_of_every_function_that_is_always_there_are_watched() -> None:
+    functions = {
+        n
+        for n, r in BODY["Resources"].items()
+        if r["Type"] == "AWS::Serverless::Function" and "Condition" not in r
+    }
+    found = [
+        m["MetricStat"]["Metric"]["Dimensions"] for m in ALARMS["ThrottlesAlarm"]["Metrics"][1:]
+    ]
+    assert {d["Value"]["Ref"] for [d] in found} == functions

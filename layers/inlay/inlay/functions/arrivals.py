@@ -143,15 +143,17 @@ def _arrival(
 ) -> Sequence[Arrival]:
     landing = f"{settings.prefix()}{LANDING}"
     table, slash, path = key.removeprefix(landing).partition("/")
-    if not key.startswith(landing) or not slash:
+    is_landed = key.startswith(landing)
+    # Markers are no news wherever they are: consoles and pyarrow make one of the landing zone itself.
+    if is_landed and landed_object(path if slash else table, size=found.size).is_ignored:
+        return ()
+    if not is_landed or not slash:
         raise InvalidRequest(
             "the object is not in a table's landing zone",
             key=key,
             next_step=f"Put it under {landing}<table>/",
         )
     check_table_name(table)
-    if landed_object(path, size=found.size).is_ignored:
-        return ()
     source = IngestSource(
         location=Location(scheme, bucket, key),
         etag=found.etag.strip('"') if found.etag else None,

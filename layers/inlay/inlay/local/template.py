@@ -142,6 +142,7 @@ def load_template(path: Path, overrides: Mapping[str, str] | None = None) -> Tem
         or os.environ.get("AWS_DEFAULT_REGION")
         or "us-east-1",
         "AWS::Partition": "aws",
+        "AWS::StackName": "local",
         **known,
         **(overrides or {}),
     }
