@@ -172,6 +172,15 @@ def split_partitions(given: list[str] | None) -> tuple[str, ...]:
     return tuple(field for each in given or () for field in split_fields(each))
 
 
+# What stands between commas that are not within double quotes.
+_BETWEEN = re.compile(r'(?:"(?:[^"]|"")*"|[^,"]|")+')
+
+
 def split_names(given: list[str] | None) -> list[str]:
-    """`--columns a,b --columns c` → a, b, c."""
-    return [name.strip() for each in given or () for name in each.split(",") if name.strip()]
+    """`--columns a,b --columns c` → a, b, c; a comma within double quotes is part of a name.
+
+    >>> split_names(['a,"b,c"', "d"])
+    ['a', '"b,c"', 'd']
+    """
+    found = (name.strip() for each in given or () for name in _BETWEEN.findall(each))
+    return [name for name in found if name]

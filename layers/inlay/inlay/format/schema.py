@@ -205,12 +205,61 @@ class Schema:
                 fields = found.type.fields
         return found
 
+    def path_named(self, text: str) -> tuple[str, ...] | None:
+        """The path of the field that a user names, outside of SQL: the exact name of a column, a path with
+        dots through structs, or one with parts in double quotes, as SQL takes them. Case counts.
+
+        >>> Schema(0, (Field(1, "a b", Primitive("bool")),)).path_named('"a b"')
+        ('a b',)
+        """
+        if self.column(text) is not None:
+            return (text,)
+        for path in (tuple(text.split(".")), split_path(text)):
+            if path and self.resolve(path) is not None:
+                return path
+        return None
+
+    def column_named(self, text: str) -> Field | None:
+        """The column that a user names, as `path_named`."""
+        path = self.path_named(text)
+        return self.column(path[0]) if path is not None and len(path) == 1 else None
+
+    def other_case(self, text: str) -> str:
+        """The next step where a name is right but for its case; else ""."""
+        asked = ".".join(split_path(text) or (text,))
+        names = [".".join(path) for path, _ in self.walk()]
+        alike = (n for n in names if n != asked and n.casefold() == asked.casefold())
+        found = next(alike, None) if asked not in names else None
+        return "" if found is None else f"Did you mean {found!r}? The case of names counts here"
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.fields)
 
     def max_id(self) -> int:
         return max(self.fields_by_id, default=0)
+
+
+_PART = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
+
+
+def split_path(text: str) -> tuple[str, ...] | None:
+    """`address.city`, `"odd.name".x` as paths; None for what is neither.
+
+    >>> split_path('"odd.name"."a ""b"')
+    ('odd.name', 'a "b')
+    """
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        match = _PART.match(text, at)
+        end = match.end() if match else at
+        if match is None or (end < len(text) and text[end] != "."):
+            return None
+        quoted, plain = match.groups()
+        parts.append(plain if quoted is None else quoted.replace('""', '"'))
+        at = end + 1
+    return tuple(parts) if parts and at == len(text) + 1 else None
 
 
 # -- types as text --------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def partition_fields(texts: Sequence[str], schema: Schema) -> tuple[PartitionFie
         raise InvalidRequest(f"a table is partitioned by at most {MAX_FIELDS} fields")
     found: list[PartitionField] = []
     for text in texts:
-        made = _field(text.strip(), schema)
+        made = _field(text if schema.column(text) is not None else text.strip(), schema)
         if any((f.source, f.transform) == (made.source, made.transform) for f in found):
             raise InvalidRequest(f"the partitioning lists {text.strip()[:100]} twice")
         found.append(made)
@@ -59,18 +59,19 @@ def split_fields(text: str) -> tuple[str, ...]:
 
 def _field(text: str, schema: Schema) -> PartitionField:
     transform, name = _parsed(text, schema)
-    column = schema.column(name)
+    column = schema.column_named(name)
     if column is None or not isinstance(column.type, Primitive):
         raise InvalidRequest(
             f"the table cannot be partitioned by {name[:100]!r}, which is not a primitive column",
-            next_step=f"The columns are: {', '.join(schema.names)[:500]}",
+            next_step=schema.other_case(name)
+            or f"The columns are: {', '.join(schema.names)[:500]}",
         )
     if result_type(transform, column.type) is None:
         raise InvalidRequest(
             f"{transform} does not take column {name[:100]!r} of type {column.type}",
             next_step="Choose another transform; docs/FORMAT.md lists which types each takes",
         )
-    return PartitionField(column.id, str(transform), _name(transform, name))
+    return PartitionField(column.id, str(transform), _name(transform, column.name))
 
 
 def _parsed(text: str, schema: Schema) -> tuple[Transform, str]:
@@ -112,8 +113,12 @@ def _text(field: PartitionField, schema: Schema) -> str:
     path = schema.path_of(field.source)
     name = ".".join(path) if path else f"field {field.source}"
     transform = parse_transform(field.transform)
+    if transform.name == "identity" and not _CALL.fullmatch(name):
+        return name
+    # A column may have the name of a transform, or spaces at its ends.
+    if name != name.strip() or '"' in name or not name:
+        name = '"' + name.replace('"', '""') + '"'
     if transform.name == "identity":
-        # A column may have the name of a transform.
-        return f"identity({name})" if _CALL.fullmatch(name) else name
+        return f"identity({name})"
     width = f"{transform.width}, " if transform.width else ""
     return f"{transform.name}({width}{name})"

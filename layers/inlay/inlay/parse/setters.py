@@ -14,7 +14,7 @@ from typing import Any
 from inlay.errors import InlayError, InvalidPredicate, InvalidRequest, a_type
 from inlay.format.binding import Number, Text, Written, neighbours
 from inlay.format.expression import Assigned, Assignment, Assignments, Column, Expression
-from inlay.format.schema import Field, Primitive, Schema, Value
+from inlay.format.schema import Field, Primitive, Schema, Value, split_path
 from inlay.format.values import widens
 from inlay.parse.calculate import Calculator
 from inlay.parse.grammar import errors_in, parse_text, refused, resolve, spelled
@@ -44,9 +44,11 @@ def parse_assignments(
     for name, text in texts.items():
         if not isinstance(name, str):
             raise InvalidPredicate(f"the name of a column is a text, not {a_type(name)}")
-        target = schema.column(name)
+        path = schema.path_named(name)
+        target = None if path is None else schema.resolve(path)
         if target is None:
-            parts = tuple((part, False) for part in name.split("."))
+            quoted = '"' in name
+            parts = tuple((part, quoted) for part in split_path(name) or name.split("."))
             with errors_in(name):
                 target = resolve(Name(parts, 0), schema)
         if target.id in found:

@@ -89,7 +89,7 @@ def key_after(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     """The ids of a primary key's columns. Raises `InvalidRequest`."""
     found: list[int] = []
     for name in names:
-        column = field_at(schema, (name,))
+        column = field_at(schema, schema.path_named(name) or (name,))
         if not isinstance(column.type, Primitive):
             raise InvalidRequest(
                 f"the primary key names {name!r}, which is not a plain column",
@@ -109,10 +109,12 @@ def field_at(schema: Schema, path: Path) -> Field:
     if found is None:
         known = [spell(p) for p, _ in schema.walk()]
         near = get_close_matches(spell(path), known, n=3, cutoff=0.6)
+        other_case = schema.other_case(spell(path))
         names = ", ".join(known[:20])
         raise InvalidRequest(
             f"there is no column {spell(path)!r}",
-            next_step=f"Did you mean {' or '.join(near)}?" if near else f"There are: {names}",
+            next_step=other_case
+            or (f"Did you mean {' or '.join(near)}?" if near else f"There are: {names}"),
         )
     return found
 

@@ -299,7 +299,12 @@ def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
                 break
             return load_version(ctx, current, last_earlier)
         at = load_version(ctx, current, max(first_later - 1, 1))
-    raise VersionNotFound(f"{ctx.uri} has no version that old: it was created later", table=ctx.uri)
+    raise VersionNotFound(
+        f"{ctx.uri} has no version that old: it was created later",
+        next_step="A time without a zone is UTC: write a local one with its offset, as "
+        "2026-01-31T12:00:00-05:00. `inlay history` lists the versions that can be read",
+        table=ctx.uri,
+    )
 
 
 def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:

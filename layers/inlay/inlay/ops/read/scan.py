@@ -570,8 +570,18 @@ def row_filter(
 
 def _near(name: str, schema: Schema) -> str:
     known = [".".join(path) for path, _ in schema.walk()]
+    if step := schema.other_case(name):
+        return step
     near = get_close_matches(name[:80], known, n=1)
     return f"Did you mean {near[0]!r}?" if near else ""
+
+
+def _as_named(name: Any, schema: Schema, paths: bool) -> Any:
+    """A name in double quotes without these; a path of fields with dots."""
+    path = schema.path_named(name) if isinstance(name, str) and '"' in name else None
+    if path is None or (len(path) > 1 and (not paths or any("." in part for part in path))):
+        return name
+    return ".".join(path)
 
 
 def _is_field(name: object, schema: Schema) -> bool:
@@ -593,7 +603,7 @@ def checked_columns(
         raise InvalidRequest("columns is one text", next_step=f"Give a list: [{columns!r}]")
     if not isinstance(columns, Iterable):
         raise InvalidRequest(f"columns cannot be {a_type(columns)}")
-    asked = tuple(columns)
+    asked = tuple(_as_named(name, schema, paths) for name in columns)
     unknown = [name for name in asked if name not in (*schema.names, *hidden)]
     if paths:
         unknown = [name for name in unknown if not _is_field(name, schema)]

@@ -11,7 +11,6 @@ Appended and ingested data may bring columns of its own: `admit_columns`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,7 @@ import pyarrow as pa
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, a_type
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, split_path
 from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_planned, recent_base
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
@@ -52,7 +51,6 @@ from inlay.plan.schema_evolution import Evolution, Path, spell
 MAX_COMMENT = 1_000
 # A field of new data, with its Arrow types beyond the format's.
 _New = tuple[Field, tuple[tuple[Path, str], ...]]
-_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 def alter(
@@ -208,21 +206,13 @@ def parse_path(name: str, schema: Schema) -> Path:
         raise InvalidRequest(f"the name of a column is text, not {a_type(name)}")
     if schema.column(name) is not None:
         return (name,)
-    parts, at = [], 0
-    while at < len(name):
-        match = _PART.match(name, at)
-        end = match.end() if match else at
-        if match is None or (end < len(name) and name[end] != "."):
-            break
-        quoted, plain = match.groups()
-        parts.append(plain if quoted is None else quoted.replace('""', '"'))
-        at = end + 1
-    if not parts or at != len(name) + 1:
+    path = split_path(name)
+    if path is None:
         raise InvalidRequest(
             f"{name[:80]!r} is not a name of a column",
             next_step='Write nested fields as "outer.inner", and unusual names in double quotes',
         )
-    return tuple(parts)
+    return path
 
 
 def _comment(name: str, text: object) -> str:

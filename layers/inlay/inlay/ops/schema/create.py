@@ -123,11 +123,11 @@ def check_free(ctx: Context) -> int:
 def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> tuple[int, ...]:
     found: list[int] = []
     for name in names:
-        column = schema.column(name)
+        column = schema.column_named(name)
         if column is None or not isinstance(column.type, Primitive):
             raise InvalidRequest(
                 f"{what} names {name!r}, which is not a primitive column",
-                next_step=f"The columns are: {', '.join(schema.names)}",
+                next_step=schema.other_case(name) or f"The columns are: {', '.join(schema.names)}",
                 table=table,
             )
         found.append(column.id)

@@ -20,7 +20,8 @@ Columns that only the names of an object's folders have (`month=2/`) are written
 table says so (property `ingest.folders`, `ops.write.folders`).
 
 Times of old writers are held to what the table's column can hold (`parquet.read.old_times`); those stored
-as INT96 for other columns than `timestamp(ns)` are rewritten with the object, or refused.
+as INT96 for other columns than `timestamp(ns)`, or in a finer unit than the column's, are rewritten with
+the object, or refused.
 
 The statistics of the key columns are compared with the rows once, before the copy (property
 `ingest.check_statistics`): from then on scans, upserts and deletes leave the file out by them. An object
@@ -46,6 +47,7 @@ import pyarrow as pa
 from inlay.errors import (
     ErrorKind,
     InlayError,
+    InvalidRequest,
     ObjectGone,
     RequestTooOld,
     SchemaMismatch,
@@ -189,7 +191,7 @@ class _Seen:
     spans: bool = False  # rows of several partitions, or of unknown ones
     stamp: tuple[Footer, Footer] | None = None  # its own footer, and the one with the table's ids
     recode: bool = False  # it should be stamped, but cannot be, or has times of another type
-    times: Times = NO_TIMES  # its columns that are stored as INT96
+    times: Times = NO_TIMES  # its columns that are stored as INT96, or in a finer unit
     folders: Folders = field(default_factory=dict)  # columns that it lacks, by its folders' names
     # Its columns that can be read only if its statistics of them are true.
     unproven: frozenset[int] = frozenset()
@@ -476,6 +478,12 @@ def _examine(
     columns. `current`: only if the content is the object's current one, as an adopted file's must be.
     `own`: the caller has written it, so that the names of its folders mean nothing."""
     location = source.location if current else source.content
+    if location.scheme != ctx.store.scheme:
+        raise InvalidRequest(
+            f"the object is on {location.scheme}://, the table on {ctx.store.scheme}://",
+            next_step="Put the object on the table's store, or append its rows: "
+            "t.append(pyarrow.parquet.read_table(PATH))",
+        )
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = (
         _tail_of_event(store, source) if _is_event(source, current) else read_tail(store, location)
@@ -492,7 +500,7 @@ def _examine(
     if not own:
         folders = folders_of(location.key, described.arrow.names, snapshot)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
-    times = Times.of(described.footer, described.arrow, snapshot.schema)
+    times = Times.of(described.footer, described.arrow, snapshot.schema, finer=True)
     entry, unproven = entry_of(
         described,
         key="",
@@ -670,9 +678,11 @@ def _checked(
 def _check_times(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot) -> None:
     if seen.times.rewrite and not _is_cut(seen, adopt, snapshot):
         raise UnsupportedFile(
-            f"column {seen.times.names} is stored as INT96, and the file cannot be written again: it is "
+            f"column {seen.times.as_what}, and the file cannot be written again: it is "
             f"{'adopted' if adopt else 'larger than ingest.split_bytes'}",
-            next_step=INT96_NEXT_STEP,
+            next_step=INT96_NEXT_STEP
+            if seen.times.fields
+            else "Write the column in the table's unit",
         )
     assert seen.tail is not None
     check_times(_outside(ctx, seen), seen.in_place, seen.times, seen.tail, ctx.executor)

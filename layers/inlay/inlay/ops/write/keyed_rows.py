@@ -53,7 +53,9 @@ def key_names(
     """The columns of `on`, by default those of the primary key."""
     snapshot = loaded.snapshot
     names_by_id = {field.id: field.name for field in snapshot.schema.fields}
-    names = tuple(on) or tuple(names_by_id[i] for i in snapshot.primary_key if i in names_by_id)
+    asked = ((name, snapshot.schema.column_named(name)) for name in on)
+    names = tuple(name if column is None else column.name for name, column in asked)
+    names = names or tuple(names_by_id[i] for i in snapshot.primary_key if i in names_by_id)
     if not names:
         raise InvalidRequest(
             f"{operation} needs `on=`: the table has no primary key", table=ctx.uri
@@ -62,7 +64,8 @@ def key_names(
     if missing:
         raise SchemaMismatch(
             f"{operation} cannot match on {missing}, which the table does not have",
-            next_step=f"The columns are: {', '.join(snapshot.schema.names)}",
+            next_step=snapshot.schema.other_case(missing[0])
+            or f"The columns are: {', '.join(snapshot.schema.names)}",
             table=ctx.uri,
         )
     columns = [snapshot.schema.column(n) for n in names]

@@ -263,6 +263,8 @@ def _arithmetic(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 
 def _remainder(node: Apply, values: list[pa.Array]) -> pa.Array:
+    if any(pa.types.is_uint64(value.type) for value in values):
+        return _large_remainder(values)
     one, other = (value.cast(pa.int64()) for value in values)
     if pc.any(pc.equal(other, 0), min_count=0).as_py():
         both = pc.and_(one.is_valid(), pc.fill_null(pc.equal(other, 0), False))
@@ -272,6 +274,34 @@ def _remainder(node: Apply, values: list[pa.Array]) -> pa.Array:
     # The least number has no opposite: the remainder by -1 is that by 1.
     other = pc.if_else(pc.equal(other, -1), 1, other)
     return pc.subtract(one, pc.multiply(pc.divide(one, other), other))
+
+
+def _large_remainder(values: list[pa.Array]) -> pa.Array:
+    """Where one side has more whole numbers than int64: of the magnitudes, with the sign of the first."""
+    one, other = (_magnitude(value) for value in values)
+    is_zero = pc.equal(other, to_scalar(0, pa.uint64()))
+    if pc.and_(one.is_valid(), pc.fill_null(is_zero, False)).true_count:
+        raise NotCalculable("a row divides by zero in %")
+    other = pc.if_else(is_zero, to_scalar(1, pa.uint64()), other)
+    found = pc.subtract(one, pc.multiply(pc.divide(one, other), other))
+    try:
+        found = found.cast(pa.int64())
+    except pa.ArrowInvalid:
+        raise NotCalculable("a remainder of % is above the whole numbers of 64 bits") from None
+    if pa.types.is_uint64(values[0].type):
+        return found
+    negative = pc.less(values[0].cast(pa.int64()), to_scalar(0, pa.int64()))
+    return pc.if_else(negative, pc.negate(found), found)
+
+
+def _magnitude(value: pa.Array) -> pa.Array:
+    if pa.types.is_uint64(value.type):
+        return value
+    signed = value.cast(pa.int64())
+    # Without checks: the bits of a negative number, and their opposite.
+    bits = signed.cast(pa.uint64(), safe=False)
+    negative = pc.less(signed, to_scalar(0, pa.int64()))
+    return pc.if_else(negative, pc.subtract(to_scalar(0, pa.uint64()), bits), bits)
 
 
 def _absolute(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -418,8 +448,26 @@ def _regular(node: Apply, values: list[pa.Array]) -> pa.Array:
     if pa.types.is_null(value.type):
         return _flags(value)
     # \A and \z, not ^ and $, which the pattern could make mean lines.
-    pattern = rf"\A(?:{pattern})\z" if whole else pattern
+    pattern = rf"\A(?:{_closed(pattern)})\z" if whole else pattern
     return pc.match_substring_regex(value, pattern, ignore_case=any_case)
+
+
+def _closed(pattern: str) -> str:
+    r"""A pattern whose quotation by \Q does not go on behind it.
+
+    >>> _closed(r"a\Q.b"), _closed(r"\\Q")
+    ('a\\Q.b\\E', '\\\\Q')
+    """
+    at = 0
+    while at < len(pattern):
+        if pattern.startswith(r"\Q", at):
+            end = pattern.find(r"\E", at + 2)
+            if end < 0:
+                return pattern + r"\E"
+            at = end + 2
+        else:
+            at += 2 if pattern[at] == "\\" else 1
+    return pattern
 
 
 def _distinct(node: Apply, values: list[pa.Array]) -> pa.Array:

@@ -192,9 +192,18 @@ def _missing(path: Path) -> SchemaMismatch:
 
 def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
     has, wanted = str(arrow)[:80], str(arrow_type(field.type))[:80]
+    whole = isinstance(field.type, Primitive) and field.type.is_integer
+    from_pandas = pa.types.is_floating(arrow) and whole
     return SchemaMismatch(
         f"column {'.'.join(path)!r} is {has} in the data and {wanted} in the table",
-        next_step=f"Cast it to {wanted} before writing; only widening casts are automatic",
+        next_step=f"Cast it to {wanted} before writing; only widening casts are automatic"
+        + (
+            ". pandas has whole numbers beside NULL as doubles: frame.astype({'"
+            + path[-1]
+            + "': 'Int64'}) keeps them"
+            if from_pandas
+            else ""
+        ),
     )
 
 

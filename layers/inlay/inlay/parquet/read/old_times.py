@@ -10,12 +10,13 @@ says who wrote it; all other engines read what is stored. So readers disagree ab
 file.
 
 A column in a finer unit than the file's has fewer years, and a footer without bounds does not say whether
-these are enough.
+these are enough. A file in a finer unit than the column's (pandas writes nanoseconds, whatever it has) fits
+if each value is whole in the column's, as those are that are appended.
 
 Promise: `check_times` passes a file only if the columns of its table hold each value exactly, and every
 reader takes it for the same. A `timestamp(ns)` reads a file with INT96 as it is. For the other types it is
 written again (`rewrite`): its times are then read as `unit` and `read_as` say, and are UTC where the column
-is an instant, as Spark means them.
+is an instant, as Spark means them. So is a file in a finer unit.
 """
 
 from __future__ import annotations
@@ -75,17 +76,19 @@ _SHIFTED = (
 class Times:
     """The columns of a file whose values have to be looked at: the field of each, and its dotted name, by
     leaf. `fields` are stored as INT96, their oldest values shifted by some readers if `int96_shifts`;
-    `shifted` are other dates and instants of which that is true; `unbounded` may be beyond their column."""
+    `shifted` are other dates and instants of which that is true; `unbounded` may be beyond their column;
+    `finer` are stored in a finer unit than the column's."""
 
     fields: Mapping[int, tuple[Field, str]]
     shifted: Mapping[int, tuple[Field, str]] = field(default_factory=dict)
     int96_shifts: bool = False
     unbounded: Mapping[int, tuple[Field, str]] = field(default_factory=dict)
+    finer: Mapping[int, tuple[Field, str, Primitive]] = field(default_factory=dict)
 
     @staticmethod
-    def of(footer: Footer, arrow: pa.Schema, schema: Schema) -> Times:
+    def of(footer: Footer, arrow: pa.Schema, schema: Schema, *, finer: bool = False) -> Times:
         """Those that are times in `schema`, under which the file is recorded. Another type of column does
-        not fit, as for every file."""
+        not fit, as for every file; with `finer` a finer unit does."""
         pairs = arrow.metadata or {}
         int96 = {leaf.index for leaf in footer.leaves if leaf.type is Physical.INT96}
         shifts = shifts_dates(pairs)
@@ -100,15 +103,27 @@ class Times:
             {n: at for n, at, kind in others if shifts and _is_shifted(kind)},
             _shifts_int96(pairs),
             {n: at for n, at, kind in others if _may_exceed(footer, n, kind, at[0].type)},
+            {
+                n: (*at, source)
+                for n, at, kind in (others if finer else ())
+                if (source := _finer(kind, at[0].type)) is not None
+            },
         )
 
     def __bool__(self) -> bool:
-        return bool(self.fields or self.shifted or self.unbounded)
+        return bool(self.fields or self.shifted or self.unbounded or self.finer)
 
     @property
     def rewrite(self) -> bool:
         """Whether the file has to be written again."""
-        return any(f.type != Primitive("timestamp", unit="ns") for f, _ in self.fields.values())
+        int96 = any(f.type != Primitive("timestamp", unit="ns") for f, _ in self.fields.values())
+        return int96 or bool(self.finer)
+
+    @property
+    def as_what(self) -> str:
+        """The columns for which the file is written again, and how they are stored."""
+        finer = ", ".join(repr(name) for _, name, _ in self.finer.values())
+        return f"{self.names} is stored as INT96" if self.fields else f"{finer} in a finer unit"
 
     @property
     def ids(self) -> frozenset[int]:
@@ -138,10 +153,21 @@ class Times:
         return self._typed(schema, self.unit)
 
     def _typed(self, schema: Schema, unit: str) -> Schema:
-        return retyped(schema, dict.fromkeys(self.ids, Primitive("timestamp", unit=unit)))
+        kinds = dict.fromkeys(self.ids, Primitive("timestamp", unit=unit))
+        return retyped(schema, kinds | {f.id: source for f, _, source in self.finer.values()})
 
 
 NO_TIMES = Times({})
+
+
+def _finer(kind: pa.DataType, wanted: Type) -> Primitive | None:
+    """The type of a column as a file has it, if its unit is finer than the wanted one's."""
+    source = primitive_from_arrow(kind)
+    if source is None or not isinstance(wanted, Primitive) or source.name != wanted.name:
+        return None
+    timed = wanted.name in ("timestamp", "timestamptz")
+    units = ("s", "ms", "us", "ns")
+    return source if timed and units.index(source.unit) > units.index(wanted.unit) else None
 
 
 def _is_time(kind: Type) -> bool:
@@ -239,7 +265,8 @@ def check_times(
     which names the column (no value: it reaches logs), where one does not fit, or some readers take it for
     another."""
     decoded = footer.footer
-    wanted = {**times.fields, **times.shifted, **times.unbounded}
+    finer = {n: (field, name) for n, (field, name, _) in times.finer.items()}
+    wanted = {**times.fields, **times.shifted, **times.unbounded, **finer}
     if decoded is None:
         names = ", ".join(repr(name) for _, name in wanted.values())
         raise UnsupportedFile(
@@ -272,7 +299,7 @@ def check_times(
                     _check_int96(values, name, field.type, times.int96_shifts)
                 if n in times.shifted:
                     _check_shifted(values, name)
-                if n in times.unbounded:
+                if n in times.unbounded or n in finer:
                     _check_fits(values, name, field.type)
 
 
