@@ -173,6 +173,26 @@ def test_the_data_set_that_brought_it_up() -> None:
         assert table.count() == 10_001 - 472
 
 
+def test_sparks_own_reader_is_not_given_such_columns() -> None:
+    pytest.importorskip("pyspark")
+    from inlay.parquet.read.data_file import OpenFile
+    from inlay.parquet.read.reader import open_file
+    from inlay.parquet.read.selection import Wanted
+    from inlay.plan.scan import FileTask
+    from inlay.spark.exact_columns import exact_columns
+
+    def opened(writer: str) -> OpenFile:
+        table = ingested(by(written("dictionary"), writer, b"a"), adopt=True)
+        [entry] = table._loaded.state.loaded_files()
+        schema = table.snapshot.schema
+        task = FileTask(file=entry, schema=schema)
+        ctx = table._ctx
+        return open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
+
+    assert exact_columns(opened("parquet-cpp-arrow version 4.0.1")) == frozenset()
+    assert exact_columns(opened("parquet-cpp-arrow version 12.0.0")) == {1}
+
+
 @given(st.text() | st.from_regex(r"\w+ version \d+(\.\d+)*", fullmatch=True))
 def test_whatever_a_writer_calls_itself(text: str) -> None:
     for what in ("bounds", "nulls", "sizes"):

@@ -3,7 +3,8 @@
 Promise: a column listed here has exactly the types, nesting and nullability of the table's schema in the
 file, in a form that both readers read as the same values. A column that either reader would convert, guess
 or rebase (narrower integers, INT96, legacy lists, dates of old Spark versions, optional columns where the
-table has required ones) is left out, and so is one that Spark cannot decode.
+table has required ones) is left out, and so is one that Spark cannot decode, or whose writer is known for
+wrong statistics, by which Spark leaves out rows.
 
 The file's footer decides, not the table's metadata alone: ingested files were written by others.
 """
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.old_times import shifts_dates
+from inlay.parquet.read.statistics import has_known_faults
 from inlay.spark.types import SPARK_TYPES
 
 _CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
@@ -96,6 +98,8 @@ def _fits(
         return False
     if kind.is_temporal and rebased:
         return False
+    if has_known_faults(metadata, leaf):
+        return False  # Spark would leave out rows by them
     return _has_type(column, kind) and _is_decodable(metadata, leaf)
 
 

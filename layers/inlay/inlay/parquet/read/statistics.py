@@ -312,6 +312,13 @@ def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive, writer: Writ
     )
 
 
+def has_known_faults(metadata: pq.FileMetaData, ordinal: int) -> bool:
+    """Whether the writer of a file is known to state wrong bounds or numbers of NULLs of such a column."""
+    writer = Writer.of(_created_by(metadata))
+    stored = _stored(metadata.schema.column(ordinal), metadata, writer)
+    return is_doubted(writer, "bounds", stored) or is_doubted(writer, "nulls", stored)
+
+
 def _created_by(metadata: pq.FileMetaData) -> str:
     try:
         return metadata.created_by or ""
