@@ -14,7 +14,7 @@ from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Erasure
 from inlay.ops.commit.driver import commit
-from inlay.plan.change import AddFiles, AddMarkers, Change, MoveErasures
+from inlay.plan.change import AddFiles, AddMarkers, Change, MoveErasures, Reads
 from inlay.plan.commit.conflicts import needed
 from inlay.plan.metadata.state import count_totals
 from inlay.plan.pruning.prune import Evidence
@@ -177,3 +177,26 @@ def test_only_the_step_that_forgets_an_erasure_looks_into_every_file() -> None:
         asked = needed(t.loaded.state, change)
         missing = t.loaded.snapshot.files.segments if whole else ()
         assert (asked.files if asked is not None else ()) == missing
+
+
+def test_what_names_no_marker_opens_no_segment_of_markers() -> None:
+    t = rolled(files=3000)
+    t.loaded = replace(t.loaded, state=t.load())
+    for start in range(0, 3000, 1000):
+        t.mark([f.key for f in live(t)][start : start + 1000])
+    t.tidy()
+    t.forget()
+    segments = t.loaded.snapshot.markers.segments
+    assert segments and not t.loaded.state.contents.markers
+    append = Change(operation="append", updates=(AddFiles((t.file(5),)),))
+    assert needed(t.loaded.state, append) is None
+    below_all = Marker(id="m", body=Where(below(-5)))
+    assert (
+        needed(t.loaded.state, Change(operation="delete", updates=(AddMarkers((below_all,)),)))
+        is None
+    )
+    version = t.loaded.snapshot.version
+    for since, asked in ((version, ()), (0, segments)):
+        reads = Change(operation="update", requires=(Reads(at_least(10**9), since),))
+        found = needed(t.loaded.state, reads)
+        assert (found.markers if found is not None else ()) == asked

@@ -18,6 +18,7 @@ from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.describe import entry_of, parse_object_footer
+from inlay.parquet.read.statistics import recorded_stats
 
 LONG = Primitive("int64")
 
@@ -140,3 +141,14 @@ def test_bounds_are_the_least_and_the_greatest_value_in_the_columns_type(
     stats = entry.stats[1]
     assert (stats.lower, stats.upper, stats.null_count) == (least, most, 1)
     assert stats.kind == kind
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1, 5), (5, 86_400_000_000), (-1, 86_400_000_000)])
+def test_bounds_that_are_no_values_of_the_type_are_not_recorded(low: int, high: int) -> None:
+    """Times before midnight, or after the day: neither is, and the count of NULLs stays."""
+    kind = Primitive("time", unit="us")
+    assert recorded_stats({1: ColumnStats(low, high, 2, kind=kind)}) == {
+        1: ColumnStats(None, None, 2, kind=kind)
+    }
+    good = {1: ColumnStats(0, 86_399_999_999, 2, kind=kind)}
+    assert recorded_stats(good) == good

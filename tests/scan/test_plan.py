@@ -163,3 +163,19 @@ def _within(value: float, body: KeyRange) -> bool:
     above = low is None or value > low or (body.lower_inclusive and value == low)
     below = high is None or value < high or (body.upper_inclusive and value == high)
     return bool(above and below)
+
+
+def test_deletes_of_a_file_are_in_the_order_of_the_table() -> None:
+    """Whatever they are found by: ranges of two columns, conditions, deletes of the file."""
+    bodies = [
+        KeyRange(1, 12, 13),
+        KeyRange(2, 0.25, 0.5),
+        Where(IsNull(3)),
+        KeyRange(1, 14, 15),
+        KeyRange(2, 0.5, 0.75),
+    ]
+    markers = [gone(body, id=str(n)) for n, body in enumerate(bodies)]
+    [task] = plan([FILE], markers).tasks
+    assert [m.id for m in task.markers] == ["0", "1", "2", "3", "4"]
+    [task] = plan([FILE], markers[::-1]).tasks
+    assert [m.id for m in task.markers] == ["4", "3", "2", "1", "0"]
