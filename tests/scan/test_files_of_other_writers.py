@@ -461,7 +461,7 @@ def test_wider_columns_of_the_table_read_narrower_files(lake: Any) -> None:
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.parquet")), ids=lambda p: p.stem)
 def test_samples_read_as_pyarrow_reads_them(lake: Any, path: Path) -> None:
     try:
-        expected = pq.read_table(path)
+        expected = pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError):
         expected = None
     schema = schema_from_arrow(pq.read_schema(path))
