@@ -17,7 +17,7 @@ from inlay.functions import settings
 from inlay.functions.observe import observed, report_erasures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
-from inlay.functions.tables import landing_names, table_context
+from inlay.functions.tables import current_snapshot, landing_names, table_context
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer
@@ -41,12 +41,12 @@ def round_of(asked: MaintenanceRequest) -> Round:
 
 
 def is_there(table: str) -> bool:
-    load_pointer(table_context(table))
+    current_snapshot(table)
     return True
 
 
 def has_erasure(table: str) -> bool:
-    return bool(load_pointer(table_context(table)).snapshot.erasures)
+    return bool(current_snapshot(table).erasures)
 
 
 def collect_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:

@@ -15,9 +15,8 @@ from inlay.functions.messages import hand_over
 from inlay.functions.observe import count, observed, report_failures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
-from inlay.functions.tables import table_context
+from inlay.functions.tables import current_snapshot, table_context
 from inlay.ops.maintain.compact import compact
-from inlay.ops.metadata.load import load_pointer
 from inlay.storage.wrapped import usage_of
 
 
@@ -27,7 +26,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 
 def has_work(table: str) -> bool:
-    totals = load_pointer(table_context(table)).snapshot.totals
+    totals = current_snapshot(table).totals
     return totals.files > 1 or totals.markers > 0
 
 

@@ -23,8 +23,8 @@ from inlay.functions import glue, settings
 from inlay.functions.messages import is_batch, messages_of, process
 from inlay.functions.observe import count, logger, observed, report_failure, report_work
 from inlay.functions.requests import MaintenanceRequest, RoundRequest
-from inlay.functions.rounds import Round, maintain
-from inlay.functions.tables import TABLES, store, table_context
+from inlay.functions.rounds import Round, maintain, unless_handed_over
+from inlay.functions.tables import TABLES, current_snapshot, store, table_context
 from inlay.functions.validation import check_table_name, parse_json, read
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_pointer
@@ -42,7 +42,8 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         def message(record: SQSRecord) -> None:
             for table in tables_of(record.body):
                 if table not in done:
-                    publish_table(table)
+                    with unless_handed_over(table):
+                        publish_table(table)
                     done.add(table)
 
         return process(messages_of(event), context, message)
@@ -84,8 +85,7 @@ def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:
 
 
 def has_work(table: str) -> bool:
-    ctx = table_context(table)
-    snapshot = load_pointer(ctx).snapshot
+    ctx, snapshot = table_context(table), current_snapshot(table)
     return is_published(snapshot.properties) and not is_published_whole(ctx, snapshot)
 
 

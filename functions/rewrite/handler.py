@@ -28,8 +28,8 @@ from inlay.functions.requests import (
     MaintenanceRequest,
     RewriteRequest,
 )
-from inlay.functions.rounds import Round, maintain
-from inlay.functions.tables import table_context
+from inlay.functions.rounds import Round, maintain, unless_handed_over
+from inlay.functions.tables import current_snapshot, table_context
 from inlay.functions.validation import read
 from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.rewrite import rewrite
@@ -45,7 +45,8 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         def message(record: SQSRecord) -> None:
             asked = read(RewriteRequest, record.body)
             if asked.delete is None:
-                rewrite_table(asked, seconds_left(context))
+                with unless_handed_over(asked.table):
+                    rewrite_table(asked, seconds_left(context))
             else:
                 delete_rows(asked.delete, record)
 
@@ -58,7 +59,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 
 def has_work(table: str) -> bool:
-    snapshot = load_pointer(table_context(table)).snapshot
+    snapshot = current_snapshot(table)
     return snapshot.totals.markers > 0 or bool(snapshot.erasures)
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.errors import InvalidRequest, StoreUnavailable
+from inlay.errors import InvalidRequest, StoreUnavailable, TableHandedOver
 from inlay.functions import rounds
 from inlay.functions.requests import MaintenanceRequest
 from inlay.ops.context import SystemClock
@@ -68,6 +68,31 @@ def test_a_round_is_of_the_tables_that_have_work(functions: Functions) -> None:
         assert tables(functions) == expected, (function, event)
         assert told["sent"] == len(expected)
         assert all(each.keys() - {"table"} == event.keys() for each in sent(functions))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_table_that_was_handed_over_is_left_out_and_the_log_says_so(
+    functions: Functions, function: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = fill(functions, "orders", **{"publish.format": "v3"})
+    table.append(pq.read_table(pa.BufferReader(ORDERS)))
+    table.delete("customer_id = 7")
+    functions.replay(f"{function}.schedule")
+    [body] = sent(functions)
+    table.hand_over()
+    objects = {info.key for info in functions.store.list("")}
+    functions.queues.sent.clear()
+    functions.clock.pass_days(60)
+    functions.invoke(function, {})
+    assert tables(functions) == set()
+    # The message of a round from before it.
+    assert functions.invoke(function, from_queue(body)) == {"batchItemFailures": []}
+    assert functions.queues.bodies("dead-letters") == []
+    assert caplog.messages.count("handed over to another catalog") == 2
+    # Asked for by name it is refused by name.
+    with pytest.raises(TableHandedOver):
+        functions.invoke(function, {"table": "orders"})
+    assert {info.key for info in functions.store.list("")} == objects
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

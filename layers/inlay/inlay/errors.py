@@ -346,6 +346,14 @@ class ForeignCommit(Unpublishable):
     )
 
 
+class TableHandedOver(InputError):
+    """Another catalog has the table: nothing here changes it."""
+
+    default_next_step = (
+        "Write by that catalog, or take the table back: `inlay hand-over --take-back`"
+    )
+
+
 class ObjectGone(InputError):
     """An object that a request names no longer exists."""
 

@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from inlay.ops.drop import Dropped
     from inlay.ops.erase.signing import Signer
     from inlay.ops.feed import Changes
+    from inlay.ops.hand_over import HandOverResult, TakeBackResult
     from inlay.ops.inspect import history as history_op
     from inlay.ops.inspect import tables as inspect_op
     from inlay.ops.inspect.report import Report
@@ -1013,11 +1014,11 @@ class Table:
         **properties: object,
     ) -> WriteResult:
         """Set table properties (dots as `__`: `delete__mode="vector"`); None removes one."""
-        from inlay.format.properties import check_properties
+        from inlay.format.properties import STAYING, check_properties
 
         named = {k.replace("__", "."): v for k, v in properties.items()}
         checked: dict[str, str | None] = dict(
-            check_properties({k: v for k, v in named.items() if v is not None})
+            check_properties({k: v for k, v in named.items() if v is not None or k in STAYING})
         )
         checked |= {k: None for k, v in named.items() if v is None}
         change = Change(operation="set_properties", updates=(SetProperties(checked),))
@@ -1279,7 +1280,29 @@ class Table:
         wanted = format or ("v3" if chosen == "none" else chosen)
         if wanted != chosen:
             main.set_properties(publish__format=wanted)
-        result = publish(self._ctx, rebuild=rebuild)
+        return self._maintain_main(lambda ctx: publish(ctx, rebuild=rebuild))
+
+    def hand_over(self) -> HandOverResult:
+        """Give the table to another catalog: it is published, and from then on writes, maintenance,
+        erasures and collection refuse (`TableHandedOver`), from every handle. Register `metadata` of the
+        result there.
+
+        Raises `Unpublishable`, `InvalidRequest` while an erasure is under way, `ConcurrentChange`.
+        """
+        from inlay.ops.hand_over import hand_over
+
+        return self._maintain_main(hand_over)
+
+    def take_back(self, *, discard: bool = False) -> TakeBackResult:
+        """Take a table back that was handed over. What others wrote under its root meanwhile is not in it:
+        with `discard` it is given up, and collected. Raises `InvalidRequest`, which names such objects, or
+        those that others have deleted."""
+        from inlay.ops.hand_over import take_back
+
+        return self._maintain_main(lambda ctx: take_back(ctx, discard=discard))
+
+    def _maintain_main(self, operation: Callable[[Context], R]) -> R:
+        result = operation(self._ctx)
         if self._at is None:
             self._move_on()
         return result

@@ -350,6 +350,52 @@ def publish(
     print_run(found, "publish", result, as_json=as_json)
 
 
+@verb(
+    PANEL,
+    Example("hand-over ./people", "published; nothing here changes it from now on"),
+    Example("hand-over ./people --take-back", "it is a table of Inlay again"),
+)
+def hand_over(
+    table: TableUri,
+    take_back: Annotated[
+        bool, typer.Option("--take-back", help="End the hand-over instead.")
+    ] = False,
+    discard: Annotated[
+        bool,
+        typer.Option(
+            "--discard", help="With --take-back: give up what others have written here meanwhile."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a table to another Iceberg catalog: publish it, and leave it alone from then on.
+
+    Register the metadata file that is printed there. Writes, maintenance, erasures and garbage collection
+    refuse by name, or they would delete what that catalog adds; reads go on, of what was handed over.
+    """
+    import inlay
+
+    if discard and not take_back:
+        raise InvalidRequest("--discard is for --take-back")
+    with connected(table) as context:
+        found = inlay.open(table, context=context)
+        if take_back:
+            back = found.take_back(discard=discard)
+            print_record(
+                {"table": table, "version": back.version, "others": back.others}, as_json=as_json
+            )
+            return
+        done = found.hand_over()
+    record = {
+        "table": table,
+        "version": done.version,
+        "published": done.published,
+        "format": done.format,
+        "metadata": done.metadata,
+    }
+    print_record(record, as_json=as_json)
+
+
 def _advance_erasures(context: Context, deadline: str | None) -> None:
     from inlay.ops.erase.request import advance_erasures
 

@@ -39,7 +39,14 @@ RECEIPT_CHAIN = "erasure.chain"
 # Nor this: the commit of the memory of deletes (`ops.write.memory`) that the last delete of a change stream
 # was remembered by; a table without it has no memory.
 REMEMBERED = "changes.remembered"
-_OWN = (LEDGER_SALT, ARROW_TYPES, ARROW_CATEGORIES, COMMIT_NOTE, RECEIPT_CHAIN, REMEMBERED)
+# Nor this: the published version that another catalog took the table over at (`ops.hand_over`).
+HANDED_OVER = "handed.over"
+_OWN = (
+    *(LEDGER_SALT, ARROW_TYPES, ARROW_CATEGORIES, COMMIT_NOTE, RECEIPT_CHAIN, REMEMBERED),
+    HANDED_OVER,
+)
+# Those that nobody may remove, either.
+STAYING = (RECEIPT_CHAIN, HANDED_OVER)
 # Random, or digests: a short number would be found in them by chance.
 OPAQUE = (LEDGER_SALT, RECEIPT_CHAIN, REMEMBERED)
 
@@ -216,6 +223,15 @@ def is_published(values: Mapping[str, str]) -> bool:
     return Properties(values).text("publish.format") != "none"
 
 
+def handed_over(values: Mapping[str, str]) -> int | None:
+    """The version that another catalog took the table over at; None: it is this library's. A mark that
+    nobody can read is a mark."""
+    text = values.get(HANDED_OVER)
+    if text is None:
+        return None
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 def settings(values: Mapping[str, str]) -> dict[str, str]:
     """The properties that a user has set."""
     return {name: value for name, value in values.items() if name not in _OWN}
@@ -294,11 +310,11 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in values.items():
         text = str(value)
-        if name in _OWN and (text or name == RECEIPT_CHAIN):
+        if name in _OWN and (text or name in STAYING):
             raise InvalidRequest(
                 f"property {name} is maintained by the library",
                 next_step="It stays as it is"
-                if name == RECEIPT_CHAIN
+                if name in STAYING
                 else "It can be removed, but not set",
             )
         if max(_size(name), _size(text)) > MAX_BYTES:

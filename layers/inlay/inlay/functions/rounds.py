@@ -6,18 +6,21 @@ so that each table has one turn a round, however many there are and however litt
 and nothing accumulates. A table that cannot be checked is sent anyway: its own message then fails. A folder
 whose name no message can give is left out, and reported: it would be a dead letter of every round. Rounds
 are counted when they begin; a missed one raises an alarm.
+
+A table that was handed over to another catalog has no work: rounds leave it out, and the log says so.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from inlay.errors import InvalidRequest, TableNotFound
+from inlay.errors import InvalidRequest, TableHandedOver, TableNotFound
 from inlay.functions import settings
 from inlay.functions.messages import (
     TimeLeft,
@@ -33,6 +36,17 @@ from inlay.functions.requests import MaintenanceRequest, RoundRequest
 from inlay.functions.settings import Queue
 from inlay.functions.tables import executor, table_names
 from inlay.functions.validation import check_table_name, read, validated
+
+
+@contextmanager
+def unless_handed_over(table: str) -> Iterator[None]:
+    """Maintenance that nobody asked for by name: of a table that another catalog has by now there is none,
+    and its message is done."""
+    try:
+        yield
+    except TableHandedOver:
+        logger.info("handed over to another catalog", extra={"table": table})
+
 
 # Works on one table, as asked, for at most so many seconds; returns what to report of it.
 Work = Callable[[str, MaintenanceRequest, float], Mapping[str, Any]]
@@ -64,7 +78,8 @@ def maintain(
 
         def message(record: SQSRecord) -> None:
             asked = read(RoundRequest, record.body)
-            work(asked.table, MaintenanceRequest(**asked.model_dump()), seconds_left(context))
+            with unless_handed_over(asked.table):
+                work(asked.table, MaintenanceRequest(**asked.model_dump()), seconds_left(context))
 
         return process(messages_of(event), context, message)
 
@@ -108,6 +123,9 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
         try:
             return not time_left.for_more() or begun.has_work(name)
         except TableNotFound:
+            return False
+        except TableHandedOver:
+            logger.info("handed over to another catalog", extra={"table": name})
             return False
         except Exception as error:
             return error

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
+from inlay.format.snapshot import Snapshot
 from inlay.functions import settings
+from inlay.ops.commit.driver import refuse_handed_over
 from inlay.ops.context import Context, Workers
+from inlay.ops.metadata.load import load_pointer
 from inlay.storage.base import ObjectStore
 from inlay.storage.open import open_store
 from inlay.storage.wrapped import MeteredStore
@@ -31,6 +34,14 @@ def table_context(table: str) -> Context:
         parallel=_PARALLEL,
         adopt_from=settings.adopt_from(),
     )
+
+
+def current_snapshot(table: str) -> Snapshot:
+    """Of a table that has work to be looked for. Raises `TableHandedOver`, which rounds leave out."""
+    ctx = table_context(table)
+    snapshot = load_pointer(ctx).snapshot
+    refuse_handed_over(ctx, snapshot)
+    return snapshot
 
 
 def table_names() -> Iterator[str]:

@@ -34,7 +34,13 @@ from inlay.errors import InvalidRequest, TableNotFound
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.properties import Properties
 from inlay.format.schema import Primitive
-from inlay.ops.commit.driver import archive_at_once, commit, current_base, expect_committed
+from inlay.ops.commit.driver import (
+    archive_at_once,
+    commit,
+    current_base,
+    expect_committed,
+    refuse_handed_over,
+)
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.erase.signing import Signer
@@ -196,6 +202,7 @@ def collect_garbage(
     margin_us = int(clock_margin_seconds * 1_000_000)
     loaded = current_base(ctx, base)
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
+    refuse_handed_over(ctx, loaded.snapshot)  # the other catalog's files are garbage here
     if has_memory(loaded.snapshot) and ctx.branch is None and not dry_run:
         _keep_memory(
             ctx,

@@ -25,6 +25,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
+from inlay.ops.commit.driver import refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.storage.base import Head, ObjectInfo
@@ -59,6 +60,7 @@ def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = 
     pointer = ctx.store.head(ctx.key(keys.POINTER))
     if isinstance(pointer, Head):
         loaded = load_pointer(ctx)
+        refuse_handed_over(ctx, loaded.snapshot)
         _refuse_holds(ctx, loaded)
         since_us = loaded.date_us
         if not dry_run:

@@ -297,6 +297,14 @@ class OpenErasure:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """Another catalog has the table from now on, as it was published in `version`; None: taken back. No
+    erasure may be open."""
+
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class MoveErasures:
     """Erasures advance to the phase that they have here; in the base they must be in `leaves`. The markers
     of one without a predicate are removed."""
@@ -379,6 +387,7 @@ TableUpdate = (
     AlterSchema
     | SetPartitioning
     | OpenErasure
+    | HandOver
     | MoveErasures
     | CloseErasures
     | SetRefs
@@ -516,4 +525,12 @@ class RequestRefused:
     kind: str  # "too_old" | "reused"
 
 
-Outcome = Proposal | NeedSegments | AlreadyApplied | Unchanged | Conflict | Stale | RequestRefused
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Another catalog has the table, since `version` was published."""
+
+    version: int
+
+
+_NotDue = AlreadyApplied | Unchanged | Conflict | Stale | RequestRefused | HandedOver
+Outcome = Proposal | NeedSegments | _NotDue

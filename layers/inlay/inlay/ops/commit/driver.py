@@ -65,10 +65,12 @@ from inlay.errors import (
     RequestTooOld,
     StaleUpload,
     StoreUnavailable,
+    TableHandedOver,
 )
 from inlay.format import keys
 from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.entry import Types
+from inlay.format.properties import handed_over
 from inlay.format.snapshot import Commit, HeadObject, Snapshot, content_of, with_open_times
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
 from inlay.ops.context import Context
@@ -89,6 +91,7 @@ from inlay.plan.change import (
     AlreadyApplied,
     Change,
     Conflict,
+    HandedOver,
     NeedSegments,
     Proposal,
     Request,
@@ -175,7 +178,7 @@ class Conflicted:
 
 
 CommitResult = Committed | Skipped | Conflicted
-NotProposed = AlreadyApplied | Unchanged | Conflict | Stale | RequestRefused
+NotProposed = AlreadyApplied | Unchanged | Conflict | Stale | RequestRefused | HandedOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +281,8 @@ def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Sk
             )
         case RequestRefused():
             raise refusal(ctx, outcome)
+        case HandedOver():
+            raise _handed_over(ctx, loaded.snapshot)
         case _:
             assert_never(outcome)
 
@@ -580,14 +585,31 @@ def known_requests(
 def already_applied(
     ctx: Context, loaded: LoadedTable, request: Request | None
 ) -> tuple[LoadedTable, Skipped | None]:
-    """`Skipped` when this request was applied before. Raises `RequestReused`, `RequestTooOld`."""
+    """`Skipped` when this request was applied before. Raises `RequestReused`, `RequestTooOld`,
+    `TableHandedOver`."""
     if request is None:
+        refuse_handed_over(ctx, loaded.snapshot)
         return loaded, None
     state, found = resolve(ctx, loaded.state, lambda s: look_up(s, request))
     loaded = replace(loaded, state=state)
     if isinstance(found, RequestRefused):
         raise refusal(ctx, found)
-    return loaded, Skipped(loaded, found.version) if isinstance(found, AlreadyApplied) else None
+    if isinstance(found, AlreadyApplied):
+        return loaded, Skipped(loaded, found.version)
+    refuse_handed_over(ctx, loaded.snapshot)
+    return loaded, None
+
+
+def refuse_handed_over(ctx: Context, snapshot: Snapshot) -> None:
+    """Before work that the commit would refuse (`plan.commit.apply.admit`), or that is none."""
+    if handed_over(snapshot.properties) is not None:
+        raise _handed_over(ctx, snapshot)
+
+
+def _handed_over(ctx: Context, snapshot: Snapshot) -> TableHandedOver:
+    return TableHandedOver(
+        f"{ctx.uri} was handed over to another catalog", table=ctx.uri, version=snapshot.version
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

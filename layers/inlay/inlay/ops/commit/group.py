@@ -57,6 +57,7 @@ from inlay.plan.change import (
     AddFiles,
     AlreadyApplied,
     Change,
+    HandedOver,
     NeedSegments,
     Proposal,
     RequestRefused,
@@ -179,7 +180,7 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) ->
                     admitted[position] = verdict
                 case NeedSegments(ledger=more):
                     records += more
-                case AlreadyApplied() | Stale() | RequestRefused():
+                case AlreadyApplied() | Stale() | RequestRefused() | HandedOver():
                     declined[position] = verdict
                 case _:
                     assert_never(verdict)

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.ops.commit.driver import Committed, commit, recent_base
+from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle
@@ -206,6 +206,7 @@ def compact(
     """
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     loaded = recent_base(ctx, base)
+    refuse_handed_over(ctx, loaded.snapshot)
     # Units are planned from the entries of all files.
     entry_bytes = loaded.snapshot.totals.files * MEMORY_PER_FILE
     if not dry_run and memory_bytes is not None and entry_bytes > memory_bytes // 2:

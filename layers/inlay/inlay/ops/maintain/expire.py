@@ -26,7 +26,13 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import HeadObject, Segment, Snapshot, with_content
-from inlay.ops.commit.driver import Committed, commit, expect_committed, recent_base
+from inlay.ops.commit.driver import (
+    Committed,
+    commit,
+    expect_committed,
+    recent_base,
+    refuse_handed_over,
+)
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     LoadedTable,
@@ -374,6 +380,7 @@ def expire(
             f"cannot keep versions for {str(days)[:50]!r} days", next_step="Give a number from 0"
         )
     loaded = recent_base(ctx, base)
+    refuse_handed_over(ctx, loaded.snapshot)
     snapshot = loaded.snapshot
     properties = Properties(snapshot.properties)
     age_us = int((properties.number("history.days") if days is None else days) * DAY_US)

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate, field_ids
-from inlay.ops.commit.driver import Committed, commit, recent_base
+from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.rewrite_file import (
     NO_LIMITS,
@@ -129,6 +129,7 @@ def rewrite(
     not fit `memory_bytes` are left, as failures."""
     check_strategy(strategy)
     loaded = with_entries(ctx, recent_base(ctx, base))
+    refuse_handed_over(ctx, loaded.snapshot)
     choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
 

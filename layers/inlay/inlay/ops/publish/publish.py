@@ -63,6 +63,7 @@ from inlay.iceberg.schema import (
     schema_to_iceberg,
     specs_to_iceberg,
 )
+from inlay.ops.commit.driver import refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     LoadedTable,
@@ -144,6 +145,7 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
     started = ctx.clock.monotonic()
     loaded = load_pointer(ctx)
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
+    refuse_handed_over(ctx, loaded.snapshot)
     settled = commits = 0
     for _ in range(MAX_ROUNDS):
         # Before the pointer is swapped: whoever moves the hint meanwhile is found by its ETag.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inlay.errors import CorruptTable, ErrorKind, InlayError
-from inlay.format.properties import Properties, is_published
+from inlay.format.properties import Properties, handed_over, is_published
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.schema import refusals
 from inlay.ops.context import Context
@@ -44,6 +44,8 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
         for e in snapshot.erasures
         if e.predicate is not None
     ]
+    if handed_over(snapshot.properties) is not None:
+        reasons.append("the table was handed over to another catalog")
     version = None
     try:
         found = load_publication(ctx).publication

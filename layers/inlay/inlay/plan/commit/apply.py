@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from inlay.format.codec import encode_schemas, encode_snapshot
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
 from inlay.format.leaves import encode_files, encode_ledger, encode_markers
+from inlay.format.properties import handed_over
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
     MARKERS_MAX_ENTRIES,
@@ -40,6 +41,8 @@ from inlay.plan.change import (
     Change,
     ClusterLeaves,
     Conflict,
+    HandedOver,
+    HandOver,
     NeedSegments,
     NewSegment,
     Outcome,
@@ -330,17 +333,22 @@ class Admitted:
     duplicates: frozenset[bytes]
 
 
-Admission = Admitted | NeedSegments | AlreadyApplied | RequestRefused | Stale
+Admission = Admitted | NeedSegments | AlreadyApplied | RequestRefused | Stale | HandedOver
 
 
 def admit(state: State, change: Change) -> Admission:
-    """Whether a change may be applied at all: its objects are safe from GC, its requests are new."""
+    """Whether a change may be applied at all: its objects are safe from GC, its requests are new, the table
+    is this library's. What was applied before stays applied."""
     boundary_us = state.snapshot.boundary.time_us or 0
     if change.uploaded_us is not None and change.uploaded_us < boundary_us:
         return Stale(boundary_us)
     known = look_up(state, change.request, change.events)
     if not isinstance(known, frozenset):
         return known
+    version = handed_over(state.snapshot.properties)
+    is_done = bool(change.events) and all(event.id in known for event in change.events)
+    if version is not None and not is_done and not change.of(HandOver):
+        return HandedOver(version)
     return Admitted(without_duplicates(change, known), known)
 
 

@@ -74,6 +74,7 @@ from inlay.plan.change import (
     Change,
     CloseErasures,
     Conflict,
+    HandOver,
     MoveErasures,
     NeedSegments,
     NoNewColumns,
@@ -148,6 +149,8 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
             columns = field_ids(erasure.predicate) if erasure.predicate else frozenset()
             moved_on = validate_phase(snapshot, [erasure.id], None)
             return moved_on or _validate_columns(snapshot, columns)
+        case HandOver():
+            return Conflict("an erasure is open") if snapshot.erasures else None
         case MoveErasures(erasures, leaves):
             return validate_phase(snapshot, [e.id for e in erasures], leaves)
         case CloseErasures(ids, leaves, chain):

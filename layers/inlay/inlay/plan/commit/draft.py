@@ -11,7 +11,7 @@ from typing import Any, TypeVar, assert_never
 
 from inlay.format.entry import DataFile, LedgerRecord, Marker, Where
 from inlay.format.predicate import Predicate
-from inlay.format.properties import LEDGER_SALT, RECEIPT_CHAIN, with_arrow_types
+from inlay.format.properties import HANDED_OVER, LEDGER_SALT, RECEIPT_CHAIN, with_arrow_types
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -37,6 +37,7 @@ from inlay.plan.change import (
     ExpireThrough,
     ForgetContents,
     ForgetExpirations,
+    HandOver,
     MoveBoundary,
     MoveErasures,
     OpenErasure,
@@ -395,6 +396,10 @@ class Draft:
                 merged = {**snapshot.properties, **properties}
                 kept = {k: v for k, v in merged.items() if v is not None}
                 return dataclasses.replace(snapshot, properties=kept)
+            case HandOver(at):
+                rest = {k: v for k, v in snapshot.properties.items() if k != HANDED_OVER}
+                marked = rest if at is None else {**rest, HANDED_OVER: str(at)}
+                return dataclasses.replace(snapshot, properties=marked)
             case AlterSchema(evolution=evolution):
                 schema = evolved(self.base, update)
                 declared = {field_at(schema, path).id: t for path, t in evolution.declared}
@@ -514,7 +519,7 @@ def always_commits(update: Update) -> bool:
             return bool(properties)
         case PackMetadata() | ClusterLeaves() | AlterSchema() | SetPartitioning() | SetRefs():
             return True
-        case OpenErasure() | MoveErasures() | CloseErasures() | ForgetContents():
+        case OpenErasure() | MoveErasures() | CloseErasures() | ForgetContents() | HandOver():
             return True
         case MoveBoundary() | ExpireThrough() | ExpireAll() | ForgetExpirations():
             return True
