@@ -91,6 +91,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
         {
             "ops/commit/driver.py",
             "ops/commit/group.py",
+            "ops/hand_over.py",
             "ops/maintain/compact.py",
             "spark/cluster.py",
         },
