@@ -414,3 +414,13 @@ def test_values_of_a_condition_are_bound(inlay: Run, people: str) -> None:
     inlay("delete", people, "--where", "name = ?", "--param", crafted)
     assert sorted(names(inlay, people)) == ["Bob", "Cy"]
     assert "none is given" in inlay(*counted, "name = ?", code=2).err
+
+
+def test_overwrite_replaces_what_it_wrote(inlay: Run, people: str, tmp_path: Path) -> None:
+    (tmp_path / "day.csv").write_text("id,name,born\n2,Bea,1950-01-01\n")
+    for _ in range(2):
+        inlay("overwrite", people, "day.csv", "--where", "id = ?", "--param", "2")
+    assert sorted(names(inlay, people)) == ["Ada", "Bea", "Cy"]
+    assert (
+        "not among those" in inlay("overwrite", people, "day.csv", "--where", "id = 1", code=2).err
+    )

@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from inlay.ops.write import apply_changes as changes_op
     from inlay.ops.write import delete as delete_op
     from inlay.ops.write import ingest as ingest_op
+    from inlay.ops.write import overwrite as overwrite_op
     from inlay.ops.write import true_statistics as keyed_op
     from inlay.ops.write import update as update_op
     from inlay.ops.write import upsert as upsert_op
@@ -149,6 +150,7 @@ else:
     changes_op = LazyModule("inlay.ops.write.apply_changes")
     delete_op = LazyModule("inlay.ops.write.delete")
     ingest_op = LazyModule("inlay.ops.write.ingest")
+    overwrite_op = LazyModule("inlay.ops.write.overwrite")
     update_op = LazyModule("inlay.ops.write.update")
 
 R = TypeVar("R")
@@ -873,6 +875,32 @@ class Table:
                 nulls=nulls,  # type: ignore[arg-type]  # checked there
                 base=self._loaded,
                 request=request,
+            )
+        return write.result
+
+    def overwrite(
+        self,
+        data: Any,
+        *,
+        where: str | Predicate | None = None,
+        params: Params = None,
+        request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> WriteResult:
+        """Put rows in place of those for which `where` is TRUE (None: all), in one commit.
+
+        Every row of `data` must make `where` TRUE (`InvalidRequest`), so that the same call replaces what
+        it wrote: `t.overwrite(day, where="day = ?", params=[day])`. Rows that others commit before it are
+        replaced, too; those after it stay.
+        """
+        condition = self._condition(where, params)
+        request = Request.named(
+            request_id, f"{append_op.request_shape('overwrite', data)}:{_asked(condition, params)}"
+        )
+        with self._writing("overwrite", make_note(message, metadata)) as write:
+            write.outcome = overwrite_op.overwrite(
+                write.ctx, data, condition, base=self._loaded, request=request
             )
         return write.result
 

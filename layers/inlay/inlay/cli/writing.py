@@ -1,4 +1,5 @@
-"""Verbs that change rows: create, append, ingest, adopt, delete, update, upsert, apply-changes, set."""
+"""Verbs that change rows: create, append, ingest, adopt, delete, update, upsert, overwrite,
+apply-changes, set."""
 
 from __future__ import annotations
 
@@ -600,6 +601,47 @@ def upsert(
             order=order,
             when=when,
             nulls=nulls,
+            request_id=request_id,
+            **noted(message, metadata),
+        )
+    print_write(result, as_json=as_json)
+
+
+@verb(
+    PANEL,
+    Example(
+        "overwrite ./sales day.parquet --where \"day = DATE '2026-01-31'\"",
+        "a day again, as often as you like",
+    ),
+    Example("overwrite ./people people.csv", "everything"),
+)
+def overwrite(
+    table: TableUri,
+    files: Files,
+    where: Where = None,
+    param: Param = None,
+    null: Null = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = "utf-8",
+    format: FileFormat = None,
+    request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
+    ref: Branch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put rows in place of those that a condition selects, or of all, in one commit.
+
+    Every row of the files must make the condition TRUE: then the same command replaces what it wrote.
+    """
+    from inlay.cli.data import read_files
+
+    text = text_format(null, delimiter, encoding, format)
+    with opened(table, ref=ref) as found:
+        result = found.overwrite(
+            read_files(files, physical_schema(found), text),
+            where=where,
+            params=bound_values(param, where),
             request_id=request_id,
             **noted(message, metadata),
         )

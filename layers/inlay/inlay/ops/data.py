@@ -141,9 +141,10 @@ def write_data(
     *,
     time_us: int,
     begin: Callable[[], None] = _nothing,
+    only: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]] = iter,
 ) -> Iterator[DataFile]:
-    """Data files of any Arrow data. Raises `SchemaMismatch` before the first is written when the data's
-    schema does not fit."""
+    """Data files of any Arrow data. `only` checks the rows, in the table's types. Raises `SchemaMismatch`
+    before the first is written when the data's schema does not fit."""
     reader, schema = reader_of(data), snapshot.schema
     declared = Declared.of(snapshot)
     declared.check_meaning(reader.schema)
@@ -152,7 +153,7 @@ def write_data(
     # Matched by name; values that the column's type would change are refused.
     ordered = checked_orders(snapshot, reader)
     fitted = conformed(ordered, schema, schema, by_value=True)
-    rows = _reported(ctx, declared.checked(fitted))
+    rows = _reported(ctx, only(declared.checked(fitted)))
     return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
 
 

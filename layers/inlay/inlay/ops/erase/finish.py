@@ -660,7 +660,7 @@ def _plain_markers(loaded: LoadedTable, erasures: Sequence[Erasure]) -> tuple[st
     )
 
 
-_DELETE = ("delete", "update", "upsert", "merge")
+_DELETE = ("delete", "update", "upsert", "merge", "overwrite")
 
 
 def _names_rows(snapshot: Snapshot, *, first: bool) -> bool:

@@ -24,7 +24,7 @@ stream: a key that `delete` has removed comes back with the next record of it, h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal
@@ -84,6 +84,8 @@ from inlay.plan.change import (
 )
 from inlay.plan.change_records import Operations
 
+# Rows of the table that are looked through at once.
+SEARCHED_BYTES = 32 * 2**20
 # In the history, as of Spark's `merge`: a change feed reports its rows as updates.
 OPERATION = "merge"
 
@@ -451,19 +453,32 @@ def _rows_there(
     loaded, batches = read_matching(ctx, loaded, predicate, [ids[name] for name in names])
     kinds = schema_to_arrow(schema, with_ids=False)
     result = pa.schema([kinds.field(name) for name in names])
-    made: list[pa.RecordBatch] = []
-    found: list[pa.Array] = []
+    made: list[pa.Table] = []
+    found: list[pa.Array] = [pa.array([], pa.int64())]
     files: set[str] = set()
-    for one in batches:
-        codes = batch.codes.find(one.columns[: len(batch.names)])
+    for part in _together(batches):
+        codes = batch.codes.find(part.columns[: len(batch.names)])
+        is_there = pc.is_valid(codes)
         if codes.null_count == len(codes):
             continue
-        files.add(one.column(one.num_columns - 1)[0].as_py())
-        rows = pa.RecordBatch.from_arrays(one.columns[:-1], schema=result)
-        made.append(rows.filter(codes.is_valid()))
-        found.append(codes.drop_null())
-    all_codes = pa.concat_arrays([pa.array([], pa.int64()), *found])
-    return loaded, _There(all_codes, pa.Table.from_batches(made, schema=result), frozenset(files))
+        some = part.filter(is_there)
+        files.update(pc.unique(some.column(some.num_columns - 1).cast(pa.string())).to_pylist())
+        made.append(pa.table(some.columns[:-1], schema=result))
+        found += pc.drop_null(codes).chunks
+    rows = pa.concat_tables(made) if made else result.empty_table()
+    return loaded, _There(pa.concat_arrays(found), rows, frozenset(files))
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Several batches at once: each search of keys begins by hashing all that are looked for."""
+    part: list[pa.RecordBatch] = []
+    for one in batches:
+        part.append(one)
+        if sum(each.nbytes for each in part) >= SEARCHED_BYTES:
+            yield pa.Table.from_batches(part)
+            part = []
+    if part:
+        yield pa.Table.from_batches(part)
 
 
 @dataclass(frozen=True, slots=True)
