@@ -7,7 +7,17 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, RowGroups, Rows, Where
+from inlay.format.entry import (
+    ColumnStats,
+    DataFile,
+    KeyRange,
+    Keys,
+    Marker,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
 from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Operator
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import PartitionField, PartitionSpec
@@ -179,3 +189,87 @@ def test_deletes_of_a_file_are_in_the_order_of_the_table() -> None:
     assert [m.id for m in task.markers] == ["0", "1", "2", "3", "4"]
     [task] = plan([FILE], markers[::-1]).tasks
     assert [m.id for m in task.markers] == ["4", "3", "2", "1", "0"]
+
+
+def test_only_what_others_wrote_is_judged_by_its_rows_and_only_if_asked() -> None:
+    landed = replace(FILE, event="landed")
+    for file, by_rows, expected in (
+        (FILE, False, False),
+        (FILE, True, False),
+        (landed, False, False),
+        (landed, True, True),
+    ):
+        [task] = plan_scan([file], (), evidence=Evidence(SCHEMA), by_rows=by_rows).tasks
+        assert task.by_rows is expected
+    beyond = is_(1, ">", 50)
+    assert plan_scan([landed], (), beyond, evidence=Evidence(SCHEMA)).tasks == ()
+    [task] = plan_scan([landed], (), beyond, evidence=Evidence(SCHEMA), by_rows=True).tasks
+    assert task.predicate == beyond
+    assert plan_scan([FILE], (), beyond, evidence=Evidence(SCHEMA), by_rows=True).tasks == ()
+
+
+def test_ranges_of_two_columns_are_in_the_order_of_the_table() -> None:
+    bodies = [KeyRange(1, 12, 13), KeyRange(2, 0.25, 0.5), KeyRange(1, 14, 15)]
+    markers = [gone(body, id=str(n)) for n, body in enumerate(bodies)]
+    [task] = plan([FILE], markers).tasks
+    assert [m.id for m in task.markers] == ["0", "1", "2"]
+
+
+def test_a_range_from_before_a_column_became_a_time_is_compared_as_one() -> None:
+    """A day of the marker, microseconds in the table, days in the file."""
+    day, moment = Primitive("date"), Primitive("timestamp", unit="us")
+    old = Schema(0, (Field(1, "at", day),))
+    new = Schema(1, (Field(1, "at", moment),))
+    file = replace(FILE, stats={1: ColumnStats(10, 19, 0)})
+    evidence = Evidence(new, (old,))
+    us = 86_400_000_000
+
+    def applied(body: KeyRange) -> int | str:
+        found = plan_scan([file], [gone(body)], evidence=evidence)
+        return "all" if found.deleted else len(found.tasks[0].markers)
+
+    for kind, step in ((day, 1), (moment, us), (None, us)):
+        assert applied(KeyRange(1, 12 * step, 14 * step, kind=kind)) == 1
+        assert applied(KeyRange(1, 30 * step, 40 * step, kind=kind)) == 0
+        assert applied(KeyRange(1, 2 * step, 4 * step, kind=kind)) == 0
+        assert applied(KeyRange(1, 10 * step, 19 * step, kind=kind)) == "all"
+
+
+def test_keys_apply_where_their_bounds_meet_the_files_or_are_unknown() -> None:
+    def keys(low: int | None, high: int | None) -> Keys:
+        stats = {} if low is None else {1: ColumnStats(low, high, 0, kind=LONG)}
+        return Keys((1,), "k", 1, 5, stats)
+
+    for low, high, expected in ((None, None, 1), (19, 30, 1), (0, 10, 1), (20, 30, 0), (0, 9, 0)):
+        [task] = plan([FILE], [gone(keys(low, high))]).tasks
+        assert len(task.markers) == expected, (low, high)
+
+
+def test_deletes_of_a_file_take_it_whole_only_if_they_name_every_row() -> None:
+    for body, whole in (
+        (Rows(tuple(range(10))), True),
+        (Rows(tuple(range(9))), False),
+        (RowGroups((0, 1, 2, 3)), True),
+        (RowGroups((0, 1, 2, 2)), False),
+        (RowGroups((0, 1, 2)), False),
+        (Vector("v", 0, 1, 10), True),
+        (Vector("v", 0, 1, 9), False),
+    ):
+        found = plan([FILE], [gone(body, file="f")])
+        assert (found.deleted, len(found.tasks)) == ((1, 0) if whole else (0, 1)), body
+        other = plan([FILE], [gone(body, file="g")])
+        assert (other.deleted, other.tasks[0].markers) == (0, ())
+
+
+def test_only_an_erasure_of_what_others_wrote_is_decided_by_rows() -> None:
+    erasing = gone(Where(is_(1, ">", 11)), erasure="e")
+    plain = gone(Where(is_(1, ">", 11)))
+    landed = replace(FILE, event="landed")
+    for file, marker, expected in (
+        (FILE, plain, False),
+        (FILE, erasing, False),
+        (landed, plain, False),
+        (landed, erasing, True),
+    ):
+        [task] = plan([file], [marker]).tasks
+        assert task.decides_by_rows is expected

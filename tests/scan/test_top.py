@@ -161,7 +161,9 @@ def test_an_order_is_written_as_in_sql(text: Any, keys: list[OrderKey]) -> None:
     assert list(parse_order(text, NESTED)) == keys
 
 
-@pytest.mark.parametrize("text", ["", [], ["id", "ID"], "s", "id NULLS", "pirce", "id UP", 3, [3]])
+@pytest.mark.parametrize(
+    "text", ["", [], ["id", "ID"], "s", "id NULLS", "pirce", "id UP", 3, [3], ["id", 3], [3, "id"]]
+)
 def test_another_order_is_refused(text: Any) -> None:
     with pytest.raises((InvalidRequest, InvalidPredicate)):
         parse_order(text, NESTED)
@@ -191,6 +193,8 @@ def test_the_file_that_promises_most_is_read_first_and_others_not_at_all(lake: A
     assert files_read(lake, [[50, 60], [0, 100]], "price DESC") == [1]
     assert files_read(lake, [[40, 60], [30, 200]], "price") == [1]
     assert files_read(lake, [[50, 60], [0, 10]], "price DESC") == [0]
+    assert files_read(lake, [[0, 1], [5, 6]], "price", limit=2) == [0]
+    assert files_read(lake, [[0, 1], [5, 6]], "price", limit=3) == [0, 1]
 
 
 def test_files_with_nulls_are_read_first_where_nulls_are_first(lake: Any) -> None:
