@@ -261,8 +261,33 @@ def test_keys_with_a_null() -> None:
     for _ in range(2):
         t.apply_changes(data, order="lsn", nulls="equal")
     assert shown(t) == {None: ("a", 1), 1: ("b", 1)}
-    t.apply_changes(data, order="lsn", nulls="distinct")
+    done = t.apply_changes(data, order="lsn", nulls="distinct")
+    assert t.count() == 3 and done.note.startswith("1 row has a NULL in its key and was inserted")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_upsert_says_what_a_null_in_a_key_does(whole: bool) -> None:
+    schema = pa.schema([("tenant", pa.string()), ("id", pa.int64()), ("value", pa.int64())])
+    t = new_table(schema, primary_key=["tenant", "id"])
+    for value in (1, 2, 3):
+        data = pa.table(
+            {"tenant": ["a", None, None], "id": [1, 1, None], "value": [value] * 3}, schema
+        )
+        done = t.upsert(data if whole else data.select(["tenant", "id"]))
+        assert done.note.startswith("2 rows have a NULL in their key and were inserted")
+    assert t.count() == 7
+    for value in (4, 5):
+        data = pa.table({"tenant": [None, None], "id": [1, None], "value": [value] * 2}, schema)
+        done = t.upsert(data, nulls="equal")
+        assert not done.note
     assert t.count() == 3
+    found = {(r["tenant"], r["id"]): r["value"] for r in t.scan().to_arrow().to_pylist()}
+    assert found[None, 1] == found[None, None] == 5
+    twice = pa.table({"tenant": [None, None], "id": [1, 1], "value": [1, 2]}, schema)
+    with pytest.raises(InvalidRequest, match="2 rows for 1 key"):
+        t.upsert(twice, nulls="equal")
+    with pytest.raises(InvalidRequest, match="nulls cannot be"):
+        t.upsert(twice, nulls="same")
 
 
 def test_several_rows_of_a_key_become_one() -> None:

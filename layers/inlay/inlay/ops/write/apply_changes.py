@@ -60,6 +60,7 @@ from inlay.ops.write.keyed_rows import (
     key_names,
     keys_predicate,
     markers_of_keys,
+    note_of_nulls,
     read_matching,
 )
 from inlay.ops.write.memory import Memory
@@ -119,9 +120,8 @@ def changes_result(write: WriteResult, counts: ChangeCounts) -> ChangesResult:
     of_write = {each.name: getattr(write, each.name) for each in fields(WriteResult)}
     if counts.late:
         said = "record was" if counts.late == 1 else "records were"
-        of_write["note"] = (
-            f"{counts.late:,} {said} late, and left out: the table has newer rows or deletes of their keys"
-        )
+        late = f"{counts.late:,} {said} late, and left out: there are newer rows or deletes of their keys"
+        of_write["note"] = "; ".join(filter(None, [late, write.note]))
     return ChangesResult(**of_write, **asdict(counts))
 
 
@@ -173,6 +173,8 @@ def apply_changes(
     if batch.is_empty and request is None:
         return Applied(Skipped(loaded))
     outcome = commit_planned(ctx, loaded, partial(_plan, ctx, loaded, batch, request))
+    if isinstance(outcome, Committed) and batch.nulls == "distinct":
+        outcome = replace(outcome, note=note_of_nulls(batch.rows.select(list(batch.names))))
     return Applied(outcome, batch.counts)
 
 

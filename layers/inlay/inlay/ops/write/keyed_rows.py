@@ -180,6 +180,19 @@ def _one_bit_pattern(values: Any) -> Any:
     return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
 
 
+def note_of_nulls(keys: pa.Table) -> str:
+    """What a result says of rows that have a NULL in their key, where NULL equals nothing."""
+    if not any(column.null_count for column in keys.columns):
+        return ""
+    rows = keys.num_rows - keys.drop_null().num_rows
+    were = (
+        "row has a NULL in its key and was"
+        if rows == 1
+        else "rows have a NULL in their key and were"
+    )
+    return f'{rows:,} {were} inserted: NULL equals nothing, unless nulls="equal" is given'
+
+
 def read_matching(
     ctx: Context, loaded: LoadedTable, predicate: Predicate, columns: Sequence[int]
 ) -> tuple[LoadedTable, Iterator[pa.RecordBatch]]:

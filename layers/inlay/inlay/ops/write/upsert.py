@@ -45,6 +45,7 @@ from inlay.ops.write.keyed_rows import (
     key_names,
     keys_predicate,
     markers_of_keys,
+    note_of_nulls,
     read_matching,
 )
 from inlay.parquet.arrow.categories import checked_orders
@@ -127,22 +128,9 @@ def upsert(
         )
 
     outcome = commit_planned(ctx, loaded, plan)
-    unkeyed = _unkeyed(rows, names) if nulls == "distinct" else 0
-    if not unkeyed or isinstance(outcome, Skipped):
+    if isinstance(outcome, Skipped) or nulls == "equal":
         return outcome
-    note = (
-        f"{unkeyed:,} rows have a NULL in their key and were inserted: NULL equals nothing, "
-        'unless upsert is given nulls="equal"'
-    )
-    return replace(outcome, note=note)
-
-
-def _unkeyed(rows: pa.Table, names: Sequence[str]) -> int:
-    """How many rows have a NULL in their key."""
-    columns = [rows.column(name) for name in names]
-    if not any(column.null_count for column in columns):
-        return 0
-    return int(rows.num_rows - rows.select(list(names)).drop_null().num_rows)
+    return replace(outcome, note=note_of_nulls(rows.select(list(names))))
 
 
 def _renamed(
