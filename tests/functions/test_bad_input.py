@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pipelines.compact import handed_over
 
-from inlay.functions import messages
+from inlay.functions import messages, validation
 from inlay.storage.memory import NULL_VERSION
 
 from .conftest import BUCKET, ORDERS, Functions, event, few, landing_message
@@ -205,3 +205,40 @@ def test_handovers_of_other_places_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_batch_without_a_message_is_done(functions: Functions) -> None:
     assert messages.process([], None, lambda _: None) == DONE
+
+
+@pytest.mark.parametrize("name", ["delete.newer", "rewrite.newer", "collect_garbage.newer"])
+def test_a_message_of_a_later_version_is_retried_and_taken_after_the_upgrade(
+    functions: Functions, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """During an upgrade functions of two versions take messages from one queue."""
+    functions.fill_orders()
+    with pytest.raises(Exception, match="All records failed"):
+        functions.replay(name)
+    assert functions.queues.dead == []
+    assert functions.rows() == 100
+    [record] = event(name)["Records"]
+    known = {
+        k: v for k, v in json.loads(record["body"]).items() if k in ("v", "id", "table", "where")
+    }
+    monkeypatch.setattr(validation, "MESSAGE_VERSION", 2)
+    functions.invoke(name.split(".")[0], {"Records": [{**record, "body": json.dumps(known)}]})
+    assert functions.queues.dead == []
+    assert functions.rows() == (90 if name.startswith("delete") else 100)
+
+
+@pytest.mark.parametrize("version", [0, -1, True, "2", 1.5, None])
+def test_a_version_that_is_none_is_a_dead_letter(functions: Functions, version: object) -> None:
+    functions.fill_orders()
+    asked = {"v": version, "table": "orders", "where": "customer_id = 7"}
+    [record] = event("delete.where")["Records"]
+    functions.invoke("delete", {"Records": [{**record, "body": json.dumps(asked)}]})
+    assert functions.queues.errors == ["InvalidRequest"]
+
+
+def test_a_message_of_version_1_may_say_so(functions: Functions) -> None:
+    functions.fill_orders()
+    asked = {"v": 1, "table": "orders", "where": "customer_id = 7"}
+    [record] = event("delete.where")["Records"]
+    functions.invoke("delete", {"Records": [{**record, "body": json.dumps(asked)}]})
+    assert functions.rows() == 90

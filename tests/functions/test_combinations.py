@@ -32,6 +32,8 @@ OTHERWISE = {
     "AdoptKmsKeys": "arn:aws:kms:us-east-1:123456789012:key/2",
     "SubnetIds": "subnet-1,subnet-2",
     "SecurityGroupIds": "sg-1",
+    "EventBridgeRules": "arn:aws:events:us-east-1:123456789012:rule/landed",
+    "SignReceipts": "false",
 }
 BODY = read_body(ROOT / "template.yaml")
 DEFAULTS = {name: str(spec.get("Default", "")) for name, spec in BODY["Parameters"].items()}

@@ -216,6 +216,7 @@ def test_people_use_the_key_through_the_services_of_their_work_only() -> None:
     template = load(**own, AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*")["Resources"]
     wanted = {
         "ProducerPolicy": {"s3.*", "sqs.*"},
+        "TableProducerPolicy": {"s3.*"},
         "EraserPolicy": {"sqs.*"},
         "ReaderPolicy": {"s3.*"},
         "OperatorPolicy": {"s3.*", "sqs.*"},
@@ -228,3 +229,11 @@ def test_people_use_the_key_through_the_services_of_their_work_only() -> None:
             ((how, key, named),) = grant.conditions
             assert (how, key) == ("StringLike", "kms:ViaService")
             assert set(named) == (services if grant.resource == KEY_ARN else {"s3.*"}), policy
+
+
+def test_a_producer_of_one_table_may_put_files_of_that_table_alone() -> None:
+    document = load()["Resources"]["TableProducerPolicy"]["Properties"]["PolicyDocument"]
+    statement = document["Statement"][0]
+    # `${!…}` is how a template writes IAM's own variables.
+    assert statement["Resource"].endswith("/ingest/${!aws:PrincipalTag/inlay-table}/*")
+    assert set(statement["Action"]) == {"s3:PutObject", "s3:AbortMultipartUpload"}

@@ -127,6 +127,13 @@ class StoreUnavailable(RetryError):
     default_next_step = "Try again; if it persists, check the store's health"
 
 
+class NewerMessage(RetryError):
+    """A queue's message is of a later version of this library, which is being deployed, or was rolled
+    back."""
+
+    default_next_step = "It is delivered again, to the newer function once that is deployed"
+
+
 class CommitContention(RetryError):
     """Other writers won the pointer swap more often than the retry budget allows."""
 

@@ -16,7 +16,13 @@ from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
 
-from inlay.errors import InlayError, InvalidPredicate, InvalidRequest, RequestReused
+from inlay.errors import (
+    InlayError,
+    InvalidPredicate,
+    InvalidRequest,
+    NewerMessage,
+    RequestReused,
+)
 from inlay.exact_json import InexactJson, decode
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -56,9 +62,28 @@ def parse_json(text: str) -> Any:
         ) from None
 
 
+# Of the messages in the queues: it grows with a field that an older function would not heed. Such a
+# message says so (`"v": 2`); one that says nothing is of version 1.
+MESSAGE_VERSION = 1
+
+
 def read(model: type[Model], text: str) -> Model:
-    """The message of a queue, as what it should be. Raises `InvalidRequest`."""
-    return validated(model, parse_json(text))
+    """The message of a queue, as what it should be. Raises `InvalidRequest`; `NewerMessage`, which is
+    retried, for one of a later version: during an upgrade functions of both run, and its fields are no
+    mistakes."""
+    body = parse_json(text)
+    if isinstance(body, dict) and "v" in body:
+        version = body.pop("v")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise InvalidRequest(
+                "v, the version of the message, is not a whole number from 1",
+                next_step="Leave it out",
+            )
+        if version > MESSAGE_VERSION:
+            raise NewerMessage(
+                f"the message is of version {version}, and this function knows {MESSAGE_VERSION}"
+            )
+    return validated(model, body)
 
 
 def validated(model: type[Model], body: Any) -> Model:
