@@ -231,6 +231,21 @@ def test_deletes_by_a_condition_on_the_data() -> None:
         t.apply_changes(nothing, order="lsn", delete_when="value = 'b'")
 
 
+@pytest.mark.parametrize(
+    "condition", ["op = 'd'", "lower(op) = 'd'", "op IN ('d', 'x') AND id > 0"]
+)
+def test_a_condition_may_ask_for_a_column_that_only_says_what_a_record_does(condition: str) -> None:
+    t = new_table()
+    t.apply_changes(
+        table_of([("c", 1, "a", 1), ("c", 2, "b", 1)]), order="lsn", delete_when=condition
+    )
+    t.apply_changes(table_of([("d", 1, None, 2)]), order="lsn", delete_when=condition)
+    assert shown(t) == {2: ("b", 1)}
+    more = table_of([("c", 3, "c", 1)]).append_column("more", [[1]])
+    with pytest.raises(SchemaMismatch, match="more"):
+        t.apply_changes(more, order="lsn", delete_when=condition)
+
+
 def test_a_delete_may_lack_what_a_row_must_have() -> None:
     schema = pa.schema(
         [("id", pa.int64()), pa.field("value", pa.string(), nullable=False), ("lsn", pa.int64())]

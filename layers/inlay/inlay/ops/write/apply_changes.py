@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.expression import Condition
-from inlay.format.predicate import Predicate
+from inlay.format.expression import Condition, looked_at
+from inlay.format.predicate import Predicate, field_ids
 from inlay.format.properties import REMEMBERED, Properties
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.ops.commit.driver import (
@@ -187,8 +187,9 @@ def _without_operations(
     """The records that count, without the columns that only say what they do; and which are deletes."""
     operations = rules.operations
     if operations is None:
-        gone = _where(ctx, records, rules.delete_when)
-        return records, gone
+        gone, asked = _where(ctx, records, rules.delete_when)
+        only_asked = asked.difference(schema.names)
+        return records.select([n for n in records.column_names if n not in only_asked]), gone
     masks = classify(records, operations, table=ctx.uri)
     gone = masks["delete"]
     kept = pc.invert(masks["before"])
@@ -198,9 +199,13 @@ def _without_operations(
     return records.filter(kept).select(columns), gone.filter(kept)
 
 
-def _where(ctx: Context, records: pa.Table, text: str | None) -> pa.ChunkedArray:
+def _where(
+    ctx: Context, records: pa.Table, text: str | None
+) -> tuple[pa.ChunkedArray, frozenset[str]]:
+    """Which records the condition selects, and the columns that it reads."""
     if text is None:
-        return pa.chunked_array([pa.repeat(pa.scalar(False), records.num_rows)])
+        none = pa.chunked_array([pa.repeat(pa.scalar(False), records.num_rows)])
+        return none, frozenset()
     schema = schema_from_arrow(records.schema, schema_id=0)
     condition = condition_of(text, schema, ctx.clock.now_us)
     found = [_truth(condition, batch, schema) for batch in records.to_batches()]
@@ -212,7 +217,11 @@ def _where(ctx: Context, records: pa.Table, text: str | None) -> pa.ChunkedArray
             next_step="Give them a value, or say what NULL is: \"coalesce(op, 'u') = 'd'\"",
             table=ctx.uri,
         )
-    return gone
+    ids = field_ids(condition.predicate)
+    if condition.calculated is not None:
+        ids |= looked_at(condition.calculated)
+    paths = (schema.path_of(field_id) for field_id in ids)
+    return gone, frozenset(path[0] for path in paths if path)
 
 
 def _truth(condition: Condition, batch: pa.RecordBatch, schema: Schema) -> pa.Array:
