@@ -53,12 +53,6 @@ def main(arguments: list[str] | None = None) -> int:
     asking.add_argument("--checkpoint", help="a folder for the stream's progress")
     asking.add_argument("--max-files", type=int, default=1000, help="of one micro-batch")
     asking.add_argument("--forever", action="store_true", help="wait for more until killed")
-    asking.add_argument(
-        "--deleted-log",
-        metavar="URI",
-        help="a table that keeps keys of deletes, so that a record older than one stays deleted; "
-        "an erasure must name it as well",
-    )
     asking.add_argument("--request-id", help="makes a merge without checkpoint idempotent")
     return run(_job, asking.parse_args(arguments))
 
@@ -70,7 +64,6 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
         "op": asked.op or None,
         "operations": _operations(asked),
         "deletes": (names(asked.deletes) or None) if not asked.rows else None,
-        "deleted_log": asked.deleted_log,
     }
     if asked.dry_run or not asked.checkpoint:
         records = spark.read.format(asked.format).schema(asked.schema).load(asked.source)

@@ -140,7 +140,7 @@ class Pipeline:
         return f"{count(self.spark, self.changes):,} records in {self.changes}"
 
     def merge(self) -> str:
-        sink = MergeSink(self.orders, order="seq", deleted_log=f"{self.orders}_deleted")
+        sink = MergeSink(self.orders, order="seq")
         records = self.spark.readStream.format("inlay").load(self.changes)
         self._drain(records.writeStream.foreachBatch(sink), "merge")
         rows, late, gone = (

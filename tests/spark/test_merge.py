@@ -78,17 +78,58 @@ def test_late_and_duplicate_records_change_nothing(spark: Any, orders: inlay.Tab
     assert state(orders) == [(1, "shipped", 12), (2, "new", 10)]
 
 
-def test_a_record_older_than_a_logged_delete_stays_deleted(spark: Any, orders: inlay.Table) -> None:
-    log = f"{orders.uri} deleted"
-    options = {"order": "seq", "deleted_log": log}
-    merge(records(spark, ("D", 1, None, 20), ("D", 2, None, 20)), orders.uri, **options)
-    late = records(spark, ("U", 1, "late", 19), ("U", 2, "newer", 21), ("I", 5, "new", 19))
-    assert merge(late, orders.uri, **options).late == 1
+def test_a_record_older_than_a_remembered_delete_stays_deleted(
+    spark: Any, orders: inlay.Table
+) -> None:
+    gone = [("D", 1, None, 20), ("D", 2, None, 20), ("D", 9, None, 20)]
+    assert merge(records(spark, *gone), orders.uri, order="seq").deleted_keys == 3
+    late = [("U", 1, "late", 19), ("U", 2, "newer", 21), ("I", 5, "new", 19), ("I", 9, "late", 20)]
+    assert merge(records(spark, *late), orders.uri, order="seq").late == 2
     assert state(orders) == [(2, "newer", 21), (3, "new", 10), (5, "new", 19)]
-    # A merge that died after logging its deletes is repeated.
-    inlay.open(log).append(pa.table({"id": [3], "seq": [30]}))
-    merge(records(spark, ("D", 3, None, 30)), orders.uri, **options)
+    # It is the memory of `apply_changes`, in both directions.
+    brought = pa.table({"id": [1, 3], "status": ["late", "paid"], "seq": [19, 11]}, schema=SCHEMA)
+    done = orders.refresh().apply_changes(brought, order="seq")
+    assert (done.late, done.updated) == (1, 1)
+    rows = pa.table({"op": ["D"], "id": [3], "status": [None], "seq": [30]})
+    orders.refresh().apply_changes(rows, order="seq", op="op")
+    assert merge(records(spark, ("U", 3, "late", 29)), orders.uri, order="seq").late == 1
     assert [row[0] for row in state(orders)] == [2, 5]
+    # What comes again is known, and no commit.
+    again = merge(records(spark, *gone), orders.uri, order="seq")
+    assert (again.committed, inlay.open(f"{orders.uri}/changes").count()) == (False, 4)
+
+
+@pytest.mark.parametrize("key", [1, 9])
+def test_a_delete_that_is_committed_beside_an_older_row_counts(
+    spark: Any, orders: inlay.Table, monkeypatch: pytest.MonkeyPatch, key: int
+) -> None:
+    """Of a key that the table has, and of one that it lacks, of which no marker tells."""
+
+    def beside(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        merge(records(spark, ("D", key, None, 20)), orders.uri, order="seq")
+        return commit(*args, **options)
+
+    monkeypatch.setattr("inlay.ops.commit.driver.commit", beside)
+    assert merge(records(spark, ("U", key, "late", 17)), orders.uri, order="seq").late == 1
+    assert key not in [row[0] for row in state(orders)]
+
+
+def test_a_merge_that_died_after_it_remembered_is_repeated(
+    spark: Any, orders: inlay.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    gone = records(spark, ("D", 1, None, 20), ("D", 9, None, 20))
+    monkeypatch.setattr("inlay.ops.commit.driver.commit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        merge(gone, orders.uri, order="seq")
+    monkeypatch.undo()
+    assert [row[0] for row in state(orders)] == [1, 2, 3]
+    assert merge(gone, orders.uri, order="seq").committed
+    assert merge(records(spark, ("U", 9, "late", 1)), orders.uri, order="seq").late == 1
+    assert [row[0] for row in state(orders)] == [2, 3]
 
 
 def test_a_batch_of_a_query_is_merged_once(spark: Any, orders: inlay.Table) -> None:
@@ -138,12 +179,11 @@ def test_a_row_without_an_order_is_older_than_any_and_replaced(
     )
     changes = [("U", 1, 1), ("U", 2, None), ("U", 3, None), ("D", 4, None)]
     frame = spark.createDataFrame(changes, "op string, id bigint, seq bigint")
-    log = f"{table.uri} deleted"
-    assert merge(frame, table.uri, order="seq", deleted_log=log).late == 1
+    assert merge(frame, table.uri, order="seq").late == 1
     rows = sorted_rows(table.refresh().scan().to_arrow(), "id")
     assert [(row["id"], row["seq"]) for row in rows] == [(1, 1), (2, None), (3, 5)]
     again = spark.createDataFrame([("I", 4, None), ("D", 1, 2)], frame.schema)
-    assert merge(again, table.uri, order="seq", deleted_log=log).late == 1
+    assert merge(again, table.uri, order="seq").late == 1
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [2, 3]
 
 
@@ -152,7 +192,7 @@ def test_no_name_is_too_strange(spark: Any, new_table: NewTable) -> None:
     table = new_table(pa.table({"a.b": [1, 2], "`": [0, 0]}, schema=schema), primary_key="a.b")
     changes = [(1, 1, "U"), (2, 1, "D"), (9, 2, "I")]
     frame = spark.createDataFrame(changes, "`a.b` bigint, ```` bigint, `O.p` string")
-    merge(frame, table.uri, order="`", op="o.p", deleted_log=f"{table.uri} deleted")
+    merge(frame, table.uri, order="`", op="o.p")
     assert sorted(map(str, table.refresh().scan().to_arrow().to_pylist())) == [
         "{'a.b': 1, '`': 1}",
         "{'a.b': 9, '`': 2}",
@@ -207,7 +247,7 @@ def test_of_equal_orders_the_delete_counts_for_any_cut(
         table = new_table(schema, primary_key="id")
         for batch in batches:
             frame = records(spark, *batch)
-            merge(frame, table.uri, order="seq", deleted_log=f"{table.uri} deleted")
+            merge(frame, table.uri, order="seq")
         assert table.refresh().count() == 0, batches
     for batches in ([(row, more)], [(row,), (more,)]):  # of two rows the one that comes later
         table = new_table(schema, primary_key="id")
@@ -240,9 +280,8 @@ def test_unknown_operations_are_refused_and_counted(
     spark: Any, orders: inlay.Table, value: str | None
 ) -> None:
     changes = records(spark, ("U", 1, "paid", 11), (value, 2, None, 12), (value, 3, None, 12))
-    log = f"{orders.uri} deleted"
     with pytest.raises(InvalidRequest, match="2 change records have an operation") as raised:
-        merge(changes, orders.uri, order="seq", deleted_log=log)
+        merge(changes, orders.uri, order="seq")
     assert (repr(value) if value is not None else "NULL") in str(raised.value)
     assert orders.refresh().version == 2
 

@@ -187,7 +187,6 @@ def test_a_change_stream_is_merged_batch_by_batch_across_runs(
     arguments += ("--schema", "op string, id bigint, status string, seq bigint")
     arguments += ("--checkpoint", str(tmp_path / "checkpoint"), "--max-files", "1")
     # Files of one second come in any order.
-    arguments += ("--deleted-log", f"{table.uri} deleted")
 
     def drop(name: str, *records: dict[str, Any]) -> None:
         (landing / name).write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -51,7 +51,7 @@ def test_deletes_are_logged_in_threads(spark: Any, new_table: NewTable) -> None:
     def apply(number: int) -> int:
         gone = spark.range(3).selectExpr("id", "2L AS seq", "'D' AS op")
         uri = tables[number].uri
-        return merge(gone, uri, order="seq", deleted_log=f"{uri} log").deleted_keys
+        return merge(gone, uri, order="seq").deleted_keys
 
     assert in_threads(apply) == [3] * THREADS
     assert [inlay.open(f"{table.uri} log").count() for table in tables] == [3] * THREADS

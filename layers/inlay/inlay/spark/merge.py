@@ -2,16 +2,16 @@
 
 Promise: after the commit each key has the row of its newest record, or none if that is a delete. Records
 may arrive late, twice and in any order: `order` determines which is newer, among the records and against
-the row of the table, by the rule of `plan.change_records`, which also says what an operation means. A
-deleted row leaves nothing to compare with: where a record may arrive later than a newer delete of its key,
-give `deleted_log`, a table in which merges keep key and order of deletes.
+the row of the table, by the rule of `plan.change_records`, which also says what an operation means. Deletes
+are remembered (`ops.write.memory`), by this function and by `Table.apply_changes` alike, so that a record
+that arrives later than a newer delete of its key is late; also beside another merge.
 
 ::
 
     known     records with an operation that is not known end the merge
     newest    of the records of each key, the one that counts
-    log       its deletes, before anything else: a merge that fails here is repeated and finds them
-    late      left out, when the table's row is newer, or a logged delete as new or newer
+    late      left out, when the table's row is newer, or a remembered delete as new or newer
+    remember  key and order of the deletes: a merge that fails after this is repeated and finds them
     write     executors write the rows; for existing keys they find the position of the row, if it was
               written recently (`recent`), else they write the keys as delete markers
     commit    both at once: the marker applies only to rows of earlier commits
@@ -23,7 +23,6 @@ driver.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
@@ -33,22 +32,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.errors import InvalidRequest, SchemaMismatch, TableExists
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE
-from inlay.format.properties import Properties
+from inlay.format.properties import REMEMBERED, Properties
 from inlay.format.schema import Schema
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.schema.alter import admit_columns
-from inlay.ops.schema.create import create
 from inlay.ops.write.delete import key_markers
-from inlay.parquet.arrow.conform import check_names as check_columns
+from inlay.ops.write.keyed_rows import given_columns, key_names
+from inlay.ops.write.memory import AT, Memory
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import (
@@ -59,6 +57,8 @@ from inlay.plan.change import (
     Reads,
     RemoveFiles,
     Request,
+    SameProperty,
+    SetProperties,
 )
 from inlay.plan.change_records import COMMON, Operations, operations_of
 from inlay.plan.pruning.prune import Evidence
@@ -114,6 +114,7 @@ class _Part:
     located: Mapping[str, BitMap64]
     records: int
     deleted: int
+    replaced: int  # keys that the table had
 
 
 def merge(
@@ -127,7 +128,6 @@ def merge(
     deletes: Sequence[str] | None = None,
     request_id: str | None = None,
     batch: tuple[str, int] | None = None,
-    deleted_log: str | None = None,
     recent: Recent | None = None,
 ) -> MergeResult:
     """Merges change records into the table.
@@ -140,13 +140,18 @@ def merge(
 
     Columns that the records lack keep their values; those that the table lacks are refused, or added where
     its property `schema.evolve` says so. `request_id`, or `batch` (query id, batch id) of a streaming
-    query, makes the merge idempotent. `deleted_log` is the URI of a table, created when missing; it holds
-    keys of deleted rows until they are deleted from it too, so an erasure must cover it as well. `recent`
-    is kept from merge to merge of one stream: rows that it wrote recently are then deleted by position.
+    query, makes the merge idempotent. `recent` is kept from merge to merge of one stream: rows that it
+    wrote recently are then deleted by position.
     """
     known = None if op is None else operations_in(op, operations, deletes)
     by = [order] if isinstance(order, str) else list(order)
     ctx = bound(uri, None if recent is None else recent.table_id)
+    if ctx.branch is not None:
+        raise InvalidRequest(
+            "change records cannot be merged into a branch: what they delete is remembered for the table",
+            next_step="Merge them into main, or use InlayTable.merge on the branch",
+            table=ctx.uri,
+        )
     result = MergeResult(committed=False, version=0)
     change = Change(operation="merge")
 
@@ -158,11 +163,16 @@ def merge(
         result = MergeResult(committed=False, version=snapshot.version, applied_before=before)
         if before:
             return None
-        records = records_of(changes, loaded, on, by, known)
+        records = records_of(ctx, changes, loaded, on, by, known)
         if recent is not None or records.kept:
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         files = () if recent is None else recent.look(loaded.state)
-        summary, parts = carry_out(records, uri, loaded, deleted_log, files)
+        memory = _memory(ctx, records, loaded)
+        remembered = snapshot.properties.get(REMEMBERED)
+        if remembered is not None:
+            # After the table: what is remembered by now includes every delete that the table shows.
+            memory.open()
+        summary, parts = carry_out(records, uri, loaded, memory, files)
         written = sum(part.records for part in parts)
         gone, marked = _replaced(parts, files)
         added = tuple(file for part in parts for file in part.files)
@@ -177,7 +187,9 @@ def merge(
             located=sum(len(rows) for part in parts for rows in part.located.values()),
         )
         request = _request(request_id, batch)
-        if not written and request is None:
+        deleted = any(part.deleted for part in parts)
+        is_known = not deleted or memory.head == remembered
+        if is_known and not added and not any(part.replaced for part in parts) and request is None:
             return None
         change = Change(
             operation="merge",
@@ -192,11 +204,15 @@ def merge(
                 ),
                 RemoveFiles(gone),
                 *(() if batch is None else (AdvanceStream(*batch),)),
+                *((SetProperties({REMEMBERED: memory.head}),) if deleted else ()),
             ),
             uploaded_us=loaded.date_us,
             deleted_rows=None,
-            # Which records are late was said by rows of this version.
-            requires=(_reads(loaded, records, summary),),
+            # Which records are late was said by rows of this version, and by what was remembered.
+            requires=(
+                _reads(loaded, records, summary),
+                SameProperty(REMEMBERED, remembered),
+            ),
         )
         return Planned(change, loaded)
 
@@ -221,13 +237,17 @@ def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request |
     return None if request_id is None else Request.of(request_id, body="merge")
 
 
+def _memory(ctx: Context, records: Records, loaded: LoadedTable) -> Memory:
+    fields = {field.name: field for field in loaded.snapshot.schema.fields}
+    return Memory(ctx, [fields[n] for n in records.keys], [fields[n] for n in records.order])
+
+
 def _reads(loaded: LoadedTable, records: Records, summary: RecordSummary) -> Reads:
     """The rows that records were compared with. Where values of theirs are kept, none may have been deleted
     since, either: the new row would bring them back."""
     snapshot = loaded.snapshot
-    predicate = None
-    if summary.where is not None:
-        predicate = parse_predicate(summary.where, snapshot.schema)
+    where = summary.where(records.keys[0])
+    predicate = None if where is None else parse_predicate(where, snapshot.schema)
     files: frozenset[str] = frozenset()
     if records.kept:
         evidence = Evidence.of_snapshot(snapshot)
@@ -273,6 +293,7 @@ def operations_in(
 
 
 def records_of(
+    ctx: Context,
     changes: DataFrame,
     loaded: LoadedTable,
     on: Sequence[str],
@@ -284,16 +305,14 @@ def records_of(
     schema = loaded.snapshot.schema
     check_names(schema.names, changes.columns)
     frame = _without_collation(changes.toDF(*named_as_in(schema, changes.columns)))
-    keys = named_as_in(schema, _keys(loaded, on))
+    keys = list(key_names(ctx, loaded, named_as_in(schema, on), "merge"))
     by = named_as_in(schema, order)
     operations = _spelled(operations, frame.columns)
     _check(frame, loaded, keys, by, operations)
     data = _data(frame.schema, operations, schema)
     check_written(data)
     arrow = arrow_for(data)
-    check_columns(arrow, schema)
-    fields = tuple(field for field in schema.fields if field.name in data.names)
-    given = Schema(schema.id, fields, schema.version)
+    given = given_columns(ctx, arrow, schema, [*keys, *by], "merge")
     empty = pa.RecordBatch.from_pylist([], schema=arrow)
     list(conformed([empty], given, given, by_value=True))
     kept = [name for name in schema.names if name not in given.names]
@@ -330,14 +349,6 @@ def _spelled(operations: Operations | None, columns: Sequence[str]) -> Operation
         column=spelled(operations.column, columns) or operations.column,
         flag=flag and (spelled(flag, columns) or flag),
     )
-
-
-def _keys(loaded: LoadedTable, on: Sequence[str]) -> list[str]:
-    snapshot = loaded.snapshot
-    keys = list(on) or [f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key]
-    if not keys:
-        raise InvalidRequest("merge needs `on`: the table has no primary key")
-    return keys
 
 
 def _without_collation(changes: DataFrame) -> DataFrame:
@@ -398,20 +409,22 @@ def carry_out(
     records: Records,
     uri: str,
     loaded: LoadedTable,
-    deleted_log: str | None,
+    memory: Memory,
     recent: Sequence[DataFile],
 ) -> tuple[RecordSummary, list[_Part]]:
     """The jobs of a merge: they compare the records with the table, and write."""
     marked = classified(records.frame, records.operations)
     number = count_known(marked, records.operations, uri)
     latest = newest(marked, records).persist()
+    timely = latest
     try:
         summary = summarise(latest, records.keys, number)
-        if deleted_log is not None:
-            log_deletes(latest, deleted_log, loaded, [*records.keys, *records.order], summary)
-        timely = without_late(latest, loaded, records, summary, uri, deleted_log)
+        timely = without_late(latest, loaded, records, summary, uri, memory).persist()
+        if summary.deletes:
+            remember(timely, memory, records, summary, loaded.date_us)
         return summary, _write(timely, uri, loaded, records, summary, recent)
     finally:
+        timely.unpersist()
         latest.unpersist()
 
 
@@ -496,7 +509,8 @@ def write_part(
         if recent:
             located, gone = find_positions(ctx, schema, recent, gone)
         markers = tuple(key_markers(ctx, loaded, gone))
-    yield pickled_batch(_Part(files, markers, located, records, deleted))
+    there = sum(batch.num_rows for batch in replaced)
+    yield pickled_batch(_Part(files, markers, located, records, deleted, there))
 
 
 # -- the records, as DataFrames -------------------------------------------------------------------
@@ -509,6 +523,7 @@ DELETED = "__inlay_deleted"
 REPLACES = "__inlay_replaces"
 _HAS = "__inlay_has"
 _GONE = "__inlay_gone"
+_IS_NEW = "__inlay_new"
 _KEPT = "__inlay_kept"
 _ARRIVAL = "__inlay_arrival"
 _MEANING = "__inlay_meaning"
@@ -518,12 +533,19 @@ MAX_UNKNOWN = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RecordSummary:
-    """What one pass over the records found."""
+    """What one pass over the records found. `bounds` of the first key column, as SQL."""
 
     records: int
     keys: int
     deletes: int
-    where: str | None
+    bounds: tuple[str, str] | None
+
+    def where(self, column: str) -> str | None:
+        """A condition that holds for the keys, whose first is in this column."""
+        if self.bounds is None:
+            return None
+        low, high = self.bounds
+        return f"{_in_sql(column)} BETWEEN {low} AND {high}"
 
 
 def classified(frame: DataFrame, operations: Operations | None) -> DataFrame:
@@ -603,8 +625,8 @@ def summarise(newest: DataFrame, keys: list[str], records: int) -> RecordSummary
             f"{found[2]} change records have no key", next_step=f"Give each one {', '.join(keys)}"
         )
     low, high = _literal(found[3]), _literal(found[4])
-    where = None if low is None or high is None else f"{_in_sql(keys[0])} BETWEEN {low} AND {high}"
-    return RecordSummary(records, found[0], found[1], where)
+    bounds = None if low is None or high is None else (low, high)
+    return RecordSummary(records, found[0], found[1], bounds)
 
 
 def _literal(value: Any) -> str | None:
@@ -627,20 +649,22 @@ def _in_sql(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def log_deletes(
-    newest: DataFrame, log: str, loaded: LoadedTable, columns: list[str], found: RecordSummary
+def remember(
+    timely: DataFrame, memory: Memory, records: Records, summary: RecordSummary, at_us: int
 ) -> None:
-    """Appends key and order of the deleting records. Logging one twice does no harm."""
-    fields = [field for field in loaded.snapshot.schema.fields if field.name in columns]
-    with suppress(TableExists):
-        schema = schema_to_arrow(Schema(0, tuple(fields)), with_ids=False)
-        create(connect(log), schema, sort_by=columns[:1])
-    if found.deletes:
-        gone = (
-            newest.where(DELETED).select(*map(quoted, columns)).coalesce(task_count(found.deletes))
-        )
-        activate(gone.sparkSession)
-        gone.write.format("inlay").mode("append").save(log)
+    """Writes key and order of the deletes that are not remembered yet. Writing one twice does no harm."""
+    from pyspark.sql import functions as f
+
+    memory.make()
+    columns = [*records.keys, *records.order]
+    renamed = [
+        f.col(quoted(name)).alias(own) for name, own in zip(columns, memory.columns, strict=True)
+    ]
+    new = timely.where(f.col(DELETED) & f.col(_IS_NEW)).coalesce(task_count(summary.deletes))
+    rows = new.select(*renamed, f.timestamp_micros(f.lit(at_us)).alias(AT))
+    activate(rows.sparkSession)
+    rows.write.format("inlay").mode("append").save(memory.uri)
+    memory.open()
 
 
 def without_late(
@@ -649,19 +673,15 @@ def without_late(
     records: Records,
     summary: RecordSummary,
     uri: str,
-    log: str | None,
+    memory: Memory,
 ) -> DataFrame:
-    """Only records that count over the table's row of their key and, rows, over a logged delete. Reads key
-    and order, and what records lack, of the files that may hold such keys."""
+    """Only records that count over the table's row of their key and, rows, over a remembered delete. Reads
+    key and order, and what records lack, of the files that may hold such keys."""
     from pyspark.sql import functions as f
 
     keys, order, kept = records.keys, records.order, records.kept
 
-    def newest_of(table: str, name: str, kept: Sequence[str], version: int | None) -> DataFrame:
-        columns = [*keys, *order, *kept]
-        rows = read(
-            newest.sparkSession, table, columns=columns, where=summary.where, version=version
-        )
+    def newest_of(rows: DataFrame, name: str, kept: Sequence[str]) -> DataFrame:
         # The key is not enforced: of several rows of one key the newest counts. In a struct, because a row
         # may exist with the order NULL, which is older than any other.
         rank = _struct(order)
@@ -669,6 +689,10 @@ def without_late(
         if kept:
             there.append(f.max_by(_struct(kept), rank).alias(_KEPT))
         return rows.groupBy(*map(quoted, keys)).agg(*there)
+
+    def rows_of(table: str, columns: Sequence[str], version: int) -> DataFrame:
+        where = summary.where(columns[0])
+        return read(newest.sparkSession, table, columns=columns, where=where, version=version)
 
     def is_above(name: str, *, or_equal: bool) -> Column:
         above = f.lit(or_equal)
@@ -678,16 +702,22 @@ def without_late(
             above = greater | (ours.eqNullSafe(theirs) & above)
         return f.col(name).isNull() | above
 
-    has = newest_of(uri, _HAS, kept, loaded.snapshot.version)
-    joined = newest.join(has, on=keys, how="left")
+    there = rows_of(uri, [*keys, *order, *kept], loaded.snapshot.version)
+    joined = newest.join(newest_of(there, _HAS, kept), on=keys, how="left")
     # Of two rows, or of a row and a delete, of one order the one that arrives now counts over the row.
     counts = is_above(_HAS, or_equal=True)
-    if log is not None:
-        joined = joined.join(newest_of(log, _GONE, (), None), on=keys, how="left")
-        counts &= f.col(DELETED) | is_above(_GONE, or_equal=False)
+    if loaded.snapshot.properties.get(REMEMBERED) is None:
+        joined = joined.withColumn(_IS_NEW, f.lit(True))
+    else:
+        known = rows_of(memory.uri, memory.columns, memory.version).toDF(*keys, *order)
+        joined = joined.join(newest_of(known, _GONE, ()), on=keys, how="left")
+        joined = joined.withColumn(_IS_NEW, is_above(_GONE, or_equal=False))
+        counts &= f.col(DELETED) | f.col(_IS_NEW)
     for place, name in enumerate(kept):
         joined = joined.withColumn(name, f.col(_KEPT)[f"c{place}"])
-    return joined.where(counts).withColumn(REPLACES, f.col(_HAS).isNotNull())
+    names = [*records.given, *kept, DELETED, REPLACES, _IS_NEW]
+    timely = joined.where(counts).withColumn(REPLACES, f.col(_HAS).isNotNull())
+    return timely.select(*map(quoted, names))
 
 
 def _struct(names: Sequence[str]) -> Column:

@@ -47,7 +47,6 @@ class MergeSink:
         op: str | None = "op",
         operations: str | Mapping[str, Sequence[str]] | None = None,
         deletes: Sequence[str] | None = None,
-        deleted_log: str | None = None,
         on_result: Callable[[int, MergeResult], None] = lambda batch, result: None,
     ) -> None:
         if is_remote():
@@ -63,7 +62,6 @@ class MergeSink:
         self._op = op
         self._operations = operations
         self._deletes = deletes
-        self._deleted_log = deleted_log
         self._on_result = on_result
         self._recent = Recent()
 
@@ -87,7 +85,6 @@ class MergeSink:
                 operations=self._operations,
                 deletes=self._deletes,
                 batch=(query, batch_id),
-                deleted_log=self._deleted_log,
                 recent=self._recent,
             )
         except InlayError as error:

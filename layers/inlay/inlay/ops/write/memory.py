@@ -41,7 +41,10 @@ _PROPERTIES = {"history.days": "0", "stats.columns": "20"}
 
 
 class Memory:
-    """The memory of one table, for one key and one order of it. `head` is the commit that was read last."""
+    """The memory of one table, for one key and one order of it. `head` is the commit that was read last.
+
+    Spark reads and writes its rows itself, between `open` and `open` or `make`: at `uri`, by `columns`.
+    """
 
     def __init__(self, ctx: Context, keys: Sequence[Field], order: Sequence[Field]) -> None:
         self._ctx = memory_context(ctx)
@@ -55,15 +58,31 @@ class Memory:
         return self._loaded.snapshot.commit.id
 
     @property
-    def _columns(self) -> list[str]:
+    def uri(self) -> str:
+        return self._ctx.uri
+
+    @property
+    def version(self) -> int:
+        """That of `head`."""
+        assert self._loaded is not None
+        return self._loaded.snapshot.version
+
+    @property
+    def columns(self) -> list[str]:
         """Of the key, then of the order."""
         return [column_of(field.id) for field in (*self._keys, *self._order)]
 
-    def read(self, keys: pa.Table, codes: Keys, nulls: NullKeys) -> pa.Table:
-        """What is remembered of these keys: a column `code`, then the columns of the order. `keys` has the
-        key's columns, in the types of the table."""
+    def open(self) -> None:
+        """Learns its newest state. Raises `CorruptTable` where it was taken away."""
+        self._loaded = self._opened()
+
+    def make(self) -> None:
+        """As `open`; it is created where there is none."""
+        self._loaded = self._open(self._create())
+
+    def _opened(self) -> LoadedTable:
         try:
-            loaded = self._open(load_pointer(self._ctx))
+            return self._open(load_pointer(self._ctx))
         except TableNotFound as error:
             raise CorruptTable(
                 "the deletes that change streams remembered are gone",
@@ -71,10 +90,15 @@ class Memory:
                 "t.set_properties(changes__remembered=None): records older than a delete then count",
                 table=self._ctx.uri,
             ) from error
+
+    def read(self, keys: pa.Table, codes: Keys, nulls: NullKeys) -> pa.Table:
+        """What is remembered of these keys: a column `code`, then the columns of the order. `keys` has the
+        key's columns, in the types of the table."""
+        loaded = self._opened()
         schema = loaded.snapshot.schema
-        names = self._columns[: len(self._keys)]
+        names = self.columns[: len(self._keys)]
         predicate = keys_predicate(keys.rename_columns(names), names, schema, nulls)
-        ids = [field.id for name in self._columns for field in schema.fields if field.name == name]
+        ids = [field.id for name in self.columns for field in schema.fields if field.name == name]
         self._loaded, batches = read_matching(self._ctx, loaded, predicate, ids)
         kinds = schema_to_arrow(Schema(0, tuple(self._order)), with_ids=False)
         result = pa.schema([pa.field("code", pa.int64()), *_numbered(kinds)])
@@ -90,9 +114,9 @@ class Memory:
     def add(self, deletes: pa.Table, at_us: int) -> None:
         """Remember deletes: their key, then their order. The memory is created with its first entry."""
         if self._loaded is None:
-            self._loaded = self._open(self._create())
+            self.make()
         at = pa.repeat(pa.scalar(at_us, pa.timestamp("us", "UTC")), deletes.num_rows)
-        columns = dict(zip(self._columns, deletes.columns, strict=True))
+        columns = dict(zip(self.columns, deletes.columns, strict=True))
         done = append(self._ctx, pa.table({**columns, AT: at}), base=self._loaded)
         self._loaded = done.loaded
 
