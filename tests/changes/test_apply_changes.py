@@ -365,6 +365,36 @@ def test_tombstones_of_kafka() -> None:
     assert shown(t) == {1: ("a", 1)}
 
 
+def test_debezium_records_as_they_come() -> None:
+    """The form of its documentation: `before` and `after`, the log's position in `source`."""
+    lsn = lambda at: {"connector": "postgresql", "db": "shop", "lsn": at, "txId": 555}  # noqa: E731
+    row = lambda key, value: {"id": key, "value": value}  # noqa: E731
+    events = [
+        {"before": None, "after": row(1, "a"), "source": lsn(1), "op": "r", "ts_ms": 10},
+        {"before": None, "after": row(2, "b"), "source": lsn(2), "op": "c", "ts_ms": 11},
+        {"before": row(1, "a"), "after": row(1, "c"), "source": lsn(3), "op": "u", "ts_ms": 12},
+        {"before": row(2, None), "after": None, "source": lsn(4), "op": "d", "ts_ms": 13},
+    ]
+    for batches in ([events], [[event] for event in events], [[event] for event in events[::-1]]):
+        t = new_table()
+        for batch in batches:
+            data = pa.Table.from_pylist(batch, pa.Table.from_pylist(events).schema)
+            t.apply_changes(data, order="lsn", operations="debezium")
+        assert shown(t) == {1: ("c", 3)}
+    with pytest.raises(SchemaMismatch, match="lsn"):
+        t.apply_changes(data.drop_columns(["source"]), order="lsn", operations="debezium")
+
+
+def test_dms_files_as_they_come() -> None:
+    """`Op` first, then the columns, then the timestamp column that the endpoint's settings name."""
+    t = new_table()
+    data = pa.table(
+        {"Op": ["I", "I", "U", "D"], "id": [1, 2, 1, 2], "value": list("abcb"), "lsn": [1, 1, 2, 2]}
+    )
+    t.apply_changes(data, order="lsn", operations="dms")
+    assert shown(t) == {1: ("c", 2)}
+
+
 def test_a_flattened_debezium_record() -> None:
     t = new_table()
     data = table_of([("true", 1, None, 2), ("false", 2, "b", 2)]).rename_columns(

@@ -84,7 +84,9 @@ class Operations:
     `column` is where the producer writes them, unless the caller names another. Values in `refused` are
     known, and cannot be applied: why. `flag`: a column which is true for the two halves of an update, a
     delete (of the row before it) and a row. `tombstones`: the column is the record's value, and NULL there
-    is a delete; every other value is a row.
+    is a delete; every other value is a row. `envelope`: the structs that hold the row before and after the
+    change, where the producer's records come as they are; a column that they lack may be in one of
+    `sources`.
     """
 
     column: str
@@ -94,6 +96,8 @@ class Operations:
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     flag: str | None = None
     tombstones: bool = False
+    envelope: tuple[str, str] | None = None
+    sources: tuple[str, ...] = ()
 
     def meaning(self, value: str | None, *, flagged: bool = False) -> Meaning | None:
         """None: it is refused.
@@ -150,6 +154,8 @@ DEBEZIUM = Operations(
     rows=frozenset("cru"),
     deletes=frozenset("d"),
     refused={"t": _NO_TRUNCATE, "m": "'m' is a message of the log, and no row"},
+    envelope=("before", "after"),
+    sources=("source", "transaction"),
 )
 # After Debezium's ExtractNewRecordState with `delete.tombstone.handling.mode=rewrite`.
 DEBEZIUM_FLAT = Operations("__deleted", rows=frozenset({"false"}), deletes=frozenset({"true"}))

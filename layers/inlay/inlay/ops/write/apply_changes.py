@@ -66,7 +66,7 @@ from inlay.ops.write.keyed_rows import (
 from inlay.ops.write.memory import Memory
 from inlay.parquet.arrow.calculate import calculate
 from inlay.parquet.arrow.categories import checked_orders
-from inlay.parquet.arrow.change_order import classify, concatenated, newest, ranks
+from inlay.parquet.arrow.change_order import classify, concatenated, newest, ranks, unpacked
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
@@ -190,6 +190,7 @@ def _without_operations(
         gone, asked = _where(ctx, records, rules.delete_when)
         only_asked = asked.difference(schema.names)
         return records.select([n for n in records.column_names if n not in only_asked]), gone
+    records = unpacked(records, operations, schema.names)
     masks = classify(records, operations, table=ctx.uri)
     gone = masks["delete"]
     kept = pc.invert(masks["before"])

@@ -83,6 +83,41 @@ def classify(
     return masks
 
 
+def unpacked(records: pa.Table, operations: Operations, columns: Iterable[str]) -> pa.Table:
+    """Records whose rows are in the structs of an envelope, as plain columns: of a delete the row before
+    it. Beside them these `columns` of the table, if a struct of `sources` or the record itself has them."""
+    if operations.envelope is None:
+        return records
+    before, after = (_struct(records, name) for name in operations.envelope)
+    if after is None:
+        return records
+    own: dict[str, Any] = {operations.column: _column(records, operations.column, None)}
+    for name, values in _fields(after).items():
+        old = {} if before is None else _fields(before)
+        own[name] = pc.if_else(pc.is_null(after), old[name], values) if name in old else values
+    parts = [_struct(records, name) for name in operations.sources]
+    beside = [_fields(part) for part in parts if part is not None]
+    plain = dict(zip(records.column_names, records.columns, strict=True))
+    for name in columns:
+        place = next((one for one in (plain, *beside) if name in one), None)
+        if name not in own and place is not None:
+            own[name] = place[name]
+    return pa.table(own)
+
+
+def _struct(records: pa.Table, name: str) -> pa.ChunkedArray | None:
+    if name not in records.column_names or not pa.types.is_struct(records.column(name).type):
+        return None
+    return records.column(name)
+
+
+def _fields(struct: pa.ChunkedArray) -> dict[str, Any]:
+    """The columns of a struct, NULL where it is NULL."""
+    kind = struct.type
+    names = [kind.field(n).name for n in range(kind.num_fields)]
+    return {name: pc.struct_field(struct, name) for name in names}
+
+
 def _column(records: pa.Table, name: str, table: str | None) -> pa.ChunkedArray:
     if records.schema.names.count(name) != 1:
         raise SchemaMismatch(
