@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import traceback
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import inlay
@@ -303,3 +305,26 @@ def test_a_default_says_what_the_folders_of_a_first_file_become(
         assert functions.queues.errors == ["SchemaMismatch"]
     else:
         assert functions.orders().scan().to_arrow()["month"].to_pylist() == ["2"] * 3
+
+
+def dictionary_file(rows: int, text: str) -> bytes:
+    """One text for every row: as small as the text, whatever the number of rows."""
+    codes = pa.array([0] * rows, pa.int32())
+    column = pa.DictionaryArray.from_arrays(codes, pa.array([text]))
+    ids = pa.DictionaryArray.from_arrays(codes, pa.array([1]))
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": ids.cast(pa.int64()), "text": column}), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("rows", [10, 60_000])
+def test_a_small_file_that_decodes_to_gigabytes_is_refused(functions: Functions, rows: int) -> None:
+    """It would come in by a copy, and then no function could rewrite it, nor erase a row of it."""
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    body = dictionary_file(rows, "x" * 100_000)
+    assert len(body) < 1_000_000
+    functions.invoke("ingest", landing_message(functions, dictionary_file(1, "y")))
+    functions.invoke("ingest", landing_message(functions, body, "ingest/orders/large.parquet"))
+    refused = rows > 10  # 6 GB
+    assert functions.queues.errors == ["UnsupportedFile"] * refused
+    assert functions.rows() == 1 + rows * (not refused)

@@ -148,6 +148,13 @@ PROPERTIES = {
             minimum=0,
         ),
         Property(
+            "ingest.group_bytes",
+            str(4 * 2**30),
+            "a landing file with a row group that takes more memory than this once decoded, by its footer, "
+            "is refused: no rewrite and no erasure of a function could reach its rows",
+            minimum=1,
+        ),
+        Property(
             "ingest.folders",
             "refuse",
             "landing files that lack a column which their folder names (`month=2/`): refuse them, or write "

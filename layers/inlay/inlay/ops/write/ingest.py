@@ -496,8 +496,10 @@ def _examine(
         return Superseded(source)
     described = parse_object_footer(got.body, size=got.size)
     Declared.of(snapshot).check_file(described.arrow)
+    group_bytes = largest_group(described.footer)
     folders: Folders = {}
     if not own:
+        _check_group(group_bytes, snapshot)
         folders = folders_of(location.key, described.arrow.names, snapshot)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     times = Times.of(described.footer, described.arrow, snapshot.schema, finer=True)
@@ -538,10 +540,20 @@ def _examine(
         times=times,
         folders=folders,
         unproven=unproven,
-        group_bytes=largest_group(described.footer),
+        group_bytes=group_bytes,
         tail=described.footer_of(got),
         names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
+
+
+def _check_group(group_bytes: int, snapshot: Snapshot) -> None:
+    limit = Properties(snapshot.properties).number("ingest.group_bytes")
+    if group_bytes > limit:
+        raise UnsupportedFile(
+            f"a row group takes {group_bytes >> 20:,} MiB of memory when decoded, more than the "
+            f"{limit >> 20:,} of ingest.group_bytes: rewrites and erasures could not reach its rows",
+            next_step="Write the file with smaller row groups",
+        )
 
 
 def _is_event(source: IngestSource, current: bool) -> bool:
