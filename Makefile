@@ -101,13 +101,13 @@ lint: $(READY) $(TOOLS) ## check style, formatting, the import contracts and the
 	$(SAM) validate --lint --region us-east-1
 
 types: $(READY) ## check types, strictly
-	$(BIN)/mypy layers/inlay/inlay functions
+	$(BIN)/mypy layers/inlay/inlay functions tests/simulator
 
 simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations against every fault
-	$(BIN)/python -m inlay.testing.simulation --seeds $(SEEDS) --jobs $(JOBS)
+	$(BIN)/python -m tests.simulator.simulation --seeds $(SEEDS) --jobs $(JOBS)
 
 interleavings: $(READY) ## run every pair of operations at every order of their requests
-	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
+	$(BIN)/python -m tests.simulator.interleavings --jobs $(JOBS)
 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
 	$(BIN)/python docs/design/commit_model.py --large
@@ -123,7 +123,7 @@ soak: $(READY) $(TOOLS) ## kill the functions at random, double and lose message
 	$(BIN)/python benchmarks/soak_functions.py --minutes $(MINUTES) --seed $(SEED)
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
-	$(BIN)/python -m inlay.testing.mutations
+	$(BIN)/python -m tests.simulator.mutations
 
 mutants: $(READY) ## change NUMBER=20 operators of FILES="plan/scan.py …", one at a time, and see whether a test fails
 	$(BIN)/python -m tests.mutants --number $(NUMBER) --seed $(SEED) --jobs $(JOBS) \

@@ -50,11 +50,15 @@ import inlay
 from inlay.errors import ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
-from inlay.local.fault_proxy import FAULTS, Fault, FaultProxy, Passing
 from inlay.local.s3server import AwsProcess
 from inlay.ops.verify.repair import repair
 from inlay.storage.base import Got, IfMatch, Written
 from inlay.storage.s3 import S3Store
+
+# The proxy is of the tests, which are found from the root of the clone.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.simulator.fault_proxy import FAULTS, Fault, FaultProxy, Passing
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64())])
 TABLES = 4

@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from tests.simulator.fates import CALM, Odds, World
+from tests.simulator.faults import Killed
+from tests.simulator.scheduler import Scheduler, SimulatedClock
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.ops.context import Context, InlineExecutor
@@ -16,10 +19,7 @@ from inlay.ops.schema.create import create
 from inlay.ops.write.apply_changes import Applied, Rules, apply_changes
 from inlay.plan.change import Request
 from inlay.plan.change_records import COMMON, counts_over, rank
-from inlay.storage.faults import Killed
 from inlay.storage.memory import MemoryRegion, MemoryStore
-from inlay.testing.fates import CALM, Odds, World
-from inlay.testing.scheduler import Scheduler, SimulatedClock
 
 START_US = 1_780_000_000_000_000
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string()), ("lsn", pa.int64())])

@@ -7,13 +7,13 @@ import random
 
 import pytest
 from tests.changes.streams import START_US, Record, Streams, expected
+from tests.simulator.fates import Odds
+from tests.simulator.interleavings import Interleaver
+from tests.simulator.scheduler import Scheduler
 
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.testing.fates import Odds
-from inlay.testing.interleavings import Interleaver
-from inlay.testing.scheduler import Scheduler
 
 KEPT: list[Record] = [("c", 1, "first", 1), ("c", 2, "second", 1), ("c", 3, "third", 1)]
 

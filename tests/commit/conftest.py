@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import FaultyStore, Plan, Sent, all_goes_well
 
 from inlay.format import keys
 from inlay.format.entry import ColumnStats, DataFile
@@ -17,7 +18,6 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.schema.create import create
 from inlay.plan.change import AddFiles, Change
-from inlay.storage.faults import FaultyStore, Plan, Sent, all_goes_well
 from inlay.storage.memory import MemoryStore
 
 ROOT = "tables/t"

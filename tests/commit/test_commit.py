@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Killed, Sent, once
 
 import inlay
 from inlay.errors import (
@@ -28,7 +29,6 @@ from inlay.ops.schema.create import create
 from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
 from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent, once
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import Fate, Killed, once
 
 from inlay.errors import (
     AccessDenied,
@@ -37,7 +38,6 @@ from inlay.ops.verify.table import verify
 from inlay.plan.change import Request
 from inlay.plan.metadata.state import State
 from inlay.storage.base import Got, Written
-from inlay.storage.faults import Fate, Killed, once
 
 from .conftest import POINTER, ROOT, append_of, at
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cache
 
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Request, Sent, once
 
 from inlay.errors import ForeignArchives, InlayError, StoreUnavailable, TableNotFound
 from inlay.format import keys
@@ -22,7 +23,6 @@ from inlay.ops.verify.repair import repair
 from inlay.ops.verify.table import verify
 from inlay.storage import write_once
 from inlay.storage.base import Got
-from inlay.storage.faults import Fate, FaultyStore, Request, Sent, once
 from inlay.storage.memory import MemoryRegion, MemoryStore
 
 from .conftest import POINTER

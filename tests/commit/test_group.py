@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import Fate, Killed, once
 
 import inlay
 from inlay.errors import InlayError, OutcomeUnknown, RequestReused, StaleUpload
@@ -25,7 +26,6 @@ from inlay.ops.commit.group import (
 from inlay.ops.context import Shared
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import AdvanceStream, Change, MoveBoundary, RemoveFiles, Request
-from inlay.storage.faults import Fate, Killed, once
 
 from .conftest import POINTER, append_of, at
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.simulator.faults import FaultyStore
 
 import inlay
 from inlay.errors import InvalidRequest
@@ -23,7 +24,6 @@ from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.plan.change import AddFiles, Change, SetProperties
-from inlay.storage.faults import FaultyStore
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 from inlay.table import Table

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Sent
 
 import inlay
 from inlay.errors import AccessDenied, InlayError, OutcomeUnknown
@@ -18,7 +19,6 @@ from inlay.format.codec import decode_snapshot
 from inlay.ops.metadata.load import schemas_of
 from inlay.ops.verify.repair import repair
 from inlay.storage.base import Got
-from inlay.storage.faults import Fate, FaultyStore, Sent
 from inlay.storage.memory import MemoryStore
 
 from .conftest import POINTER, ROOT, context

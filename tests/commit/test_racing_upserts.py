@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import FaultyStore, all_goes_well
 
 from inlay.errors import ConcurrentChange
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema.create import create
-from inlay.storage.faults import FaultyStore, all_goes_well
 from inlay.storage.memory import MemoryStore
 from inlay.table import Table
 

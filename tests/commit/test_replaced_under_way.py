@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import FaultyStore, Sent
 
 from inlay.errors import InlayError
 from inlay.format import keys
@@ -36,7 +37,6 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, SetProperties
 from inlay.storage.base import Got
-from inlay.storage.faults import FaultyStore, Sent
 from inlay.storage.memory import MemoryStore
 
 from .conftest import POINTER, ROOT, context

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Sent
 
 from inlay.errors import SchemaMismatch, StoreUnavailable
 from inlay.ops.commit.driver import Committed
@@ -16,7 +17,6 @@ from inlay.ops.context import Context, SystemClock, Workers
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
-from inlay.storage.faults import Fate, FaultyStore, Sent
 from inlay.storage.memory import MemoryStore
 from inlay.storage.write_once import MAX_TRIES
 

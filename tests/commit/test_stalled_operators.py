@@ -17,6 +17,7 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import FaultyStore, Killed, Sent
 
 from inlay.errors import InlayError
 from inlay.format import keys
@@ -39,7 +40,6 @@ from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 from inlay.plan.metadata.state import State
 from inlay.storage.base import Got
-from inlay.storage.faults import FaultyStore, Killed, Sent
 from inlay.storage.memory import MemoryStore
 
 from .conftest import POINTER, ROOT, context

@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tests.simulator.faults import Fate, FaultyStore, Killed, Sent
+
 from inlay.errors import RetryError
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
 from .people import People
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from tests.simulator.faults import Fate, FaultyStore, Killed
 
 from inlay.errors import InvalidRequest
 from inlay.format.codec import decode_frame, decode_snapshot, encode_frame, encode_snapshot
@@ -25,7 +26,6 @@ from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.plan.receipt_chain import Chain, root_of
-from inlay.storage.faults import Fate, FaultyStore, Killed
 
 from .crashes import strikes
 from .people import (

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Sent
 
 from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.erase.request import advance_erasures
 from inlay.ops.write.append import append
 from inlay.storage.base import Location
-from inlay.storage.faults import Fate, FaultyStore, Sent
 from inlay.storage.wrapped import MeteredStore, Usage
 
 from .people import People, new_people

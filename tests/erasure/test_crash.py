@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Killed
 
 import inlay.plan.surgery as strategy
 from inlay.format.predicate import Or
@@ -12,7 +13,6 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.refs import branch
 from inlay.plan.change import Request
 from inlay.storage.base import Location
-from inlay.storage.faults import Fate, FaultyStore, Killed
 
 from .crashes import Scene, process_on, run_functions, strikes
 from .oracle import guess

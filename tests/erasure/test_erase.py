@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import FaultyStore
 
 import inlay.ops.erase.finish as sweep
 from inlay.errors import InvalidRequest, RequestReused, VersionNotFound
@@ -24,7 +25,6 @@ from inlay.ops.schema.create import set_partitioning
 from inlay.ops.write.append import append
 from inlay.plan.change import Change, Request, SetRefs
 from inlay.storage.base import DeleteFailure, Location
-from inlay.storage.faults import FaultyStore
 
 from .oracle import Secret
 from .people import CITY, KEY, NAME, SECRETS, WHO, People, ids_with, is_named, is_who, rows, touch

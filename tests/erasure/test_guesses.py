@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Sent
 
 import inlay
 from inlay.format.predicate import Predicate
@@ -17,7 +18,6 @@ from inlay.functions.requests import DeleteRequest
 from inlay.ops.write.delete import delete_keys
 from inlay.plan.change import Request
 from inlay.plan.metadata.state import LedgerSalt
-from inlay.storage.faults import Fate, FaultyStore, Sent
 
 from .oracle import guess
 from .people import NAME, WHO, People, ids_with, is_named, is_who, new_people, touch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Killed, Sent
 
 from inlay.format.codec import decode_frame
 from inlay.format.snapshot import Ref
@@ -12,7 +13,6 @@ from inlay.ops.erase.request import AdvanceResult, advance_erasures
 from inlay.ops.refs import branch, tag
 from inlay.ops.verify.table import verify
 from inlay.parquet.surgery import new_object as judge
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
 from .crashes import process_on
 from .people import WHO, People, is_named, new_people

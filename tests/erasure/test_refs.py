@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.simulator.faults import Fate
 
 from inlay.errors import InvalidRequest, MergeConflict
 from inlay.format.snapshot import Ref
@@ -15,7 +16,6 @@ from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.plan.change import ExpireAll
-from inlay.storage.faults import Fate
 
 from .crashes import Scene, run_functions
 from .people import WHO, People, ids_with, is_named, is_who, new_people, rows

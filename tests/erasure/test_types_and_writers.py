@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Killed, Sent
 
 import inlay
 import inlay.plan.surgery as strategy
@@ -27,7 +28,6 @@ from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, File, Group, Physical
 from inlay.parquet.footer.footer import decode_footer
 from inlay.storage.base import Location
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
 from . import oracle
 from .bloom import filters, may_hold

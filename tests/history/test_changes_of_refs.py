@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
+from tests.simulator.model import INTO_MAIN
 
 import inlay
 from inlay.errors import VersionNotFound
 from inlay.table import Table
-from inlay.testing.model import INTO_MAIN
 
 from .histories import (
     Op,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-
-from inlay.testing.cast import full_cast
-from inlay.testing.historians import partitioner
-from inlay.testing.simulation import run_schedule
-from inlay.testing.stage import Simulation
+from tests.simulator.cast import full_cast
+from tests.simulator.historians import partitioner
+from tests.simulator.simulation import run_schedule
+from tests.simulator.stage import Simulation
 
 SEEDS = 8
 

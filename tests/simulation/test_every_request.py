@@ -11,6 +11,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
+from tests.simulator import model
+from tests.simulator.cast import COLUMNS, as_table
+from tests.simulator.fates import CALM
+from tests.simulator.faults import Fate
+from tests.simulator.model import Violation
+from tests.simulator.stage import DAY_US, Simulation
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.snapshot import Note, note_of
@@ -27,12 +33,6 @@ from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.plan.change_records import COMMON
-from inlay.storage.faults import Fate
-from inlay.testing import model
-from inlay.testing.cast import COLUMNS, as_table
-from inlay.testing.fates import CALM
-from inlay.testing.model import Violation
-from inlay.testing.stage import DAY_US, Simulation
 
 START = [(n, "ada" if n % 2 else None, 10 * n) for n in range(12)]
 MORE = [(100 + n, "bob", n) for n in range(3)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.simulator.scenes import group_cast
+from tests.simulator.simulation import run_schedule
 
 from inlay.ops.commit import group as group_module
 from inlay.plan.commit.apply import Admitted
-from inlay.testing.scenes import group_cast
-from inlay.testing.simulation import run_schedule
 
 SECONDS = 8.0
 
@@ -37,7 +37,7 @@ def test_a_group_that_asks_the_ledger_for_nobody_is_caught(monkeypatch):
 
 @pytest.mark.parametrize("fate", ["lost", "twice", "unsent", "late"])
 def test_a_group_whose_requests_all_meet_one_fate_now_and_then(fate):
-    from inlay.testing.fates import Odds
+    from tests.simulator.fates import Odds
 
     odds = Odds(
         **{

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-
-from inlay.testing.cast import full_cast
-from inlay.testing.historians import historians_cast
-from inlay.testing.simulation import run_schedule
+from tests.simulator.cast import full_cast
+from tests.simulator.historians import historians_cast
+from tests.simulator.simulation import run_schedule
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,4 +1,4 @@
-"""Two operations at once, at every order of their requests (`inlay.testing.interleavings`)."""
+"""Two operations at once, at every order of their requests (`tests.simulator.interleavings`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from tests.simulator.interleavings import Pair, Start, explore, pairs, run, schedules, switches
+from tests.simulator.pairs import OPERATIONS
+from tests.simulator.simulation import memoized
 
 from inlay.ops.commit import register as register_module
 from inlay.ops.metadata.load import load_pointer
-from inlay.testing.interleavings import Pair, Start, explore, pairs, run, schedules, switches
-from inlay.testing.pairs import OPERATIONS
-from inlay.testing.simulation import memoized
 
 # One of each row of the conflict matrix: `make test` has seconds, `make interleavings` runs them all.
 FEW = ("append", "delete range", "delete rows", "update vector", "rewrite", "compact")
@@ -23,7 +23,7 @@ SAMPLE += ["partial upsert × partial upsert"]
 def looked_at(found):
     assert found.schedules > 2
     assert found.violations == [], "\n".join(
-        f"{v}\npython -m inlay.testing.interleavings --replay '{found.pair}: {taken}'"
+        f"{v}\npython -m tests.simulator.interleavings --replay '{found.pair}: {taken}'"
         for taken, v in found.violations[:3]
     )
 

@@ -6,11 +6,10 @@ import os
 import time
 
 import pytest
-
-from inlay.testing import scenes
-from inlay.testing.mistakes import MUTATIONS, SEEDS
-from inlay.testing.mutations import caught
-from inlay.testing.simulation import run_schedule
+from tests.simulator import scenes
+from tests.simulator.mistakes import MUTATIONS, SEEDS
+from tests.simulator.mutations import caught
+from tests.simulator.simulation import run_schedule
 
 # Seconds of random schedules in `make test`; INLAY_SIMULATE_SECONDS sets another share.
 SECONDS = float(os.environ.get("INLAY_SIMULATE_SECONDS", "40"))
@@ -24,7 +23,7 @@ def test_every_promise_holds_on_as_many_schedules_as_time_allows(capsys):
     while seed < 5 or time.monotonic() - started < SECONDS:
         report = run_schedule(seed)
         assert report.violation is None, (
-            f"replay: python -m inlay.testing.simulation --seed {seed} --trace\n{report.violation}"
+            f"replay: python -m tests.simulator.simulation --seed {seed} --trace\n{report.violation}"
         )
         requests += report.requests
         seed += 1

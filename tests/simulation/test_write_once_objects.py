@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import Fate, FaultyStore
 
 import inlay
 from inlay.format import keys
@@ -21,7 +22,6 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import Change, Request
-from inlay.storage.faults import Fate, FaultyStore
 from inlay.storage.memory import MemoryStore
 
 ROOT = "tables/t"

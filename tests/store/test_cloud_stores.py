@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.simulator.fault_proxy import Fault, FaultProxy, Passing
 
 import inlay
 from inlay.errors import (
@@ -24,7 +25,6 @@ from inlay.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from inlay.local.fault_proxy import Fault, FaultProxy, Passing
 from inlay.storage import azure_account, gcs, rest
 from inlay.storage.azure import AzureStore
 from inlay.storage.base import IF_ABSENT, Got, Head, IfMatch, Location, Missing, Refused, Written

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.simulator.fault_proxy import FAULTS, Fault, FaultProxy, Passing
 
 import inlay
 from inlay.errors import AccessDenied, InlayError, InputError, PageError, RetryError
-from inlay.local.fault_proxy import FAULTS, Fault, FaultProxy, Passing
 from inlay.storage import rest
 
 from .conftest import Cloud

@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.simulator.fault_proxy import FATES, FAULTS, Fault, FaultProxy, Passing
+from tests.simulator.faults import Fate
 
 import inlay
 from inlay.errors import AccessDenied, InlayError, PageError, RebaseError, RetryError
 from inlay.format import keys
-from inlay.local.fault_proxy import FATES, FAULTS, Fault, FaultProxy, Passing
 from inlay.parquet.write import writer
 from inlay.storage import s3
 from inlay.storage.base import IF_ABSENT, Got, Written
-from inlay.storage.faults import Fate
 from inlay.storage.s3 import S3Store
 
 from .wired import OPERATIONS, Operation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Killed, Request, Sent, once
 
 from inlay.errors import StoreUnavailable
 from inlay.storage.base import (
@@ -19,7 +20,6 @@ from inlay.storage.base import (
     Refused,
     Written,
 )
-from inlay.storage.faults import Fate, FaultyStore, Killed, Request, Sent, once
 from inlay.storage.memory import MemoryStore
 
 SOURCE = Location("memory", "memory", "src")

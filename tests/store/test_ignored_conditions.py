@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.simulator.fault_proxy import FaultProxy
+from tests.simulator.faults import Fate, FaultyStore
 
 import inlay
 from inlay.errors import TableNotFound, UnsupportedStore
-from inlay.local.fault_proxy import FaultProxy
 from inlay.local.s3server import AwsProcess
 from inlay.ops.context import Context, InlineExecutor
 from inlay.storage.base import IfMatch, Missing
-from inlay.storage.faults import Fate, FaultyStore
 from inlay.storage.memory import MemoryStore
 from inlay.storage.s3 import S3Store
 from inlay.storage.s3_errors import of_answer

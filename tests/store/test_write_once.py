@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, once
 
 import inlay
 from inlay.errors import (
@@ -18,7 +19,6 @@ from inlay.errors import (
 )
 from inlay.ops.context import InlineExecutor
 from inlay.storage.base import ByteRange, Got, Location, Missing, Refused
-from inlay.storage.faults import Fate, FaultyStore, once
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 from inlay.storage.write_once import (

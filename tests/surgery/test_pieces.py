@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.simulator.faults import Fate, FaultyStore, Killed, Sent
 
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector, Where
@@ -23,7 +24,6 @@ from inlay.ops.write.delete import delete
 from inlay.parquet.surgery import new_object as judge
 from inlay.plan.change import AddMarkers, Change
 from inlay.plan.surgery import Cost, Touched, choose
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 from inlay.storage.wrapped import MeteredStore
 
 from ..clock import Clock

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import surgeon
+from tests.simulator.faults import Fate, FaultyStore, Killed, Plan, Sent, once
 
 from inlay.errors import SnapshotGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
@@ -26,7 +27,6 @@ from inlay.parquet.surgery.surgery import (
     rewrite_object,
 )
 from inlay.storage.base import Head, IfMatch, Location, Missing, ObjectStore
-from inlay.storage.faults import Fate, FaultyStore, Killed, Plan, Sent, once
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 

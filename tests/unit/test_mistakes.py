@@ -12,9 +12,8 @@ from types import CodeType
 from typing import Any
 
 import pytest
-
-from inlay.testing import mistakes
-from inlay.testing.mistakes import MUTATIONS, applied
+from tests.simulator import mistakes
+from tests.simulator.mistakes import MUTATIONS, applied
 
 FILES = sorted(Path(mistakes.__file__).parent.glob("*.py"))
 

@@ -115,6 +115,8 @@ def test_the_metadata_says_what_an_index_shows(wheel: Path) -> None:
     assert "inlay = inlay.cli:main" in (info / "entry_points.txt").read_text()
     stray = [p for p in wheel.rglob("*") if "__pycache__" in p.parts or p.suffix == ".pyc"]
     assert not stray
+    assert {p.name for p in wheel.iterdir() if p != info} == {"inlay", "pipelines", "pyspark_inlay"}
+    assert not [p for p in wheel.rglob("*") if p.stem in ("testing", "simulator", "faults")]
 
 
 def test_the_wheel_has_what_the_extras_need(wheel: Path, tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.simulator.mistakes import SEEDS
 from tests.store.wired import OPERATIONS
-
-from inlay.testing.mistakes import SEEDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "GUARANTEES.md").read_text(encoding="utf-8")
@@ -36,8 +35,9 @@ def test_its_commands_are_targets_and_modules() -> None:
 
 
 def test_its_numbers_are_those_of_the_code() -> None:
+    from tests.simulator.fault_proxy import FAULTS
+
     from inlay.format.properties import PROPERTIES
-    from inlay.local.fault_proxy import FAULTS
     from inlay.ops.commit.driver import MAX_ATTEMPTS, MAX_SECONDS
 
     assert f"Each of {len(OPERATIONS)} operations" in PAGE

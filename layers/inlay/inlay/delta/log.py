@@ -27,9 +27,10 @@ from uuid import UUID
 
 from inlay.errors import CorruptTable, InlayError, InvalidRequest, UnsupportedTable
 from inlay.format.partition import MAX_FIELDS, Written, written
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
+from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
 from inlay.format.values import physical, to_float32
+from inlay.plan.foreign_columns import MAX_DEPTH, ForeignColumns, Part, Path
 
 LOG = "_delta_log/"
 # What a reader has to know. Type widening is checked with each file: what Inlay does not widen is refused.
@@ -46,8 +47,6 @@ KNOWN_FEATURES = frozenset(
 )
 # Writers of the table keep these promises; Inlay does not know of them.
 _PROMISES = re.compile(r"delta\.(constraints\..+|enableRowTracking|enableChangeDataFeed)")
-MAX_DEPTH = 64
-MAX_COLUMNS = 20_000
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 # By UUID: the checkpoint's own actions, which name sidecars with the files (v2Checkpoint).
@@ -478,15 +477,17 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 _ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 
 
-class _Columns:
-    """The columns of a schema; `physical` are their names in files, by id. `given`: the greatest id that
-    any column had; files have those of dropped ones."""
+class _Columns(ForeignColumns):
+    """`physical` are their names in files, by id. `given`: the greatest id that any column had; files have
+    those of dropped ones."""
+
+    source = "Delta"
+    list_type = "array"
 
     def __init__(self, mode: str, root: Mapping[str, Any], given: int) -> None:
+        super().__init__()
         self.mapped = mode != "none"
         self.physical: dict[int, str] = {}
-        self.notes: list[str] = []
-        self.columns = 0
         mapped = [int(f["metadata"][_ID]) for f in _struct_fields(root, 0)] if self.mapped else []
         self.last = max([*mapped, given]) if self.mapped else 0
         self.ids = count(self.last + 1)
@@ -495,70 +496,34 @@ class _Columns:
         self.last = next(self.ids)
         return self.last
 
-    def fields(
-        self, found: Sequence[Mapping[str, Any]], path: tuple[str, ...]
-    ) -> tuple[Field, ...]:
-        made = tuple(self._field(f, path) for f in found)
-        names = [f.name for f in made]
-        if len(set(names)) < len(names):
-            raise CorruptTable("Delta's schema has two sibling columns of one name")
-        return made
-
-    def _field(self, found: Mapping[str, Any], path: tuple[str, ...]) -> Field:
-        here = (*path, str(found["name"]))
+    def field(self, found: Mapping[str, Any], path: Path) -> Field:
         metadata = found.get("metadata") or {}
         field_id = int(metadata[_ID]) if self.mapped else self._next()
         self.physical[field_id] = str(metadata[_NAME]) if self.mapped else str(found["name"])
         for what in ("delta.generationExpression", "CURRENT_DEFAULT", "delta.invariants"):
             if what in metadata:
-                self.notes.append(f"column {'.'.join(here)!r}: {what} is not taken over")
+                self.notes.append(f"column {'.'.join(path)!r}: {what} is not taken over")
         return Field(
             field_id,
             str(found["name"]),
-            self._type(found["type"], here),
+            self.type_of(found["type"], path, field_id),
             nullable=bool(found.get("nullable", True)),
             doc=str(metadata.get("comment") or ""),
         )
 
-    def _type(self, found: Any, path: tuple[str, ...]) -> Type:
-        self.columns += 1
-        if len(path) > MAX_DEPTH or self.columns > MAX_COLUMNS:
-            raise UnsupportedTable("the table's columns are nested too deeply, or too many")
-        if isinstance(found, str):
-            return _primitive(found, path)
-        match found["type"]:
-            case "struct":
-                fields = self.fields(found["fields"], path)
-                if not fields:
-                    raise UnsupportedTable(f"column {'.'.join(path)!r} is a struct without fields")
-                return Struct(fields)
-            case "array":
-                return ListOf(self._inner(found, "element", "containsNull", path))
-            case "map":
-                key = self._inner({**found, "": False}, "key", "", path)
-                return MapOf(key, self._inner(found, "value", "valueContainsNull", path))
-            case _:
-                raise CorruptTable(f"Delta's schema has an unknown type {str(found)[:40]!r}")
-
-    def _inner(
-        self, found: Mapping[str, Any], name: str, nullable: str, path: tuple[str, ...]
-    ) -> Field:
+    def part(self, found: Mapping[str, Any], name: Part, path: Path) -> Field:
         field_id = self._next()
-        kind = self._type(found[f"{name}Type"], (*path, name))
-        return Field(field_id, name, kind, nullable=bool(found.get(nullable, True)))
+        kind = self.type_of(found[f"{name}Type"], (*path, name), field_id)
+        contains_null = {"element": "containsNull", "value": "valueContainsNull"}
+        nullable = name != "key" and bool(found.get(contains_null[name], True))
+        return Field(field_id, name, kind, nullable=nullable)
 
-
-def _primitive(name: str, path: tuple[str, ...]) -> Primitive:
-    if (simple := _SIMPLE.get(name)) is not None:
-        return simple
-    if match := _DECIMAL.fullmatch(name):
-        precision, scale = int(match[1]), int(match[2])
-        if 0 < precision <= 38 and scale <= precision:
-            return Primitive("decimal", precision, scale)
-    raise UnsupportedTable(
-        f"column {'.'.join(path)!r} has Delta's type {name[:40]!r}, which Inlay lacks",
-        next_step="Drop the column, or cast it to another type by an engine",
-    )
+    def leaf(self, name: str, field_id: int) -> Primitive | None:
+        if match := _DECIMAL.fullmatch(name):
+            precision, scale = int(match[1]), int(match[2])
+            fits = 0 < precision <= 38 and scale <= precision
+            return Primitive("decimal", precision, scale) if fits else None
+        return _SIMPLE.get(name)
 
 
 def _struct_fields(found: Any, depth: int) -> Iterator[Mapping[str, Any]]:

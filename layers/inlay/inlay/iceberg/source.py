@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -27,16 +27,13 @@ from inlay.format.partition import (
     result_type,
     written,
 )
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
+from inlay.format.schema import Field, Primitive, Schema, Type, Value
 from inlay.format.snapshot import PartitionField
 from inlay.format.values import EXACT, decode_value, physical, to_float32
 from inlay.iceberg.manifest import DATA, Manifest, Read, decode_manifest
+from inlay.plan.foreign_columns import MAX_DEPTH, ForeignColumns, Part, Path
 
 VERSIONS = (1, 2, 3)
-# Iceberg's own readers nest no deeper; every function that walks a type is recursive.
-MAX_DEPTH = 64
-# Columns of one table, nested ones included.
-MAX_COLUMNS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,37 +200,29 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 _FIXED = re.compile(r"fixed\[\s*(\d{1,9})\s*\]")
 
 
-class _Columns:
-    """The columns of a schema; `uuids` are the fields that hold UUIDs."""
+class _Columns(ForeignColumns):
+    """`uuids` are the fields that hold UUIDs."""
+
+    source = "Iceberg"
+    list_type = "list"
 
     def __init__(self) -> None:
+        super().__init__()
         self.uuids: list[int] = []
-        self.notes: list[str] = []
-        self.count = 0
 
-    def fields(
-        self, found: Sequence[Mapping[str, Any]], path: tuple[str, ...]
-    ) -> tuple[Field, ...]:
-        made = tuple(self._field(f, path) for f in found)
-        names = [f.name for f in made]
-        if len(set(names)) < len(names):
-            raise CorruptTable("Iceberg's schema has two sibling columns of one name")
-        return made
-
-    def _field(self, found: Mapping[str, Any], path: tuple[str, ...]) -> Field:
-        here = (*path, str(found["name"]))
-        kind = self._type(found["type"], here, int(found["id"]))
+    def field(self, found: Mapping[str, Any], path: Path) -> Field:
+        kind = self.type_of(found["type"], path, int(found["id"]))
         default = found.get("initial-default")
         if default != found.get("write-default", default):
             self.notes.append(
-                f"column {'.'.join(here)!r}: Iceberg's write-default differs from its initial-default, "
+                f"column {'.'.join(path)!r}: Iceberg's write-default differs from its initial-default, "
                 "which is the one that Inlay takes over"
             )
         value: Value | None = None
         if default is not None:
             if not isinstance(kind, Primitive):
                 raise UnsupportedTable(
-                    f"column {'.'.join(here)!r} is nested and has a default",
+                    f"column {'.'.join(path)!r} is nested and has a default",
                     next_step="Rewrite the source's data files, so that all of them have the column",
                 )
             value = json_value(kind, default, is_uuid=found["type"] == "uuid")
@@ -246,38 +235,16 @@ class _Columns:
             default=value,
         )
 
-    def _type(self, found: Any, path: tuple[str, ...], field_id: int) -> Type:
-        self.count += 1
-        if len(path) > MAX_DEPTH or self.count > MAX_COLUMNS:
-            raise UnsupportedTable("the table's columns are nested too deeply, or too many")
-        if isinstance(found, str):
-            kind = primitive(found)
-            if kind is None:
-                raise UnsupportedTable(
-                    f"column {'.'.join(path)!r} has Iceberg's type {found[:40]!r}, which Inlay lacks",
-                    next_step="Drop the column, or cast it to another type by an engine",
-                )
-            if found == "uuid":
-                self.uuids.append(field_id)
-            return kind
-        match found["type"]:
-            case "struct":
-                fields = self.fields(found["fields"], path)
-                if not fields:
-                    raise UnsupportedTable(f"column {'.'.join(path)!r} is a struct without fields")
-                return Struct(fields)
-            case "list":
-                return ListOf(self._inner(found, "element", path))
-            case "map":
-                key = self._inner({**found, "key-required": True}, "key", path)
-                return MapOf(key, self._inner(found, "value", path))
-            case _:
-                raise CorruptTable(f"Iceberg's schema has an unknown type {str(found)[:40]!r}")
-
-    def _inner(self, found: Mapping[str, Any], name: str, path: tuple[str, ...]) -> Field:
+    def part(self, found: Mapping[str, Any], name: Part, path: Path) -> Field:
         field_id = int(found[f"{name}-id"])
-        kind = self._type(found[name], (*path, name), field_id)
-        return Field(field_id, name, kind, nullable=not found.get(f"{name}-required", False))
+        kind = self.type_of(found[name], (*path, name), field_id)
+        nullable = name != "key" and not found.get(f"{name}-required", False)
+        return Field(field_id, name, kind, nullable=nullable)
+
+    def leaf(self, name: str, field_id: int) -> Primitive | None:
+        if name == "uuid":
+            self.uuids.append(field_id)
+        return primitive(name)
 
 
 def primitive(name: str) -> Primitive | None:

@@ -116,8 +116,8 @@ def _node(node: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Array]]:
             keys, items = array.view(pa.list_(pair)).flatten().flatten()
             yield from _node(key, keys)
             yield from _node(value, items)
-        case _:
-            pass
+        case Primitive() | Struct() | ListOf() | MapOf():
+            pass  # nothing within, or another structure
 
 
 def entries_of(values: pa.Array, kind: Primitive) -> Entries:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from inlay.storage.faults import Killed
+from tests.simulator.faults import Killed
 
 # A schedule that takes more steps than this does not end: a livelock is a finding, not a wait.
 MAX_STEPS = 200_000

@@ -6,8 +6,8 @@ It listens on 127.0.0.1 only and speaks HTTP/1.1 to any `http://` endpoint.
     with FaultProxy(aws.endpoint_url, lambda request: "reset_after" if request.number == 3 else None) as p:
         S3Store("bucket", endpoint_url=p.endpoint_url)
 
-Each fault is one of the fates that a request can meet (`inlay.storage.faults.Fate`), in one of the ways in
-which the wire brings it about:
+Each fault is one of the fates that a request can meet (`tests.simulator.faults.Fate`), in one of the ways
+in which the wire brings it about:
 
 | fault | fate | the client |
 |---|---|---|
@@ -49,7 +49,7 @@ from email.utils import formatdate
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from inlay.storage.faults import Fate
+from tests.simulator.faults import Fate
 
 HOST: Final = "127.0.0.1"
 Fault = Literal[

@@ -1,7 +1,7 @@
 """Mistakes: the protocol broken on purpose, one rule at a time (`testing.mutations` runs them)."""
 
-from inlay.testing.mistakes import commits, garbage, history, rows
-from inlay.testing.mistakes.registry import MUTATIONS, RARE_SEEDS, SEEDS, Mutation, applied
+from tests.simulator.mistakes import commits, garbage, history, rows
+from tests.simulator.mistakes.registry import MUTATIONS, RARE_SEEDS, SEEDS, Mutation, applied
 
 __all__ = [
     "MUTATIONS",

@@ -16,6 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.simulator.cast import COLUMNS, ROUNDS, crowd, enter, tidier
+from tests.simulator.fates import CALM
+from tests.simulator.model import Violation
+from tests.simulator.stage import LIFE_SECONDS, Simulation
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format import keys
@@ -26,10 +30,6 @@ from inlay.ops.context import Context
 from inlay.ops.publish.publish import publish
 from inlay.plan.change import Change, SetProperties
 from inlay.storage.base import Missing, Refused
-from inlay.testing.cast import COLUMNS, ROUNDS, crowd, enter, tidier
-from inlay.testing.fates import CALM
-from inlay.testing.model import Violation
-from inlay.testing.stage import LIFE_SECONDS, Simulation
 
 publisher = tidier(publish, times=2 * ROUNDS, pause=30)
 

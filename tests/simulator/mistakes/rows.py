@@ -7,14 +7,15 @@ import dataclasses
 from contextlib import ExitStack
 from typing import Any
 
+from tests.simulator import scenes
+from tests.simulator.mistakes.registry import mutation, swap_in
+
 from inlay.format.snapshot import Tier
 from inlay.plan import scan as scan_module
 from inlay.plan.change import Change, Reads, Unit
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
 from inlay.plan.commit import draft as draft_module
-from inlay.testing import scenes
-from inlay.testing.mistakes.registry import mutation, swap_in
 
 
 @mutation()

@@ -13,6 +13,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
+from tests.simulator import model
+from tests.simulator.cast import COLUMNS, as_table, paying, reading_delete
+from tests.simulator.fates import CALM
+from tests.simulator.historians import unless_in_conflict
+from tests.simulator.model import Intent, Row, SnapshotDelete
+from tests.simulator.publishers import allow_publishing
+from tests.simulator.stage import DAY_US, Simulation
 
 from inlay.errors import StoreUnavailable
 from inlay.format.properties import is_published
@@ -34,13 +41,6 @@ from inlay.ops.write.ingest import Retry, ingest
 from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Request, SetProperties
-from inlay.testing import model
-from inlay.testing.cast import COLUMNS, as_table, paying, reading_delete
-from inlay.testing.fates import CALM
-from inlay.testing.historians import unless_in_conflict
-from inlay.testing.model import Intent, Row, SnapshotDelete
-from inlay.testing.publishers import allow_publishing
-from inlay.testing.stage import DAY_US, Simulation
 
 START: list[Row] = [(n, "ada" if n % 2 else None, 10 * n) for n in range(8)]
 SECRET: Row = (70, "secret", 7)

@@ -2,9 +2,9 @@
 
 Promise: every request meets the fate that a plan chooses for it, and the fates are all that a client can
 experience. There is one vocabulary of them (`Fate`) for the simulator, for the tests that fail every
-request in turn, and for the proxy that does it on the wire (`inlay.local.fault_proxy`). After its death a
-process sends nothing more: every later request raises `Killed` too, so that a `finally` in the code under
-test cannot clean up what a real crash would leave.
+request in turn, and for the proxy that does it on the wire (`tests.simulator.fault_proxy`). After its
+death a process sends nothing more: every later request raises `Killed` too, so that a `finally` in the code
+under test cannot clean up what a real crash would leave.
 
 One request is one HTTP request: each page of a listing and each batch of a delete meets its own fate. A
 plan is called in the thread that sends; it may sleep there, or let others go first. `before` and `after`

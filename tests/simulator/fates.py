@@ -1,4 +1,4 @@
-"""Chance: which fate (`inlay.storage.faults`) a request of the simulation meets, and when.
+"""Chance: which fate (`tests.simulator.faults`) a request of the simulation meets, and when.
 
 Promise: every request is a point where another actor may go on, and the same seed gives each the same
 fate. Beside the fates a request may be slow (others have many turns before it) or stalled (days pass
@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
+from tests.simulator.faults import Fate, FaultyStore, Request, Sent
+from tests.simulator.scheduler import Scheduler
+
 from inlay.storage.base import ObjectStore
-from inlay.storage.faults import Fate, FaultyStore, Request, Sent
 from inlay.storage.wrapped import READS, Asked, WrappedStore
-from inlay.testing.scheduler import Scheduler
 
 T = TypeVar("T")
 

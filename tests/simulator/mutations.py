@@ -6,8 +6,8 @@ that nobody catches is a defect of the simulator.
 
 ::
 
-    python -m inlay.testing.mutations               # all of them: name, seed that caught it, what it said
-    python -m inlay.testing.mutations --count 60    # how many of 60 schedules catch each
+    python -m tests.simulator.mutations               # all of them: name, seed that caught it, what it said
+    python -m tests.simulator.mutations --count 60    # how many of 60 schedules catch each
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import multiprocessing
 from collections.abc import Iterator
 from functools import partial
 
-from inlay.testing.mistakes import MUTATIONS, RARE_SEEDS, SEEDS, applied
-from inlay.testing.simulation import run_schedule
+from tests.simulator.mistakes import MUTATIONS, RARE_SEEDS, SEEDS, applied
+from tests.simulator.simulation import run_schedule
 
 
 def violations(name: str, *, seeds: int, first: int = 0) -> Iterator[tuple[int, str]]:
@@ -47,7 +47,7 @@ def _look_for(count: int | None, name: str) -> tuple[str, list[tuple[int, str]]]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m inlay.testing.mutations")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator.mutations")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--count", type=int, help="run so many schedules of each, and count")
     parser.add_argument("names", nargs="*", help="of mutations; all without")

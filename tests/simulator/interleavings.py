@@ -2,9 +2,9 @@
 
 ::
 
-    python -m inlay.testing.interleavings                              # all pairs
-    python -m inlay.testing.interleavings --pairs "append × update"    # those whose name holds it
-    python -m inlay.testing.interleavings --replay "append × update rewrite: 0011100"
+    python -m tests.simulator.interleavings                              # all pairs
+    python -m tests.simulator.interleavings --pairs "append × update"    # those whose name holds it
+    python -m tests.simulator.interleavings --replay "append × update rewrite: 0011100"
 
 Promise: of each pair every schedule with at most `preemptions` switches away from an operation that
 could have gone on is run, exactly once; all schedules there are, where these are few. A schedule is
@@ -31,17 +31,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from tests.simulator.fates import CALM
+from tests.simulator.model import Violation
+from tests.simulator.pairs import OPERATIONS, REDELIVERED, Operation, prepared
+from tests.simulator.publishers import look_by_iceberg
+from tests.simulator.scheduler import Actor, Scheduler, Stuck
+from tests.simulator.simulation import memoized
+from tests.simulator.stage import Simulation
+
 from inlay.errors import InlayError
 from inlay.ops.context import Context
 from inlay.ops.verify.table import verify
 from inlay.plan.change import Request
-from inlay.testing.fates import CALM
-from inlay.testing.model import Violation
-from inlay.testing.pairs import OPERATIONS, REDELIVERED, Operation, prepared
-from inlay.testing.publishers import look_by_iceberg
-from inlay.testing.scheduler import Actor, Scheduler, Stuck
-from inlay.testing.simulation import memoized
-from inlay.testing.stage import Simulation
 
 PREEMPTIONS = 2
 # A pair with no more orders than this is run in all of them.
@@ -272,7 +273,7 @@ def pairs() -> list[Pair]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m inlay.testing.interleavings")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator.interleavings")
     parser.add_argument("--pairs", default="", help="only pairs whose name holds this")
     parser.add_argument("--preemptions", type=int, default=PREEMPTIONS)
     parser.add_argument("--full", type=int, default=FULL, help="orders up to which all are run")

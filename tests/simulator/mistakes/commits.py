@@ -9,6 +9,10 @@ from contextlib import ExitStack
 from threading import get_ident
 from typing import Any
 
+from tests.simulator import scenes
+from tests.simulator.faults import FaultyStore
+from tests.simulator.mistakes.registry import mutation, swap_in
+
 from inlay.errors import KeyTaken
 from inlay.format import keys
 from inlay.format.keys import archive_version
@@ -26,10 +30,7 @@ from inlay.plan.commit import draft as draft_module
 from inlay.plan.commit.apply import Admitted
 from inlay.storage import write_once as write_once_module
 from inlay.storage.base import Got, IfMatch, Refused, Written
-from inlay.storage.faults import FaultyStore
 from inlay.storage.write_once import Stored
-from inlay.testing import scenes
-from inlay.testing.mistakes.registry import mutation, swap_in
 
 
 @mutation(scenes.UNNAMED)

@@ -13,6 +13,11 @@ from dataclasses import InitVar, dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.simulator.auditor import Auditor, find_bytes
+from tests.simulator.fates import CALM, Odds, World
+from tests.simulator.faults import Killed
+from tests.simulator.model import Model, Violation
+from tests.simulator.scheduler import Scheduler, SimulatedClock
 
 from inlay.errors import (
     ErrorKind,
@@ -34,12 +39,7 @@ from inlay.ops.verify.table import verify
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import ingest
 from inlay.storage.base import Got, Head, Location
-from inlay.storage.faults import Killed
 from inlay.storage.memory import MemoryRegion, MemoryStore
-from inlay.testing.auditor import Auditor, find_bytes
-from inlay.testing.fates import CALM, Odds, World
-from inlay.testing.model import Model, Violation
-from inlay.testing.scheduler import Scheduler, SimulatedClock
 
 DAY_US = 86_400_000_000
 START_US = 1_780_000_000_000_000  # 2026-05-28

@@ -7,6 +7,9 @@ import itertools
 from contextlib import ExitStack
 from typing import Any
 
+from tests.simulator import scenes
+from tests.simulator.mistakes.registry import RARE_SEEDS, mutation, swap_in
+
 from inlay.format.snapshot import with_content
 from inlay.ops import refs as refs_module
 from inlay.ops.erase import finish as finish_module
@@ -17,8 +20,6 @@ from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
 from inlay.plan.commit import draft as draft_module
 from inlay.plan.maintain import roots as roots_module
-from inlay.testing import scenes
-from inlay.testing.mistakes.registry import RARE_SEEDS, mutation, swap_in
 
 
 @mutation(scenes.BRANCHING)

@@ -23,6 +23,37 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from tests.simulator import cast, model
+from tests.simulator.cast import (
+    COLUMNS,
+    OWNERS,
+    ROUNDS,
+    Act,
+    as_table,
+    deliver,
+    deliver_events,
+    deliver_rows,
+    enter,
+    full_cast,
+    paying,
+    reading_delete,
+    some_rows,
+    tidier,
+)
+from tests.simulator.fates import DAY_SECONDS, Odds
+from tests.simulator.historians import (
+    alterer,
+    partitioner,
+    restorer,
+    tagger,
+    unless_in_conflict,
+    work_on_branch,
+)
+from tests.simulator.model import Row
+from tests.simulator.operators import expect_operator, mend, operators_cast, undoer
+from tests.simulator.publishers import iceberg_reader, published, show
+from tests.simulator.stage import BUCKET, DAY_US, LIFE_SECONDS, ROOT, SCHEMA, Simulation
+
 from inlay.errors import ErrorKind, InlayError, OutcomeUnknown, StoreUnavailable
 from inlay.format.snapshot import Ref
 from inlay.ops.collect_garbage import collect_garbage
@@ -43,36 +74,6 @@ from inlay.ops.write.delete import delete
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.storage.memory import MemoryStore
-from inlay.testing import cast, model
-from inlay.testing.cast import (
-    COLUMNS,
-    OWNERS,
-    ROUNDS,
-    Act,
-    as_table,
-    deliver,
-    deliver_events,
-    deliver_rows,
-    enter,
-    full_cast,
-    paying,
-    reading_delete,
-    some_rows,
-    tidier,
-)
-from inlay.testing.fates import DAY_SECONDS, Odds
-from inlay.testing.historians import (
-    alterer,
-    partitioner,
-    restorer,
-    tagger,
-    unless_in_conflict,
-    work_on_branch,
-)
-from inlay.testing.model import Row
-from inlay.testing.operators import expect_operator, mend, operators_cast, undoer
-from inlay.testing.publishers import iceberg_reader, published, show
-from inlay.testing.stage import BUCKET, DAY_US, LIFE_SECONDS, ROOT, SCHEMA, Simulation
 
 
 def group_cast(sim: Simulation) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from inlay.testing.scenes import Scene
+from tests.simulator.scenes import Scene
 
 Break = Callable[[ExitStack], None]
 

@@ -10,6 +10,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from tests.simulator.cast import ROUNDS, crowd, enter
+from tests.simulator.fates import DAY_SECONDS
+from tests.simulator.faults import Killed
+from tests.simulator.model import Violation
+from tests.simulator.stage import BUCKET, ROOT, Simulation
+
 from inlay.errors import ErrorKind, ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
@@ -18,12 +24,7 @@ from inlay.ops.context import Context
 from inlay.ops.verify.repair import repair
 from inlay.plan.change import Change, SetProperties
 from inlay.storage.base import Got
-from inlay.storage.faults import Killed
 from inlay.storage.memory import MemoryStore
-from inlay.testing.cast import ROUNDS, crowd, enter
-from inlay.testing.fates import DAY_SECONDS
-from inlay.testing.model import Violation
-from inlay.testing.stage import BUCKET, ROOT, Simulation
 
 # Those whose rows follow from their request alone: what a reader saw, or a delete has read, may have been
 # taken back meanwhile.

@@ -13,6 +13,10 @@ from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
+from tests.simulator import model
+from tests.simulator.fates import DAY_SECONDS
+from tests.simulator.model import Intent, Row, SnapshotDelete, Violation
+from tests.simulator.stage import BY_HAND, LIFE_SECONDS, SCHEMA, Simulation
 
 from inlay.errors import ErrorKind, InlayError, SnapshotGone, StoreUnavailable
 from inlay.format.predicate import Predicate
@@ -33,10 +37,6 @@ from inlay.ops.write.upsert import upsert
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
-from inlay.testing import model
-from inlay.testing.fates import DAY_SECONDS
-from inlay.testing.model import Intent, Row, SnapshotDelete, Violation
-from inlay.testing.stage import BY_HAND, LIFE_SECONDS, SCHEMA, Simulation
 
 OWNERS = ("ada", "bob", "cy", None)
 COLUMNS: Schema = schema_from_arrow(SCHEMA)

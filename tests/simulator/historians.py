@@ -8,6 +8,21 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+from tests.simulator import model
+from tests.simulator.cast import (
+    COLUMNS,
+    EXTRA_DEFAULT,
+    ROUNDS,
+    Requested,
+    as_table,
+    crowd,
+    deliver,
+    enter,
+    some_predicate,
+    upsert_whole,
+)
+from tests.simulator.model import Row, Violation
+from tests.simulator.stage import DAY_US, Simulation
 
 from inlay.errors import MergeConflict
 from inlay.format.snapshot import Ref, Snapshot
@@ -23,21 +38,6 @@ from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
-from inlay.testing import model
-from inlay.testing.cast import (
-    COLUMNS,
-    EXTRA_DEFAULT,
-    ROUNDS,
-    Requested,
-    as_table,
-    crowd,
-    deliver,
-    enter,
-    some_predicate,
-    upsert_whole,
-)
-from inlay.testing.model import Row, Violation
-from inlay.testing.stage import DAY_US, Simulation
 
 # Ways in which the bank may be partitioned.
 PARTITIONINGS: tuple[tuple[str, ...], ...] = (

@@ -7,6 +7,9 @@ import dataclasses
 from contextlib import ExitStack
 from typing import Any
 
+from tests.simulator import scenes
+from tests.simulator.mistakes.registry import RARE_SEEDS, mutation, swap_in
+
 from inlay.format import keys
 from inlay.format import snapshot as snapshot_module
 from inlay.format.snapshot import Boundary
@@ -21,8 +24,6 @@ from inlay.ops.publish import publish as publish_module
 from inlay.ops.write import ingest as ingest_module
 from inlay.plan.change import Change, Proposal
 from inlay.plan.commit import draft as draft_module
-from inlay.testing import scenes
-from inlay.testing.mistakes.registry import RARE_SEEDS, mutation, swap_in
 
 
 @mutation(scenes.STALLED)

@@ -2,8 +2,8 @@
 
 ::
 
-    python -m inlay.testing.simulation --seeds 1000 --jobs 2   # random schedules
-    python -m inlay.testing.simulation --seed 42 --trace   # replay one, print each request
+    python -m tests.simulator.simulation --seeds 1000 --jobs 2   # random schedules
+    python -m tests.simulator.simulation --seed 42 --trace   # replay one, print each request
 
 Promise: the same seed replays exactly. The code that runs is the code that ships: `ops` on a store with
 S3's rules; only time, randomness and threads are the simulator's (`testing.scheduler`).
@@ -23,19 +23,20 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from tests.simulator.cast import full_cast
+from tests.simulator.fates import Odds
+from tests.simulator.historians import historians_cast
+from tests.simulator.model import Violation
+from tests.simulator.operators import operators_cast
+from tests.simulator.publishers import publishers_cast
+from tests.simulator.scheduler import Stuck
+from tests.simulator.stage import Simulation
+
 from inlay.cli.tables import watching
 from inlay.errors import InlayError
 from inlay.format import codec, leaves
 from inlay.format.snapshot import POINTER_TARGET_BYTES
 from inlay.plan.commit import apply as apply_module
-from inlay.testing.cast import full_cast
-from inlay.testing.fates import Odds
-from inlay.testing.historians import historians_cast
-from inlay.testing.model import Violation
-from inlay.testing.operators import operators_cast
-from inlay.testing.publishers import publishers_cast
-from inlay.testing.scheduler import Stuck
-from inlay.testing.stage import Simulation
 
 # What a table's entries mean does not change as its schemas grow, so `types` is not part of the key.
 PURE: tuple[Callable[..., Any], ...] = (
@@ -87,7 +88,7 @@ class Report:
     @property
     def replay(self) -> str:
         """The command that does it again, request by request."""
-        return f"python -m inlay.testing.simulation --seed {self.seed} --trace"
+        return f"python -m tests.simulator.simulation --seed {self.seed} --trace"
 
 
 def run_schedule(
@@ -161,7 +162,9 @@ def run_all(seeds: Iterable[int], *, jobs: int, seconds: float | None = None) ->
 
 def main() -> int:
     """Run schedules and print what was found."""
-    parser = argparse.ArgumentParser(prog="python -m inlay.testing.simulation", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulator.simulation", description=__doc__
+    )
     parser.add_argument("--seeds", type=int, default=200, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.simulator.model import INTO_MAIN, Expected, Model, RefModel, Row, Rows, Violation
 
 from inlay.errors import InlayError
 from inlay.format import keys
@@ -38,7 +39,6 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import heads, held_versions, ref_view
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.storage.base import Got
-from inlay.testing.model import INTO_MAIN, Expected, Model, RefModel, Row, Rows, Violation
 
 # Field ids of the columns that the model's rows have.
 COLUMNS = (1, 2, 3)
