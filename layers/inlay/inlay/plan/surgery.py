@@ -1,40 +1,9 @@
 """How rows are removed from a file: the new positions, the strategy, the parts of the new object.
 
-Row positions in a file after some of its rows were removed. Promise: for every row position of the old
-file, a `PositionMap` gives the position in the new file, or that the row is gone. So a marker that was
-committed for the old file during the rewrite can be moved to the new one; neither the marker nor the
-rewrite is lost.
+Promise: positions, choice and parts follow from counts alone (rows, row groups, bytes), so each can be
+shown, made again and tested without a file. Each of the three says below what it promises.
 
-It relies only on row groups keeping their order and rows keeping their order within them.
-
-Strategy: how rows are removed from a file, and why that way. Promise: the choice follows from counts
-alone (bytes, row groups, rows), so it can be shown before anything is done (`--explain`). It never
-changes which rows are left, only the cost. The cost of surgery comes from the file's own layout
-(`parquet.surgery.surgery.plan_edit`).
-
-The model is deliberately coarse: seconds of one worker, requests in sequence. The weights are of S3 in one
-region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery": 251 MiB
-decoded, filtered and encoded in 3.5 s; time to the first byte about 30 ms).
-
-Multipart: how a new object is cut into parts, bytes that the store copies and bytes that are sent.
-Promise: `plan_parts` covers a row of segments by parts that S3 accepts, such that the fewest possible bytes
-are *downloaded* only to be sent back and, among such plans, the number of parts is smallest (before large
-parts are split).
-
-A segment is either a run of bytes that the store already holds in one piece (`copy`), or bytes that only
-this process has. S3's rules (AWS, "Multipart upload limits" and "UploadPartCopy"): every part but the last
-has at least 5 MiB, copied or sent; no part has more than 5 GiB; at most 10,000 parts. So fewer than 5 MiB
-of new bytes between two copied runs must borrow neighbouring bytes, and a copied run of fewer than 5 MiB
-cannot be copied at all unless it comes last:
-
-    ... copied 900 MiB | new 1 MiB | copied 80 MiB ...     segments
-    [ copy 900 MiB    ][ send 5 MiB   ][ copy 76 MiB ]     parts: 4 MiB borrowed from the right
-
-It is a shortest path over the segments. The state between two of them is the number of bytes waiting in the
-part being sent, capped at the minimum: once the minimum is reached, a part may end anywhere. Within a
-copied run a part may begin or end at any byte, but only few places can be best: a part that ends there
-takes exactly what it lacks; a part that begins there takes what the following segments lack when the part
-ends at one of their boundaries, less what the run after that can give, or all that its own run can give.
+Relies on row groups keeping their order, and rows keeping their order within them.
 """
 
 from __future__ import annotations
@@ -54,7 +23,11 @@ _HEAD_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class PositionMap:
-    """`group_rows` are the rows of each old row group; `kept` holds, for each group that lost rows, the
+    """For every row position of the old file: the position in the new file, or that the row is gone. So a
+    marker that was committed for the old file during the rewrite moves to the new one; neither the marker
+    nor the rewrite is lost.
+
+    `group_rows` are the rows of each old row group; `kept` holds, for each group that lost rows, the
     positions *within the group* that stayed (none: the group is gone)."""
 
     group_rows: tuple[int, ...]
@@ -116,6 +89,9 @@ Method = Literal["tombstone", "restamp", "drop", "surgery", "rewrite"]
 Strategy = Literal["auto", "surgery", "rewrite"]
 STRATEGIES: tuple[Strategy, ...] = ("auto", "surgery", "rewrite")
 
+# The model is deliberately coarse: seconds of one worker, requests in sequence. The weights are of S3 in
+# one region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery":
+# 251 MiB decoded, filtered and encoded in 3.5 s; time to the first byte about 30 ms).
 SECONDS_PER_REQUEST = 0.03
 NETWORK_BYTES_PER_SECOND = 80 * 2**20
 RECODED_BYTES_PER_SECOND = 50 * 2**20
@@ -184,8 +160,11 @@ def choose(
     strategy: Strategy = "auto",
     seconds_left: float | None = None,
 ) -> Choice:
-    """How to remove rows from `entry`. `surgery`: its cost, or why it is not possible. Surgery can be done
-    in steps, so it is chosen where the whole file does not fit `seconds_left` (None: no bound)."""
+    """How to remove rows from `entry`, and why that way; never which rows are left, only the cost.
+
+    `surgery`: its cost, from the file's own layout (`parquet.surgery.surgery.plan_edit`), or why it is not
+    possible. Surgery can be done in steps, so it is chosen where the whole file does not fit `seconds_left`
+    (None: no bound)."""
     groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
     cut = surgery if isinstance(surgery, Cost) else None
     whole = rewrite_cost(entry, touched)
@@ -256,9 +235,18 @@ GIB = 1024 * MIB
 MAX_ENDINGS = 64
 
 
+# How a new object is cut into parts. S3's rules (AWS, "Multipart upload limits" and "UploadPartCopy"):
+# every part but the last has at least 5 MiB, copied or sent; no part has more than 5 GiB; at most 10,000
+# parts. So fewer than 5 MiB of new bytes between two copied runs must borrow neighbouring bytes, and a
+# copied run of fewer than 5 MiB cannot be copied at all unless it comes last:
+#
+#     ... copied 900 MiB | new 1 MiB | copied 80 MiB ...     segments
+#     [ copy 900 MiB    ][ send 5 MiB   ][ copy 76 MiB ]     parts: 4 MiB borrowed from the right
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of bytes of the new object; `copy`: the store has it in one piece."""
+    """A run of bytes of the new object. `copy`: the store has it in one piece; else only this process."""
 
     length: int
     copy: bool
@@ -300,7 +288,8 @@ class PartsError(ValueError):
 def plan_parts(
     segments: Sequence[Segment], *, limits: PartLimits = S3_LIMITS, final: bool = True
 ) -> tuple[PlannedPart, ...] | None:
-    """The parts that cover `segments` in order.
+    """The parts that cover `segments` in order: such that the fewest possible bytes are downloaded only to
+    be sent back and, among such plans, the number of parts is smallest (before large parts are split).
 
     With `final` False more segments will follow: the last part, too, must have the minimum; None when that
     is impossible (fewer than `minimum` bytes in all). `PartsError` when the segments exceed what `count`
@@ -352,6 +341,11 @@ class _Path:
 def _shortest_path(
     segments: Sequence[Segment], limits: PartLimits, final: bool, part_costs: int
 ) -> list[PlannedPart]:
+    """The state between two segments is the number of bytes waiting in the part being sent, capped at the
+    minimum: once the minimum is reached, a part may end anywhere. Within a copied run a part may begin or
+    end at any byte, but only few places can be best: a part that ends there takes exactly what it lacks; a
+    part that begins there takes what the following segments lack when the part ends at one of their
+    boundaries, less what the run after that can give, or all that its own run can give."""
     least = limits.minimum
     present = _coalesced(segments)
     states: dict[int, _Path] = {0: _Path(0, 0, 0, None)}

@@ -278,25 +278,29 @@ def _archive(ctx: Context, version: int) -> _WholeState | None:
 def _check_one_table(ctx: Context, newest: Snapshot) -> None:
     """Raises `ForeignArchives` unless the newest archive goes on from those below it, a GET each: a writer
     that stalled while its table was removed may have left it beside the archives of another."""
-    what, others = "", newest.version > newest.oldest_version
+    foreign: int | None = None  # a version whose archive is another table's
+    goes_on = (
+        newest.version == newest.oldest_version
+    )  # it names none below it, or one of them is there
     for version in archived_versions(ctx):
         found = _archive(ctx, version) if version < newest.version else None
         if found is None:
             continue  # damage of one version is not another table
-        below = found.snapshot
-        kept = version >= newest.oldest_version
+        below, is_named = found.snapshot, version >= newest.oldest_version
         if below.table_id == newest.table_id:
-            others = others and not kept
-        # What the newest no longer keeps may be of another history, which a repair has passed.
-        elif kept or below.commit.time_us >= newest.commit.time_us:
-            what = f"the archive of version {version} is another table's"
-    if others and not what:
-        what = f"of the versions that it names, from {newest.oldest_version} on, none is there"
-    if not what:
+            goes_on = goes_on or is_named
+        # What the newest no longer names may be of another history, which a repair has passed.
+        elif is_named or below.commit.time_us >= newest.commit.time_us:
+            foreign = version
+    if foreign is not None:
+        why = f"the archive of version {foreign} is another table's"
+    elif not goes_on:
+        why = f"of the versions that it names, from {newest.oldest_version} on, none is there"
+    else:
         return
     key = archive_key(newest.version)
     raise ForeignArchives(
-        f"the pointer of {ctx.uri} is lost, and the newest archive, {key}, may not be of it: {what}",
+        f"the pointer of {ctx.uri} is lost, and the newest archive, {key}, may not be of it: {why}",
         next_step="If a writer of a table that was removed has left it, delete it and repair again; if it "
         f"is what was lost, copy it to {ctx.key(keys.POINTER)}",
         table=ctx.uri,

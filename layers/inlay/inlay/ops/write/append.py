@@ -11,6 +11,7 @@ All events of one content have one identity, by which the ledger knows it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -76,36 +77,54 @@ def append(
         loaded = admit_columns(ctx, loaded, [data.schema])
 
     loaded, data = admit_orders(ctx, loaded, data)
-    bound = base_of_plan = loaded
-    # A small upload takes about as long as the archive of the base: both at once.
-    is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes <= PUT_BYTES
-
-    def plan(loaded: LoadedTable) -> Planned | None:
-        nonlocal base_of_plan
-        check_same_schema(ctx, bound, loaded)
-        base_of_plan = loaded
-
-        def begin() -> None:
-            nonlocal base_of_plan
-            if is_small and base_of_plan is loaded:
-                base_of_plan = with_archive_begun(ctx, loaded)
-
-        snapshot = loaded.snapshot
-        files = tuple(write_data(ctx, snapshot, data, time_us=loaded.date_us, begin=begin))
-        if not files and request is None:
-            return None
-        added = (AddFiles(files),)
-        change = Change(
-            operation="append", request=request, uploaded_us=loaded.date_us, updates=added
-        )
-        return Planned(change, base_of_plan)
-
+    upload = _Upload(ctx, data, request, bound_to=loaded, planned_on=loaded)
     limits = {"plans": 1, "uploads": 1} if isinstance(data, pa.RecordBatchReader) else {}
     try:
-        return commit_planned(ctx, loaded, plan, submit=commit_together, **limits)
+        return commit_planned(ctx, loaded, upload.plan, submit=commit_together, **limits)
     finally:
-        if base_of_plan.archiving is not None:
-            base_of_plan.archiving.exception()  # no request outlives the call
+        upload.end()
+
+
+@dataclass(slots=True)
+class _Upload:
+    """The rows of one append, as files on the base of the last plan.
+
+    `bound_to` is the table that the rows were found to fit, `planned_on` that base, with its archive once
+    that is on its way.
+    """
+
+    ctx: Context
+    data: Any
+    request: Request | None
+    bound_to: LoadedTable
+    planned_on: LoadedTable
+
+    def plan(self, base: LoadedTable) -> Planned | None:
+        check_same_schema(self.ctx, self.bound_to, base)
+        self.planned_on = base
+        begin = partial(self._begin_archive, base)
+        now_us = base.date_us
+        files = tuple(write_data(self.ctx, base.snapshot, self.data, time_us=now_us, begin=begin))
+        if not files and self.request is None:
+            return None
+        change = Change(
+            operation="append",
+            request=self.request,
+            uploaded_us=now_us,
+            updates=(AddFiles(files),),
+        )
+        return Planned(change, self.planned_on)
+
+    def _begin_archive(self, base: LoadedTable) -> None:
+        """A small upload takes about as long as the archive of the base: both at once."""
+        data, is_begun = self.data, self.planned_on is not base
+        is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes <= PUT_BYTES
+        if is_small and not is_begun:
+            self.planned_on = with_archive_begun(self.ctx, base)
+
+    def end(self) -> None:
+        if self.planned_on.archiving is not None:
+            self.planned_on.archiving.exception()  # no request outlives the call
 
 
 def request_shape(operation: str, data: Any) -> str | None:

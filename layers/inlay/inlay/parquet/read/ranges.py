@@ -490,64 +490,82 @@ def run_ahead(
     (LIMIT). An error is raised in place of the unit's result.
     """
     began = current_process()
-    source = iter(units)
-    upcoming: Unit[T] | None = None
-    flight: deque[_Running[T]] = deque()
-    window = min(parallel, first or parallel)
-
-    def has_room(more: int) -> bool:
-        return sum(running.held for running in flight) + more <= budget_bytes
-
-    def may_begin(unit: Unit[T]) -> bool:
-        if not flight:
-            return True
-        units = (unit, *(running.unit for running in flight))
-        begun = sum(each.cost_bytes for each in units)
-        to_come = max(each.growth_bytes for each in units)
-        fits = begun + to_come <= budget_bytes and has_room(unit.cost_bytes)
-        return len(flight) < window and fits
-
+    flight = _Flight[T](budget_bytes, window=min(parallel, first or parallel))
+    source, upcoming = iter(units), None
     try:
         while True:
-            while True:
-                # A unit may cost requests to make (the file it is of is opened): none is made before it may
-                # begin.
-                if upcoming is None and len(flight) < window:
-                    upcoming = next(source, None)
-                if upcoming is None or not may_begin(upcoming):
+            # A unit may cost requests to make (the file it is of is opened): none is made before there is
+            # a place for it.
+            while flight.has_place:
+                upcoming = next(source, None) if upcoming is None else upcoming
+                if upcoming is None or not flight.may_begin(upcoming):
                     break
-                started, upcoming = _Running(upcoming), None
-                flight.append(started)
-                _advance(started, executor)
-            if not flight:
+                begun, upcoming = _Running(upcoming), None
+                flight.running.append(begun)
+                _advance(begun, executor)
+            if not flight.running:
                 return
-            in_turn = True
-            for running in flight:
-                while not running.done and not running.waiting:
-                    if running.asks:
-                        is_first = running is flight[0]
-                        if not in_turn or not (is_first or has_room(running.unit.growth_bytes)):
-                            break
-                        running.asks, running.grown = False, True
-                    _advance(running, executor)
-                in_turn = in_turn and (running.grown or running.done)
-            if (head := flight[0]).done:
-                if head.error is not None:
-                    raise head.error
-                yield head.value  # type: ignore[misc]  # done without an error: it has one
-                check_same_process(began, "this stream of rows")
-                # Only now: until the consumer comes back, the result is still held.
-                flight.popleft()
-                window = min(parallel, window * 2)
+            for running in flight.ready():
+                _advance(running, executor)
+            head = flight.running[0]
+            if not head.done:
+                flight.wait()
                 continue
-            wait(
-                [f for running in flight for f in running.waiting],
-                return_when=FIRST_COMPLETED,
-            )
+            if head.error is not None:
+                raise head.error
+            yield head.value  # type: ignore[misc]  # done without an error: it has one
+            check_same_process(began, "this stream of rows")
+            # Only now: until the consumer comes back, the result is still held.
+            flight.running.popleft()
+            flight.window = min(parallel, flight.window * 2)
     finally:
         # In a process forked meanwhile the jobs never end: their threads belong to the parent.
         if current_process() == began:
-            _stop(flight)
+            _stop(flight.running)
+
+
+@dataclass(slots=True)
+class _Flight(Generic[T]):
+    """Units that were begun and not yet consumed, in order: at most `window`, within the budget."""
+
+    budget_bytes: int
+    window: int
+    running: deque[_Running[T]] = field(default_factory=deque)
+
+    @property
+    def has_place(self) -> bool:
+        return len(self.running) < self.window
+
+    def may_begin(self, unit: Unit[T]) -> bool:
+        """Whether the unit fits, beside the growth of whichever grows most; the first always does."""
+        if not self.running:
+            return True
+        units = (unit, *(running.unit for running in self.running))
+        begun = sum(each.cost_bytes for each in units)
+        to_come = max(each.growth_bytes for each in units)
+        return begun + to_come <= self.budget_bytes and self._has_room(unit.cost_bytes)
+
+    def ready(self) -> Iterator[_Running[T]]:
+        """The units that can be resumed, each for as long as it can. They grow in their order."""
+        in_turn = True
+        for running in self.running:
+            while not running.done and not running.waiting:
+                if running.asks and not (in_turn and self._may_grow(running)):
+                    break
+                if running.asks:
+                    running.asks, running.grown = False, True
+                yield running
+            in_turn = in_turn and (running.grown or running.done)
+
+    def wait(self) -> None:
+        waiting = [future for running in self.running for future in running.waiting]
+        wait(waiting, return_when=FIRST_COMPLETED)
+
+    def _may_grow(self, running: _Running[T]) -> bool:
+        return running is self.running[0] or self._has_room(running.unit.growth_bytes)
+
+    def _has_room(self, more: int) -> bool:
+        return sum(running.held for running in self.running) + more <= self.budget_bytes
 
 
 def run(steps: Steps[T], executor: Executor) -> T:

@@ -81,6 +81,22 @@ from inlay.plan.schema_evolution import field_at, key_after
 E = TypeVar("E", bound=DataFile | Marker)
 
 
+@dataclasses.dataclass(slots=True)
+class _Dropped:
+    """The files that leave the table; of whole segments there are only the sums."""
+
+    entries: list[DataFile] = dataclasses.field(default_factory=list)
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, entries: Sequence[DataFile]) -> None:
+        self.entries += entries
+        self.files += len(entries)
+        self.rows += sum(entry.rows for entry in entries)
+        self.bytes += sum(entry.size for entry in entries)
+
+
 class Draft:
     """Builds the snapshot that a valid change makes of its base."""
 
@@ -101,39 +117,31 @@ class Draft:
         self.remapped = remapped
         self.commit_id = commit_id
         self.salt = next_salt(state.snapshot, change, salt)
-        self.removed: list[DataFile] = []
-        self.dropped_rows = 0
-        self.dropped_bytes = 0
-        self.dropped_files = 0
+        self.dropped = _Dropped()
         self.dropped_markers = 0
 
     def build(self) -> Snapshot | None:
         base, change = self.base, self.change
         outputs = tuple(f for u in self.units for f in u.outputs)
         gone = {key for u in self.units for key in u.inputs} | set(change.removed)
-        files, removed = self._without(base.files, gone)
-        self._count(removed)
+        files = self._without(base.files, gone)
         files = self._drop_covered(files)
         new_markers = (
             *self._worth_keeping(files, change.markers),
             *self.remapped,
             *self._late(),
         )
-        markers = self._remove_markers(
-            base.markers, Tier(files.segments, (*files.inline, *outputs)), {f.key for f in outputs}
-        )
+        markers = self._remove_markers(base.markers, files, outputs)
         in_place = self._in_place(markers)
         if in_place:
             outputs = tuple(f for f in outputs if f.key not in in_place)
-            files, removed = self._without(base.files, gone - in_place)
-            self.removed = []
-            self.dropped_files = self.dropped_rows = self.dropped_bytes = 0
-            self._count(removed)
+            # There are no new markers then, which could have dropped more.
+            files = self._without(base.files, gone - in_place)
         added = (*change.added, *outputs)
         did_something = bool(
             added
             or new_markers
-            or self.dropped_files
+            or self.dropped.files
             or self.dropped_markers
             or change.request
             or change.events
@@ -141,17 +149,30 @@ class Draft:
         )
         if not did_something:
             return None
-        records = tuple(
-            LedgerRecord(id=r.id, body=self.salt.digest(r.body) if self.salt and r.body else r.body)
-            for r in (change.request, *change.events)
-            if r is not None
+        version = base.version + 1
+        snapshot = dataclasses.replace(
+            base,
+            version=version,
+            commit=self._commit(added, new_markers),
+            properties=with_note(base.properties, None, version),
+            files=Tier(files.segments, _stamped((*files.inline, *added), version)),
+            markers=Tier(markers.segments, _stamped((*markers.inline, *new_markers), version)),
+            ledger=self._ledger(),
+            erasures=self._counted(),
+            totals=self._totals(added, new_markers),
         )
-        commit = Commit(
+        for update in change.updates:
+            snapshot = self._updated(snapshot, update)
+        return self._follow(self._finished(snapshot))
+
+    def _commit(self, added: Sequence[DataFile], new_markers: Sequence[Marker]) -> Commit:
+        change = self.change
+        return Commit(
             id=self.commit_id,
             operation=change.operation,
             request=change.request.text[:200] if change.request else None,
             added_files=len(added),
-            removed_files=self.dropped_files,
+            removed_files=self.dropped.files,
             # Rows that surgery or compaction kept were in the table before.
             added_rows=sum(f.rows for f in change.added),
             removed_rows=self._deleted_rows(new_markers),
@@ -159,26 +180,15 @@ class Draft:
             added_markers=len(new_markers),
             removed_markers=self.dropped_markers,
         )
-        totals, version = base.totals, base.version + 1
-        snapshot = dataclasses.replace(
-            base,
-            version=version,
-            commit=commit,
-            properties=with_note(base.properties, None, version),
-            files=Tier(files.segments, _stamped((*files.inline, *added), version)),
-            markers=Tier(markers.segments, _stamped((*markers.inline, *new_markers), version)),
-            ledger=self._ledger(records),
-            erasures=self._counted(),
-            totals=Totals(
-                files=totals.files + len(added) - self.dropped_files,
-                rows=totals.rows + sum(f.rows for f in added) - self.dropped_rows,
-                bytes=totals.bytes + sum(f.size for f in added) - self.dropped_bytes,
-                markers=totals.markers + len(new_markers) - self.dropped_markers,
-            ),
+
+    def _totals(self, added: Sequence[DataFile], new_markers: Sequence[Marker]) -> Totals:
+        totals, dropped = self.base.totals, self.dropped
+        return Totals(
+            files=totals.files + len(added) - dropped.files,
+            rows=totals.rows + sum(f.rows for f in added) - dropped.rows,
+            bytes=totals.bytes + sum(f.size for f in added) - dropped.bytes,
+            markers=totals.markers + len(new_markers) - self.dropped_markers,
         )
-        for update in change.updates:
-            snapshot = self._updated(snapshot, update)
-        return self._follow(self._finished(snapshot))
 
     def _follow(self, snapshot: Snapshot) -> Snapshot:
         """With `changed` and `replaced`, the versions that last changed the content."""
@@ -189,26 +199,18 @@ class Draft:
             return snapshot
         return dataclasses.replace(snapshot, changed=snapshot.version)
 
-    def _deleted_rows(self, kept: tuple[Marker, ...]) -> int | None:
+    def _deleted_rows(self, kept: Sequence[Marker]) -> int | None:
         """The operation's count; for a constant-time delete what metadata proves, else unknown."""
         if self.change.deleted_rows is not None:
             return self.change.deleted_rows
         # A dropped file may have had rows deleted before: they would be counted twice.
-        return self.dropped_rows if not kept and self.base.totals.markers == 0 else None
+        return self.dropped.rows if not kept and self.base.totals.markers == 0 else None
 
-    def _count(self, entries: Iterable[DataFile]) -> None:
-        for entry in entries:
-            self.removed.append(entry)
-            self.dropped_files += 1
-            self.dropped_rows += entry.rows
-            self.dropped_bytes += entry.size
-
-    def _without(
-        self, tier: Tier[DataFile], gone: Set[str]
-    ) -> tuple[Tier[DataFile], list[DataFile]]:
-        """The tier without the files of `gone`, and those of them that it had."""
+    def _without(self, tier: Tier[DataFile], gone: Set[str]) -> Tier[DataFile]:
+        """The tier without the files of `gone`; those of them that it had are what is dropped so far."""
+        self.dropped = _Dropped()
         if not gone:
-            return tier, []
+            return tier
         dead: dict[str, list[int]] = {}
         removed: list[DataFile] = []
         for leaf, contents in self._at_hand(tier):
@@ -217,8 +219,9 @@ class Draft:
                     dead.setdefault(leaf.id, []).append(ordinal)
                     removed.append(entry)
         removed += [f for f in tier.inline if f.key in gone]
-        left = tuple(f for f in tier.inline if f.key not in gone)
-        return Tier(self._mark_dead(tier, dead), left), removed
+        self.dropped.add(removed)
+        kept = tuple(f for f in tier.inline if f.key not in gone)
+        return Tier(self._mark_dead(tier, dead), kept)
 
     def _in_place(self, markers: Tier[Marker]) -> Set[str]:
         """Restamped files whose entries stay where they are. A restamp gives a file the sequence of the
@@ -248,7 +251,7 @@ class Draft:
             left: list[DataFile] = []
             for entry in tier.inline:
                 if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
-                    self._count((entry,))
+                    self.dropped.add((entry,))
                 else:
                     left.append(entry)
             segments = [
@@ -265,7 +268,7 @@ class Draft:
                 for ordinal, entry in live_entries(leaf, contents):
                     if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
                         dead.setdefault(leaf.id, []).append(ordinal)
-                        self._count((entry,))
+                        self.dropped.add((entry,))
             tier = Tier(self._mark_dead(tier, dead), tier.inline)
         return tier
 
@@ -275,9 +278,9 @@ class Draft:
         is_whole = segment.live == segment.count
         if known or not is_whole or not all_match(predicate, trusted_under(segment), segment.rows):
             return False
-        self.dropped_files += segment.count
-        self.dropped_rows += segment.rows
-        self.dropped_bytes += segment.bytes
+        self.dropped.files += segment.count
+        self.dropped.rows += segment.rows
+        self.dropped.bytes += segment.bytes
         return True
 
     def _at_hand(self, tier: Tier[DataFile]) -> Iterator[tuple[Segment, Sequence[DataFile]]]:
@@ -317,11 +320,13 @@ class Draft:
         return any(reference_may_hit(marker, node, evidence) for node in opened.closed)
 
     def _remove_markers(
-        self, tier: Tier[Marker], files: Tier[DataFile], outputs: set[str]
+        self, tier: Tier[Marker], files: Tier[DataFile], outputs: tuple[DataFile, ...]
     ) -> Tier[Marker]:
         """Without the markers of removed files, those to be dropped that are idle, and those of a closed
-        erasure. A file that is its own output (a restamp) was not removed."""
-        removed = {f.key for f in self.removed} - outputs
+        erasure. `files` are the other files, beside `outputs`; a file that is its own output (a restamp)
+        was not removed."""
+        files = Tier(files.segments, (*files.inline, *outputs))
+        removed = {f.key for f in self.dropped.entries} - {f.key for f in outputs}
         # A restamped file keeps its key and loses the markers that were found not to hit it.
         settled = {i for u in self.units for i in u.applied}
         asked = self.change.dropped
@@ -351,8 +356,13 @@ class Draft:
         self.dropped_markers += sum(len(d) for d in dead.values())
         return Tier(self._mark_dead(tier, dead), inline)
 
-    def _ledger(self, records: tuple[LedgerRecord, ...]) -> Ledger:
-        ledger = self.base.ledger
+    def _ledger(self) -> Ledger:
+        salt, ledger = self.salt, self.base.ledger
+        records = tuple(
+            LedgerRecord(id=r.id, body=salt.digest(r.body) if salt and r.body else r.body)
+            for r in (self.change.request, *self.change.events)
+            if r is not None
+        )
         before_us = forgotten_before(self.base)
         kept = tuple(
             s for s in ledger.records.segments if s.last_us is None or s.last_us >= before_us
@@ -442,8 +452,8 @@ class Draft:
                     erasure,
                     opened_version=version,
                     phase_version=version,
-                    objects=self.dropped_files,
-                    rows=self.dropped_rows,
+                    objects=self.dropped.files,
+                    rows=self.dropped.rows,
                 )
                 return dataclasses.replace(snapshot, erasures=(*snapshot.erasures, opened))
             case MoveErasures(erasures):
