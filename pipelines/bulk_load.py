@@ -16,8 +16,8 @@ import sys
 from typing import Any
 
 import inlay
+from inlay.engine import Properties
 from inlay.errors import InvalidRequest, TableExists
-from inlay.format.properties import Properties
 from inlay.spark import append
 from inlay.spark.types import arrow_for_new
 from pipelines.job import names, parser, progress, rows_of, run, source_arguments

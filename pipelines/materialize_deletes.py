@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 import inlay
-from inlay.plan.surgery import STRATEGIES
+from inlay.engine import STRATEGIES
 from inlay.spark.maintenance import materialize_deletes
 from pipelines.job import parser, progress, run
 

@@ -34,10 +34,10 @@ import duckdb
 import pyarrow as pa
 
 import inlay
+from inlay.engine import open_store
 from inlay.spark import append, count, explain, local_session, register, view
 from inlay.spark.maintenance import compact
 from inlay.spark.merge_sink import MergeSink
-from inlay.storage.open import open_store
 from pipelines.job import progress
 
 ORDERS = pa.schema(

@@ -18,9 +18,8 @@ import sys
 from typing import Any
 
 import inlay
+from inlay.engine import Request, already_applied
 from inlay.errors import InvalidRequest
-from inlay.ops.commit.driver import already_applied
-from inlay.plan.change import Request
 from inlay.spark import append, count
 from inlay.spark.connect import at_ref, load_writable
 from inlay.spark.maintenance import compact

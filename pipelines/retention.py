@@ -18,9 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import inlay
+from inlay.engine import Primitive, Schema, load_pointer
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.schema import Primitive, Schema
-from inlay.ops.metadata.load import load_pointer
 from inlay.spark.connect import connect
 from inlay.spark.maintenance import materialize_deletes
 from pipelines.job import parser, plain, progress, run

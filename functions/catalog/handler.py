@@ -10,14 +10,11 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from inlay.engine import POINTER, PUBLISHED_POINTER, Catalog, Context, Got, Head
 from inlay.errors import InvalidRequest
-from inlay.format.keys import POINTER, PUBLISHED_POINTER
 from inlay.functions.observe import count, observed
 from inlay.functions.tables import TABLES, executor, table_context, table_names
 from inlay.functions.validation import check_table_name
-from inlay.iceberg.catalog import Catalog
-from inlay.ops.context import Context
-from inlay.storage.base import Got, Head
 
 _JSON = {"Content-Type": "application/json"}
 # Tables that are asked for side by side, before it is known whether a page needs more.

@@ -11,18 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from inlay.engine import LIFE_SECONDS, Snapshot, collect_garbage, expire, load_pointer, usage_of
 from inlay.errors import InvalidRequest
-from inlay.format.snapshot import Snapshot
 from inlay.functions import settings
 from inlay.functions.observe import observed, report_erasures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
 from inlay.functions.tables import current_snapshot, landing_names, table_context
-from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.maintain.expire import expire
-from inlay.ops.metadata.load import load_pointer
-from inlay.plan.erasure import LIFE_SECONDS
-from inlay.storage.wrapped import usage_of
 
 _DAY_SECONDS = 86_400
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from inlay.engine import compact, usage_of
 from inlay.functions import settings
 from inlay.functions.messages import hand_over
 from inlay.functions.observe import count, observed, report_failures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
 from inlay.functions.tables import current_snapshot, table_context
-from inlay.ops.maintain.compact import compact
-from inlay.storage.wrapped import usage_of
 
 
 @observed

@@ -16,9 +16,19 @@ from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
+from inlay.engine import (
+    POINTER,
+    PUBLISHED_POINTER,
+    Context,
+    Got,
+    is_published,
+    is_published_whole,
+    load_pointer,
+    publication_status,
+    publish,
+    usage_of,
+)
 from inlay.errors import InvalidRequest, Unpublishable
-from inlay.format.keys import POINTER, PUBLISHED_POINTER
-from inlay.format.properties import is_published
 from inlay.functions import glue, settings
 from inlay.functions.messages import is_batch, messages_of, process
 from inlay.functions.observe import count, logger, observed, report_failure, report_work
@@ -26,12 +36,6 @@ from inlay.functions.requests import MaintenanceRequest, RoundRequest
 from inlay.functions.rounds import Round, maintain, unless_handed_over
 from inlay.functions.tables import TABLES, current_snapshot, store, table_context
 from inlay.functions.validation import check_table_name, parse_json, read
-from inlay.ops.context import Context
-from inlay.ops.metadata.load import load_pointer
-from inlay.ops.publish.publish import is_published_whole, publish
-from inlay.ops.publish.status import publication_status
-from inlay.storage.base import Got
-from inlay.storage.wrapped import usage_of
 
 
 @observed

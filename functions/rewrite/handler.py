@@ -11,6 +11,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
+from inlay.engine import advance_erasures, load_pointer, parse_predicate, rewrite, usage_of
 from inlay.functions import settings
 from inlay.functions.deletes import apply_delete
 from inlay.functions.messages import (
@@ -31,11 +32,6 @@ from inlay.functions.requests import (
 from inlay.functions.rounds import Round, maintain, unless_handed_over
 from inlay.functions.tables import current_snapshot, table_context
 from inlay.functions.validation import read
-from inlay.ops.erase.request import advance_erasures
-from inlay.ops.maintain.rewrite import rewrite
-from inlay.ops.metadata.load import load_pointer
-from inlay.parse import parse_predicate
-from inlay.storage.wrapped import usage_of
 
 
 @observed

@@ -1,0 +1,67 @@
+"""The engine has a door, `inlay.engine`: guests import nothing of the rooms behind it."""
+
+import ast
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from inlay import engine
+
+ROOT = Path(__file__).parents[2]
+# Guests that live outside the package; each imports, besides the door, what runs around the library.
+GUESTS = ("functions", "pipelines")
+OPEN = ("inlay", "inlay.engine", "inlay.errors", "inlay.progress")
+AROUND = ("inlay.functions", "inlay.local", "inlay.spark")
+MOST_NAMES = 60
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+def test_a_guest_comes_through_the_door(guest: str) -> None:
+    files = sorted((ROOT / guest).rglob("*.py"))
+    assert files
+    past = [
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in files
+        for module in imported(path)
+        if module.partition(".")[0] == "inlay"
+        and module not in OPEN
+        and not module.startswith(AROUND)
+    ]
+    assert not past
+
+
+def test_the_door_is_small_and_every_name_is_used_and_there() -> None:
+    assert len(engine.NAMES) <= MOST_NAMES
+    for name, home in engine.NAMES.items():
+        assert getattr(engine, name) is getattr(import_module(home), name)
+    used = {
+        alias.name
+        for guest in GUESTS
+        for path in (ROOT / guest).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "inlay.engine"
+        for alias in node.names
+    }
+    assert used == set(engine.NAMES)
+
+
+def test_the_door_is_typed_as_it_is_opened() -> None:
+    tree = ast.parse(Path(engine.__file__).read_text(encoding="utf-8"))
+    [typed] = [node for node in tree.body if isinstance(node, ast.If)]
+    declared = {
+        alias.name: node.module
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert declared == dict(engine.NAMES)
