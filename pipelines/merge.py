@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 
-from inlay.plan.change_records import PRESETS
+from inlay.engine import PRESETS
 from inlay.spark.conditions import quoted
 from inlay.spark.merge import MergeResult, merge, operations_in
 from inlay.spark.merge_sink import MergeSink

@@ -63,6 +63,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "format/codec.py",
             "format/schema.py",
             "plan/schema_evolution.py",
+            "parquet/arrow/categories.py",
             "parquet/arrow/declared.py",
             "parquet/arrow/types.py",
             "parquet/read/old_times.py",
@@ -103,6 +104,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
         {
             "format/leaf_types.py",
             "parquet/arrow/types.py",
+            "parquet/read/data_file.py",
             "iceberg/schema.py",
             "spark/types.py",
         },
@@ -206,6 +208,7 @@ HALF = (
         "    wanted = arrow_primitive(kind)\n",
         '    wanted = pa.float32() if kind.name == "half" else arrow_primitive(kind)\n',
     ),
+    ("parquet/read/data_file.py", '"float" | "date":', '"float" | "date" | "half":'),
     ("iceberg/schema.py", 'case "uint32" | "uint64":', 'case "uint32" | "uint64" | "half":'),
     (
         "spark/types.py",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from inlay.ops.publish.status import publication_status as publication_status
     from inlay.parse import parse_predicate as parse_predicate
     from inlay.plan.change import Request as Request
+    from inlay.plan.change_records import PRESETS as PRESETS
     from inlay.plan.erasure import LIFE_SECONDS as LIFE_SECONDS
     from inlay.plan.surgery import STRATEGIES as STRATEGIES
     from inlay.storage.base import Got as Got
@@ -58,9 +59,11 @@ NAMES: Mapping[str, str] = {
     "rewrite": "inlay.ops.maintain.rewrite",
     "collect_garbage": "inlay.ops.collect_garbage",
     "advance_erasures": "inlay.ops.erase.request",
-    # How long a reader or writer may live that an erasure waits for; how rows are removed from a file.
+    # How long a reader or writer may live that an erasure waits for; how rows are removed from a file; what
+    # the operations of change records are called, by producer.
     "LIFE_SECONDS": "inlay.plan.erasure",
     "STRATEGIES": "inlay.plan.surgery",
+    "PRESETS": "inlay.plan.change_records",
     # Requests that are applied once, whoever repeats them.
     "Request": "inlay.plan.change",
     "already_applied": "inlay.ops.commit.driver",

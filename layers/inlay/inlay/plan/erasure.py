@@ -145,7 +145,7 @@ def pieces_of(
             middle = len(parts) // 2
             cut = (parts[:middle], parts[middle:])
             halves = tuple(p[0] if len(p) == 1 else Or(p) for p in cut)
-        case _:
+        case _:  # no part of another condition selects a part of its rows
             return None
     found: list[Predicate] = []
     for half in halves:

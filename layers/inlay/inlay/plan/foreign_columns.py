@@ -77,5 +77,6 @@ class ForeignColumns(ABC):
             case kind if kind == self.list_type:
                 return ListOf(self.part(found, "element", path))
             case _:
-                unknown = f"{self.source}'s schema has an unknown type {str(found)[:40]!r}"
-                raise CorruptTable(unknown)
+                raise CorruptTable(
+                    f"{self.source}'s schema has an unknown type {str(found)[:40]!r}"
+                )
