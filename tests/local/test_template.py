@@ -83,7 +83,7 @@ def test_what_takes_batches_can_hand_them_back(template: Template) -> None:
 
 def test_environments_resolve_to_what_was_created(template: Template) -> None:
     created = {queue.logical_id: f"http://queues/{queue.logical_id}" for queue in template.queues}
-    created |= {"Bucket": "the-bucket", "ErasureKey": "the-key"}
+    created |= {"Bucket": "the-bucket", "ErasureKey": "the-key", "ReceiptKey": "another"}
     for function in template.functions:
         variables = template.environment(function, created)
         assert variables["INLAY_BUCKET"] == "the-bucket"

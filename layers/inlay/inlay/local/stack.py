@@ -389,6 +389,7 @@ class LocalStack:
             self.template.bucket.logical_id: self.bucket,
             # There is no Secrets Manager here; the variable below holds the key itself.
             "ErasureKey": "local",
+            "ReceiptKey": "",  # nor KMS: receipts are not signed
         }
         erasure_key = self._erasure_key()
         logs = {f.name: self.options.home / f"{f.name}.log" for f in self.template.functions}

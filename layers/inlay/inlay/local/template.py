@@ -377,6 +377,8 @@ def _text(value: Any, values: Mapping[str, str]) -> str:
         return str(value)
     if "Ref" in value:
         return _named(value["Ref"], values)
+    if "Fn::GetAtt" in value:
+        return _named(_referred(value), values)
     if "Fn::Sub" in value:
         said = value["Fn::Sub"]
         text, own = said if isinstance(said, list) else (said, {})
