@@ -83,6 +83,28 @@ def test_an_erasure_leaves_no_file_with_its_rows(spark: Any, scattered: inlay.Ta
     assert advance_erasures(spark, scattered.uri).units == 0
 
 
+def test_what_is_remembered_of_deletes_is_kept_like_the_table(
+    spark: Any, new_table: Callable[..., inlay.Table]
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("seq", pa.int64())])
+    table = new_table(schema, primary_key="id")
+    memory = f"{table.uri}/changes"
+    for seq in (1, 2, 3):
+        gone = {"op": ["D", "D", "U"], "id": [seq, 10 + seq, 20 + seq], "seq": [seq] * 3}
+        table.refresh().apply_changes(pa.table(gone), order="seq", op="op")
+    assert inlay.open(memory).files().num_rows == 3
+    compact(spark, table.uri, small_bytes=1 << 30)
+    assert inlay.open(memory).files().num_rows == 1
+    table.refresh().delete("id IN (2, 22)", mode="erase")
+    assert not advance_erasures(spark, table.uri).failures
+    for place in (table.uri, memory):
+        for entry in inlay.open(place).entries()[0]:
+            data = pq.read_table(Path(place.removeprefix("file://")) / entry.key)
+            assert not {2, 22} & set(data.column(0).to_pylist())
+    known = inlay.open(memory).scan().to_arrow()
+    assert sorted(known.column(0).to_pylist()) == [1, 3, 11, 12, 13]
+
+
 def test_an_erasure_cleans_branches_and_tags_as_well(spark: Any, scattered: inlay.Table) -> None:
     scattered.tag("release")
     work = scattered.branch("work")

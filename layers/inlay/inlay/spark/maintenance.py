@@ -3,7 +3,8 @@
 Promise: units, plans and commits are those of `ops.maintain.compact`, `ops.maintain.rewrite` and
 `ops.erase.request`; only where a unit runs differs. Work is done in waves, one commit each: a crash costs a
 wave, a unit that fails or conflicts with another writer costs itself, and the next run finds what is left.
-Only entries go to the driver.
+Only entries go to the driver. What change streams remember of deletes (`ops.write.memory`) is small: the
+driver itself does the same for it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Tier
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data import layout_of
+from inlay.ops.erase.request import advance_erasures as advance_here
 from inlay.ops.erase.request import contents_to_clean, is_dropped, plan_advance
 from inlay.ops.maintain.compact import carry_out, unit_bytes_for
+from inlay.ops.maintain.compact import compact as compact_here
 from inlay.ops.maintain.rewrite import (
     FileWork,
     carry_out_file,
     drop_idle,
     plan_rewrite,
 )
+from inlay.ops.maintain.rewrite import rewrite as rewrite_here
 from inlay.ops.maintain.units import (
     COMMIT_UNITS,
     MAX_TRIES,
@@ -41,6 +45,7 @@ from inlay.ops.maintain.units import (
     with_entries,
 )
 from inlay.ops.metadata.load import LoadedTable, load_again
+from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.parquet.write.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
@@ -105,6 +110,8 @@ def compact(
     waves = _Waves(spark, uri, partial(_carry_out_unit, layout=layout))
     run = waves.run(ctx, loaded, "compact", lambda state, only: plan(state, only=only).units)
     drop_idle(ctx, run, "compact", metadata=worth_merging(run.loaded.snapshot))
+    if ctx.branch is None and has_memory(run.loaded.snapshot):
+        compact_here(memory_context(ctx))
     return _result(run)
 
 
@@ -126,6 +133,8 @@ def materialize_deletes(
     waves = _Waves(spark, uri, partial(_carry_out_file, strategy=strategy))
     run = waves.run(ctx, loaded, "rewrite", partial(plan_rewrite, where=predicate))
     drop_idle(ctx, run, "rewrite")
+    if ctx.branch is None and has_memory(run.loaded.snapshot):
+        rewrite_here(memory_context(ctx))
     return _result(run)
 
 
@@ -138,6 +147,8 @@ def advance_erasures(
     ctx, loaded = _open(uri, progress)
     main = load_again(replace(ctx, branch=None), loaded)
     total = _result(Run(main))
+    if has_memory(main.snapshot):
+        advance_here(memory_context(ctx))
     for own, loaded in contents_to_clean(ctx, main):
         # A file may be in several contents: attempts are counted for each.
         waves = _Waves(spark, uri, partial(_carry_out_file, strategy="auto"))
