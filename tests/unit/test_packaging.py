@@ -75,6 +75,17 @@ def test_every_place_names_the_same_pythons() -> None:
         assert ranges == {(f"3.{first}", f"3.{last}")}, page
 
 
+def test_groups_ask_for_extras_that_exist() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    asked = {
+        extra
+        for found in re.findall(r"inlay-tables\[([^\]]+)\]", text)
+        for extra in found.split(",")
+    }
+    assert asked <= tomllib.loads(text)["project"]["optional-dependencies"].keys()
+    assert not re.search(r'extra == .testing|"testing"', (ROOT / "uv.lock").read_text())
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as hatchling makes it, unpacked: no index and no network."""
