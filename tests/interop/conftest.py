@@ -25,7 +25,12 @@ PYTHON = Path(
 PROGRAM = Path(__file__).with_name("read_by_engine.py")
 ENGINES = ("duckdb", "pyiceberg", "polars")
 # Engines that only an environment named by INLAY_ENGINES has, and the modules that read by them.
-OTHERS = {"daft": "daft", "datafusion": "datafusion, pyiceberg_core", "clickhouse": "chdb"}
+OTHERS = {
+    "daft": "daft",
+    "datafusion": "datafusion, pyiceberg_core",
+    "clickhouse": "chdb",
+    "sail": "pysail.spark, pyspark.sql",
+}
 
 Rows = list[str]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,26 @@ def by_clickhouse(metadata: str) -> pa.Table:
     return pa.ipc.open_file(pa.BufferReader(found.bytes())).read_all()
 
 
+@cache
+def sail() -> Any:
+    """A session of Sail, and its server within this process, which ends with the last reference to it."""
+    from pysail.spark import SparkConnectServer
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer("127.0.0.1", 0)
+    server.start(background=True)
+    _, port = server.listening_address
+    session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session, server
+
+
+def by_sail(metadata: str) -> pa.Table:
+    root = metadata.partition("/metadata/")[0]
+    session, _ = sail()
+    return session.read.format("iceberg").load(root).toArrow()
+
+
 def by_duckdb_delta(folder: str) -> pa.Table:
     con = duckdb_with_iceberg("delta")
     return con.execute(f"SELECT * FROM delta_scan('{folder}')").to_arrow_table()
@@ -98,6 +119,7 @@ ENGINES: dict[str, Any] = {
     "daft": by_daft,
     "datafusion": by_datafusion,
     "clickhouse": by_clickhouse,
+    "sail": by_sail,
     "duckdb_delta": by_duckdb_delta,
     "deltalake": by_deltalake,
 }
@@ -117,3 +139,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    os._exit(0)  # Sail's server outlives its session
