@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import inlay
 from inlay.cli.app import app
-from inlay.errors import InlayError, InvalidRequest, NeedsMemory, UnreadableFile
+from inlay.errors import InlayError, InvalidRequest, NeedsMemory, SnapshotGone, UnreadableFile
 from inlay.ops.write.ingest import Ingested, Rejected
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read import data_file
@@ -127,6 +127,40 @@ def test_every_kind_of_scan_leaves_it_out(table: inlay.Table) -> None:
     assert len(ids(table.scan(columns=["id"], **skip).to_arrow())) == 1200
     table.delete("id IN (5, 2005)", mode="vector")
     assert len(ids(table.refresh().scan(**skip).to_arrow())) == len(SOUND) - 2
+
+
+@pytest.mark.filterwarnings("ignore:a damaged file")
+@pytest.mark.parametrize("what", ["cut", "emptied", "other rows", "another object", "no Parquet"])
+def test_what_is_not_what_was_written_is_left_out_as_well(table: inlay.Table, what: str) -> None:
+    key = damaged_key(table)
+    path = Path(table.uri) / key
+    path.write_bytes(
+        {
+            "cut": path.read_bytes()[:-50],
+            "emptied": b"",
+            "other rows": body_of(rows(1000)),
+            "another object": body_of(rows(2000, 30)),
+            "no Parquet": b"<html>" * 99,
+        }[what]
+    )
+    again = inlay.open(table.uri)
+    with pytest.raises(InlayError) as refused:
+        again.scan().to_arrow()
+    assert refused.value.key == key and "--file KEY" in refused.value.next_step
+    skip = {"on_damaged": "skip"}
+    assert ids(again.scan(**skip).to_arrow()) == SOUND
+    assert again.count(**skip) == len(SOUND)
+    assert ids(again.scan(limit=600, **skip).to_arrow()) == SOUND[:600]
+    assert again.scan(order_by="f", limit=800, **skip).to_arrow().num_rows == len(SOUND)
+    again.delete("TRUE", file=key)
+    assert ids(again.refresh().scan().to_arrow()) == SOUND
+
+
+def test_what_is_gone_is_not_left_out(table: inlay.Table) -> None:
+    """Of a version that has expired all files are."""
+    (Path(table.uri) / damaged_key(table)).unlink()
+    with pytest.raises(SnapshotGone):
+        inlay.open(table.uri).scan(on_damaged="skip").to_arrow()
 
 
 def test_it_warns(table: inlay.Table) -> None:

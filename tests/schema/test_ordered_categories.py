@@ -214,6 +214,53 @@ def test_orders_survive_a_rename_and_every_writer():
     assert {tuple(c.dictionary.to_pylist()) for c in found.chunks} == {tuple(SIZES)}
 
 
+WIDER = {
+    "days to ns": (pa.array([dt.date(2020, 1, 1), dt.date(2019, 1, 1)]), pa.timestamp("ns")),
+    "days to us": (pa.array([dt.date(1, 1, 1), dt.date(2019, 1, 1)]), pa.timestamp("us")),
+    "ms to us": (pa.array([5, 3], pa.timestamp("ms")), pa.timestamp("us")),
+    "ms to ns": (pa.array([5, 3], pa.time32("ms")), pa.time64("ns")),
+    "digits": (
+        pa.array([Decimal("3.1"), Decimal("1.1")], pa.decimal128(4, 1)),
+        pa.decimal128(9, 3),
+    ),
+    "float": (pa.array([3.1, float("nan"), -0.0], pa.float32()), pa.float64()),
+    "int": (pa.array([3, -1], pa.int8()), pa.int64()),
+}
+
+
+@pytest.mark.parametrize("name", WIDER)
+@pytest.mark.parametrize("nested", [False, True])
+def test_orders_are_as_wide_as_their_column(name, nested):
+    entries, wider = WIDER[name]
+    array = pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.int8()), entries, ordered=True)
+    data = pa.table({"v": pa.StructArray.from_arrays([array], ["x"]) if nested else array})
+    table = table_of(data)
+    table.append(data)
+    before = table.version
+    table.alter(widen={"v.x" if nested else "v": wider})
+    table.append(data)  # its order is the one that the table has
+
+    def dictionaries(found: pa.ChunkedArray) -> list[list]:
+        chunks = [chunk.field(0) if nested else chunk for chunk in found.chunks]
+        assert all(chunk.type.ordered for chunk in chunks)
+        return [chunk.dictionary for chunk in chunks]
+
+    expected = entries.cast(wider)
+    for found in (column(table, "v"), table.changes(before - 2).to_arrow()["v"]):
+        assert dictionaries(found) and all(str(d) == str(expected) for d in dictionaries(found))
+    old = column(inlay.open(table.uri, version=before), "v")
+    assert all(str(d) == str(entries) for d in dictionaries(old))
+
+
+def test_an_entry_that_a_wider_column_cannot_hold_is_left_out():
+    days = [dt.date(1, 1, 1), dt.date(2019, 1, 1)]
+    table = table_of(pa.table({"v": ordered(days[1:], days)}))
+    table.append(pa.table({"v": ordered(days[1:], days)}))
+    table.alter(widen={"v": pa.timestamp("ns")})
+    [chunk] = column(table, "v").chunks
+    assert chunk.dictionary.to_pylist() == [dt.datetime(2019, 1, 1)]
+
+
 def test_racing_first_orders_are_joined(monkeypatch):
     """Two writers that know no order: the second's is planned again on the first's."""
     table = table_of(pa.table({"size": ordered(["small"])}))

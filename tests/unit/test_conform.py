@@ -7,6 +7,7 @@ import io
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -139,6 +140,18 @@ def test_types_nobody_can_hold_are_refused_by_column_with_a_way_out(arrow):
     with pytest.raises(UnsupportedType, match=r"outer\.inner") as caught:
         schema_from_arrow(nested)
     assert caught.value.next_step
+
+
+@pytest.mark.parametrize("wrap", [lambda a: a, lambda a: pa.StructArray.from_arrays([a], ["y"])])
+def test_runs_are_refused_with_what_decodes_them(wrap):
+    """Arrow does not cast them."""
+    runs = wrap(pc.run_end_encode(pa.array(["a", "a", "b"])))
+    plain = wrap(pa.array(["a", "a", "b"]))
+    schema = schema_from_arrow(one(plain.type))
+    data = pa.RecordBatch.from_arrays([runs], names=[schema.fields[0].name])
+    with pytest.raises(SchemaMismatch) as refused:
+        list(conformed([data], schema, schema, by_value=True))
+    assert "run_end_decode" in refused.value.next_step
 
 
 def test_two_columns_of_one_name_are_refused():

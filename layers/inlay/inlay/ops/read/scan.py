@@ -28,6 +28,7 @@ from inlay.errors import (
     InlayError,
     InvalidRequest,
     NeedsMemory,
+    SourceChanged,
     UnreadableFile,
     UnsupportedFile,
     a_type,
@@ -102,6 +103,8 @@ def installed(module: str) -> Any:
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 ON_DAMAGED = ("raise", "skip")
+# A file that is gone is no damaged one: where its version has expired, all are.
+_UNUSABLE = (UnreadableFile, UnsupportedFile, SourceChanged)
 _ByTask = Iterator[tuple[FileTask, list[pa.RecordBatch]]]
 
 
@@ -159,8 +162,9 @@ class Scan(ArrowStream):
     is then the column's name), with `_file` and `_pos` for the place of a row.
     `where` is SQL text, a bound predicate or a pyarrow expression. `order_by` (see `ops.read.top_n`) gives
     the first `limit` rows of an order instead of the scan's own. `newest`: the table as it is now, where
-    the snapshot is of the past. `on_damaged` "skip" leaves out files that cannot be read, each as a whole
-    (its rows are held until the last is read), and reports them in `damaged` and as warnings. Raises
+    the snapshot is of the past. `on_damaged` "skip" leaves out files that cannot be read, or that are not
+    what was written, each as a whole (its rows are held until the last is read), and reports them in
+    `damaged` and as warnings. Raises
     InvalidRequest for a column the table does not have and InvalidPredicate for a filter that does not fit.
     """
 
@@ -413,7 +417,7 @@ class Scan(ArrowStream):
                         held = []
                     current = task
                     held = [*held, *batches]
-            except (UnreadableFile, UnsupportedFile) as error:
+            except _UNUSABLE as error:
                 # A file that has no name in the error shows by itself.
                 named = waiting[0] if alone else None
                 bad = self._left_out(error, waiting, named)
@@ -449,7 +453,7 @@ class Scan(ArrowStream):
         while self._skips:  # ends: a file fewer each time
             try:
                 return list(first(waiting))
-            except (UnreadableFile, UnsupportedFile) as error:
+            except _UNUSABLE as error:
                 bad = self._left_out(error, waiting)
                 if bad is None:
                     raise
@@ -482,11 +486,13 @@ class Scan(ArrowStream):
 
     def _objects(self) -> Objects:
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:
-        not of a table whose rows will have to be erased, nor of one that is on a disk itself."""
+        not of a table whose rows will have to be erased, nor of one that is on a disk itself, nor where a
+        file is left out for what the store has."""
         found = self._ctx.objects
         newest = self._newest or self._state.snapshot
         promised = Properties(newest.properties).text("erasure.promised") == "yes"
-        if promised or found.store.scheme == "file" or not os.environ.get(FOLDER_VARIABLE):
+        on_disk = found.store.scheme == "file"
+        if promised or on_disk or self._skips or not os.environ.get(FOLDER_VARIABLE):
             return found
         return replace(found, disk=disk_cache())
 

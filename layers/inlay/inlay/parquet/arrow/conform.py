@@ -191,6 +191,11 @@ def _missing(path: Path) -> SchemaMismatch:
 
 
 def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
+    if pa.types.is_run_end_encoded(arrow):  # Arrow does not cast it
+        return SchemaMismatch(
+            f"column {'.'.join(path)!r} is run-end encoded in the data",
+            next_step="Decode it with pyarrow.compute.run_end_decode",
+        )
     has, wanted = str(arrow)[:80], str(arrow_type(field.type))[:80]
     whole = isinstance(field.type, Primitive) and field.type.is_integer
     from_pandas = pa.types.is_floating(arrow) and whole

@@ -95,7 +95,11 @@ class Source:
 
     def changed(self) -> SourceChanged:
         return SourceChanged(
-            "an object differs from its entry in the table's metadata", key=self.name
+            "an object differs from its entry in the table's metadata",
+            key=self.name,
+            next_step="It never changes under its name: something else has written or cut it. Put it back; "
+            "if it is lost and a data file, `inlay delete TABLE --where TRUE --file KEY` and a compaction "
+            'remove its entry, and scan(on_damaged="skip") leaves it out',
         )
 
     def gone(self) -> SnapshotGone | ObjectGone:

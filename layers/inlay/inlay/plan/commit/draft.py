@@ -11,7 +11,16 @@ from typing import Any, TypeVar, assert_never
 
 from inlay.format.entry import DataFile, LedgerRecord, Marker, Where
 from inlay.format.predicate import Predicate
-from inlay.format.properties import HANDED_OVER, LEDGER_SALT, RECEIPT_CHAIN, with_arrow_types
+from inlay.format.properties import (
+    ARROW_CATEGORIES,
+    HANDED_OVER,
+    LEDGER_SALT,
+    RECEIPT_CHAIN,
+    arrow_categories,
+    categories_text,
+    with_arrow_types,
+)
+from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -24,6 +33,7 @@ from inlay.format.snapshot import (
     Totals,
     with_note,
 )
+from inlay.format.values import decode_value, encode_value, is_value, widened
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
@@ -419,7 +429,7 @@ class Draft:
                 return dataclasses.replace(
                     snapshot,
                     primary_key=key,
-                    properties=with_arrow_types(snapshot.properties, declared),
+                    properties=with_arrow_types(_with_widened_orders(snapshot, schema), declared),
                     schemas=(*snapshot.schemas, schema),
                     schema_id=schema.id,
                     last_field_id=max(snapshot.last_field_id, schema.max_id()),
@@ -535,6 +545,34 @@ def always_commits(update: Update) -> bool:
             return True
         case ReplaceContent() | TakeLayout() | AdvanceStream() | RecountTotals():
             return True
+
+
+def _with_widened_orders(snapshot: Snapshot, schema: Schema) -> Mapping[str, str]:
+    """The properties of a snapshot that gets this schema: entries of ordered categories are values in the
+    form of their column's type, which may have become wider."""
+    orders = arrow_categories(snapshot.properties)
+    text = categories_text(
+        {
+            i: _widened_entries(o, snapshot.schema.by_id(i), schema.by_id(i))
+            for i, o in orders.items()
+        }
+    )
+    if text is None or categories_text(orders) == text:
+        return snapshot.properties
+    return {**snapshot.properties, ARROW_CATEGORIES: text}
+
+
+def _widened_entries(
+    entries: tuple[Any, ...], before: Field | None, after: Field | None
+) -> tuple[Any, ...]:
+    """No row has an entry that the wider type cannot hold (a day outside of its years): it is left out."""
+    kinds = (before and before.type, after and after.type)
+    match kinds:
+        case (Primitive() as source, Primitive() as target) if source != target:
+            values = (widened(decode_value(source, e), source, target) for e in entries)
+            return tuple(encode_value(target, v) for v in values if is_value(target, v))
+        case _:
+            return entries
 
 
 def _rows_and_columns(snapshot: Snapshot) -> tuple[object, ...]:
