@@ -207,7 +207,7 @@ def test_a_batch_without_a_message_is_done(functions: Functions) -> None:
     assert messages.process([], None, lambda _: None) == DONE
 
 
-@pytest.mark.parametrize("name", ["delete.newer", "rewrite.newer", "collect_garbage.newer"])
+@pytest.mark.parametrize("name", ["delete.newer", "rewrite.newer", "collect_garbage.round_newer"])
 def test_a_message_of_a_later_version_is_retried_and_taken_after_the_upgrade(
     functions: Functions, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

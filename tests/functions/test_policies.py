@@ -271,6 +271,9 @@ def tour(actor: Actor, *, versioned: bool) -> None:
             actor(function, sent)
         except Exception as error:
             said = str(error)
+            if "newer" in path.stem:  # left in the queue
+                assert "All records failed" in said
+                continue
             assert "not a valid table name" in said or "function URL" in said, (path.stem, error)
         functions.queues.sent = [m for m in functions.queues.sent if "Round" not in m["QueueUrl"]]
         functions.clock.pass_days(0.01)
