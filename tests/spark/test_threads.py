@@ -45,7 +45,7 @@ def test_tables_are_appended_to_in_threads(spark: Any, new_table: NewTable) -> N
         assert sorted(found) == list(range(10 * THREADS))
 
 
-def test_deletes_are_logged_in_threads(spark: Any, new_table: NewTable) -> None:
+def test_deletes_are_remembered_in_threads(spark: Any, new_table: NewTable) -> None:
     tables = [new_table(TEN, primary_key="id") for _ in range(THREADS)]
 
     def apply(number: int) -> int:
@@ -54,7 +54,7 @@ def test_deletes_are_logged_in_threads(spark: Any, new_table: NewTable) -> None:
         return merge(gone, uri, order="seq").deleted_keys
 
     assert in_threads(apply) == [3] * THREADS
-    assert [inlay.open(f"{table.uri} log").count() for table in tables] == [3] * THREADS
+    assert [inlay.open(f"{table.uri}/changes").count() for table in tables] == [3] * THREADS
 
 
 def test_a_thread_gets_the_session_that_there_is_as_it_is(spark: Any, new_table: NewTable) -> None:
