@@ -571,7 +571,7 @@ def _widened_entries(
         case (Primitive() as source, Primitive() as target) if source != target:
             values = (widened(decode_value(source, e), source, target) for e in entries)
             return tuple(encode_value(target, v) for v in values if is_value(target, v))
-        case _:
+        case _:  # of the type they had, or no longer a column of values
             return entries
 
 
