@@ -202,6 +202,31 @@ def test_rows_whose_order_nobody_said_are_not_called_ordered():
     assert column(table).type.ordered and orders(table) == {tuple(SIZES)}
 
 
+@pytest.mark.parametrize("form", ["table", "batch", "reader", "pandas", "polars", "upsert"])
+def test_data_without_rows_says_the_order_of_rows_that_came_otherwise(form, tmp_path):
+    """A Parquet file has the order of pandas' categories only as that of a dictionary page."""
+    frame = pd.DataFrame({"size": pd.Categorical(["huge", "small"], SIZES, ordered=True)})
+    frame.to_parquet(tmp_path / "landed.parquet")
+    schema = pa.Schema.from_pandas(frame).remove_metadata()
+    table = inlay.create(tmp_path / "table", schema, primary_key="size")
+    table.ingest([(tmp_path / "landed.parquet").as_uri()])
+    assert not column(table.refresh()).type.ordered
+    none = pa.table({"size": ordered([])})
+    data = {
+        "table": none,
+        "batch": pa.RecordBatch.from_arrays([ordered([])], schema=none.schema),
+        "reader": pa.RecordBatchReader.from_batches(
+            none.schema, [pa.RecordBatch.from_arrays([ordered([])], schema=none.schema)]
+        ),
+        "pandas": pa.Table.from_pandas(frame.iloc[:0]),
+        "polars": pl.DataFrame(schema={"size": pl.Enum(SIZES)}),
+        "upsert": none,
+    }[form]
+    (table.upsert if form == "upsert" else table.append)(data)
+    assert orders(table.refresh()) == {tuple(SIZES)}
+    assert column(table).type.ordered and column(table).to_pylist() == ["huge", "small"]
+
+
 def test_orders_survive_a_rename_and_every_writer():
     table = table_of(pa.table({"id": [1], "size": ordered(["small"])}), primary_key=["id"])
     table.append(pa.table({"id": [1, 2], "size": ordered(["small", "huge"])}))

@@ -66,7 +66,7 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
         batches = [first]
         given = pa.RecordBatchReader.from_batches(given.schema, chain(batches, given))
     else:
-        batches = given.to_batches() if isinstance(given, pa.Table) else [given]
+        batches = _batches(given) if isinstance(given, pa.Table) else [given]
 
     def plan(now: LoadedTable) -> Change | None:
         snapshot = now.snapshot
@@ -90,6 +90,15 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
         )
 
     return commit_planned(ctx, loaded, plan).loaded, given
+
+
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    """Without rows the dictionaries are still there, which Arrow leaves out: so the order of rows that came
+    by another way can be told."""
+    if table.num_rows:
+        return table.to_batches()
+    chunks = [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in table.columns]
+    return [pa.RecordBatch.from_arrays(chunks, schema=table.schema)]
 
 
 def _has_order(column: pa.Field | pa.DataType) -> bool:
