@@ -155,8 +155,25 @@ def test_a_batch_within_the_bound_is_not_touched():
 def test_a_value_that_no_row_can_hold_is_refused_by_column(low_bounds, kind):
     batch = pa.record_batch({"id": [1, 2], "doc": pa.array(["x", "y" * (END + 1)], kind)})
     schema = schema_from_arrow(batch.schema)
-    with pytest.raises(SchemaMismatch, match="column 'doc' has a value of more than 2 GiB"):
+    with pytest.raises(SchemaMismatch, match="column 'doc' has a value of more than 2,032 MiB"):
         list(conformed([batch], schema, schema, by_value=True))
+
+
+@pytest.mark.parametrize("wrap", [lambda a: a, lambda a: pa.StructArray.from_arrays([a], ["x"])])
+@pytest.mark.parametrize("kind", [*TEXTS, *BYTES])
+def test_a_value_that_no_page_can_hold_is_refused_before_it_is_written(monkeypatch, kind, wrap):
+    """Between the end of a page and that of Arrow's offsets pyarrow raises an OSError, after 19 GB."""
+    monkeypatch.setattr(conform_module, "PAGE_END", 100)
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 80)
+    for size, fits in ((96, True), (97, False)):  # four bytes are its length
+        doc = wrap(pa.array([b"x", b"y" * size, b"z"]).cast(kind))
+        batch = pa.record_batch({"id": [1, 2, 3], "doc": doc})
+        schema = schema_from_arrow(batch.schema)
+        if fits:
+            assert sum(b.num_rows for b in conformed([batch], schema, schema, by_value=True)) == 3
+            continue
+        with pytest.raises(SchemaMismatch, match="column 'doc' has a value of more than"):
+            list(conformed([batch], schema, schema, by_value=True))
 
 
 def test_a_default_counts_for_each_row_that_lacks_it(low_bounds):

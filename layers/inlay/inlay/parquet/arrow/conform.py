@@ -22,6 +22,7 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import is_value, widens
 from inlay.parquet.arrow.pieces import (
     OFFSETS_END,
+    PAGE_END,
     bytes_at_most,
     lies_within,
     narrow,
@@ -245,10 +246,14 @@ def _check_size(row: pa.RecordBatch) -> None:
     """Raises SchemaMismatch where a column has more in one row than Arrow's text and lists hold."""
     for name, column in zip(row.schema.names, row.columns, strict=True):
         if row.num_rows == 1 and bytes_at_most(column) > OFFSETS_END:
-            raise SchemaMismatch(
-                f"column {name!r} has a value of more than 2 GiB in one row",
-                next_step="Store such a value as objects of its own, and their location in the column",
-            ) from None
+            raise _too_large(name) from None
+
+
+def _too_large(name: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"column {name!r} has a value of more than {PAGE_END >> 20:,} MiB in one row",
+        next_step="Store such a value as objects of its own, and their location in the column",
+    )
 
 
 def _conform_fields(
@@ -317,7 +322,10 @@ def decoded(array: pa.Array) -> pa.Array:
 
 def _check_values(array: pa.Array, kind: Primitive, path: Path) -> None:
     """Arrow keeps any bytes as text, which most readers of Parquet then fail at, and any number as a time
-    of day or a decimal."""
+    of day or a decimal. What no page holds it fails at when it is written, after it took many times the
+    memory; only a piece of one row can have it."""
+    if kind.name in ("string", "binary") and bytes_at_most(array) > PAGE_END:
+        raise _too_large(path[0])
 
     def are_values(start: int, end: int) -> bool:
         try:

@@ -28,6 +28,9 @@ from inlay.parquet.arrow.types import to_array, to_scalar
 PIECE_BYTES = 256 * 1024 * 1024
 # The most bytes that Arrow puts behind 32-bit offsets.
 OFFSETS_END = 2**31 - 2
+# A page of Parquet counts its bytes in 31 bits, before and after it is compressed: with the lengths and
+# levels beside the values, and what compression adds to bytes that it cannot make fewer.
+PAGE_END = 2**31 - 16 * 1024 * 1024
 # An offset of a text or a list.
 _OFFSET_BYTES = 4
 
