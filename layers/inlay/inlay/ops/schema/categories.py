@@ -96,7 +96,7 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
     """Without rows the dictionaries are still there, which Arrow leaves out: so the order of rows that came
     by another way can be told."""
     if table.num_rows:
-        return table.to_batches()
+        return list(table.to_batches())
     chunks = [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in table.columns]
     return [pa.RecordBatch.from_arrays(chunks, schema=table.schema)]
 
