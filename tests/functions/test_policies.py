@@ -348,8 +348,13 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     shown = inlay.create(f"memory://{BUCKET}/tables/shown", schema())
     shown.ingest([f"memory://{BUCKET}/ingest/large/big.parquet"])
     shown.set_properties(**{"publish.format": "v3"})
-    # What a table of the same name left behind.
-    functions.store.put("tables/shown/metadata/v99.metadata.json", b'{"table-uuid": "another"}')
+    # What a table of the same name left behind, which had more versions.
+    earlier = inlay.create(f"memory://{ADOPTED}/tables/shown", schema())
+    for start in range(3):
+        earlier.append(pq.read_table(pa.BufferReader(few(3, start))))
+    later = f"metadata/v{earlier.publish(format='v3').version}.metadata.json"
+    body = functions.store.at(ADOPTED).get(f"tables/shown/{later}").body
+    functions.store.put(f"tables/shown/{later}", body)
     actor.failing("publish", {"table": "shown"})
     # One whose adopted file has to be looked at.
     theirs = inlay.create(f"memory://{BUCKET}/tables/theirs", schema())
