@@ -65,6 +65,31 @@ def test_a_condition_without_statistics_says_so() -> None:
     assert condition.why == "1 of 1 files have no statistics of v (stats.columns)"
 
 
+def test_rows_are_counted_where_metadata_counts_them_and_bounded_else() -> None:
+    t = new_table()
+    t.append(rows([(n, n % 3) for n in range(30)]))
+    t.append(rows([(n, n % 3) for n in range(30, 50)]))
+
+    def shown() -> tuple[int, bool]:
+        report = t.report()
+        assert report.live_rows >= t.count()
+        assert not report.live_rows_counted or report.live_rows == t.count()
+        said = "" if report.live_rows_counted else "at most "
+        assert f", {said}{report.live_rows} rows;" in _text_of(report)
+        return report.live_rows, report.live_rows_counted
+
+    assert shown() == (50, True)
+    t.delete("id >= 30")  # all of a file, as its bounds say
+    assert shown() == (30, True)
+    t.delete("v = 1")
+    assert shown() == (30, False)
+    t.compact()
+    t.rewrite()
+    assert shown() == (20, True)
+    t.update({"v": "7"}, where="id = 3")
+    assert shown()[0] in (20, 21)
+
+
 def test_files_are_placed_along_columns(events: Table) -> None:
     report = events.report()
     axis = next(a for a in report.axes if a.column == "id")

@@ -186,7 +186,9 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
                 columns, rows = delimited.infer()
                 dates = delimited.dates
             case "json":
-                columns, rows = JsonFile(path, opened, text).infer()
+                objects = JsonFile(path, opened, text)
+                columns, rows = objects.infer()
+                dates = objects.dates
             case "arrow":
                 return Inferred(_read_arrow(opened()).schema)
             case _:  # `_source` knows no other format than Parquet
@@ -196,6 +198,7 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
             f"{path} has no column to infer a type from",
             next_step='Give the columns as text: --schema "id bigint not null, name string"',
         )
+    text.dates.check(path, pa.schema(columns))
     return Inferred(pa.schema(columns), rows, rows < INFER_ROWS, dates)
 
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import csv
 
+from inlay.cli.date_formats import DateFormats
 from inlay.cli.text_types import (
     Misread,
     are_other_dates,
@@ -52,12 +53,13 @@ POSSESSIVE = b"+" if sys.version_info >= (3, 11, 5) else b""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFormat:
     """How text files are written: `null` are texts that stand for NULL besides an empty field, `format` is
-    the kind of file where its name does not say."""
+    the kind of file where its name does not say, `dates` how dates are read that are not ISO's."""
 
     null: tuple[str, ...] = ()
     delimiter: str | None = None
     encoding: str = "utf-8"
     format: str | None = None
+    dates: DateFormats = DateFormats()
 
     def check(self) -> None:
         """Raises `InvalidRequest`."""
@@ -192,6 +194,7 @@ class CsvFile:
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
         """The rows, columns that `schema` has in its types, others as inferred."""
         wanted = column_types(self.names, schema, self.infer)
+        self._text.dates.check(self._path, wanted)
         return pa.RecordBatchReader.from_batches(wanted, self._converted(wanted))
 
     def _converted(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -199,17 +202,28 @@ class CsvFile:
         for batch in self._texts():
             arrays = []
             for field, column in zip(wanted, batch.columns, strict=True):
-                try:
-                    arrays.append(from_texts(column, field.type))
-                except Misread as error:
-                    raise UnreadableFile(
-                        f"{self._path}: row {rows + error.row + 1:,}: column {field.name!r} "
-                        f"{error.what}",
-                        next_step="Rows are counted from 1, after the line of names; texts that stand "
-                        "for NULL are named by --null",
-                    ) from None
+                form = self._text.dates.reads(field.name, field.type)
+                with self._taking(field.name, rows):
+                    arrays.append((form.read if form else from_texts)(column, field.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
             rows += batch.num_rows
+
+    @contextmanager
+    def _taking(self, name: str, rows: int = 0) -> Iterator[None]:
+        """A value that its type does not take is named by its row; `rows` came before."""
+        try:
+            yield
+        except Misread as error:
+            raise UnreadableFile(
+                f"{self._path}: row {rows + error.row + 1:,}: column {name!r} {error.what}",
+                next_step="Rows are counted from 1, after the line of names; texts that stand "
+                "for NULL are named by --null",
+            ) from None
+
+    def _type_of(self, name: str, values: pa.ChunkedArray) -> pa.DataType:
+        form = self._text.dates.of(name)
+        with self._taking(name):
+            return (form and form.type_of(values)) or type_of_texts(values)
 
     def infer(
         self, names: Sequence[str] | None = None
@@ -225,7 +239,7 @@ class CsvFile:
         schema = pa.schema([(name, pa.string()) for name in self._written])
         table = pa.Table.from_batches(batches, schema=schema).rename_columns(list(self.names))
         wanted = self.names if names is None else names
-        types = [(name, type_of_texts(table.column(name))) for name in wanted]
+        types = [(name, self._type_of(name, table.column(name))) for name in wanted]
         self.dates = tuple(
             name
             for name, kind in types

@@ -10,12 +10,21 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from inlay.cli.delimited import INFER_ROWS, TextFormat, as_utf8
-from inlay.cli.text_types import Misread, column_types, from_json, plain_json, type_of_json
+from inlay.cli.text_types import (
+    Misread,
+    are_other_dates,
+    column_types,
+    from_json,
+    plain_json,
+    texts_of_json,
+    type_of_json,
+)
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 
 BATCH_ROWS = 16_384
@@ -37,6 +46,8 @@ class JsonFile:
         self._path = path
         self._open = open_bytes
         self._encoding = text.encoding
+        self._formats = text.dates
+        self.dates: tuple[str, ...] = ()
         names: dict[str, int] = {}
         rows = 0
         first: set[str] = set()
@@ -84,6 +95,7 @@ class JsonFile:
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
         """The rows, columns that `schema` has in its types, others as inferred."""
         wanted = column_types(self.names, schema, self.infer)
+        self._formats.check(self._path, wanted)
         return pa.RecordBatchReader.from_batches(wanted, self._batches(wanted))
 
     def _batches(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -102,19 +114,40 @@ class JsonFile:
     def _batch(self, rows: list[dict[str, Any]], wanted: pa.Schema, done: int) -> pa.RecordBatch:
         arrays = []
         for field in wanted:
-            try:
-                arrays.append(from_json([row.get(field.name) for row in rows], field.type))
-            except Misread as error:
-                raise UnreadableFile(
-                    f"{self._path}: object {done + error.row + 1:,}: {field.name!r} {error.what}",
-                    next_step="Objects are counted from 1",
-                ) from None
+            values = [row.get(field.name) for row in rows]
+            form = self._formats.reads(field.name, field.type)
+            with self._taking(field.name, done):
+                if form is None:
+                    arrays.append(from_json(values, field.type))
+                else:
+                    arrays.append(form.read(texts_of_json(values, field.type), field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+    @contextmanager
+    def _taking(self, name: str, rows: int = 0) -> Iterator[None]:
+        """A value that its type does not take is named by its object; `rows` came before."""
+        try:
+            yield
+        except Misread as error:
+            raise UnreadableFile(
+                f"{self._path}: object {rows + error.row + 1:,}: {name!r} {error.what}",
+                next_step="Objects are counted from 1",
+            ) from None
+
+    def _type_of(self, name: str, values: list[Any]) -> pa.DataType:
+        if form := self._formats.of(name):
+            with self._taking(name):
+                if form.alone or all(value is None or isinstance(value, str) for value in values):
+                    texts = texts_of_json(values, pa.string())
+                    if kind := form.type_of(pa.chunked_array([texts])):
+                        return kind
+        return type_of_json(values)
 
     def infer(
         self, names: Sequence[str] | None = None
     ) -> tuple[list[tuple[str, pa.DataType]], int]:
-        """Types of columns, and how many rows they were inferred from."""
+        """Types of columns, and how many rows they were inferred from; `dates` are then those of dates in
+        another form than ISO's."""
         wanted = self.names if names is None else names
         values: dict[str, list[Any]] = {name: [] for name in wanted}
         rows = 0
@@ -127,7 +160,7 @@ class JsonFile:
         found = []
         for name in wanted:
             try:
-                found.append((name, type_of_json(values[name])))
+                found.append((name, self._type_of(name, values[name])))
             except UnicodeError:
                 raise
             except ValueError as error:
@@ -135,6 +168,12 @@ class JsonFile:
                     f"{self._path}: no type can be inferred for {name[:80]!r}: {error}",
                     next_step='Give the columns as text: --schema "id bigint not null, name string"',
                 ) from None
+        self.dates = tuple(
+            name
+            for name, kind in found
+            if pa.types.is_string(kind)
+            and are_other_dates(pa.chunked_array([pa.array(values[name], pa.string())]))
+        )
         return found, rows
 
 

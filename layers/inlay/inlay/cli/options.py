@@ -105,6 +105,15 @@ Delimiter = Annotated[
 Encoding = Annotated[
     str, typer.Option("--encoding", metavar="NAME", help="CSV and JSON: the encoding of the text.")
 ]
+DateFormat = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--date-format",
+        metavar="[COLUMN=]FORMAT",
+        help="CSV and JSON: how dates are written that are not ISO's, as %d.%m.%Y or "
+        "'%b %d %Y %H:%M:%S'; of one column, at=%d.%m.%Y, may be repeated.",
+    ),
+]
 FileFormat = Annotated[
     str | None,
     typer.Option(
@@ -116,13 +125,24 @@ FileFormat = Annotated[
 
 
 def text_format(
-    null: list[str] | None, delimiter: str | None, encoding: str, format: str | None = None
+    null: list[str] | None,
+    delimiter: str | None,
+    encoding: str,
+    format: str | None = None,
+    date_format: list[str] | None = None,
 ) -> TextFormat:
     """The options above as one value."""
+    from inlay.cli.date_formats import DateFormats
     from inlay.cli.delimited import TextFormat
 
     between = "\t" if delimiter in ("tab", "\\t") else delimiter
-    return TextFormat(null=tuple(null or ()), delimiter=between, encoding=encoding, format=format)
+    return TextFormat(
+        null=tuple(null or ()),
+        delimiter=between,
+        encoding=encoding,
+        format=format,
+        dates=DateFormats.parse(date_format or ()),
+    )
 
 
 def assignments(given: Iterable[str] | None, what: str, *, empty: bool = True) -> dict[str, str]:

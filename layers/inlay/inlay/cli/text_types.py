@@ -190,8 +190,7 @@ def from_json(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return _structs(values, kind)
     take = next((take for test, take in _TAKERS if test(kind)), None)
     if take is None:  # dates and times
-        texts = _taken(values, _text, kind)
-        return from_texts(pa.array(texts, pa.string()), kind)
+        return from_texts(texts_of_json(values, kind), kind)
     found = _taken(values, take, kind)
     try:
         made = pa.array(found, kind)
@@ -209,6 +208,11 @@ def from_json(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     except (pa.ArrowException, OverflowError):
         bad = (row for row, value in enumerate(found) if not _fits(value, kind))
         raise Misread(next(bad, 0), f"does not fit {kind}") from None
+
+
+def texts_of_json(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values that stand for some of `kind`, all of them texts. Raises Misread."""
+    return pa.array(_taken(values, _text, kind), pa.string())
 
 
 def _is_long(value: Any, whole: int) -> bool:

@@ -91,8 +91,9 @@ def _files(root: Tree, report: Report) -> None:
     branch = _head(
         root,
         "data files",
-        f"{facts['files']:,}, {size_text(facts['bytes'])}, {counted(facts['rows'], 'row')}, "
-        f"of these {report.deleted_rows:,} surely deleted",
+        f"{facts['files']:,}, {size_text(facts['bytes'])}, "
+        f"{'' if report.live_rows_counted else 'at most '}{counted(report.live_rows, 'row')}; "
+        f"stored are {facts['rows']:,}, of these {report.deleted_rows:,} surely deleted",
     )
     most = max((b.files for b in report.sizes), default=1)
     for size in report.sizes:

@@ -11,6 +11,7 @@ from inlay.cli.command import Example, verb
 from inlay.cli.options import (
     AsJson,
     Branch,
+    DateFormat,
     Delimiter,
     Encoding,
     FileFormat,
@@ -71,6 +72,10 @@ GivenProperties = Annotated[
         "types inferred from the values, and shown",
     ),
     Example(
+        "create ./people --like people.csv --date-format %d.%m.%Y",
+        "dates that are not written 2026-01-31",
+    ),
+    Example(
         'create ./events --schema "id bigint, at timestamptz" --partition-by "day(at)"',
         "files of one day each",
     ),
@@ -112,6 +117,7 @@ def create(
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
     format: FileFormat = None,
+    date_format: DateFormat = None,
     as_json: AsJson = False,
 ) -> None:
     """Create an empty table."""
@@ -121,7 +127,7 @@ def create(
 
     found = None
     if like is not None and schema is None:
-        found = read_schema(like, text_format(null, delimiter, encoding, format))
+        found = read_schema(like, text_format(null, delimiter, encoding, format, date_format))
         columns = found.schema
     elif schema is not None and like is None:
         columns = parse_schema(schema)
@@ -180,7 +186,7 @@ def _print_inferred(found: Inferred, inferred: list[dict[str, str]]) -> None:
 def other_dates(name: str) -> str:
     return (
         f"{name} has dates that are not written 2026-01-31, and is a text: which number is the month "
-        "is not guessed. Write them so in the file, or append a table that pyarrow's strptime has parsed"
+        "is not guessed. --date-format says how they are written, as %d.%m.%Y"
     )
 
 
@@ -205,6 +211,7 @@ def append(
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
     format: FileFormat = None,
+    date_format: DateFormat = None,
     request_id: RequestId = None,
     message: Message = None,
     metadata: Metadata = None,
@@ -217,7 +224,7 @@ def append(
     """
     from inlay.cli.data import read_files
 
-    text = text_format(null, delimiter, encoding, format)
+    text = text_format(null, delimiter, encoding, format, date_format)
     with opened(table, ref=ref) as found:
         rows = read_files(files, physical_schema(found), text)
         result = found.append(rows, request_id=request_id, **noted(message, metadata))
@@ -414,6 +421,7 @@ def delete(
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
     format: FileFormat = None,
+    date_format: DateFormat = None,
     file: Annotated[
         str | None, typer.Option("--file", metavar="KEY", help="Only rows of this data file.")
     ] = None,
@@ -443,7 +451,7 @@ def delete(
             keys=None
             if keys is None
             else _keys(
-                keys, physical_schema(found), text_format(null, delimiter, encoding, format)
+                keys, physical_schema(found), text_format(null, delimiter, encoding, format, date_format)
             ),
             mode=mode,
             file=file,
@@ -579,6 +587,7 @@ def upsert(
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
     format: FileFormat = None,
+    date_format: DateFormat = None,
     request_id: RequestId = None,
     message: Message = None,
     metadata: Metadata = None,
@@ -592,7 +601,7 @@ def upsert(
     """
     from inlay.cli.data import read_files
 
-    text = text_format(null, delimiter, encoding, format)
+    text = text_format(null, delimiter, encoding, format, date_format)
     with opened(table, ref=ref) as found:
         result = found.upsert(
             read_files(files, physical_schema(found), text, even=True),
@@ -624,6 +633,7 @@ def overwrite(
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
     format: FileFormat = None,
+    date_format: DateFormat = None,
     request_id: RequestId = None,
     message: Message = None,
     metadata: Metadata = None,
@@ -636,7 +646,7 @@ def overwrite(
     """
     from inlay.cli.data import read_files
 
-    text = text_format(null, delimiter, encoding, format)
+    text = text_format(null, delimiter, encoding, format, date_format)
     with opened(table, ref=ref) as found:
         result = found.overwrite(
             read_files(files, physical_schema(found), text),
@@ -723,6 +733,7 @@ def apply_changes(
     delimiter: Delimiter = None,
     encoding: Encoding = "utf-8",
     format: FileFormat = None,
+    date_format: DateFormat = None,
     request_id: RequestId = None,
     message: Message = None,
     metadata: Metadata = None,
@@ -739,7 +750,7 @@ def apply_changes(
     from inlay.cli.data import read_files
     from inlay.plan.change_records import operations_of
 
-    text = text_format(null, delimiter, encoding, format)
+    text = text_format(null, delimiter, encoding, format, date_format)
     with opened(table) as found:
         schema = physical_schema(found)
         if op is not None or operations is not None:

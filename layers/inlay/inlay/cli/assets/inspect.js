@@ -121,6 +121,7 @@
     el("div", { class: "figures" },
       [
         [whole(table.files), "data files"],
+        [short(report.live_rows), report.live_rows_counted ? "rows" : "rows at most, under deletes by value"],
         [short(table.rows), "rows stored"],
         [bytes(table.bytes), "of data"],
         [percent(report.deleted_rows, table.rows), "of rows surely deleted"],

@@ -82,7 +82,8 @@ class SizeBin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Everything that the page and the tree show. Lists are cut to the most important rows; `markers_left`
-    and the like are how many were cut. Segments have the bounds of the most important columns."""
+    and the like are how many were cut. Segments have the bounds of the most important columns. `live_rows`
+    are at most so many, unless `live_rows_counted`: metadata does not say what deletes by value hide."""
 
     table: Record
     versions: Sequence[Record]
@@ -96,6 +97,8 @@ class Report:
     markers_left: int
     marked_files: int
     deleted_rows: int
+    live_rows: int
+    live_rows_counted: bool
     query: Query | None
     maintenance: Maintenance
     findings: tuple[Finding, ...]
@@ -143,6 +146,8 @@ def make_report(
         markers_left=max(0, len(tombstones) - MAX_ROWS),
         marked_files=sum(has_deletes(f, tasks) for f in files),
         deleted_rows=deleted,
+        live_rows=sum(f.rows for f in files) - deleted,
+        live_rows_counted=all(task.live_rows is not None for task in tasks.values()),
         query=query,
         maintenance=maintenance,
         findings=tuple(findings_of(state, axes, files, tombstones, query, maintenance)),
