@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.cli.conftest import Run
 
 from inlay.cli.date_formats import DateFormat, DateFormats
 from inlay.cli.text_types import Misread
 from inlay.errors import InvalidRequest
-from tests.cli.conftest import Run
 
 DATES = st.permutations(["%d", "month", "year"]).flatmap(
     lambda order: st.tuples(
@@ -61,7 +61,8 @@ def test_a_format_means_what_python_means(
     written = moment.replace(tzinfo=UTC).strftime(form) if zoned else moment.strftime(form)
     for text in (written, written[:place] + other + written[place + 1 :]):
         parsed = DateFormat.parse(form, alone=True)
-        expected = python(text.strip(), form)
+        # A fraction may have more zeros than Python takes.
+        expected = python(re.sub(r"(\.\d{6})0+$", r"\1", text.strip()), form)
         kind = pa.timestamp("us", "UTC" if zoned else None)
         got = ours(text, parsed, kind)
         if text == written:
@@ -97,8 +98,22 @@ def test_what_a_format_does_not_take(form: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["%j %Y", "%Y", "%Y-%m", "%Y-%m-%d %M", "%Y-%m-%d %I", "%Y-%m-%d %H %p", "%Y %y %m %d"]
-    + ["%Y-%m-%d%", "%Y-%m-%d %Y", "%Y-%m-%d %b", "%d.%m.%Y %z", "at=", "", "%F %d"],
+    [
+        "%j %Y",
+        "%Y",
+        "%Y-%m",
+        "%Y-%m-%d %M",
+        "%Y-%m-%d %I",
+        "%Y-%m-%d %H %p",
+        "%Y %y %m %d",
+        "%Y-%m-%d%",
+        "%Y-%m-%d %Y",
+        "%Y-%m-%d %b",
+        "%d.%m.%Y %z",
+        "at=",
+        "",
+        "%F %d",
+    ],
 )
 def test_formats_that_are_refused(given: str) -> None:
     with pytest.raises(InvalidRequest, match="format of dates"):

@@ -1,10 +1,10 @@
 """Dates and times in another form than ISO's, by a format as strptime's.
 
 Promise: a format is checked before a file is read, and what it has that is not read here is refused by
-name. A value is taken exactly or refused at its row: each is written anew in ISO's form and read as that is,
-so that no 30th of February, 24th hour or day of the week that the date does not fall on passes. A format
-for one column is the only one that its values may have; beside one for all columns, dates in ISO's form are
-read as well. Names of months and days are English, in any case; blanks may be several.
+name. A value is taken exactly or refused at its row: each is written anew in ISO's form and read as that
+is, so that no 30th of February, 24th hour or day of the week that the date does not fall on passes. A
+format for one column is the only one that its values may have; beside one for all columns, dates in ISO's
+form are read as well. Names of months and days are English, in any case; blanks may be several.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from inlay.cli.text_types import Misread, from_texts
 from inlay.errors import InvalidRequest
 
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_MONTH_NAMES = (
-    "january february march april may june july august september october november december".split()
-)
-_DAYS = "mon tue wed thu fri sat sun".split()
-_DAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday".split()
+_MONTH_NAMES = [
+    *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
+    *("october", "november", "december"),
+]
+_MONTHS = [name[:3] for name in _MONTH_NAMES]
+_DAY_NAMES = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+_DAYS = [name[:3] for name in _DAY_NAMES]
 _HOURS = ["12", *(f"{hour:02}" for hour in range(1, 12))]
 
 
@@ -221,9 +222,14 @@ class DateFormats:
         """Raises `InvalidRequest` for a format of a column that is none of dates."""
         for name, form in self.own:
             if name not in columns.names:
-                raise InvalidRequest(f"{path} has no column {name[:80]!r}, whose dates have a format")
+                raise InvalidRequest(
+                    f"{path} has no column {name[:80]!r}, whose dates have a format"
+                )
             if self.reads(name, columns.field(name).type) is None:
                 raise InvalidRequest(
                     f"column {name[:80]!r} is {columns.field(name).type}, and has no dates to be read "
                     f"as {form.text!r}"
                 )
+
+
+ISO = DateFormats()

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import csv
 
-from inlay.cli.date_formats import DateFormats
+from inlay.cli.date_formats import ISO, DateFormats
 from inlay.cli.text_types import (
     Misread,
     are_other_dates,
@@ -59,7 +59,7 @@ class TextFormat:
     delimiter: str | None = None
     encoding: str = "utf-8"
     format: str | None = None
-    dates: DateFormats = DateFormats()
+    dates: DateFormats = ISO
 
     def check(self) -> None:
         """Raises `InvalidRequest`."""

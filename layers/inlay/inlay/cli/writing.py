@@ -451,7 +451,9 @@ def delete(
             keys=None
             if keys is None
             else _keys(
-                keys, physical_schema(found), text_format(null, delimiter, encoding, format, date_format)
+                keys,
+                physical_schema(found),
+                text_format(null, delimiter, encoding, format, date_format),
             ),
             mode=mode,
             file=file,
