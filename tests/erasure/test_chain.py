@@ -5,21 +5,22 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
+from random import Random
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.simulator.faults import Fate, FaultyStore, Killed
+from tests.simulator.faults import Fate, FaultyStore, Killed, Sent
 
-from inlay.errors import InvalidRequest
+from inlay.errors import CorruptTable, InlayError, InvalidRequest
 from inlay.format.codec import decode_frame, decode_snapshot, encode_frame, encode_snapshot
 from inlay.format.keys import receipt_key
 from inlay.format.properties import check_properties
-from inlay.ops.erase.check_receipt import Asked, ReceiptCheck, verify_receipt
+from inlay.ops.erase.check_receipt import Asked, ReceiptCheck, read_receipts, verify_receipt
 from inlay.ops.erase.receipt import LIST_KIND, encode_receipt
 from inlay.ops.erase.signing import KeyFile, PublicKey, envelope_of
 from inlay.ops.schema.alter import alter, evolution_of
@@ -27,7 +28,7 @@ from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.plan.receipt_chain import Chain, root_of
 
-from .crashes import strikes
+from .crashes import process_on, strikes
 from .people import (
     CITY,
     KEY,
@@ -66,16 +67,18 @@ SIGNER, PUBLIC = a_key()
 def finish(people: People, **options: Any) -> tuple[str, ...]:
     """Ends every open erasure."""
     people.advance()
-    receipts = people.collect(signer=SIGNER, **options).receipts
+    options = {"signer": SIGNER, **options}
+    receipts = people.collect(**options).receipts
     for _ in range(3):
         people.time.sleep(1000)
-        receipts += people.collect(signer=SIGNER, **options).receipts
+        receipts += people.collect(**options).receipts
     return receipts
 
 
-def three_receipts() -> People:
+def three_receipts(seed: int = 11) -> People:
     """Of two passes: the first made two, of hers and another's."""
-    people = new_people(versioned=False)
+    people = in_memory(seed)
+    create(people.ctx, SCHEMA, primary_key=["id"], properties={"write.row_group_rows": 4})
     people.append(*ids_with(WHO, OTHER))
     people.append(*ids_with(start=200))
     people.erase()
@@ -250,6 +253,55 @@ def swapped(people: People) -> None:
     put(people, receipt_key("case-2"), one)
 
 
+def with_chain(people: People, value: str | None) -> None:
+    """The pointer as somebody may write it who may write to the bucket."""
+    key = people.ctx.key("_latest_manifest")
+    snapshot = decode_snapshot(people.store.get(key).body, key=key)
+    properties = {**snapshot.properties, "erasure.chain": value}
+    kept = {k: v for k, v in properties.items() if v is not None}
+    people.store.put(key, encode_snapshot(replace(snapshot, properties=kept)))
+
+
+def set_back(people: People) -> None:
+    """The chain ends with the first pass again."""
+    first = frame(people, lists(people, "pass")[0])
+    with_chain(
+        people, f"2:{first['receipts'][-1]}:{digest(first['statement'])}:{lists(people, 'pass')[0]}"
+    )
+
+
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def kept_elsewhere(people: People) -> None:
+    """A receipt under another's name only: its digest is there, but it is not to be found."""
+    data = people.store.get(people.ctx.key(receipt_key("case-2"))).body
+    people.store.delete([people.ctx.key(receipt_key("case-2"))])
+    put(people, receipt_key("case-9"), data)
+
+
+def the_same_number_twice(people: People) -> None:
+    body = {**_plain(receipt(people)), "id": "case-4"}
+    put(people, receipt_key("case-4"), encode_receipt(body))
+
+
+def passes_exchanged(people: People) -> None:
+    first, second = lists(people, "pass")
+    one, two = (people.store.get(people.ctx.key(key)).body for key in (first, second))
+    put(people, first, two)
+    put(people, second, one)
+
+
+def of_another_table(people: People) -> None:
+    other = three_receipts(1)
+    for key in lists(people, "pass"):
+        people.store.delete([people.ctx.key(key)])
+    for key in lists(other, "pass"):
+        put(people, key, other.store.get(other.ctx.key(key)).body)
+    with_chain(people, other.snapshot.properties["erasure.chain"])
+
+
 FORGERIES: dict[str, Callable[[People], None]] = {
     "a changed count": lambda p: changed(p, removed_rows=99),
     "backdated": lambda p: changed(p, ended_us=receipt(p)["ended_us"] - 300 * 86_400_000_000),
@@ -285,6 +337,12 @@ FORGERIES: dict[str, Callable[[People], None]] = {
         lists(p, "pass")[0],
         encode_frame(LIST_KIND, {**frame(p, lists(p, "pass")[0]), "receipts": ["0" * 64] * 2}),
     ),
+    "the chain set back": set_back,
+    "no chain": lambda p: with_chain(p, None),
+    "a receipt under another's name only": kept_elsewhere,
+    "the same number twice": the_same_number_twice,
+    "passes exchanged": passes_exchanged,
+    "the passes of another table": of_another_table,
     "a pass that goes in circles": lambda p: put(
         p,
         lists(p, "pass")[0],
@@ -298,6 +356,150 @@ def test_a_forgery_is_found(name: str) -> None:
     people = three_receipts()
     FORGERIES[name](people)
     assert check(people).problems
+
+
+def test_an_unsigned_pass_between_signed_ones_and_a_retired_key_are_found() -> None:
+    """Each receipt is held to the signature on its own pass; the others are whole."""
+    people = three_receipts()
+    second = lists(people, "pass")[-1]
+    put(people, second, encode_frame(LIST_KIND, {**frame(people, second), "envelope": None}))
+    people.erase(is_who(5), "case-4")
+    finish(people, signer=(newer := a_key())[0])
+    assert check(people).problems == ()
+    for name, who in (("case-3", 3), ("case-4", 5)):
+        asked = Asked(predicate=is_who(who), key=KEY)
+        assert "not signed with that key" in "".join(check(people, name, asked=asked).problems)
+    assert check(people, "case-4", asked=asked, public_key=newer[1]).problems == ()
+
+
+def test_of_two_signatures_one_by_the_key_is_enough() -> None:
+    people = three_receipts()
+    for key in lists(people, "pass"):
+        body = frame(people, key)
+        more = envelope_of(body["statement"].encode(), a_stranger())["signatures"]
+        envelope = {**body["envelope"], "signatures": more + body["envelope"]["signatures"]}
+        put(people, key, encode_frame(LIST_KIND, {**body, "envelope": envelope}))
+    found = check(people)
+    assert (found.problems, found.signed) == ((), f"by {SIGNER.key_id}, checked")
+
+
+def test_receipts_of_a_table_that_was_here_before_are_of_another_table() -> None:
+    people = three_receipts()
+    foreign = {**_plain(receipt(people, "case-2")), "table": "0" * 36, "id": "case-0"}
+    put(people, receipt_key("case-0"), encode_receipt(foreign))
+    assert check(people).problems == ()
+    assert "the receipt is of another table" in check(people, "case-0").problems
+
+
+def test_ids_that_look_like_keys_are_ids() -> None:
+    people = new_people()
+    people.append(*ids_with(WHO))
+    odd = ("erasure/a", "erasure/b.json", "%2F", "../c", "d e")
+    for n, name in enumerate(odd):
+        people.erase(is_who(2 * n + 1), name)
+    finish(people)
+    for n, name in enumerate(odd):
+        asked = Asked(predicate=is_who(2 * n + 1), key=KEY)
+        assert check(people, name, asked=asked).problems == ()
+        assert check(people, receipt_key(name), asked=asked).problems == ()
+
+
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, -1, 10**30, 1.5, "", "x", "é", [], [[]], {}, {"a": 1}, ["x"], [None], 2**63),
+    *("9" * 5000, [1, 2, 3, 4, 5, 6, 7], "evidence/", "0" * 64),
+)
+
+
+def mutants(body: Any, seed: int, count: int) -> Iterator[Any]:
+    """The body with one member, at any depth, removed or another."""
+    random = Random(seed)
+    places = [at for at in _places(body, ()) if at]
+    for _ in range(count):
+        mutant = json.loads(json.dumps(body))
+        *way, last = random.choice(places)
+        place = mutant
+        for step in way:
+            place = place[step]
+        if random.random() < 0.2:
+            del place[last]
+        else:
+            place[last] = random.choice(ODD)
+        if mutant != body:
+            yield mutant
+
+
+def _places(value: Any, at: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    yield at
+    inside = value.items() if isinstance(value, dict) else ()
+    inside = enumerate(value) if isinstance(value, list) else inside
+    for step, each in inside:
+        yield from _places(each, (*at, step))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_changed_is_found_and_nothing_crashes_the_check(seed: int) -> None:
+    """Of a receipt, its lists and passes, their statements, bytes, and the property of the chain."""
+    people = three_receipts()
+    key = receipt_key("case-1")
+    named = {each["key"] for each in receipt(people)["gone"]}
+    named |= {receipt(people)["left"]["key"], receipt(people)["look"]["list"]["key"]}
+    changes: list[tuple[str, bytes]] = [
+        (key, encode_receipt(m)) for m in mutants(_plain(receipt(people)), seed, 150)
+    ]
+    for name in (*sorted(named), *lists(people, "pass")):
+        body = frame(people, name)
+        if "-pass-" in name:  # keys and the envelope are what a signature is for
+            said = json.loads(body["statement"])
+            texts = [json.dumps(m) for m in (*mutants(said, seed, 60), *ODD)] + ["[" * 100_000]
+            changes += [(name, encode_frame(LIST_KIND, {**body, "statement": t})) for t in texts]
+        changes += [(name, encode_frame(LIST_KIND, m)) for m in mutants(body, seed, 80)]
+    random = Random(seed)
+    for name in (key, *named, *lists(people, "pass")):
+        for _ in range(30):
+            data = bytearray(people.store.get(people.ctx.key(name)).body)
+            data[random.randrange(len(data))] ^= random.randrange(1, 256)
+            changes.append(
+                (name, bytes(data[: random.choice([None, random.randrange(len(data))])]))
+            )
+    for name, data in changes:
+        honest = people.store.get(people.ctx.key(name)).body
+        put(people, name, data)
+        # Of a pass its statement and digests are held to the chain; whom it is about is for the collector, and
+        # what an envelope says of its key is not signed.
+        free = "-pass-" in name and _statement(data) == _statement(honest)
+        try:
+            assert free or verify_receipt(people.ctx, "case-1", public_key=PUBLIC).problems
+        except InlayError:
+            pass
+        put(people, name, honest)
+    assert check(people).problems == ()
+
+
+def _statement(data: bytes) -> Any:
+    try:
+        body = decode_frame(LIST_KIND, data, key="pass")
+    except InlayError:
+        return None
+    return body.get("statement"), body.get("receipts")
+
+
+@pytest.mark.parametrize("value", ["", ":", "a:b:c:d", "3:b:c", "-1:b:c:d", "9" * 5000, "٣:b:c:d"])
+def test_a_property_of_the_chain_that_is_none_is_refused_by_name(value: str) -> None:
+    people = three_receipts()
+    with_chain(people, value)
+    with pytest.raises(CorruptTable, match=r"erasure\.chain was changed by hand"):
+        check(people)
+
+
+def test_junk_beside_the_receipts_is_named() -> None:
+    people = three_receipts()
+    for name, data in {"junk.json": b"", "b": b"\xff\xfe", "c.json": b"{}"}.items():
+        put(people, f"erasure/{name}", data)
+    found = check(people)
+    assert found.problems == ()
+    assert sum(line.endswith("is no receipt") for line in found.named) == 3
+    receipts, unread = read_receipts(people.ctx)
+    assert (len(receipts), len(unread)) == (3, 3)
 
 
 def test_a_copy_under_another_requests_name_is_found() -> None:
@@ -363,6 +565,117 @@ def test_the_chain_is_whole_after_a_crash_at_any_request(at: int) -> None:
     assert people.snapshot.erasures == ()
     assert check(people).problems == ()
     assert check(people, "case-2", asked=Asked(predicate=is_who(OTHER), key=KEY)).problems == ()
+
+
+def due(*, versioned: bool) -> People:
+    """Two erasures that the next run ends."""
+    people = new_people(versioned=versioned)
+    people.append(*ids_with(WHO, OTHER))
+    people.erase()
+    people.erase(is_who(OTHER), "case-2")
+    people.advance()
+    for _ in range(2):
+        people.collect(signer=SIGNER)
+        people.time.sleep(1000)
+    assert {e.phase for e in people.snapshot.erasures} == {"sweep"}
+    return people
+
+
+def is_receipt(sent: Sent) -> bool:
+    return sent.verb == "put" and "/erasure/" in sent.key
+
+
+def died(people: People, kept: str) -> None:
+    """A run has died before its commit, and of the receipts that it was writing only one had arrived."""
+    seen: list[str] = []
+
+    def plan(sent: Sent) -> Fate:
+        seen.extend([sent.key] * is_receipt(sent))
+        return Fate.KILLED_AFTER if len(seen) == 2 else Fate.DONE
+
+    with pytest.raises(Killed):
+        process_on(people, FaultyStore(people.store, plan), 1).collect(signer=SIGNER)
+    [other] = [key for key in seen if kept not in key]
+    people.store.delete([other])
+    if (versions := [v for v in people.store.list_versions(other)]) and versions[0].version_id:
+        people.store.delete_versions([(v.key, v.version_id) for v in versions])
+
+
+def is_whole(people: People) -> None:
+    """One receipt for each erasure, each in the chain once, signed, and none beside it."""
+    assert people.snapshot.erasures == ()
+    root = people.ctx.key("")
+    receipts = {o.key.removeprefix(root) for o in people.store.list(root + "erasure/")}
+    assert receipts == {receipt_key("case-1"), receipt_key("case-2")}
+    for name, who in (("case-1", WHO), ("case-2", OTHER)):
+        asked = Asked(predicate=is_who(who), key=KEY)
+        assert check(people, name, asked=asked).problems == ()
+    assert {receipt(people, name)["number"] for name in ("case-1", "case-2")} == {1, 2}
+
+
+def closed(people: People) -> dict[str, bytes]:
+    names = {"case-1", "case-2"} - {e.id for e in people.snapshot.erasures}
+    return {n: people.store.get(people.ctx.key(receipt_key(n))).body for n in names}
+
+
+@pytest.mark.parametrize("stale", [None, "case-1", "case-2"])
+@pytest.mark.parametrize("life", [0, 900])
+@pytest.mark.parametrize("versioned", [False, True], ids=["unversioned", "versioned"])
+def test_two_collectors_end_erasures_side_by_side(
+    versioned: bool, life: int, stale: str | None
+) -> None:
+    """At every fourth request of one, another runs from beginning to end. A third may have died before, so that
+    what it left does not continue the chain. No receipt of an erasure that has ended is touched."""
+    reached, at = True, (0, -1, -2)[(None, "case-1", "case-2").index(stale)] - life // 900
+    while reached:
+        at, reached = at + 4, False
+        people = due(versioned=versioned)
+        if stale is not None:
+            died(people, stale)
+            people.time.sleep(1000)
+        ended: dict[str, bytes] = {}
+
+        def meet(
+            sent: Sent, people: People = people, at: int = at, ended: dict[str, bytes] = ended
+        ) -> Fate:
+            nonlocal reached
+            if sent.number == at:
+                reached = True
+                people.time.sleep(2)
+                process_on(people, people.store, 3).collect(signer=SIGNER, life_seconds=life)
+                ended |= closed(people)
+                people.time.sleep(2)
+            return Fate.DONE
+
+        process_on(people, FaultyStore(people.store, meet), 2).collect(
+            signer=SIGNER, life_seconds=life
+        )
+        people.time.sleep(2000)
+        finish(people, life_seconds=life)
+        is_whole(people)
+        assert {**closed(people), **ended} == closed(people)
+
+
+@pytest.mark.parametrize("at_receipt", [1, 2])
+def test_a_run_that_outlives_its_life_cannot_close_with_receipts_that_were_written_over(
+    at_receipt: int,
+) -> None:
+    """It has written one of two receipts, out of order; with a life of nothing another run begins again."""
+    people = due(versioned=False)
+    died(people, "case-2")
+    seen: list[str] = []
+
+    def meet(sent: Sent) -> Fate:
+        seen.extend([sent.key] * is_receipt(sent))
+        if len(seen) == at_receipt and is_receipt(sent):
+            people.time.sleep(2)
+            process_on(people, people.store, 3).collect(signer=SIGNER, life_seconds=0)
+        return Fate.DONE
+
+    people.time.sleep(1000)
+    process_on(people, FaultyStore(people.store, meet), 2).collect(signer=SIGNER, life_seconds=0)
+    finish(people, life_seconds=0)
+    is_whole(people)
 
 
 def test_the_property_of_the_chain_cannot_be_changed_by_hand() -> None:

@@ -364,6 +364,7 @@ def erasures(
             {"id": e.id, "state": e.phase, "opened_us": e.opened_us, "rows": e.rows}
             for e in open_erasures(context, landing="")
         ]
+        receipts, unread = read_receipts(context)
         rows += [
             {
                 "id": body["id"],
@@ -373,8 +374,10 @@ def erasures(
                 "rows": body["removed_rows"],
                 "number": body.get("number"),
             }
-            for body in read_receipts(context)
+            for body in receipts
         ]
+    for key in unread:
+        typer.echo(f"{key} is no receipt, and is not listed", err=True)
     listed = [_entry(row, now_us, days) for row in sorted(rows, key=lambda r: r["opened_us"])]
     if as_csv:
         writer = csv.DictWriter(sys.stdout, _REGISTER, lineterminator="\n")

@@ -18,7 +18,16 @@ from typing import Any, Literal, TypeVar
 from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import BODY_BYTES, IDENTITY_BYTES, DataFile, Marker
 from inlay.format.predicate import Predicate
-from inlay.format.snapshot import Content, Erasure, Note, PartitionField, Ref, Segment, Snapshot
+from inlay.format.snapshot import (
+    Boundary,
+    Content,
+    Erasure,
+    Note,
+    PartitionField,
+    Ref,
+    Segment,
+    Snapshot,
+)
 from inlay.plan.schema_evolution import Evolution
 from inlay.plan.surgery import PositionMap
 
@@ -315,10 +324,12 @@ class MoveErasures:
 
 @dataclass(frozen=True, slots=True)
 class NextReceipts:
-    """The property of the chain of receipts: what it was when the next ones were written, and with them."""
+    """The property of the chain of receipts: what it was when the next ones were written, and with them;
+    and the boundary that the run had moved before. A run that moved it since may have written over them."""
 
     was: str | None
     becomes: str
+    boundary: Boundary
 
 
 @dataclass(frozen=True, slots=True)

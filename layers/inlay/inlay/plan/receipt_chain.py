@@ -20,14 +20,30 @@ Pure values. A statement is canonical JSON: members in order of their names, no 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from inlay.errors import CorruptTable
 from inlay.format.properties import RECEIPT_CHAIN
+from inlay.format.shape import COUNT, TIME, fits
 
 STATEMENT_TYPE = "application/vnd.inlay.erasure-pass+json"
+
+_DIGEST = r"[0-9a-f]{64}"
+_PROPERTY = re.compile(rf"([1-9][0-9]{{0,17}}):({_DIGEST}):({_DIGEST}):(.+)")
+_STATEMENT = {
+    "ended_us": TIME,
+    "first": range(1, COUNT.stop),
+    "previous_pass": ({"list": str, "sha256": str}, None),
+    "previous_receipt": (str, None),
+    "receipts": COUNT,
+    "root": str,
+    "table": str,
+    "version": COUNT,
+}
 
 
 def digest_of(data: bytes) -> str:
@@ -46,10 +62,18 @@ class Chain:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Chain:
+        """Raises `CorruptTable` where somebody changed the property."""
         text = properties.get(RECEIPT_CHAIN)
         if text is None:
             return cls()
-        count, receipt, statement, made_by = text.split(":", 3)
+        known = _PROPERTY.fullmatch(text)
+        if known is None:
+            raise CorruptTable(
+                f"the property {RECEIPT_CHAIN} was changed by hand: it names no end of a chain",
+                next_step="Its last value is in an older version of the pointer; no receipt can be "
+                "held to the chain without it",
+            )
+        count, receipt, statement, made_by = known.groups()
         return cls(int(count), receipt, made_by, statement)
 
     @property
@@ -103,13 +127,27 @@ class Pass:
 
     key: str
     statement: bytes
+    said: Mapping[str, Any]
     receipts: tuple[str, ...]
     envelope: Mapping[str, Any] | None = None
 
-    @property
-    def said(self) -> Mapping[str, Any]:
-        said: Mapping[str, Any] = json.loads(self.statement)
-        return said
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        statement: str,
+        receipts: Sequence[str],
+        envelope: Mapping[str, Any] | None,
+    ) -> Pass:
+        """Raises `CorruptTable` where the statement is none, or the receipts are no digests."""
+        try:
+            said = json.loads(statement)
+        except (ValueError, RecursionError):
+            said = None
+        digests = all(re.fullmatch(_DIGEST, each) for each in receipts)
+        if not (fits(said, _STATEMENT) and statement.isascii() and digests):
+            raise CorruptTable(f"{key} has no statement that a pass of erasures makes", key=key)
+        return cls(key, statement.encode("ascii"), said, tuple(receipts), envelope)
 
     @property
     def numbers(self) -> range:
@@ -118,11 +156,11 @@ class Pass:
 
 
 def against_chain(
-    chain: Chain, passes: Sequence[Pass], table: str, there: Mapping[str, str]
+    chain: Chain, passes: Sequence[Pass], table: str, there: Collection[str]
 ) -> tuple[list[str], dict[int, Pass], list[int]]:
     """(problems, the pass of each number, the numbers whose receipts are missing) of a chain. `passes` are
-    those read, following the chain from its end back, the last one first; `there` is the key of each
-    receipt in the bucket, by digest.
+    those read, following the chain from its end back, the last one first; `there` are the digests of the
+    receipts in the bucket, each under its own name.
     """
     problems: list[str] = []
     by_number: dict[int, Pass] = {}

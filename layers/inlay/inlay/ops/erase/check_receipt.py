@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from inlay.errors import CorruptTable, InvalidRequest
-from inlay.format.codec import decode_frame
+from inlay.errors import CorruptTable, InvalidRequest, NewerFormat
 from inlay.format.keys import (
     RECEIPTS,
     ObjectKind,
@@ -32,7 +31,7 @@ from inlay.format.keys import (
     receipt_key,
 )
 from inlay.format.predicate import Predicate
-from inlay.format.snapshot import Erasure
+from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.landing import check_landing
 from inlay.ops.erase.last_look import (
@@ -42,7 +41,7 @@ from inlay.ops.erase.last_look import (
     named_by_older_files,
     search_files,
 )
-from inlay.ops.erase.receipt import APART, RECEIPT_KIND, SWAPPED, read_list, read_pass
+from inlay.ops.erase.receipt import APART, SWAPPED, decode_receipt, read_list, read_pass
 from inlay.ops.erase.signing import PublicKey, is_signed, signed_by
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
@@ -95,30 +94,36 @@ class ReceiptCheck:
         self.named += what
 
 
-def _key_of(name: str) -> str:
-    return name if name.startswith(RECEIPTS) else receipt_key(name)
-
-
-def _receipt(ctx: Context, key: str) -> bytes:
-    got = ctx.store.get(ctx.key(key))
-    if not isinstance(got, Got):
-        raise InvalidRequest(
-            f"there is no receipt {key}",
-            next_step="`inlay erase-status` lists erasures that have not ended yet",
-            table=ctx.uri,
-        )
-    return got.body
+def _get(ctx: Context, name: str) -> tuple[str, bytes]:
+    """(key, bytes) of a receipt by its erasure's id, else by its key in the table: an id may look like one."""
+    if any("\ud800" <= c < "\ue000" for c in name):  # an argument that was not UTF-8
+        raise InvalidRequest(f"no erasure has the id {name!r}", table=ctx.uri)
+    for key in [receipt_key(name), *([name] if name.startswith(RECEIPTS) else [])]:
+        got = ctx.store.get(ctx.key(key))
+        if isinstance(got, Got):
+            return key, got.body
+    raise InvalidRequest(
+        f"there is no receipt of {name!r}",
+        next_step="`inlay erase-status` lists erasures that have not ended yet",
+        table=ctx.uri,
+    )
 
 
 def read_receipt(ctx: Context, name: str) -> dict[str, Any]:
     """What a receipt says: unchecked. Raises as `verify_receipt`."""
-    key = _key_of(name)
-    return decode_frame(RECEIPT_KIND, _receipt(ctx, key), key=key)
+    key, data = _get(ctx, name)
+    return decode_receipt(data, key=key)
 
 
-def read_receipts(ctx: Context) -> list[dict[str, Any]]:
-    """What all receipts of the table's prefix say: unchecked. One GET each."""
-    return [decode_frame(RECEIPT_KIND, data, key=key) for key, data in _bodies(ctx)]
+def read_receipts(ctx: Context) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """What all receipts of the table's prefix say: unchecked; and the keys of what is none. One GET each."""
+    receipts, unread = [], []
+    for key, data in _bodies(ctx):
+        try:
+            receipts.append(decode_receipt(data, key=key))
+        except (CorruptTable, NewerFormat):
+            unread.append(key)
+    return receipts, tuple(unread)
 
 
 def verify_receipt(
@@ -128,16 +133,17 @@ def verify_receipt(
 
     Raises `InvalidRequest` when there is no such receipt, `CorruptTable` when it is damaged.
     """
-    key = _key_of(name)
-    data = _receipt(ctx, key)
-    body = decode_frame(RECEIPT_KIND, data, key=key)
+    key, data = _get(ctx, name)
+    body = decode_receipt(data, key=key)
+    # Before the pointer: each receipt that was there is in its chain, or of an erasure that is still open.
+    bodies = list(_bodies(ctx))
     loaded = load_pointer(ctx)
     check = ReceiptCheck(id=body["id"])
     if body["table"] != loaded.snapshot.table_id:
         check.contradict("the receipt is of another table")
     if key != receipt_key(body["id"]):
         check.contradict(f"it is the receipt of erasure {body['id']!r}, copied to {key}")
-    _against_chain(ctx, check, body, data, Chain.of(loaded.snapshot.properties), public_key)
+    _against_chain(ctx, check, body, data, bodies, loaded.snapshot, public_key)
     if "left" not in body:
         raise InvalidRequest(
             f"{key} was written by a library without lists: only its own digest could be checked",
@@ -157,13 +163,17 @@ def _against_chain(
     check: ReceiptCheck,
     body: Mapping[str, Any],
     data: bytes,
-    chain: Chain,
+    bodies: Iterable[tuple[str, bytes]],
+    snapshot: Snapshot,
     public_key: PublicKey | None,
 ) -> None:
+    chain = Chain.of(snapshot.properties)
     passes, unread = _passes(ctx, chain)
-    there = {digest_of(data): key for key, data in _bodies(ctx)} if chain.count else {}
+    there = _by_digest(check, bodies)
     problems, by_number, missing = against_chain(chain, passes, body["table"], there)
     check.contradict(*unread, *problems)
+    if not unread:
+        check.contradict(*_beside_chain(there, passes, snapshot))
     check.missing = tuple(missing)
     check.contradict(*(f"receipt number {n} of the chain is missing or changed" for n in missing))
     check.number = body.get("number")
@@ -187,9 +197,9 @@ def _against_chain(
     keys = ", ".join(signed_by(made.envelope))
     if public_key is None:
         if keys:
-            check.signed = f"by {keys}, not checked: give the public key"
+            check.signed = f"by {keys} as it says, not checked: give the public key"
     elif is_signed(made.statement, made.envelope, public_key):
-        check.signed = f"by {keys}, checked"
+        check.signed = f"by {public_key.key_id}, checked"
     else:
         check.contradict(f"{made.key} is not signed with that key")
 
@@ -201,20 +211,53 @@ def _passes(ctx: Context, chain: Chain) -> tuple[list[Pass], list[str]]:
     while key is not None and last > 0:
         try:
             made = read_pass(ctx, key)
-            before = made.said["previous_pass"]
-        except (CorruptTable, KeyError, TypeError, ValueError) as error:
-            return passes, [f"{key}, the pass of receipt {last}, cannot be read: {error}"]
+        except (CorruptTable, NewerFormat) as error:
+            return passes, [f"{key}, the pass of receipt {last}, cannot be read: {error.message}"]
         passes.append(made)
         # Numbers fall, or the walk would not end on a forged chain.
+        before = made.said["previous_pass"]
         last, key = min(last, made.numbers.start) - 1, None if before is None else before["list"]
     return passes, []
+
+
+def _by_digest(
+    check: ReceiptCheck, bodies: Iterable[tuple[str, bytes]]
+) -> dict[str, Mapping[str, Any]]:
+    """The receipts under their own names, by digest; what is none is named."""
+    there: dict[str, Mapping[str, Any]] = {}
+    for key, data in bodies:
+        try:
+            body = decode_receipt(data, key=key)
+        except (CorruptTable, NewerFormat):
+            check.name(f"{key} is no receipt")
+            continue
+        if key == receipt_key(body["id"]):
+            there[digest_of(data)] = body
+    return there
+
+
+def _beside_chain(
+    there: Mapping[str, Mapping[str, Any]], passes: Iterable[Pass], snapshot: Snapshot
+) -> Iterator[str]:
+    """Receipts of the table that its chain has not: the pointer was set back to an earlier one, or somebody
+    put them there. That of an open erasure was left by a run that crashed, or is under way."""
+    chained = {digest for made in passes for digest in made.receipts}
+    open_ = {erasure.id for erasure in snapshot.erasures}
+    for digest in there.keys() - chained:
+        other = there[digest]
+        is_ours = other["table"] == snapshot.table_id and "number" in other
+        if is_ours and other["id"] not in open_:
+            yield (
+                f"the receipt of erasure {other['id']!r} has number {other['number']}, and the chain does "
+                "not have it: the pointer was set back, or the receipt is forged"
+            )
 
 
 def _bodies(ctx: Context) -> Iterator[tuple[str, bytes]]:
     keys = [info.key for info in ctx.store.list(ctx.key(RECEIPTS))]
     for key, got in zip(keys, ctx.map(ctx.store.get, keys), strict=True):
         if isinstance(got, Got):
-            yield key, got.body
+            yield key.removeprefix(ctx.key("")), got.body
 
 
 # -- the bucket -----------------------------------------------------------------------------------
@@ -279,12 +322,13 @@ def _lists_of(
     for each in named:
         try:
             found, digest = read_list(ctx, each["key"])
-        except CorruptTable as error:
+        except (CorruptTable, NewerFormat) as error:
             problems.append(f"{each['key']}: {error.message}")
             continue
-        if digest != each["sha256"]:
+        if digest != each["sha256"] or found["step"] != step:
             problems.append(f"{each['key']} is not the list that the receipt names")
-        yield found
+        else:
+            yield found
 
 
 def _originals(ctx: Context, looks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -322,7 +366,7 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
     if came["count"]:
         yield f"{came['count']} data files came after the last look and were not searched"
     yield from (
-        f"landed object {key} ({kind}): {_SAID[said]}{f' ({where})' if where else ''}"
+        f"landed object {key} ({kind}): {_SAID.get(said, said)}{f' ({where})' if where else ''}"
         for key, kind, said, where in look.get("landed", ())
     )
     if body.get("landing_older_objects"):

@@ -96,7 +96,7 @@ from inlay.plan.erasure import (
 from inlay.plan.maintain.roots import Listed, cutoff_with_margin
 from inlay.plan.metadata.state import Contents
 from inlay.plan.receipt_chain import Chain
-from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
+from inlay.storage.base import NULL_VERSION, DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
 MAX_STEPS = 400
@@ -494,7 +494,11 @@ class _Sweeper:
         closed = CloseErasures(
             tuple(names),
             leaves=SWEEP,
-            chain=NextReceipts(loaded.snapshot.properties.get(RECEIPT_CHAIN), after.as_property),
+            chain=NextReceipts(
+                loaded.snapshot.properties.get(RECEIPT_CHAIN),
+                after.as_property,
+                loaded.snapshot.boundary,
+            ),
         )
         outcome = commit(self.ctx, Change(operation="erase", updates=(closed,)), base=loaded)
         if not isinstance(outcome, Conflicted):
@@ -597,12 +601,16 @@ class _Sweeper:
 
         Until its erasure is closed a receipt is not part of the chain. One that a run left which crashed is
         taken as it is where it continues the chain, since what it says of the table at that moment, and its
-        counts, are its own; else it is written again, once that run can no longer close its erasure.
+        counts, are its own; else it is written over, once that run can no longer close its erasure: the
+        boundary was moved since it wrote the receipt (`NextReceipts`). Never is one deleted or written over
+        by its name alone: by then it may be another run's, and in the chain.
         """
         left = {v.key: v for v in facts.versions if v.is_latest and not v.marker}
         there = [e for e in due if self.ctx.key(keys.receipt_key(e.id)) in left]
         found = dict(zip((e.id for e in there), self.ctx.map(self._receipt, there), strict=True))
         receipts: dict[str, bytes] = {}
+        stale: dict[str, ObjectVersion] = {}
+        moved_us = loaded.snapshot.boundary.time_us or 0
         for erasure in sorted(there, key=lambda e: _number(found[e.id])):
             data = found[erasure.id]
             own = receipt_of(self.ctx, loaded, erasure, facts, chain)
@@ -611,21 +619,27 @@ class _Sweeper:
                 receipts[erasure.id], chain = data, chain.with_receipt(data)
                 continue
             version = left[self.ctx.key(keys.receipt_key(erasure.id))]
-            if version.modified_us + self.life_us >= loaded.date_us:
+            if version.modified_us + self.life_us >= moved_us:
                 return None
-            self.failures += tuple(
-                self.ctx.store.delete_versions([(version.key, version.version_id)])
-            )
-        fresh: list[tuple[str, bytes]] = []
+            stale[erasure.id] = version
+        fresh: list[tuple[str, bytes, str | None]] = []
         for erasure in due:
             if erasure.id not in receipts:
                 data = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts, chain))
                 receipts[erasure.id], chain = data, chain.with_receipt(data)
-                fresh.append((keys.receipt_key(erasure.id), data))
+                over = stale[erasure.id].etag if erasure.id in stale else None
+                fresh.append((keys.receipt_key(erasure.id), data, over))
+
+        def write(each: tuple[str, bytes, str | None]) -> None:
+            key, data, over = each
+            self.ctx.write_once(key, data, over=over)
+
         try:
-            list(self.ctx.map(lambda each: self.ctx.write_once(*each), fresh))
+            list(self.ctx.map(write, fresh))
         except KeyTaken:
             return None
+        replaced = [(v.key, v.version_id) for v in stale.values() if v.version_id != NULL_VERSION]
+        self.failures += tuple(self.ctx.store.delete_versions(replaced)) if replaced else ()
         return receipts
 
     def _receipt(self, erasure: Erasure) -> bytes | None:

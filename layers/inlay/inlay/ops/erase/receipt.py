@@ -39,6 +39,7 @@ from inlay.format.keys import (
     receipt_key,
 )
 from inlay.format.properties import Properties
+from inlay.format.shape import COUNT, TIME, Map, Row, fits
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.erase.last_look import (
@@ -92,6 +93,59 @@ OUT_OF_REACH = (
 )
 # What a service keeps at most, whatever the deployment says (Amazon SQS, quotas of messages).
 MOST_DAYS: Mapping[str, float] = {"messages in queues": 14, "dead letters": 14}
+
+
+# What is read of receipts and lists, of this library's and of earlier ones: whoever may write to the bucket
+# may have written them.
+_LIST_REF = {"key": str, "sha256": str}
+_RECEIPT = {
+    "id": str,
+    "table": str,
+    "number?": COUNT,
+    "predicate_hmac_sha256?": (str, None),
+    "predicate_key?": (str, None),
+    "opened_version": COUNT,
+    "opened_us": TIME,
+    "ended_version": COUNT,
+    "ended_us": TIME,
+    "oldest_version": COUNT,
+    "rewritten_objects": COUNT,
+    "removed_rows": COUNT,
+    "deleted_objects": COUNT,
+}
+_RECEIPT_WITH_LISTS = {
+    **_RECEIPT,
+    "gone": [_LIST_REF],
+    "left": _LIST_REF,
+    "unknown_objects": {"objects": [Row.of(str, open=True)]},
+    "later_deletes": {"versions": [Row.of(COUNT, str)]},
+    "out_of_reach": [{"what": str, "until_us": (TIME, None)}],
+    "landing_older_objects?": (COUNT, None),
+    "older_receipts?": COUNT,
+    "came_after_look?": ({"count": COUNT}, None),
+    "look": (
+        {
+            "list": _LIST_REF,
+            "looked_us": TIME,
+            "kept": [Row.of(str, str, str)],
+            "key_values": Map(COUNT),
+            "columns?": ([str], None),
+            "searched_in_part?": (COUNT, None),
+            "perhaps?": [Row.of(str, str, COUNT)],
+            "landed?": [Row.of(str, str, str, str)],
+            **{f"{n}": COUNT for n in ("files", "judged_by_rows", "judged_by_own_bounds")},
+            **{f"{n}": COUNT for n in ("newer", "unsearched", "requests", "bytes")},
+        },
+        None,
+    ),
+}
+_LIST = {"step": str, "version": COUNT, "erasures": ([str], {"salt": str, "tags": [str]})}
+_LISTS: Mapping[str, Mapping[str, Any]] = {
+    "look": {**_LIST, "looked_us": TIME, "originals?": [Row.of(str, COUNT)]},
+    "gone": {**_LIST, "objects": [Row.of(str, str)]},
+    "left": {**_LIST, "objects": [Row.of(str, str, str, COUNT, str)]},
+    "pass": {**_LIST, "statement": str, "receipts": [str], "envelope": (dict, None)},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +325,11 @@ def read_list(ctx: Context, key: str) -> tuple[dict[str, Any], str]:
     got = ctx.store.get(ctx.key(key))
     if not isinstance(got, Got):
         raise CorruptTable("a list that a receipt names is gone", table=ctx.uri, key=key)
-    return decode_frame(LIST_KIND, got.body, key=key), sha256(got.body).hexdigest()
+    body = decode_frame(LIST_KIND, got.body, key=key)
+    step = body.get("step")
+    if not fits(body, _LISTS.get(step, _LIST) if isinstance(step, str) else _LIST):
+        raise CorruptTable(f"{key} is not a list that an erasure wrote", table=ctx.uri, key=key)
+    return body, sha256(got.body).hexdigest()
 
 
 # -- what a receipt says --------------------------------------------------------------------------
@@ -439,6 +497,14 @@ def encode_receipt(body: Mapping[str, Any]) -> bytes:
     return encode_frame(RECEIPT_KIND, ordered, plain_bytes=MAX_FRAME_BYTES)
 
 
+def decode_receipt(data: bytes, *, key: str) -> dict[str, Any]:
+    """The members of a receipt, of whatever library. Raises `CorruptTable` where it is none."""
+    body = decode_frame(RECEIPT_KIND, data, key=key)
+    if not fits(body, _RECEIPT_WITH_LISTS if "left" in body else _RECEIPT):
+        raise CorruptTable(f"{key} is not a receipt that an erasure wrote", key=key)
+    return body
+
+
 # -- passes ---------------------------------------------------------------------------------------
 
 
@@ -472,5 +538,6 @@ def write_pass(
 def read_pass(ctx: Context, key: str) -> Pass:
     """Raises `CorruptTable` where there is none."""
     body, _ = read_list(ctx, key)
-    statement, receipts = body["statement"].encode("ascii"), tuple(body["receipts"])
-    return Pass(key, statement, receipts, body["envelope"])
+    if body["step"] != "pass":
+        raise CorruptTable(f"{key} is not a pass of erasures", table=ctx.uri, key=key)
+    return Pass.of(key, body["statement"], body["receipts"], body["envelope"])

@@ -78,7 +78,8 @@ def is_signed(statement: bytes, envelope: Mapping[str, Any] | None, key: PublicK
 
 
 class PublicKey:
-    """A public key, from PEM text. Raises `InvalidRequest` where that is no P-256 key."""
+    """A public key, from PEM text. Raises `InvalidRequest` where that is no P-256 key. `key_id` is made of
+    the key itself: what an envelope says of who signed it is not signed."""
 
     def __init__(self, pem: bytes) -> None:
         serialization, ec = _library()
@@ -94,6 +95,7 @@ class PublicKey:
                 next_step="`openssl ec -in key.pem -pubout` and `aws kms get-public-key` give it",
             )
         self._key = key
+        self.key_id = _fingerprint(key)
 
     def has_signed(self, message: bytes, signature: bytes) -> bool:
         from cryptography.exceptions import InvalidSignature
@@ -125,10 +127,7 @@ class KeyFile:
                 next_step="`openssl ecparam -name prime256v1 -genkey -noout -out key.pem` makes one",
             )
         self._key = key
-        public = key.public_key().public_bytes(
-            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        self._key_id = f"sha256:{sha256(public).hexdigest()}"
+        self._key_id = _fingerprint(key.public_key())
 
     @classmethod
     def read(cls, path: str) -> KeyFile:
@@ -144,6 +143,14 @@ class KeyFile:
         _, ec = _library()
         signature: bytes = self._key.sign(message, ec.ECDSA(hashes.SHA256()))
         return signature
+
+
+def _fingerprint(key: Any) -> str:
+    serialization, _ = _library()
+    public = key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return f"sha256:{sha256(public).hexdigest()}"
 
 
 def _library() -> tuple[Any, Any]:

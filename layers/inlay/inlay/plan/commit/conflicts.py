@@ -159,6 +159,8 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
                 return Conflict(
                     "other erasures ended meanwhile, with the next receipts of the chain"
                 )
+            if moved_on is None and chain and chain.boundary != snapshot.boundary:
+                return Conflict("another run has begun to end erasures")
             return moved_on
         case SetRefs():
             return validate_refs(snapshot, update)
