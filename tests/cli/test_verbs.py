@@ -321,6 +321,10 @@ def test_a_receipt_is_shown_checked_and_registered(
     (checked,) = inlay(*verify, "--where", "id = 2", *keys, "--json").lines
     assert (checked["problems"], checked["rows"], checked["number"]) == ([], 0, 1)
     assert checked["signed"].endswith(", checked")
+    bound = ("--where", "id = :who", "--param", "who=2")
+    assert inlay(*verify, *bound, *keys, "--json").lines == [checked]
+    assert "not used" in inlay(*verify, "--where", "id = 2", "--param", "2", code=2).err
+    assert "--param needs --where" in inlay(*verify, "--param", "2", code=2).err
     other = inlay(*verify, "--where", "id = 3", *keys, code=1).out
     assert "! the receipt is of another condition" in other
     assert "1 rows that the condition selects" in other
@@ -331,6 +335,8 @@ def test_a_receipt_is_shown_checked_and_registered(
     (entry,) = csv.DictReader(inlay("erasures", people, "--csv").out.splitlines())
     assert (entry["id"], entry["state"], entry["overdue"]) == ("<b>7", "ended", "False")
     assert "1 erasure: 0 under way" in inlay("erasures", people).out
+    (tmp_path / people / "erasure" / "junk").write_bytes(b"{")
+    assert "erasure/junk is no receipt" in inlay("erasures", people).err
     assert "--verify ID" in inlay("erase-status", people, "--where", "id = 2", code=2).err
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inlay.cli.command import Example, verb
-from inlay.cli.options import AsJson, TableUri
+from inlay.cli.options import AsJson, Param, TableUri, bound_values
 from inlay.cli.output import console, plain, print_lines, print_record
 from inlay.cli.tables import connected
 from inlay.cli.values import counted, size_text
@@ -68,6 +68,7 @@ def erase_status(
             "again in everything that is there now.",
         ),
     ] = None,
+    param: Param = None,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -95,11 +96,13 @@ def erase_status(
     from inlay.ops.metadata.load import load_pointer
 
     if verify is not None:
-        _verify_receipt(table, verify, where, key_file, public_key, as_json)
+        if param is not None and where is None:
+            raise InvalidRequest("--param needs --where", next_step="Add the condition")
+        _verify_receipt(table, verify, where, param, key_file, public_key, as_json)
         return
-    if where is not None or public_key is not None:
+    if where is not None or param is not None or public_key is not None:
         raise InvalidRequest(
-            "--where and --public-key are for checking a receipt",
+            "--where, --param and --public-key are for checking a receipt",
             next_step="Name it: --verify ID",
         )
     with connected(table) as context:
@@ -142,6 +145,7 @@ def _verify_receipt(
     table: str,
     name: str,
     where: str | None,
+    param: list[str] | None,
     key_file: Path | None,
     public_key: Path | None,
     as_json: bool,
@@ -151,6 +155,7 @@ def _verify_receipt(
     from inlay.ops.erase.signing import PublicKey
     from inlay.ops.metadata.load import load_pointer
     from inlay.parse import parse_predicate
+    from inlay.parse.values import Values
 
     given = os.environ.get("INLAY_ERASURE_KEY")
     key = key_file.read_bytes().rstrip(b"\r\n") if key_file else given.encode() if given else None
@@ -158,7 +163,10 @@ def _verify_receipt(
         asked = None
         if where is not None:
             schema = load_pointer(context).snapshot.schema
-            asked = Asked(predicate=parse_predicate(where, schema), key=key)
+            values = None if param is None else Values(bound_values(param, where) or ())
+            asked = Asked(predicate=parse_predicate(where, schema, values), key=key)
+            if values is not None:
+                values.check_used()
         signed_with = None if public_key is None else PublicKey(public_key.read_bytes())
         found = verify_receipt(context, name, asked=asked, public_key=signed_with)
     if as_json:

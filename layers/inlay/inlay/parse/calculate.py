@@ -128,9 +128,10 @@ def condition_of(
     )
 
 
-def parse_predicate(text: str, schema: Schema) -> Predicate:
-    """A WHERE text as a predicate that can be stored. Raises InvalidPredicate, pointing at the place."""
-    found = parse_condition(text, schema)
+def parse_predicate(text: str, schema: Schema, values: Values | None = None) -> Predicate:
+    """A WHERE text as a predicate that can be stored; `values` as in `condition_of`. Raises
+    InvalidPredicate, pointing at the place."""
+    found = parse_condition(text, schema, values=values)
     if found.calculated is not None:
         raise InvalidPredicate(
             "this condition calculates, and only columns compared with literals are allowed here",

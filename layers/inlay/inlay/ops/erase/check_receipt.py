@@ -95,7 +95,7 @@ class ReceiptCheck:
 
 
 def _get(ctx: Context, name: str) -> tuple[str, bytes]:
-    """(key, bytes) of a receipt by its erasure's id, else by its key in the table: an id may look like one."""
+    """(key, bytes) of a receipt by its erasure's id, else by its key: an id may look like one."""
     if any("\ud800" <= c < "\ue000" for c in name):  # an argument that was not UTF-8
         raise InvalidRequest(f"no erasure has the id {name!r}", table=ctx.uri)
     for key in [receipt_key(name), *([name] if name.startswith(RECEIPTS) else [])]:
@@ -116,7 +116,7 @@ def read_receipt(ctx: Context, name: str) -> dict[str, Any]:
 
 
 def read_receipts(ctx: Context) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """What all receipts of the table's prefix say: unchecked; and the keys of what is none. One GET each."""
+    """What all receipts of the table's prefix say: unchecked; and keys of what is none. A GET each."""
     receipts, unread = [], []
     for key, data in _bodies(ctx):
         try:
