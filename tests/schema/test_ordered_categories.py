@@ -277,6 +277,20 @@ def test_orders_are_as_wide_as_their_column(name, nested):
     assert all(str(d) == str(entries) for d in dictionaries(old))
 
 
+@pytest.mark.parametrize("name", WIDER)
+def test_an_order_that_comes_while_its_column_widens_is_as_wide(name):
+    """What the handle of before commits first is the order: days would be read as microseconds."""
+    entries, wider = WIDER[name]
+    array = pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.int8()), entries, ordered=True)
+    data = pa.table({"v": array})
+    table = table_of(data)
+    before = inlay.open(table.uri)
+    table.alter(widen={"v": wider})
+    before.append(data)
+    [chunk] = column(table.refresh(), "v").chunks
+    assert str(chunk.dictionary) == str(entries.cast(wider))
+
+
 def test_an_entry_that_a_wider_column_cannot_hold_is_left_out():
     days = [dt.date(1, 1, 1), dt.date(2019, 1, 1)]
     table = table_of(pa.table({"v": ordered(days[1:], days)}))

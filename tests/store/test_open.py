@@ -67,6 +67,7 @@ def test_only_file_uris_are_decoded(uri: str, location: Location) -> None:
         "abfss://l/t",
         "https://lake.s3.amazonaws.com/t",
         "file://host/t",
+        "file://",
         "file:///%FF",
         "file:///a%00b",
         "file:t",

@@ -153,6 +153,13 @@ class SameProperty:
     value: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class SameSchema:
+    """The columns, with their types, are those that the change was planned on."""
+
+    schema_id: int
+
+
 Requirement = (
     Reads
     | NoNewColumns
@@ -163,6 +170,7 @@ Requirement = (
     | OnlyFiles
     | AllClean
     | SameProperty
+    | SameSchema
 )
 
 

@@ -140,7 +140,8 @@ def _parsed(uri: str, *, escaped: bool) -> Location:
         elif rest.startswith("//localhost/"):
             rest = rest.replace("localhost", "", 1)
         rest = _unescaped(uri, rest) if escaped else rest
-    if scheme not in SCHEMES or not rest.startswith("//"):
+    # "file://" and nothing is a variable without a value, not the root of the disk.
+    if scheme not in SCHEMES or not rest.startswith("//") or (scheme, rest) == ("file", "//"):
         raise InvalidRequest(f"{uri[:200]!r} is not a location Inlay knows", next_step=_EXPECTED)
     bucket, _, key = rest[2:].partition("/")
     if scheme == "file" and bucket:

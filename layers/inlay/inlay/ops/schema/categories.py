@@ -39,7 +39,7 @@ from inlay.parquet.arrow.categories import (
 )
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted, subschema
-from inlay.plan.change import Change, SameProperty, SetProperties
+from inlay.plan.change import Change, SameProperty, SameSchema, SetProperties
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
 
@@ -86,7 +86,11 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
         return Change(
             operation="set_properties",
             updates=(SetProperties({ARROW_CATEGORIES: text}),),
-            requires=(SameProperty(ARROW_CATEGORIES, before),),
+            # Entries are values in the form of their column's type, which may become wider meanwhile.
+            requires=(
+                SameProperty(ARROW_CATEGORIES, before),
+                SameSchema(snapshot.schema_id),
+            ),
         )
 
     return commit_planned(ctx, loaded, plan).loaded, given

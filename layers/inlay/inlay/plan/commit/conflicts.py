@@ -90,6 +90,7 @@ from inlay.plan.change import (
     SameContent,
     SameMain,
     SameProperty,
+    SameSchema,
     SetPartitioning,
     SetRefs,
     TakeLayout,
@@ -201,6 +202,8 @@ def _against_requirement(state: State, change: Change, requirement: Requirement)
         case SameProperty(name, value):
             same = snapshot.properties.get(name) == value
             return None if same else Conflict(f"property {name} changed")
+        case SameSchema(schema_id):
+            return None if snapshot.schema_id == schema_id else Conflict("the schema was changed")
         case _:
             assert_never(requirement)
 
