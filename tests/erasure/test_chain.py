@@ -537,6 +537,19 @@ def test_another_condition_and_another_key_are_told_apart() -> None:
     assert "with another key" in problem
 
 
+def test_a_condition_on_a_column_that_was_renamed_since_is_compared_as_it_was_asked() -> None:
+    people = new_people()
+    people.append(*ids_with(WHO))
+    people.erase(is_named())
+    finish(people)
+    alter(people.ctx, evolution_of(people.snapshot.schema, rename={"name": "full_name"}))
+    now = check(people, asked=Asked(predicate=is_named(), key=KEY))
+    assert now.problems == ("the receipt is of another condition",)
+    assert any("renamed since" in line for line in now.named)
+    then = Asked(predicate=is_named(), key=KEY, as_asked=f"name = '{NAME}'")
+    assert check(people, asked=then).problems == ()
+
+
 # -- one chain ------------------------------------------------------------------------------------
 
 

@@ -69,6 +69,14 @@ def erase_status(
         ),
     ] = None,
     param: Param = None,
+    as_asked: Annotated[
+        str | None,
+        typer.Option(
+            "--as-asked",
+            metavar="CONDITION",
+            help="With --where: its text as `inlay erase-status` showed it, if a column was renamed since.",
+        ),
+    ] = None,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -96,9 +104,10 @@ def erase_status(
     from inlay.ops.metadata.load import load_pointer
 
     if verify is not None:
-        if param is not None and where is None:
-            raise InvalidRequest("--param needs --where", next_step="Add the condition")
-        _verify_receipt(table, verify, where, param, key_file, public_key, as_json)
+        if where is None and (param is not None or as_asked is not None):
+            option = "--as-asked" if param is None else "--param"
+            raise InvalidRequest(f"{option} needs --where", next_step="Add the condition")
+        _verify_receipt(table, verify, where, param, as_asked, key_file, public_key, as_json)
         return
     if where is not None or param is not None or public_key is not None:
         raise InvalidRequest(
@@ -146,6 +155,7 @@ def _verify_receipt(
     name: str,
     where: str | None,
     param: list[str] | None,
+    as_asked: str | None,
     key_file: Path | None,
     public_key: Path | None,
     as_json: bool,
@@ -164,7 +174,8 @@ def _verify_receipt(
         if where is not None:
             schema = load_pointer(context).snapshot.schema
             values = None if param is None else Values(bound_values(param, where) or ())
-            asked = Asked(predicate=parse_predicate(where, schema, values), key=key)
+            predicate = parse_predicate(where, schema, values)
+            asked = Asked(predicate=predicate, key=key, as_asked=as_asked)
             if values is not None:
                 values.check_used()
         signed_with = None if public_key is None else PublicKey(public_key.read_bytes())

@@ -60,10 +60,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What an auditor says was erased. `key` is the HMAC key of the deployment; without it the condition
-    can be looked for, but not compared with the receipt's digest."""
+    can be looked for, but not compared with the receipt's digest, which is over its text: `as_asked`
+    is that text where a column has had another name since."""
 
     predicate: Predicate
     key: bytes | None = None
+    as_asked: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -400,10 +402,11 @@ def _against_condition(
     elif key_id(asked.key) != made_with:
         check.contradict(f"the digest was made with another key: {made_with}")
     else:
-        text = format_predicate(predicate, snapshot.schema)
+        text = asked.as_asked or format_predicate(predicate, snapshot.schema)
         own = predicate_digest(text, asked.key, table=body["table"], erasure=body["id"])
         if own != f"{made_with}:{digest}":
             check.contradict("the receipt is of another condition")
+            check.name("where a column was renamed since, its text is another: give it --as-asked")
     loaded = with_entries(ctx, loaded)
     contents = list(each_content(ctx, loaded))
     ended = body["ended_version"]
