@@ -169,7 +169,7 @@ _TABLES_DEPTH = 3
 
 def create(
     uri: str | os.PathLike[str],
-    schema: pa.Schema,
+    schema: pa.Schema | Any,
     *,
     primary_key: str | Sequence[str] = (),
     sort_by: str | Sequence[str] = (),
@@ -179,15 +179,23 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     context: Context | None = None,
 ) -> Table:
-    """Create an empty table. `uri` is s3://, file:///, memory:// or a local path.
+    """Create a table. `uri` is s3://, file:///, memory:// or a local path. Of a schema it is empty; rows,
+    of all kinds that `append` takes, give it their schema and are in it from its first version on.
 
     `primary_key` names what ranges and upserts use (it is not enforced); `sort_by` orders written
     files; `partition_by` cuts them: `["day(ts)", "bucket(16, id)"]`. `exist_ok` opens a table that is
-    there already, if its columns are those of `schema`. Raises `TableExists`, `UnsupportedType`,
-    `InvalidRequest`, `SchemaMismatch`.
+    there already, if its columns are those of `schema`; with rows it is refused. Raises `TableExists`,
+    `UnsupportedType`, `InvalidRequest`, `SchemaMismatch`.
     """
     ctx = context or connect(uri, storage_options=storage_options)
-    lost = metadata_not_kept(schema) if isinstance(schema, pa.Schema) else []
+    if exist_ok and not isinstance(schema, pa.Schema):
+        raise InvalidRequest(
+            "exist_ok opens a table as it is: rows would be in it or not",
+            next_step="Give exist_ok the schema alone, and append the rows with a request id",
+            table=ctx.uri,
+        )
+    given = schema if isinstance(schema, pa.Schema) else getattr(schema, "schema", None)
+    lost = metadata_not_kept(given) if isinstance(given, pa.Schema) else []
     if lost:
         warnings.warn(
             f"Arrow metadata is not kept by a table: {', '.join(lost)[:300]}. Comments of columns are kept "
@@ -657,7 +665,7 @@ class Table:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Append rows: a pyarrow Table, RecordBatchReader or anything with `__arrow_c_stream__`.
+        """Append rows: a pyarrow Table, RecordBatchReader, Dataset or anything with `__arrow_c_stream__`.
 
         With a `request_id` that was used before, nothing happens. The id alone decides: rows may come
         as a stream that can be read once, so they are not compared with those of the first time.

@@ -194,7 +194,7 @@ def _no_columns(data: Any, error: Exception) -> InvalidRequest:
 
 
 def reader_of(data: Any) -> pa.RecordBatchReader:
-    """A reader over a pyarrow Table, RecordBatch or RecordBatchReader, or anything with
+    """A reader over a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, or anything with
     `__arrow_c_stream__` (Polars, DuckDB, pandas, ADBC …)."""
     match data:
         case pa.RecordBatchReader():
@@ -205,6 +205,9 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
             return data.to_reader()
         case _ if hasattr(data, "__arrow_c_stream__"):
             return _imported(data)
+        case _ if type(data).__module__.startswith("pyarrow._dataset"):
+            scanner = data.scanner() if hasattr(data, "scanner") else data
+            return scanner.to_reader()
         case _:
             raise InvalidRequest(
                 f"cannot read rows from {type(data).__name__}",

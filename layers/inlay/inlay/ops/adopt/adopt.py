@@ -28,7 +28,6 @@ from inlay.errors import (
     CorruptTable,
     InlayError,
     SourceChanged,
-    TableExists,
     UnsupportedFile,
     UnsupportedTable,
 )
@@ -52,13 +51,11 @@ from inlay.format.values import widens
 from inlay.ops.adopt.delta import has_log, read_delta
 from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources, field_id_of
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
-from inlay.ops.commit import register
-from inlay.ops.commit.driver import WrittenSegments, write_segment
 from inlay.ops.context import Context
 from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.read.compare_statistics import checks_pages, denied_rows, read_pages
-from inlay.ops.schema.create import check_free
+from inlay.ops.schema.create import check_free, first_version
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (
     is_list,
@@ -73,8 +70,7 @@ from inlay.parquet.read.describe import entry_of, parse_object_footer, partition
 from inlay.parquet.read.old_times import Times, as_table, check_times, retyped, shifts_dates
 from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Wanted
-from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
-from inlay.plan.commit.apply import apply, seal
+from inlay.plan.change import AddFiles, AddMarkers, Change, Request
 from inlay.plan.metadata.state import State, choose_stats_columns
 from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.pruning.partitions import with_partition
@@ -156,7 +152,7 @@ def adopt(
         ),
         deleted_rows=None if foreign.keys else deleted,
     )
-    loaded = _create(ctx, base, change)
+    loaded = first_version(ctx, base, change)
     return Adopted(
         loaded=loaded,
         kind=foreign.kind,
@@ -739,25 +735,3 @@ def _groups(positions: Mapping[str, BitMap64]) -> Iterator[dict[str, BitMap64]]:
         rows += len(found)
     if group:
         yield group
-
-
-# -- the first version ----------------------------------------------------------------------------
-
-
-def _create(ctx: Context, base: LoadedTable, change: Change) -> LoadedTable:
-    """Everything in the store first, then the pointer, by one PUT that fails where there is one."""
-    written = WrittenSegments(ctx.new_id())
-    if change.added:
-        outcome = apply(base.state, change, commit_id=ctx.new_id(), name=written.name)
-        if not isinstance(outcome, Proposal):
-            raise CorruptTable(f"the table cannot be planned: {outcome}", table=ctx.uri)
-        proposal = outcome
-    else:
-        commit = replace(base.snapshot.commit, id=ctx.new_id())
-        proposal = Proposal(replace(base.snapshot, version=1, commit=commit), ())
-    dates = ctx.map(lambda s: write_segment(ctx, s.id, s.data), proposal.segments)
-    date_us = max([base.date_us, *dates])
-    loaded = register.create(ctx, seal(proposal, date_us=date_us, previous_us=0))
-    if loaded is None:
-        raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
-    return loaded

@@ -2,7 +2,8 @@
 
 Promise: at most one of any number of racing creators wins; the others get `TableExists`. Nothing is created
 over the remains of another table: archives with the names that the new table's would get are refused,
-because they may be all that is left of a table whose pointer was lost.
+because they may be all that is left of a table whose pointer was lost. Rows that a table begins with are in
+its first version: whoever sees the table sees all of them.
 
 Another partitioning changes no file and no query's answer. Files of earlier specs stay as they are until
 compaction rewrites them; each is pruned by the spec it was written under.
@@ -11,10 +12,20 @@ compaction rewrites them; each is pruned by the spec it was written under.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import ForeignArchives, InlayError, InvalidRequest, TableExists, a_type
+from inlay.errors import (
+    CorruptTable,
+    ForeignArchives,
+    InlayError,
+    InvalidRequest,
+    TableExists,
+    a_type,
+)
+from inlay.format.entry import DataFile
 from inlay.format.keys import ARCHIVES, POINTER
 from inlay.format.properties import check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
@@ -23,18 +34,23 @@ from inlay.ops.commit import register
 from inlay.ops.commit.driver import (
     Committed,
     Skipped,
+    WrittenSegments,
     already_applied,
     commit,
     expect_committed,
     recent_base,
+    write_segment,
 )
 from inlay.ops.context import Context
+from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
+from inlay.parquet.arrow.categories import ordered_columns
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse.partitioning import partition_fields, spec_text
-from inlay.plan.change import Change, Request, SetPartitioning
-from inlay.plan.metadata.state import choose_stats_columns
+from inlay.plan.change import AddFiles, Change, Proposal, Request, SetPartitioning
+from inlay.plan.commit.apply import apply, seal
+from inlay.plan.metadata.state import State, choose_stats_columns
 from inlay.storage.base import Head
 
 CREATE = "create"
@@ -42,24 +58,28 @@ CREATE = "create"
 
 def create(
     ctx: Context,
-    schema: pa.Schema,
+    schema: Any,
     *,
     primary_key: Sequence[str] = (),
     sort_by: Sequence[str] = (),
     partition_by: Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
 ) -> LoadedTable:
-    """Creates the table at `ctx.root`, version 1, empty.
+    """Creates the table at `ctx.root`, version 1: empty, or with the rows of any Arrow data (`ops.data`) in
+    place of a schema.
 
     Raises `TableExists`, and `ForeignArchives` if only the pointer of an earlier table is gone.
     """
+    rows: pa.RecordBatchReader | None = None
     if not isinstance(schema, pa.Schema):
-        raise InvalidRequest(
-            f"a schema cannot be {a_type(schema)}",
-            next_step="Give a pyarrow.Schema: a table or reader of pyarrow has it as `.schema`, a frame by "
-            "`pa.table(frame).schema`",
-            table=ctx.uri,
-        )
+        if isinstance(schema, str | Mapping | Sequence):
+            raise InvalidRequest(
+                f"a schema cannot be {a_type(schema)}",
+                next_step="Give a pyarrow.Schema, or rows: a table, reader or dataset of pyarrow, a frame",
+                table=ctx.uri,
+            )
+        rows = reader_of(schema)
+        schema = rows.schema
     checked = check_properties(properties or {})
     typed = schema_from_arrow(schema, schema_id=0)
     if not typed.fields:
@@ -94,6 +114,42 @@ def create(
         properties=with_arrow_types(checked, declarations(schema, typed)),
         time_index=((1, date_us),),
     )
+    files: tuple[DataFile, ...] = ()
+    if rows is not None:
+        if ordered := ordered_columns(snapshot):
+            names = [f.name for f in typed.fields if f.id in ordered]
+            raise InvalidRequest(
+                f"{names[0]!r} is of ordered categories, whose order an append records",
+                next_step="Create the table with the schema of these rows, and append them",
+                table=ctx.uri,
+            )
+        files = tuple(write_data(ctx, snapshot, rows, time_us=date_us))
+    if files:
+        begun = Commit(id=snapshot.commit.id, operation=CREATE)
+        before = replace(snapshot, version=0, commit=begun, time_index=())
+        base = LoadedTable(State(before), "", b"", date_us, ctx.clock.monotonic())
+        return first_version(ctx, base, Change(operation=CREATE, updates=(AddFiles(files),)))
+    return _registered(ctx, snapshot)
+
+
+def first_version(ctx: Context, base: LoadedTable, change: Change) -> LoadedTable:
+    """The table that `change` makes of `base`, which is of version 0 and in no store. Everything is stored
+    first, then the pointer, by one PUT that fails where there is one."""
+    written = WrittenSegments(ctx.new_id())
+    if change.added:
+        outcome = apply(base.state, change, commit_id=ctx.new_id(), name=written.name)
+        if not isinstance(outcome, Proposal):
+            raise CorruptTable(f"the table cannot be planned: {outcome}", table=ctx.uri)
+        proposal = outcome
+    else:
+        begun = replace(base.snapshot.commit, id=ctx.new_id())
+        proposal = Proposal(replace(base.snapshot, version=1, commit=begun), ())
+    dates = ctx.map(lambda s: write_segment(ctx, s.id, s.data), proposal.segments)
+    date_us = max([base.date_us, *dates])
+    return _registered(ctx, seal(proposal, date_us=date_us, previous_us=0))
+
+
+def _registered(ctx: Context, snapshot: Snapshot) -> LoadedTable:
     loaded = register.create(ctx, snapshot)
     if loaded is None:
         raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
