@@ -188,3 +188,24 @@ def test_times_of_day_are_kept_or_refused() -> None:
     assert form.read(pa.array([at]), pa.timestamp("ms", "UTC"))[0].as_py() == datetime(
         2010, 1, 1, tzinfo=UTC
     )
+
+
+def test_a_file_of_dms_in_its_documented_form(inlay: Run, tmp_path: Path) -> None:
+    """CSV with `AddColumnName` and `TimestampColumnName`, the employees of its documentation."""
+    (tmp_path / "dms.csv").write_text(
+        "Op,at,id,last,first,hired,office\n"
+        "I,2026-01-01 10:00:00.000001,101,Smith,Bob,4-Jun-14,New York\n"
+        "U,2026-01-01 10:00:00.000003,101,Smith,Bob,13-Mar-17,Dallas\n"
+        "U,2026-01-01 10:00:00.000002,101,Smith,Bob,8-Oct-15,Los Angeles\n"
+        "I,2026-01-01 10:00:00.000004,102,Lee,Ann,8-Oct-15,Rome\n"
+        "D,2026-01-01 10:00:00.000005,102,Lee,Ann,8-Oct-15,Rome\n"
+    )
+    columns = "id bigint not null, last string, first string, hired date, office string"
+    inlay("create", "t", "--schema", f"{columns}, at timestamp", "--primary-key", "id")
+    for _ in range(2):
+        inlay(
+            *("apply-changes", "t", "dms.csv", "--order", "at", "--operations", "dms"),
+            *("--date-format", "hired=%d-%b-%y"),
+        )
+    [row] = inlay("scan", "t", "--json").lines
+    assert (row["hired"], row["office"]) == ("2017-03-13", "Dallas")
