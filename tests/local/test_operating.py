@@ -258,7 +258,9 @@ def test_landing_lists_states_with_reasons(aws: AwsProcess) -> None:
         "in": "ingested",
         "lost": "pending",
         "bad": "rejected",
+        "_SUCCESS": "ignored",
     }
+    assert "of a job" in found["_SUCCESS"]["reason"]
     assert "UnreadableFile" in found["bad"]["reason"]
     pending = CliRunner().invoke(
         app, ["landing", "s3://lake/tables/orders", "--state", "pending", "--json"]
