@@ -19,7 +19,7 @@ from inlay.format import keys
 from inlay.format.snapshot import Ref
 from inlay.ops.cache import ObjectCache
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.commit.driver import Committed, commit
+from inlay.ops.commit.driver import Committed, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
@@ -204,13 +204,10 @@ def test_an_adopted_file_inside_the_table_prefix_is_kept(bench: Bench) -> None:
     body = bench.store.get(bench.ctx.key(entry.key)).body
     bench.store.put(bench.ctx.key("data/theirs.parquet"), body)
     uri = "memory://b/tables/t/data/theirs.parquet"
-    commit(
-        bench.ctx,
-        Change(
-            operation="ingest",
-            updates=(AddFiles((replace(entry, key=uri, adopted=True, sequence=None),)),),
-        ),
-    )
+    theirs = replace(entry, key=uri, adopted=True, sequence=None)
+    compared = frozenset(loaded.snapshot.primary_key)
+    change = Change(operation="ingest", updates=(AddFiles((theirs,), compared=compared),))
+    expect_committed(bench.ctx, commit(bench.ctx, change))
     _orphan(bench, "a")
     bench.time.sleep(8 * DAY)
     assert collect_garbage(bench.ctx).objects == 1

@@ -59,9 +59,9 @@ for first in (0, 200, 400):
 
 # Before the modules were merged and the calls flattened: 56 and 25, 49 and 24, 51 and 19, 92 and 33. In the
 # version of 2026-11-21, with fewer features: 51 and 26, 46 and 25, 40 and 17, 81 and 33. Since then batches
-# are cut to pieces (parquet/arrow/pieces), categories keep their order (parquet/arrow and ops/schema), known
-# writers' faults and keys are compared (parquet/footer/writers, plan/pruning/compared), values are bound
-# (parse/values).
+# are cut to pieces (parquet/arrow/pieces), categories keep their order (parquet/arrow and ops/schema),
+# known writers' faults and keys are compared (parquet/footer/writers, plan/pruning/compared), values are
+# bound (parse/values).
 LONGEST = {"append": (37, 16), "delete": (30, 16), "scan": (38, 15), "surgery": (55, 21)}
 
 
