@@ -69,7 +69,7 @@ def fits(value: Any, shape: Any) -> bool:
             return isinstance(value, dict) and all(fits(v, each) for v in value.values())
         case Mapping():
             return isinstance(value, dict) and all(_has(value, *each) for each in shape.items())
-        case _:
+        case _:  # a type: what it is not, does not fit
             return isinstance(value, shape)
 
 
