@@ -22,7 +22,7 @@ import inlay
 from inlay.local.runtime import FunctionPool, Returned
 from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
-from inlay.local.template import Template, load_template
+from inlay.local.template import Template, load_template, read_body
 
 ROOT = Path(__file__).parents[2]
 SAM = ROOT / ".tools" / "sam" / "bin" / "sam"
@@ -92,27 +92,35 @@ def test_what_local_runs_need_is_declared_in_the_template() -> None:
         assert undeclared == set(), f"SAM would drop {undeclared} of {logical_id}"
 
 
-def test_every_queue_that_a_function_names_is_the_local_one() -> None:
+def as_sam_names() -> dict[str, str]:
+    """What SAM puts for a reference to each resource, near enough: its logical id."""
+    return {name: name for name in read_body(ROOT / "template.yaml")["Resources"]}
+
+
+def test_whatever_resource_a_function_names_is_a_local_one_or_none() -> None:
+    """Without that, a local run would ask AWS for a queue, a secret or a key."""
     template = all_functions()
-    created = {each.logical_id: each.logical_id for each in template.queues}
+    resources = as_sam_names()
+    local = {each.logical_id: f"/123456789012/{each.logical_id}" for each in template.queues}
+    local |= {template.bucket.logical_id: BUCKET, "ErasureKey": "", "ReceiptKey": ""}
     for function in template.functions:
-        others = {template.bucket.logical_id: BUCKET, "ErasureKey": "local"}
-        declared = template.environment(function, created | others)
-        queues = {name: value for name, value in declared.items() if value in created}
-        local = given()[function.logical_id]
-        assert {n: local.get(n, "").rpartition("/")[2] for n in queues} == queues
+        declared = template.environment(function, resources)
+        named = {name: value for name, value in declared.items() if value in resources}
+        assert named
+        for name, resource in named.items():
+            value = given()[function.logical_id].get(name)
+            assert value is not None, f"{name} of {function.logical_id} is {resource} of AWS"
+            assert value.removeprefix("http://host.docker.internal:4566") == local[resource]
 
 
 def test_the_functions_work_on_the_embedded_aws_with_the_variables_sam_passes(
     aws: AwsProcess, emulator: Path, tmp_path: Path
 ) -> None:
     template = all_functions()
-    created = {each.logical_id: each.logical_id for each in template.queues}
-    created |= {template.bucket.logical_id: BUCKET, "ErasureKey": "ErasureKey"}
     address = aws.endpoint_url.removeprefix("http://")
     with ExitStack() as running:
         for function in template.functions:
-            declared = template.environment(function, created)
+            declared = template.environment(function, as_sam_names())
             passed = {
                 name: given()[function.logical_id].get(name, value)
                 for name, value in declared.items()
