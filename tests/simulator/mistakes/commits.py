@@ -123,8 +123,13 @@ def drop_the_ledger_at_compaction(stack: ExitStack) -> None:
 def forget_to_record_the_request(stack: ExitStack) -> None:
     """A commit leaves its own request out of the ledger."""
 
-    def ledger(self: Any, records: Any) -> Any:
-        return original(self, ())
+    def ledger(self: Any) -> Any:
+        change = self.change
+        self.change = dataclasses.replace(change, request=None, events=())
+        try:
+            return original(self)
+        finally:
+            self.change = change
 
     original = swap_in(stack, draft_module.Draft, "_ledger", ledger)
 

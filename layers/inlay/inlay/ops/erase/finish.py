@@ -615,6 +615,9 @@ class _Sweeper:
             data = found[erasure.id]
             own = receipt_of(self.ctx, loaded, erasure, facts, chain)
             body = None if data is None else decode_frame(RECEIPT_KIND, data, key=erasure.id)
+            if body is not None and body.get("table") != own["table"]:
+                key = keys.receipt_key(erasure.id)
+                raise KeyTaken(f"{key} is there already, of another table", key=self.ctx.key(key))
             if data is not None and body is not None and all(body.get(m) == own[m] for m in _SAME):
                 receipts[erasure.id], chain = data, chain.with_receipt(data)
                 continue
