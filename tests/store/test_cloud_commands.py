@@ -155,7 +155,24 @@ def test_the_life_of_a_table_by_commands(
     ) as answer:
         assert json.load(answer)["metadata"]["location"].endswith("/tables/people")
     run("adopt", uri, "--into", f"{cloud.uri}/tables/copy", "--copy")
-    assert run.rows(f"{cloud.uri}/tables/copy") == run.rows(uri)
+    copy = f"{cloud.uri}/tables/copy"
+    assert run.rows(copy) == run.rows(uri)
+
+    # Overwriting, a change stream, a search, another catalog: on the copy.
+    Path("one.csv").write_text("id,name,born,n\n1,ONE,1815-12-10,1\n")
+    run("overwrite", copy, "one.csv", "--where", "id = 1")
+    Path("feed.csv").write_text("op,id,name,born,n\nu,3,Cyd,1990-05-05,9\nd,4,,,10\n")
+    run("apply-changes", copy, "feed.csv", "--order", "n", "--op", "op", "--on", "id")
+    assert run.rows(copy) == [(1, "ONE", "1815-12-10", 1), (3, "Cyd", "1990-05-05", 9)]
+    assert "'Cyd': 1 row in name" in run("subject", "search", copy, "--text", "Cyd").out
+    assert run("erasures", copy, "--json").lines == []
+    assert "no receipt" in run("receipt", copy, "case-7", code=2).err
+    run("waive", uri, "ingest/people/b.parquet", "--reason", "no erasure waits for it", code=2)
+    run("set", copy, "publish.format=v3")
+    run("hand-over", copy)
+    run("append", copy, "one.csv", code=2)
+    run("hand-over", copy, "--take-back")
+
     run("expire", uri, "--older-than", "0d")
     run("gc", uri, "--grace", "0d", "--clock-margin", "0s")
     assert run("verify", uri, "--depth", "pages").code == 0
