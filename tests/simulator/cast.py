@@ -7,10 +7,11 @@ balances), upserters, rewriter, compactor, expirer, collector, readers pinned to
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from tests.simulator import model
@@ -21,6 +22,7 @@ from tests.simulator.stage import BY_HAND, LIFE_SECONDS, SCHEMA, Simulation
 from inlay.errors import ErrorKind, InlayError, SnapshotGone, StoreUnavailable
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
+from inlay.ops.commit.driver import Planned
 from inlay.ops.context import Context
 from inlay.ops.erase.request import advance_erasures, open_erasure
 from inlay.ops.maintain.compact import compact
@@ -29,11 +31,11 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema.create import create
+from inlay.ops.write import upsert as upsert_module
 from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, ingest
 from inlay.ops.write.update import update
-from inlay.ops.write.upsert import upsert
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
@@ -264,14 +266,39 @@ def upserter(sim: Simulation, name: str) -> None:
         deliver(sim, name, f"{name}:{n}", intent, partial(upsert_whole, table=as_table(rows)))
 
 
+class _ColumnAdded(Exception):
+    """Whole rows lack a column by now."""
+
+
+_whole = threading.local()
+_plan_partial = upsert_module._plan_partial
+
+
+def _plan_partial_unless_whole(*arguments: Any) -> Planned:
+    if getattr(_whole, "rows", False):
+        raise _ColumnAdded
+    return _plan_partial(*arguments)
+
+
+upsert_module._plan_partial = _plan_partial_unless_whole  # type: ignore[assignment]
+
+
 def upsert_whole(ctx: Context, table: pa.Table, *, request: Request) -> object:
-    """Upsert rows with a NULL for every column that somebody has added meanwhile: data that lacks one would
-    keep each old row of a key, with its value there, and the model knows the bank's columns only."""
-    base = load_pointer(ctx)
-    for field in schema_to_arrow(base.snapshot.schema):
-        if field.name not in table.column_names:
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return upsert(ctx, table, base=base, request=request)
+    """Upsert rows with a NULL for every column that somebody has added meanwhile, again for each that comes
+    while it runs: data that lacks one would keep each old row of a key, with its value there, and the model
+    knows the bank's columns only."""
+    while True:
+        base = load_pointer(ctx)
+        for field in schema_to_arrow(base.snapshot.schema):
+            if field.name not in table.column_names:
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        _whole.rows = True
+        try:
+            return upsert_module.upsert(ctx, table, base=base, request=request)
+        except _ColumnAdded:
+            continue
+        finally:
+            _whole.rows = False
 
 
 def tidier(operation: Callable[[Context], object], *, times: int = ROUNDS, pause: float) -> Act:
