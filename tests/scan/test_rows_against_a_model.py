@@ -276,8 +276,10 @@ def by_pages(along: bool, index: bool, bloom: bool) -> Iterator[None]:
     with (
         mock.patch("inlay.parquet.read.decode.ALONG_BYTES", 1e9 if along else 0),
         mock.patch("inlay.parquet.read.decode.BLOOM_WORTH_BYTES", 0 if bloom else 1e9),
-        mock.patch("inlay.parquet.read.data_file.PAGE_INDEX_BYTES", 10_000 if index else 0),
-        mock.patch("inlay.parquet.read.data_file.LONG_INDEX_BYTES", 10_000 if index else 0),
+        mock.patch(
+            "inlay.parquet.read.data_file.index_bytes",
+            lambda entry, schema: 1_000_000 if index else 0,
+        ),
         mock.patch("inlay.parquet.read.ranges.SMALL_OBJECT_BYTES", 0),
         mock.patch("inlay.parquet.read.single_pages.MIN_CHUNK_BYTES", 0),
         mock.patch("inlay.parquet.read.single_pages.MAX_PART", 1e9),
