@@ -23,7 +23,7 @@ from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, Param, TableUri, bound_values
 from inlay.cli.output import console, plain, print_lines, print_record
 from inlay.cli.tables import connected
-from inlay.cli.values import counted, size_text
+from inlay.cli.values import counted, size_text, time_text
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ PANEL = "Look"
 # Of an erasure: a person reads the first, a program gets all.
 _WAITING_SHOWN = 20
 _DAY_US = 86_400 * 1_000_000
-
-
-def _time(time_us: int) -> str:
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
-    return at.isoformat(timespec="microseconds")
 
 
 @verb(
@@ -121,7 +116,7 @@ def erase_status(
         print_lines(
             {
                 **plain(each),
-                "opened": _time(each.opened_us),
+                "opened": time_text(each.opened_us),
                 "open_days": round((now_us - each.opened_us) / _DAY_US, 2),
             }
             for each in open_
@@ -135,7 +130,7 @@ def erase_status(
             "id": each.id,
             "phase": each.phase,
             "where": each.text or "forgotten: no file holds such a row",
-            "opened": f"{_time(each.opened_us)}, version {each.opened_version}",
+            "opened": f"{time_text(each.opened_us)}, version {each.opened_version}",
             "open for": f"{(now_us - each.opened_us) / _DAY_US:.1f} days",
             "so far": f"{counted(each.objects, 'object')} rewritten, "
             f"{counted(each.rows, 'row')} removed",
@@ -429,9 +424,9 @@ def _entry(row: Mapping[str, Any], now_us: int, days: int) -> dict[str, Any]:
     return {
         "id": row["id"],
         "state": row["state"],
-        "opened": _time(opened_us),
-        "due": _time(due_us),
-        "ended": None if ended_us is None else _time(ended_us),
+        "opened": time_text(opened_us),
+        "due": time_text(due_us),
+        "ended": None if ended_us is None else time_text(ended_us),
         "days": round(taken_us / _DAY_US, 2),
         "overdue": (ended_us or now_us) > due_us,
         "rows": row["rows"],

@@ -24,7 +24,7 @@ from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
 from inlay.cli.output import console, print_record, print_rows
 from inlay.cli.tables import opened
-from inlay.cli.values import size_text, to_json
+from inlay.cli.values import size_text, time_text, to_json
 
 if TYPE_CHECKING:
     from inlay.ops.inspect.report import Report
@@ -114,7 +114,7 @@ def _facts(table: Table) -> dict[str, Any]:
         "id": snapshot.table_id,
         "version": snapshot.version,
         "oldest_version": snapshot.oldest_version,
-        "committed": _time(snapshot.commit.time_us),
+        "committed": time_text(snapshot.commit.time_us),
         "operation": snapshot.commit.operation,
         "files": snapshot.totals.files,
         "rows_in_files": snapshot.totals.rows,
@@ -134,13 +134,6 @@ def _facts(table: Table) -> dict[str, Any]:
             **settings(snapshot.properties),
         },
     }
-
-
-def _time(time_us: int) -> str:
-    from datetime import UTC, datetime, timedelta
-
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
-    return at.isoformat(timespec="microseconds")
 
 
 @verb(

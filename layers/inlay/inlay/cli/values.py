@@ -137,3 +137,11 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     ('1 file', '1,200 files')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def time_text(time_us: int) -> str:
+    """A time of the store, in UTC, to the microsecond."""
+    from datetime import UTC, datetime, timedelta
+
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+    return at.isoformat(timespec="microseconds")
