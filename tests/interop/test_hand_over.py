@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from datetime import timedelta
@@ -176,6 +177,17 @@ def test_what_the_other_catalog_adds_stays_and_is_given_up_by_name_only(
     t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert ids(t) == [1, 2, 9] and t.verify(depth="pages").findings == ()
     assert not any("00000-" in name for name in everything(root))
+
+
+def test_deletes_that_a_change_stream_remembers_are_nobody_elses(tmp_path: Path) -> None:
+    """They were written within the second of the mark, as any object that came before it may be."""
+    t = a_table(tmp_path / "t")
+    t.alter(primary_key=["id"], add={"n": pa.int64()})
+    gone = pa.table({"id": [1], "n": [9]})
+    t.apply_changes(gone, order="n", delete_when="n = 9")
+    t.hand_over()
+    os.utime(tmp_path / "t" / "changes" / "_latest_manifest")  # later than the mark
+    assert t.take_back().others == 0
 
 
 def test_what_the_other_catalog_deleted_is_missed_by_name(

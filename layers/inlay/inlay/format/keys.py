@@ -125,6 +125,17 @@ def published_metadata_key(version: int) -> str:
     return f"{PUBLISHED}v{version}.metadata.json"
 
 
+def published_version(key: str) -> int | None:
+    """The version whose table metadata a key is; None for any other key.
+
+    >>> published_version("metadata/v12.metadata.json"), published_version("metadata/latest.json")
+    (12, None)
+    """
+    number = key.removeprefix(f"{PUBLISHED}v").removesuffix(".metadata.json")
+    is_number = number.isascii() and number.isdecimal() and len(number) <= MAX_VERSION_DIGITS
+    return int(number) if is_number and key == published_metadata_key(int(number)) else None
+
+
 def is_named_by_version(key: str) -> bool:
     """Whether a table that is created at the same place later will use the key again; other keys have
     random ids.

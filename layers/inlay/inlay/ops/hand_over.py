@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from inlay.errors import ConcurrentChange, InvalidRequest
-from inlay.format.keys import ObjectKind, classify, is_committed_elsewhere
+from inlay.format.keys import ObjectKind, classify, is_committed_elsewhere, published_version
 from inlay.format.properties import handed_over
 from inlay.ops.commit.driver import Conflicted, commit, expect_committed
 from inlay.ops.context import Context
@@ -39,8 +40,6 @@ from inlay.plan.maintain.roots import Listed
 MAX_ROUNDS = 8
 HAND_OVER, TAKE_BACK = "hand_over", "take_back"
 _SECOND_US = 1_000_000
-# Written by this library only, at names that it gives.
-_INLAYS = (ObjectKind.POINTER, ObjectKind.ARCHIVE, ObjectKind.SEGMENT, ObjectKind.RECEIPT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +149,35 @@ def _of_others(ctx: Context, loaded: LoadedTable, listed: list[Listed]) -> Itera
     """What came after the mark, the last commit, and that neither the table nor what is published names:
     this library's own names are those of writers whose commit the mark has refused."""
     marked_us = loaded.snapshot.commit.time_us
+    published = handed_over(loaded.snapshot.properties) or 0
     roots = Roots(ctx, marked_us)
     roots.add(loaded.state)
     for item in listed:
         is_young = item.modified_us + _SECOND_US > marked_us
-        kind = classify(item.key)
-        is_own = kind in _INLAYS or is_ours(item.key) or item.key.startswith("metadata/inlay-")
+        is_own = _is_named_by_us(classify(item.key)) or is_ours(item.key)
+        is_own = is_own or item.key.startswith("metadata/inlay-")
+        # A publication of just before; a commit by path takes a number after the newest.
+        is_own = is_own or (published_version(item.key) or published + 1) <= published
         if is_committed_elsewhere(item.key) or (
             is_young and not is_own and item.key not in roots.needed
         ):
             yield item.key
+
+
+def _is_named_by_us(kind: ObjectKind) -> bool:
+    """Whether only this library writes such objects, at names that it gives. The memory of change streams
+    is a table of Inlay's beside this one: its newest commit may be of the second of the mark."""
+    match kind:
+        case (
+            ObjectKind.POINTER
+            | ObjectKind.ARCHIVE
+            | ObjectKind.SEGMENT
+            | ObjectKind.RECEIPT
+            | ObjectKind.MEMORY
+        ):
+            return True
+        # Engines write their rows, deletes and manifests at such names as well.
+        case ObjectKind.DATA | ObjectKind.TOMBSTONE | ObjectKind.PUBLISHED | ObjectKind.UNKNOWN:
+            return False
+        case unreachable:
+            assert_never(unreachable)

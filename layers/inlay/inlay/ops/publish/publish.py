@@ -19,7 +19,6 @@ Inlay did not write, a commit by path of another engine, is never overwritten (`
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -102,7 +101,6 @@ MAX_SECONDS = 3_600.0
 # Files that engines would misread are rewritten, up to this many bytes a publication: what a function with
 # fifteen minutes can do.
 REPACK_BYTES = 4 * 2**30
-_METADATA = re.compile(rf"v(\d{{1,{keys.MAX_VERSION_DIGITS}}})\.metadata\.json")
 # Up to this many entries of files with vectors are looked up one by one.
 FEW = 4
 
@@ -871,8 +869,8 @@ def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
     folder = ctx.key(keys.published_metadata_key(0)).rpartition("/")[0]
     later = []
     for info in ctx.store.list(f"{folder}/v"):
-        match = _METADATA.fullmatch(info.key.rpartition("/")[2])
-        if match is None or int(match[1]) <= loaded.snapshot.version:
+        version = keys.published_version(keys.PUBLISHED + info.key.rpartition("/")[2])
+        if version is None or version <= loaded.snapshot.version:
             continue
         age_us = loaded.date_us - info.modified_us
         if age_us < int(CLOCK_MARGIN_SECONDS * 1_000_000) and _may_be_of_this_table(
@@ -886,7 +884,7 @@ def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
                 next_step=f"Publish again in {CLOCK_MARGIN_SECONDS:.0f} seconds",
                 table=ctx.uri,
             )
-        load_metadata(ctx, int(match[1]))  # that of another engine stays
+        load_metadata(ctx, version)  # that of another engine stays
         later.append(info.key)
     failures = ctx.store.delete(later) if later else ()
     if failures:
