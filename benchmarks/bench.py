@@ -248,10 +248,12 @@ def measure_deletes(run: Run, data: pa.Table) -> None:
     run.query("2 of 16 columns", lambda t: t.scan(columns=TWO).to_arrow().num_rows)
     run.query("count", lambda t: t.count())
     run.section = "Maintenance"
-    run.measure("rewrite", table.rewrite)
-    run.measure("compact", table.compact)
-    run.measure("expire", lambda: table.expire(days=0))
-    run.measure("collect garbage, only looking", lambda: table.collect_garbage(dry_run=True))
+    run.measure("rewrite", table.maintain.rewrite)
+    run.measure("compact", table.maintain.compact)
+    run.measure("expire", lambda: table.maintain.expire(days=0))
+    run.measure(
+        "collect garbage, only looking", lambda: table.maintain.collect_garbage(dry_run=True)
+    )
 
 
 TWO = ["l_extendedprice", "l_shipmode"]
@@ -285,11 +287,11 @@ def measure_compaction(run: Run, data: pa.Table) -> None:
     table = inlay.create(uri("compaction"), data.schema, primary_key=KEY, sort_by="l_orderkey")
     for part in uneven(data):
         table.append(part)
-    run.measure("compact", lambda: table.compact() and table.snapshot.totals.files)
-    run.measure("compact again", lambda: table.compact() and table.snapshot.totals.files)
-    run.measure("expire", lambda: table.expire(days=0) and 0)
+    run.measure("compact", lambda: table.maintain.compact() and table.snapshot.totals.files)
+    run.measure("compact again", lambda: table.maintain.compact() and table.snapshot.totals.files)
+    run.measure("expire", lambda: table.maintain.expire(days=0) and 0)
     # Grace is days: nothing is old enough to go, and everything is looked at.
-    run.measure("collect garbage", lambda: table.collect_garbage() and 0)
+    run.measure("collect garbage", lambda: table.maintain.collect_garbage() and 0)
 
 
 def baseline(run: Run, data: pa.Table, files: int) -> None:

@@ -185,13 +185,15 @@ def measure_operations(server: Server) -> None:
     measure_deletes(server, t)
     server.section = "Reading"
     measure_reads(server, uri)
-    server.measure("history of 20 versions", lambda: t.history(limit=20))
+    server.measure("history of 20 versions", lambda: t.inspect.history(limit=20))
     server.section = "Maintaining"
     files = t.snapshot.totals.files
-    server.measure(f"rewrite {files} files with the deletes above", t.rewrite)
-    server.measure("compact after that", t.compact)
-    server.measure("expire", lambda: t.expire(days=0))
-    server.measure("collect garbage, only looking", lambda: t.collect_garbage(dry_run=True))
+    server.measure(f"rewrite {files} files with the deletes above", t.maintain.rewrite)
+    server.measure("compact after that", t.maintain.compact)
+    server.measure("expire", lambda: t.maintain.expire(days=0))
+    server.measure(
+        "collect garbage, only looking", lambda: t.maintain.collect_garbage(dry_run=True)
+    )
 
 
 def measure_writes(server: Server, t: inlay.Table, uri: str) -> None:
@@ -284,7 +286,7 @@ def measure_metadata(server: Server, files: int) -> None:
 
 def fill(t: inlay.Table, files: int, *, batch: int = 500) -> None:
     """Commit entries of files that do not exist, with ranges of ids of their own."""
-    (entry,), _ = t.entries()
+    (entry,), _ = t.inspect.entries()
     field = t.snapshot.primary_key[0]
     for start in range(1, files, batch):
         added = []

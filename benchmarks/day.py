@@ -187,7 +187,7 @@ def measure_functions(server: CountingServer, plan: DayPlan) -> dict[str, Unit]:
         at.landed += 1
         found["append"] = replace(found["append"], reads=found["append"].reads - 1)  # of refresh
         versions = at.table.version
-        swept = at.unit(lambda: at.table.collect_garbage())
+        swept = at.unit(lambda: at.table.maintain.collect_garbage())
         found["collect garbage: a version kept"] = Unit(0, round(swept.reads / versions, 3), 0.002)
         at.functions.clock.pass_days(0.1)
         erase = {"id": "e", "table": TABLE, "where": f"id = {plan.span(at.landed - 1)[0]}"}

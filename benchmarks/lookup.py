@@ -48,7 +48,7 @@ def measure(data: pa.Table, page_rows: int) -> None:
         table = inlay.create(uri, data.schema, primary_key=KEY, sort_by="l_orderkey")
         for part in parts(data, 2):
             table.append(part)
-        stored = sum(file.size for file in table.entries()[0])
+        stored = sum(file.size for file in table.inspect.entries()[0])
         key = data["l_orderkey"][data.num_rows * 3 // 4 + 1_000].as_py()
         for gap, whole in BOUNDS:
             merging = mock.patch.dict(ranges.merge_ranges.__kwdefaults__, gap=gap * KIB)

@@ -138,20 +138,20 @@ def change(
             )
         case "merge":
             name = f"b{number}"
-            branch = table.branch(name)
+            branch = table.refs.branch(name)
             branch.append(row(number))
-            done = table.merge(name, request_id=request)
-            table.drop_ref(name)
+            done = table.refs.merge(name, request_id=request)
+            table.refs.drop(name)
         case "restore":
-            done = table.restore(version=note["to"])
+            done = table.refs.restore(version=note["to"])
         case "compact":
-            table.compact()
+            table.maintain.compact()
             return
         case "expire":
-            table.expire(days=0, min_versions=40)
+            table.maintain.expire(days=0, min_versions=40)
             return
         case _:
-            table.collect_garbage(grace=timedelta(minutes=2))
+            table.maintain.collect_garbage(grace=timedelta(minutes=2))
             return
     told = {"committed": done.committed, "version": done.version, "commit": done.commit_id}
     print(json.dumps(note | told), file=journal)
@@ -606,7 +606,7 @@ def retained(uris: list[str], wrong: list[str]) -> Iterator[tuple[tuple[str, int
             for version in range(table.snapshot.oldest_version, table.version + 1):
                 at = inlay.open(uri, version=version)
                 yield (at.snapshot.table_id, version), rows_of(at)
-            errors = [f for f in table.verify().findings if f.severity == "error"]
+            errors = [f for f in table.maintain.verify().findings if f.severity == "error"]
             wrong += [f"{uri}: verify: {error}" for error in errors[:5]]
         except InlayError as error:
             wrong.append(f"{uri}: {type(error).__name__}: {error}")

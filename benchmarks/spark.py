@@ -280,7 +280,7 @@ def compare_keys(spark: Any, lines: inlay.Table, share: float, times: int) -> No
     keys = [(key,) for key in gone.to_pylist()]
     spark.createDataFrame(keys, "l_orderkey bigint").createOrReplaceTempView("gone")
     _compare_keys(spark, lines, times)
-    lines.settle()
+    lines.maintain.settle()
     print("settled")
     _compare_keys(spark, lines, times)
 
@@ -379,7 +379,7 @@ def linked(table: inlay.Table, place: Path) -> str:
 def by_spark(spark: Any, table: inlay.Table, strategy: str, place: Path) -> None:
     """The table's files read, sorted and written by Spark alone."""
     rows = parquet(spark, f"{table.uri}/data")
-    files = max(1, -(-sum(table.files()["bytes"].to_pylist()) // TARGET_BYTES))
+    files = max(1, -(-sum(table.inspect.files()["bytes"].to_pylist()) // TARGET_BYTES))
     if strategy == "pack":
         rows = rows.coalesce(files)
     else:
@@ -432,7 +432,7 @@ def main() -> None:
             app="inlay benchmark", quick_start=False, settings={"spark.driver.memory": "2g"}
         )
         spark.dataSource.register(ReadyMade)
-        print(f"{lines.count():,} rows in {lines.files().num_rows} files")
+        print(f"{lines.count():,} rows in {lines.inspect.files().num_rows} files")
         if asked.writes:
             compare_writes(spark, f"{lines.uri}/data", Path(scratch), asked.times)
             return
@@ -442,7 +442,7 @@ def main() -> None:
         if asked.keys:
             compare_keys(spark, lines, asked.keys, asked.times)
             return
-        compare(spark, lines.uri, asked.times, same_answers=not lines.tombstones().num_rows)
+        compare(spark, lines.uri, asked.times, same_answers=not lines.inspect.tombstones().num_rows)
         if asked.deletes:
             lines.delete("l_orderkey BETWEEN 200000 AND 300000")
             lines.delete("l_comment LIKE '%unusual requests%'")

@@ -118,7 +118,7 @@ def large(report: Report, folder: Path, rows: int) -> None:
     def load() -> str:
         frame = generated(spark, 0, rows, 0).repartitionByRange(8, "id")
         frame.write.format("inlay").mode("append").save(uri)
-        files = table.refresh().files()
+        files = table.refresh().inspect.files()
         size = sum(files.column("bytes").to_pylist())
         return f"{rows:,} rows, {size / 2**20:,.0f} MB in {files.num_rows} files"
 
@@ -186,7 +186,7 @@ def many(report: Report, folder: Path, files: int, *, compacting: bool) -> None:
     table = inlay.create(uri, SCHEMA, primary_key="id")
     for n in range(REAL_FILES):
         table.append(small_rows(n * REAL_ROWS))
-    real = table.entries()[0]
+    real = table.inspect.entries()[0]
 
     def adopt() -> str:
         ctx = connect(uri)
@@ -252,7 +252,7 @@ def partitioned(report: Report, folder: Path, partitions: int, rows: int) -> Non
 
     def write(frame: Any) -> str:
         frame.write.format("inlay").mode("append").save(uri)
-        return f"{table.refresh().files().num_rows:,} files"
+        return f"{table.refresh().inspect.files().num_rows:,} files"
 
     def replaced() -> str:
         few = frame.where("part IN (3, 7)")

@@ -138,7 +138,7 @@ def _compact(spark: Any, asked: argparse.Namespace, table: str) -> Any:
     if asked.dry_run:
         plan = (
             inlay.open(table)
-            .compact(dry_run=True, memory_bytes=asked.task_memory_bytes, **sizes)
+            .maintain.compact(dry_run=True, memory_bytes=asked.task_memory_bytes, **sizes)
             .plan
         )
         kinds = [unit.kind for unit in plan.units]

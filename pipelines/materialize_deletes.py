@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _job(spark: Any, asked: argparse.Namespace) -> Any:
     if asked.dry_run:
         table = inlay.open(asked.table)
-        files, markers = table.entries()
+        files, markers = table.inspect.entries()
         hit = table.scan(where=asked.where).plan
         touched = [task.file for task in hit.tasks if task.markers]
         return {

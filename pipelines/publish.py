@@ -53,10 +53,10 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
     branch = _branch(table, asked.branch)
     if _is_done(asked.table, Request.of(published, body=f"merge {asked.branch}")):
         if branch is not None and not branch["written"]:
-            table.drop_ref(asked.branch)  # a run was killed when all but this was done
+            table.refs.drop(asked.branch)  # a run was killed when all but this was done
         return {"published": False, "already": True, "rows": table.refresh().count()}
     if branch is None:
-        table.branch(asked.branch)
+        table.refs.branch(asked.branch)
         branch = _branch(table.refresh(), asked.branch)
     assert branch is not None
     loading = f"load {load} into {asked.branch} of {branch['base']}"
@@ -68,8 +68,8 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
     append(frame, asked.table, ref=asked.branch, request_id=loading)
     _check(spark, asked, branch["base"])
     packed = compact(spark, at_ref(asked.table, asked.branch), progress=progress())
-    done = table.refresh().merge(asked.branch, request_id=published)
-    table.refresh().drop_ref(asked.branch)
+    done = table.refresh().refs.merge(asked.branch, request_id=published)
+    table.refresh().refs.drop(asked.branch)
     return {
         "published": True,
         "version": done.version,
@@ -79,7 +79,7 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
 
 
 def _branch(table: inlay.Table, name: str) -> dict[str, Any] | None:
-    return next((ref for ref in table.refs().to_pylist() if ref["name"] == name), None)
+    return next((ref for ref in table.inspect.refs().to_pylist() if ref["name"] == name), None)
 
 
 def _is_done(uri: str, request: Request) -> bool:

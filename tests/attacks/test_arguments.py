@@ -32,7 +32,7 @@ def table() -> Table:
 
 
 def first_file(table: Table) -> str:
-    return table.entries()[0][0].key
+    return table.inspect.entries()[0][0].key
 
 
 MISUSES: dict[str, Callable[[Table], Any]] = {
@@ -44,7 +44,7 @@ MISUSES: dict[str, Callable[[Table], Any]] = {
     "a file that is not there": lambda t: t.delete("id = 1", file="data/none", mode="vector"),
     "an expression to delete by": lambda t: t.delete(pc.field("id") == 1),
     "a number to delete by": lambda t: t.delete(5),
-    "a number to rewrite by": lambda t: t.rewrite(where=5),
+    "a number to rewrite by": lambda t: t.maintain.rewrite(where=5),
     "a number to scan by": lambda t: t.scan(where=5),
     "a limit of text": lambda t: t.scan(limit="3"),
     "one and a half rows": lambda t: t.scan(limit=1.5),
@@ -61,14 +61,14 @@ MISUSES: dict[str, Callable[[Table], Any]] = {
     "half a surrogate pair": lambda t: t.append(ROWS, request_id="\ud800"),
     "one location for many": lambda t: t.ingest("memory://attacks/x.parquet"),
     "a location that is a number": lambda t: t.ingest([5]),
-    "row groups as text": lambda t: t.delete_row_groups(first_file(t), "0"),
-    "row groups that are fractions": lambda t: t.delete_row_groups(first_file(t), [0.0]),
-    "row groups that are booleans": lambda t: t.delete_row_groups(first_file(t), [False]),
-    "no row groups": lambda t: t.delete_row_groups(first_file(t), []),
-    "a grace before now": lambda t: t.collect_garbage(grace=timedelta(seconds=-1)),
-    "a grace that is a number": lambda t: t.collect_garbage(grace=5),
-    "days that are text": lambda t: t.expire(days="7"),
-    "days that are no number": lambda t: t.expire(days=float("nan")),
+    "row groups as text": lambda t: t.maintain.delete_row_groups(first_file(t), "0"),
+    "row groups that are fractions": lambda t: t.maintain.delete_row_groups(first_file(t), [0.0]),
+    "row groups that are booleans": lambda t: t.maintain.delete_row_groups(first_file(t), [False]),
+    "no row groups": lambda t: t.maintain.delete_row_groups(first_file(t), []),
+    "a grace before now": lambda t: t.maintain.collect_garbage(grace=timedelta(seconds=-1)),
+    "a grace that is a number": lambda t: t.maintain.collect_garbage(grace=5),
+    "days that are text": lambda t: t.maintain.expire(days="7"),
+    "days that are no number": lambda t: t.maintain.expire(days=float("nan")),
     "a superscript": lambda t: t.set_properties(stats__columns="²"),
     "digits of another script": lambda t: t.set_properties(stats__columns="٣"),
     "a version of text": lambda t: inlay.open(t.uri, version="1"),
@@ -94,14 +94,14 @@ def test_is_refused_and_changes_nothing(table: Table, misuse: Callable[[Table], 
 
 def test_row_groups_may_be_numpy_integers(table: Table) -> None:
     numpy = pytest.importorskip("numpy")
-    table.delete_row_groups(first_file(table), numpy.array([0]))
+    table.maintain.delete_row_groups(first_file(table), numpy.array([0]))
     assert inlay.open(table.uri).count() == 0
 
 
 def test_a_rewrite_takes_its_condition_as_text(table: Table) -> None:
     table.delete("id = 1")
-    assert table.rewrite(where="id > 100").files == 0
-    assert table.rewrite(where="id < 3").files == 1
+    assert table.maintain.rewrite(where="id > 100").files == 0
+    assert table.maintain.rewrite(where="id < 3").files == 1
 
 
 def test_a_date_is_its_midnight(table: Table) -> None:
@@ -118,4 +118,4 @@ def test_a_path_is_a_location(tmp_path: Path) -> None:
 
 def test_a_negative_grace_names_what_is_wrong(table: Table) -> None:
     with pytest.raises(InvalidRequest, match="grace"):
-        table.collect_garbage(grace=timedelta(days=-5))
+        table.maintain.collect_garbage(grace=timedelta(days=-5))

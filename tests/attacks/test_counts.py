@@ -38,8 +38,8 @@ def test_the_history_adds_up(table: Table) -> None:
     table.delete("id = 2", mode="surgery")
     table.update({"name": "'b'"}, where="id > 3", mode="rewrite")
     table.append(pa.table({"id": [9], "name": ["c"]}, schema=SCHEMA))
-    table.rewrite()
-    table.compact()
-    history = table.history()
+    table.maintain.rewrite()
+    table.maintain.compact()
+    history = table.inspect.history()
     added, deleted = (sum(history[n].to_pylist()) for n in ("added_rows", "deleted_rows"))
     assert added - deleted == table.count() == 5

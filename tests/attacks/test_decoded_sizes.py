@@ -72,7 +72,7 @@ def test_a_small_file_that_is_large_once_decoded_is_not_cut(kind):
         table.ingest([f"{base}/in/a.parquet"])
     assert peak[0] < 16 * MIB
     assert table.count() == 250_000
-    [file] = table.entries()[0]
+    [file] = table.inspect.entries()[0]
     assert file.partition == ()
 
 
@@ -83,7 +83,7 @@ def test_a_row_group_larger_than_memory_is_refused_before_it_is_decoded(kind, mo
     table = inlay.create(f"{base}/t", SCHEMA)
     table._ctx.store.put("in/a.parquet", bomb(kind))
     table.ingest([f"{base}/in/a.parquet"])
-    key = table.entries()[0][0].key
+    key = table.inspect.entries()[0][0].key
     table.delete("id = 7", mode="vector")
     with arrow_peak() as peak:
         with pytest.raises(UnsupportedFile, match="MiB of memory") as caught:

@@ -28,10 +28,12 @@ def test_garbage_is_collected_whatever_the_id(tmp_path: Path, odd: str) -> None:
     t = inlay.create(tmp_path / "t", SCHEMA)
     t.append(pa.table({"id": [1, 2]}, schema=SCHEMA))
     t.delete("id = 1", mode="erase", request_id=odd)
-    t.rewrite()
+    t.maintain.rewrite()
     receipts: list[str] = []
     for _ in range(5):
-        done = t.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
+        done = t.maintain.collect_garbage(
+            grace=timedelta(0), life_seconds=0, clock_margin_seconds=0
+        )
         receipts.extend(done.receipts)
     assert len(receipts) == 1
     assert not inlay.open(t.uri).snapshot.erasures

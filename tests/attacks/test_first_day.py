@@ -69,11 +69,11 @@ def test_what_is_not_the_tables_stays(people, place):
 
 
 def test_holds_and_erasures_refuse_a_drop(people, place):
-    people.tag("case", hold=True)
+    people.refs.tag("case", hold=True)
     with pytest.raises(RefHeld, match="case"):
         inlay.drop(place, grace=dt.timedelta(0))
-    people.set_hold("case", False)
-    people.drop_ref("case")
+    people.refs.set_hold("case", False)
+    people.refs.drop("case")
     people.delete("id = 1", mode="erase")
     with pytest.raises(InvalidRequest, match="under way"):
         inlay.drop(place)
@@ -108,7 +108,7 @@ def test_a_key_and_comments_come_later(people):
 def test_a_range_delete_uses_a_key_that_came_later(people):
     people.alter(primary_key=["id"])
     people.delete("id BETWEEN 1 AND 1")
-    assert people.tombstones()["kind"].to_pylist() == ["range"]
+    assert people.inspect.tombstones()["kind"].to_pylist() == ["range"]
     assert people.count() == 1
 
 
@@ -146,7 +146,7 @@ def test_the_log_says_what_was_committed(people, caplog):
 def test_progress_is_drawn_or_handed_over(people, monkeypatch):
     calls = []
     table = inlay.open(people.uri, progress=lambda *told: calls.append(told))
-    table.verify(depth="pages")
+    table.maintain.verify(depth="pages")
     assert calls and all(len(each) == 3 for each in calls)
     for missing in ((), ("rich",), ("rich", "tqdm")):
         import inlay.progress as module
@@ -158,7 +158,7 @@ def test_progress_is_drawn_or_handed_over(people, monkeypatch):
             lambda name, gone=missing, f=found: None if name in gone else f(name),
         )
         with redirect_stderr(io.StringIO()):
-            assert inlay.open(people.uri, progress=True).verify(depth="pages").ok
+            assert inlay.open(people.uri, progress=True).maintain.verify(depth="pages").ok
 
 
 def test_long_appends_and_scans_report_and_end(tmp_path, monkeypatch):

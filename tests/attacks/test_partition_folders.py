@@ -91,7 +91,7 @@ def test_names_in_folders_are_escaped(tmp_path: Path) -> None:
 def test_a_table_in_such_a_folder_writes_its_own_files(tmp_path: Path) -> None:
     table = inlay.create(str(tmp_path / "month=2" / "t"), ROWS.schema)
     table.append(ROWS.select(["id"]))
-    table.compact()
+    table.maintain.compact()
     table.delete("id = 1")
     assert table.refresh().count() == 3
 
@@ -120,7 +120,7 @@ def test_the_folders_values_come_with_the_rows(
     assert sum(isinstance(each, Rejected) for each in outcomes) == required  # the folder of NULL
     assert rows(table) == ROWS.to_pylist()[: 4 - required]
     assert table.refresh().scan(where="month = 2").to_arrow().num_rows == 2
-    assert table.verify().ok
+    assert table.maintain.verify().ok
 
 
 def test_what_cannot_be_written_again_is_refused(folder: Path, tmp_path: Path) -> None:

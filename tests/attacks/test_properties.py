@@ -30,13 +30,13 @@ def test_statistics_follow_the_property() -> None:
     for wanted, value in [(1, 1), (2, 2), (0, 0), (2, None)]:
         t.set_properties(stats__columns=value)
         t.append(rows(1))
-        assert len(t.entries()[0][-1].stats) == wanted
+        assert len(t.inspect.entries()[0][-1].stats) == wanted
 
 
 def test_files_are_about_as_large_as_asked() -> None:
     t = inlay.create(location(), SCHEMA, properties={"write.target_file_bytes": 20_000})
     t.append(rows(*range(0, 10**8, 1000)))
-    sizes = [f.size for f in t.entries()[0]]
+    sizes = [f.size for f in t.inspect.entries()[0]]
     assert len(sizes) > 5
     assert max(sizes) < 60_000
     assert t.count() == 100_000
@@ -55,7 +55,7 @@ def test_a_mode_that_upsert_does_not_have_is_refused() -> None:
         lambda t: t.delete("id = 99"),
         lambda t: t.delete("id = 5", mode="vector"),
         lambda t: t.update({"id": "7"}, where="id = 5"),
-        lambda t: t.rewrite(),
+        lambda t: t.maintain.rewrite(),
         lambda t: t.refresh(),
     ],
     ids=["append", "delete", "delete nothing", "vector", "update", "rewrite", "refresh"],

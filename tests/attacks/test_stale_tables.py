@@ -13,6 +13,7 @@ import pytest
 import inlay
 from inlay.errors import StaleUpload
 from inlay.table import Table
+from inlay.table.maintain import Maintain
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 MODES = ["tombstone", "vector", "surgery", "rewrite"]
@@ -49,7 +50,7 @@ def test_a_file_that_arrived_since_can_be_named(mode: str) -> None:
     stale = inlay.create(f"memory://attacks/{uuid.uuid4().hex}", SCHEMA, primary_key="id")
     other = inlay.open(stale.uri)
     other.append(pa.table({"id": [2, 3], "name": ["b", "c"]}, schema=SCHEMA))
-    [file] = other.entries()[0]
+    [file] = other.inspect.entries()[0]
     stale.delete("id = 2", file=file.key, mode=mode)
     assert inlay.open(stale.uri).count() == 1
 
@@ -58,8 +59,8 @@ def test_row_groups_of_a_file_that_arrived_since_can_be_named() -> None:
     stale = inlay.create(f"memory://attacks/{uuid.uuid4().hex}", SCHEMA, primary_key="id")
     other = inlay.open(stale.uri)
     other.append(pa.table({"id": [2, 3], "name": ["b", "c"]}, schema=SCHEMA))
-    [file] = other.entries()[0]
-    stale.delete_row_groups(file.key, [0])
+    [file] = other.inspect.entries()[0]
+    stale.maintain.delete_row_groups(file.key, [0])
     assert inlay.open(stale.uri).count() == 0
 
 
@@ -70,13 +71,15 @@ def test_nothing_to_delete_costs_one_look() -> None:
     assert (done.committed, dict(done.usage.requests)) == (False, {"get": 1})
 
 
-@pytest.mark.parametrize("maintain", [Table.rewrite, Table.compact], ids=["rewrite", "compact"])
-def test_maintenance_sees_what_was_deleted_since(maintain: Callable[[Table], object]) -> None:
+@pytest.mark.parametrize(
+    "maintain", [Maintain.rewrite, Maintain.compact], ids=["rewrite", "compact"]
+)
+def test_maintenance_sees_what_was_deleted_since(maintain: Callable[[Maintain], object]) -> None:
     stale = inlay.create(f"memory://attacks/{uuid.uuid4().hex}", SCHEMA, primary_key="id")
     stale.append(pa.table({"id": [1, 2], "name": ["a", "b"]}, schema=SCHEMA))
     inlay.open(stale.uri).delete("id = 1")
-    maintain(stale)
-    files, markers = inlay.open(stale.uri).entries()
+    maintain(stale.maintain)
+    files, markers = inlay.open(stale.uri).inspect.entries()
     assert ([f.rows for f in files], markers) == ([1], ())
 
 
@@ -87,8 +90,8 @@ def _overtaken() -> tuple[Table, Table]:
     stale._loaded = replace(stale._loaded, date_us=stale._loaded.date_us - 60_000_000)
     other = inlay.open(stale.uri)
     other.update({"name": "'c'"}, where="id = 2", mode="rewrite")
-    other.expire(days=0)
-    other.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    other.maintain.expire(days=0)
+    other.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     return stale, other
 
 

@@ -48,7 +48,7 @@ def test_the_bound_of_a_marker_counts_bytes(table: Table) -> None:
 
 def test_keys_too_long_for_the_pointer_go_into_an_object(table: Table) -> None:
     table.delete(keys={"name": ["\U0001f600" * 3000]})
-    [marker] = table.entries()[1]
+    [marker] = table.inspect.entries()[1]
     assert isinstance(marker.body, Keys)
     assert table.scan().to_arrow()["id"].to_pylist() == [1]
 

@@ -46,8 +46,8 @@ def test_columns_may_have_the_names_used_inside(name: str, mode: str) -> None:
     t.update({name: "7"}, where="id = 1")
     t.upsert(pa.table({"id": [2, 2, 9], name: [50, 51, 52]}, schema=schema), on_duplicate="last")
     t.delete("id = 3")
-    t.rewrite()
-    t.compact()
+    t.maintain.rewrite()
+    t.maintain.compact()
     found = t.scan().to_arrow()
     assert sorted(zip(found["id"].to_pylist(), found[name].to_pylist(), strict=True)) == [
         (1, 7),

@@ -109,5 +109,5 @@ def test_upserts_do_what_a_plain_model_says(appended, batches):
         t.upsert(found, on_duplicate="last")
         model.upsert(rows, names)
         if compacted:
-            t.compact()
+            t.maintain.compact()
         assert comparable(t.scan().to_arrow().to_pylist()) == comparable(model.rows)

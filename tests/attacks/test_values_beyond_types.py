@@ -141,14 +141,14 @@ def test_a_row_leaves_a_file_beside_a_value_that_cannot_be_written_again(tmp_pat
     table = inlay.create(tmp_path / "t", BEYOND_DIGITS)
     assert isinstance(table.ingest([beyond_digits(tmp_path / "x")]).outcomes[0], Ingested)
     table.delete("mail = 'zoe@x'", mode="erase")
-    [named] = table.refresh().rewrite(strategy="rewrite").failures
+    [named] = table.refresh().maintain.rewrite(strategy="rewrite").failures
     assert "cannot be written as Parquet" in str(named.error)
-    done = table.refresh().rewrite()
+    done = table.refresh().maintain.rewrite()
     assert done.failures == () and done.removed_rows == 1
     left = inlay.open(table.uri)
     values = [Decimal("0.01"), Decimal("10000000000.00")]
     assert left.scan().to_arrow()["c"].to_pylist() == values
-    [entry] = left.entries()[0]
+    [entry] = left.inspect.entries()[0]
     assert b"zoe" not in left._ctx.store.get(left._ctx.key(entry.key)).body
 
 
@@ -160,9 +160,9 @@ def test_files_are_packed_beside_one_that_cannot_be_written_again(tmp_path: Path
         table.append(good)
     table.ingest([beyond_digits(tmp_path / "x.parquet"), honest])
     before = table.refresh().scan().to_arrow().sort_by("mail").to_pylist()
-    done = table.refresh().compact()
+    done = table.refresh().maintain.compact()
     [failure] = done.failures
-    bad, packed = sorted(table.refresh().entries()[0], key=lambda f: not f.is_foreign)
+    bad, packed = sorted(table.refresh().inspect.entries()[0], key=lambda f: not f.is_foreign)
     assert failure.key == bad.key and bad.rows == packed.rows == 3
     assert done.input_files == 3
     assert table.scan().to_arrow().sort_by("mail").to_pylist() == before

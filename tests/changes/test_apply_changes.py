@@ -107,16 +107,16 @@ def test_any_stream_in_any_batches_gives_the_same_rows(records, cuts, repeated, 
         before = data.draw(st.sampled_from(["", "", "", "compact", "rewrite", "alter", "gc"]))
         match before:
             case "compact":
-                t.compact(small_bytes=1 << 30)
+                t.maintain.compact(small_bytes=1 << 30)
             case "rewrite":
-                t.rewrite()
+                t.maintain.rewrite()
             case "alter":
                 t.alter(rename={"value": "value2"})
                 t.alter(rename={"value2": "value"})
             case "gc":
-                t.collect_garbage(grace=timedelta(0))
+                t.maintain.collect_garbage(grace=timedelta(0))
         assert shown(t) == expected(batches[: number + 1])
-    assert not t.verify().errors
+    assert not t.maintain.verify().errors
 
 
 WIDE = pa.schema(
@@ -336,7 +336,7 @@ def test_what_cannot_be_meant_is_refused(options: dict, match: str) -> None:
 def test_a_branch_is_refused() -> None:
     t = new_table()
     with pytest.raises(InvalidRequest, match="branch"):
-        t.branch("b").apply_changes(table_of([("c", 1, "a", 1)]), order="lsn", op="op")
+        t.refs.branch("b").apply_changes(table_of([("c", 1, "a", 1)]), order="lsn", op="op")
 
 
 # -- what producers write -------------------------------------------------------------------------
@@ -414,9 +414,9 @@ def test_other_listings_do_not_see_the_memory() -> None:
     t.apply_changes(table_of([("d", 1, None, 1)]), order="lsn", op="op")
     assert inlay.tables(uri) == [f"{uri}/t"]
     assert inlay.open(f"{uri}/t/changes").count() == 1
-    t.collect_garbage(grace=timedelta(0))
-    assert t.collect_garbage(grace=timedelta(0)).unknown_count == 0
-    assert not t.verify().errors and not t.verify().unknown
+    t.maintain.collect_garbage(grace=timedelta(0))
+    assert t.maintain.collect_garbage(grace=timedelta(0)).unknown_count == 0
+    assert not t.maintain.verify().errors and not t.maintain.verify().unknown
     assert inlay.open(f"{uri}/t/changes").count() == 1
 
 
@@ -448,7 +448,7 @@ def test_a_restore_loses_no_key() -> None:
     t.apply_changes(table_of(first), order="lsn", op="op")
     version = t.version
     t.apply_changes(table_of(later), order="lsn", op="op")
-    t.restore(version=version)
+    t.refs.restore(version=version)
     assert shown(t) == expected([first])
     t.apply_changes(table_of([("u", 1, "late", 3)]), order="lsn", op="op")
     t.apply_changes(table_of(later), order="lsn", op="op")

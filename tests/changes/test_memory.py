@@ -59,17 +59,17 @@ def test_a_delete_that_comes_again_is_remembered_once() -> None:
 def test_old_entries_are_forgotten_by_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     t = new_table()
     apply(t, ("d", 1, None, 5))
-    t.collect_garbage(grace=timedelta(0))
+    t.maintain.collect_garbage(grace=timedelta(0))
     assert remembered(t) == [1]
     memory = inlay.open(f"{t.uri}/changes")
     old = memory.scan().to_arrow()
     at = pa.array([old["at"][0].as_py() - timedelta(days=8)], old["at"].type)
     memory.append(old.set_column(0, "f1", [[2]]).set_column(2, "at", at))
-    t.collect_garbage(grace=timedelta(0))
+    t.maintain.collect_garbage(grace=timedelta(0))
     assert remembered(t) == [1]
     t.set_properties(changes__remember_days=1_000)
     memory.refresh().append(old.set_column(0, "f1", [[3]]).set_column(2, "at", at))
-    t.collect_garbage(grace=timedelta(0))
+    t.maintain.collect_garbage(grace=timedelta(0))
     assert remembered(t) == [1, 3]
 
 
@@ -77,11 +77,11 @@ def test_compaction_and_rewriting_reach_the_memory() -> None:
     t = new_table()
     for key in range(6):
         apply(t, ("d", key, None, 5))
-    assert len(inlay.open(f"{t.uri}/changes").files()) == 6
-    t.compact()
-    assert len(inlay.open(f"{t.uri}/changes").files()) == 1
+    assert len(inlay.open(f"{t.uri}/changes").inspect.files()) == 6
+    t.maintain.compact()
+    assert len(inlay.open(f"{t.uri}/changes").inspect.files()) == 1
     inlay.open(f"{t.uri}/changes").delete("f1 = 3")
-    t.rewrite()
+    t.maintain.rewrite()
     assert inlay.open(f"{t.uri}/changes").snapshot.totals.rows == 5
     assert remembered(t) == [0, 1, 2, 4, 5]
 
@@ -99,7 +99,7 @@ def test_a_memory_that_is_gone_is_said_and_can_be_begun_anew() -> None:
     inlay.drop(f"{t.uri}/changes", grace=timedelta(0))
     with pytest.raises(CorruptTable, match="remembered are gone"):
         apply(t, ("u", 1, "late", 4))
-    t.collect_garbage(grace=timedelta(0))
+    t.maintain.collect_garbage(grace=timedelta(0))
     t.set_properties(changes__remembered=None)
     assert apply(t, ("u", 1, "late", 4)).inserted == 1
     with pytest.raises(InvalidRequest, match="maintained by the library"):
@@ -117,7 +117,9 @@ def test_an_erasure_reaches_what_is_remembered(where: str) -> None:
     ctx = connect(t.uri)
     for _ in range(12):
         advance_erasures(ctx)
-        t.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0, landing="")
+        t.maintain.collect_garbage(
+            grace=timedelta(0), life_seconds=0, clock_margin_seconds=0, landing=""
+        )
         if not erase_status(ctx, landing=""):
             break
     assert not erase_status(ctx, landing="")

@@ -37,10 +37,10 @@ def test_what_the_condition_selects_is_replaced_as_often_as_it_runs(options: dic
         done = t.overwrite(rows((number, "mon"), (9, "mon")), where="day = ?", params=["mon"])
         assert done.committed and done.added_rows == 2
         assert shown(t) == {(number, "mon"), (9, "mon"), (3, "tue"), (4, None)}
-    t.rewrite()
-    t.compact()
+    t.maintain.rewrite()
+    t.maintain.compact()
     assert shown(t) == {(2, "mon"), (9, "mon"), (3, "tue"), (4, None)}
-    assert not t.verify().errors
+    assert not t.maintain.verify().errors
 
 
 def test_without_a_condition_everything_is_replaced() -> None:

@@ -325,7 +325,7 @@ def held_by(start: object) -> Iterator[tuple[object, str]]:
 
 
 def test_all_that_a_table_holds_of_a_process_it_holds_through_per_process(table):
-    table.branch("b")
+    table.refs.branch("b")
     scan, feed = table.scan(where="id > 1"), table.changes(0)
     assert scan.to_arrow().num_rows == 2
     assert feed.to_arrow().num_rows == 3
@@ -369,8 +369,8 @@ def again(thing: Any) -> Any:
 
 
 def test_a_pickled_table_shows_the_snapshot_that_it_had(table):
-    table.tag("first")
-    branch = table.branch("work")
+    table.refs.tag("first")
+    branch = table.refs.branch("work")
     branch.append(rows(50))
     past = inlay.open(table.uri, version=2)
     tag = inlay.open(table.uri, ref="first")
@@ -412,7 +412,7 @@ def test_what_is_there_no_more_is_said(table):
     old = pickle.dumps(table)
     table.append(rows(4))
     time.sleep(1.1)  # the clock of a store counts whole seconds
-    table.expire(days=0, min_versions=1)
+    table.maintain.expire(days=0, min_versions=1)
     with pytest.raises(VersionNotFound):
         pickle.loads(old)
     table._ctx.store.delete([o.key for o in table._ctx.store.list(table._ctx.root + "/")])
@@ -458,13 +458,13 @@ def test_results_pickle(table):
         t.upsert(rows(3, 9)),
         t.alter(add={"extra": pa.int32()}),
         t.set_properties(stats__columns=1),
-        t.tag("tagged"),
-        t.rewrite(),
-        t.compact(),
-        t.expire(),
-        t.collect_garbage(),
-        t.verify(),
-        t.repair(),
+        t.refs.tag("tagged"),
+        t.maintain.rewrite(),
+        t.maintain.compact(),
+        t.maintain.expire(),
+        t.maintain.collect_garbage(),
+        t.maintain.verify(),
+        t.maintain.repair(),
         t.delete("id = 5", mode="erase"),
         t.scan(where="id > 1").explain(),
     ]

@@ -36,7 +36,7 @@ def said(table: Table) -> dict[int, tuple[str | None, dict[str, str]]]:
     """What was said of each version that can be read."""
     return {
         each["version"]: (each["message"], dict(each["metadata"] or ()))
-        for each in table.history().to_pylist()
+        for each in table.inspect.history().to_pylist()
         if each["message"] or each["metadata"]
     }
 
@@ -50,13 +50,15 @@ def test_every_write_says_why_of_its_own_version_alone(tmp_path: Path) -> None:
         "ingest": lambda **why: t.ingest([landed], **why).write,
         "delete": lambda **why: t.delete("id = 1", **why),
         "delete keys": lambda **why: t.delete(keys={"id": [2]}, **why),
-        "delete groups": lambda **why: t.delete_row_groups(t.files()["key"][0].as_py(), [0], **why),
+        "delete groups": lambda **why: t.maintain.delete_row_groups(
+            t.inspect.files()["key"][0].as_py(), [0], **why
+        ),
         "update": lambda **why: t.update({"name": "'z'"}, where="id = 3", **why),
         "upsert": lambda **why: t.upsert(ROWS, **why),
         "alter": lambda **why: t.alter(add={"n": pa.int32()}, **why),
         "partition": lambda **why: t.set_partitioning("bucket(4, id)", **why),
         "properties": lambda **why: t.set_properties(my__owner="me", **why),
-        "restore": lambda **why: t.restore(version=2, **why),
+        "restore": lambda **why: t.refs.restore(version=2, **why),
         "erase": lambda **why: t.delete("id = 3", mode="erase", **why),
     }
     expected = {}
@@ -72,12 +74,12 @@ def test_every_write_says_why_of_its_own_version_alone(tmp_path: Path) -> None:
 
 def test_commits_of_branches_and_merges_say_why(tmp_path: Path) -> None:
     t = inlay.create(tmp_path / "t", ROWS.schema)
-    trial = t.branch("trial")
+    trial = t.refs.branch("trial")
     first = trial.append(ROWS, message="on trial").version
-    merged = t.merge("trial", message="it was good").version
+    merged = t.refs.merge("trial", message="it was good").version
     trial = inlay.open(tmp_path / "t", ref="trial")
     second = trial.append(ROWS, message="more").version
-    forward = t.fast_forward("trial", **WHY).version
+    forward = t.refs.fast_forward("trial", **WHY).version
     expected = {
         first: ("on trial", {}),
         merged: ("it was good", {}),

@@ -61,28 +61,30 @@ VERBS: dict[str, Callable[[inlay.Table], Any]] = {
     "vector": lambda t: t.delete("id = 1", mode="vector", request_id="r"),
     "erase": lambda t: t.delete("id = 1", mode="erase", request_id="r"),
     "erase on a branch": lambda t: on_branch(t).delete("id = 1", mode="erase", request_id="r"),
-    "row group": lambda t: t.delete_row_groups(t.entries()[0][0].key, [0], request_id="r"),
+    "row group": lambda t: t.maintain.delete_row_groups(
+        t.inspect.entries()[0][0].key, [0], request_id="r"
+    ),
     "alter": lambda t: t.alter(add={"w": pa.int64()}, request_id="r"),
     "partition": lambda t: t.set_partitioning("bucket(4, id)", request_id="r"),
     "properties": lambda t: t.set_properties(delete__mode="vector"),
-    "tag": lambda t: t.tag("x"),
-    "tag of a version": lambda t: t.tag("x", 2),
-    "branch": lambda t: t.branch("c"),
-    "branch of a version": lambda t: t.branch("c", 2),
-    "branch of a branch": lambda t: on_branch(t).branch("c"),
+    "tag": lambda t: t.refs.tag("x"),
+    "tag of a version": lambda t: t.refs.tag("x", 2),
+    "branch": lambda t: t.refs.branch("c"),
+    "branch of a version": lambda t: t.refs.branch("c", 2),
+    "branch of a branch": lambda t: on_branch(t).refs.branch("c"),
     "append on a branch": lambda t: on_branch(t).append(rows(9), request_id="r"),
-    "tag on a branch": lambda t: on_branch(t).tag("x"),
-    "drop a tag": lambda t: t.drop_ref("t"),
-    "drop the branch that is open": lambda t: on_branch(t).drop_ref("b"),
-    "hold": lambda t: t.set_hold("t"),
-    "merge": lambda t: t.merge("b", request_id="r"),
-    "fast-forward": lambda t: t.fast_forward("even"),
-    "restore": lambda t: t.restore(version=2),
-    "restore a branch": lambda t: on_branch(t).restore(version=2),
-    "compact": lambda t: t.compact(small_bytes=1 << 20),
-    "rewrite": lambda t: t.rewrite(),
-    "expire": lambda t: t.expire(days=0, min_versions=1),
-    "settle": lambda t: t.settle(),
+    "tag on a branch": lambda t: on_branch(t).refs.tag("x"),
+    "drop a tag": lambda t: t.refs.drop("t"),
+    "drop the branch that is open": lambda t: on_branch(t).refs.drop("b"),
+    "hold": lambda t: t.refs.set_hold("t"),
+    "merge": lambda t: t.refs.merge("b", request_id="r"),
+    "fast-forward": lambda t: t.refs.fast_forward("even"),
+    "restore": lambda t: t.refs.restore(version=2),
+    "restore a branch": lambda t: on_branch(t).refs.restore(version=2),
+    "compact": lambda t: t.maintain.compact(small_bytes=1 << 20),
+    "rewrite": lambda t: t.maintain.rewrite(),
+    "expire": lambda t: t.maintain.expire(days=0, min_versions=1),
+    "settle": lambda t: t.maintain.settle(),
 }
 
 
@@ -92,10 +94,10 @@ def store() -> MemoryStore:
     table = inlay.create(f"memory://b/{ROOT}", SCHEMA, primary_key="id", context=context(store))
     table.append(rows(1, 2, 3))
     table.append(rows(4))
-    table.branch("b").append(rows(5))
+    table.refs.branch("b").append(rows(5))
     table.delete("id = 2")
-    table.tag("t", 3)
-    table.branch("even").append(rows(6))
+    table.refs.tag("t", 3)
+    table.refs.branch("even").append(rows(6))
     return store
 
 
@@ -158,9 +160,9 @@ def test_what_was_made_can_be_gone_on_with(store, verb):
     table.append(rows(100))
     ids = sorted(table.scan().to_arrow()["id"].to_pylist())
     assert ids == [*there, 100] or verb == "row group"
-    assert table.verify().ok
-    table.collect_garbage(grace=timedelta(0))
-    assert table.refresh().verify().ok
+    assert table.maintain.verify().ok
+    table.maintain.collect_garbage(grace=timedelta(0))
+    assert table.refresh().maintain.verify().ok
 
 
 def test_a_repair_that_is_done_is_not_reported_as_an_error(store):
@@ -173,10 +175,10 @@ def test_a_branch_is_returned_as_it_was_made_although_main_goes_on(store):
     table = inlay.open(f"memory://b/{ROOT}", context=context(store))
     stale = inlay.open(table.uri, context=context(store))
     table.append(rows(50))
-    made = stale.branch("c")
+    made = stale.refs.branch("c")
     again = inlay.open(table.uri, ref="c", context=context(store))
     assert made.scan().to_arrow().equals(again.scan().to_arrow())
     assert 50 not in made.scan().to_arrow()["id"].to_pylist()
     made.append(rows(51))
     with pytest.raises(InlayError):
-        stale.branch("c")
+        stale.refs.branch("c")

@@ -31,23 +31,23 @@ OPERATIONS: dict[str, Callable[[inlay.Table], Any]] = {
     "properties": lambda t: t.set_properties(**{"team.owner": "me"}),
     "add column": lambda t: t.alter(add={"more": pa.string()}),
     "partition": lambda t: t.set_partitioning("id"),
-    "tag": lambda t: t.tag("other"),
-    "branch": lambda t: t.branch("other"),
-    "drop ref": lambda t: t.drop_ref("tagged"),
-    "hold": lambda t: t.set_hold("tagged"),
-    "merge": lambda t: t.merge("branched"),
-    "fast forward": lambda t: t.fast_forward("branched"),
-    "restore": lambda t: t.restore(version=2),
-    "restore a tag": lambda t: t.restore(ref="tagged"),
-    "compact": lambda t: t.compact(),
-    "rewrite": lambda t: t.rewrite(),
-    "settle": lambda t: t.settle(),
-    "expire": lambda t: t.expire(days=0, min_versions=1),
-    "collect garbage": lambda t: t.collect_garbage(),
+    "tag": lambda t: t.refs.tag("other"),
+    "branch": lambda t: t.refs.branch("other"),
+    "drop ref": lambda t: t.refs.drop("tagged"),
+    "hold": lambda t: t.refs.set_hold("tagged"),
+    "merge": lambda t: t.refs.merge("branched"),
+    "fast forward": lambda t: t.refs.fast_forward("branched"),
+    "restore": lambda t: t.refs.restore(version=2),
+    "restore a tag": lambda t: t.refs.restore(ref="tagged"),
+    "compact": lambda t: t.maintain.compact(),
+    "rewrite": lambda t: t.maintain.rewrite(),
+    "settle": lambda t: t.maintain.settle(),
+    "expire": lambda t: t.maintain.expire(days=0, min_versions=1),
+    "collect garbage": lambda t: t.maintain.collect_garbage(),
     "publish": lambda t: t.publish(),
-    "repair": lambda t: t.repair(dry_run=False),
-    "verify": lambda t: t.verify(),
-    "history": lambda t: t.history(),
+    "repair": lambda t: t.maintain.repair(dry_run=False),
+    "verify": lambda t: t.maintain.verify(),
+    "history": lambda t: t.inspect.history(),
     "refresh": lambda t: t.refresh(),
 }
 
@@ -61,8 +61,8 @@ def made(uri: str) -> inlay.Table:
     table = inlay.create(uri, SCHEMA, primary_key="id")
     table.append(rows(1))
     table.append(rows(2))
-    table.tag("tagged")
-    table.branch("branched").append(rows(77))
+    table.refs.tag("tagged")
+    table.refs.branch("branched").append(rows(77))
     table.refresh()
     table.append(rows(5))
     table.delete("id = 5")

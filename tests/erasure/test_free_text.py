@@ -116,7 +116,7 @@ def test_metadata_of_fields_and_of_objects_and_of_the_table_is_read_too(people: 
     t.alter(add={"more": pa.string()}, defaults={"more": "x"})
     t.alter(comment={"city": "as adaq had it"})
     t.set_properties(**{"my.owner": "adaq", "my.other": "zoe"})
-    t.branch("adaq")
+    t.refs.branch("adaq")
     land(people, "of=adaq/a.parquet", {"field": "adaq"}, *range(20, 29), adopt=True)
     people.erase(RANGE)
     assert people.finish().receipts

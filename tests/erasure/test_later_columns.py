@@ -116,10 +116,10 @@ def test_a_version_that_had_dropped_the_column_is_not_gone_back_to_meanwhile() -
     before = t.version
     t.alter(drop=["alias"])
     without = t.version
-    t.restore(version=before)
+    t.refs.restore(version=before)
     people.erase(_conditions(alias)["equal"])
     t.refresh()
-    for go_back in (lambda: t.restore(version=without), lambda: t.tag("then", without)):
+    for go_back in (lambda: t.refs.restore(version=without), lambda: t.refs.tag("then", without)):
         with pytest.raises(InvalidRequest, match="lacks a column that an open erasure needs"):
             go_back()
     assert people.finish().receipts

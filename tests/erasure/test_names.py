@@ -113,8 +113,8 @@ def test_names_in_the_tables_own_metadata_are_named(people: People, predicate: P
     t.alter(add={f"of {NAME}": pa.string()})
     t.alter(comment={"city": f"as {NAME} had it"})
     t.set_properties(**{"my.owner": NAME, f"my.{NAME}": "1", "my.other": "Ada"})
-    t.branch(f"for-{NAME}")
-    t.tag(f"by-{NAME}")
+    t.refs.branch(f"for-{NAME}")
+    t.refs.tag(f"by-{NAME}")
     people.erase(predicate)
     assert people.finish().receipts
     assert sorted(receipt(people)["look"]["kept"]) == [

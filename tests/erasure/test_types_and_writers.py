@@ -245,9 +245,9 @@ def change(case: Case, people: People, *, with_her: bool) -> None:
             gone = case.ids.pop(rng.randrange(len(case.ids)))
             table.delete(f"id = {gone}", mode=rng.choice(("tombstone", "vector")))
         case 6:
-            table.branch(f"b{table.version}")
+            table.refs.branch(f"b{table.version}")
         case _:
-            table.compact()
+            table.maintain.compact()
 
 
 def ingest_next(case: Case, people: People) -> None:

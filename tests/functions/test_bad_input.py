@@ -44,9 +44,9 @@ def test_a_pointer_of_another_bucket_publishes_nothing(
     assert functions.invoke("publish", {"Records": sent["Records"][:1]}) == DONE
     assert functions.queues.errors == ["InvalidRequest"]
     assert failures(capsys) == 1
-    assert functions.orders().publication().version is None  # type: ignore[union-attr]
+    assert functions.orders().inspect.publication().version is None  # type: ignore[union-attr]
     assert functions.invoke("publish", sent) == DONE
-    assert functions.orders().publication().behind == 0  # type: ignore[union-attr]
+    assert functions.orders().inspect.publication().behind == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("key", ["elsewhere/tables/orders", "tables/a/b", "tables"])
@@ -56,7 +56,7 @@ def test_a_pointer_that_is_no_tables_is_passed_over(functions: Functions, key: s
     sent["Records"][0]["body"] = sent["Records"][0]["body"].replace("tables/orders", key)
     assert functions.invoke("publish", sent) == DONE
     assert functions.queues.sent == []
-    assert functions.orders().publication().version is None  # type: ignore[union-attr]
+    assert functions.orders().inspect.publication().version is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("first", ["with", "without"])
@@ -101,7 +101,7 @@ def test_hop_counters_that_overflow_are_refused_and_their_neighbour_rewritten(
     assert functions.replay("rewrite.hops") == DONE
     assert functions.queues.errors == ["InvalidRequest"] * 7
     assert failures(capsys) == 7
-    assert functions.orders().tombstones().num_rows == 0
+    assert functions.orders().inspect.tombstones().num_rows == 0
 
 
 @pytest.mark.parametrize("function", MAINTENANCE)
@@ -153,7 +153,7 @@ def test_records_of_another_kind_are_buried_and_the_messages_dealt_with(
     assert functions.queues.errors == ["InvalidRequest"] * buried
     assert failures(capsys) == buried
     if name == "publish":
-        assert functions.orders().publication().behind == 0  # type: ignore[union-attr]
+        assert functions.orders().inspect.publication().behind == 0  # type: ignore[union-attr]
     else:
         assert functions.orders().version == version + 1
     assert not any("hello" in str(each["MessageAttributes"]) for each in functions.queues.sent)
@@ -183,7 +183,7 @@ def test_a_round_takes_a_table_and_nothing_else(
     assert failures(capsys) == 4
     assert functions.store.get("tables/orders/data/2020/01/01/00/orphan.parquet").body == ORDERS
     if function == "compact":
-        assert functions.orders().files().num_rows == 1
+        assert functions.orders().inspect.files().num_rows == 1
 
 
 @pytest.mark.parametrize("function", MAINTENANCE)

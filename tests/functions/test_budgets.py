@@ -91,7 +91,7 @@ def test_the_tables_own_heavy_mode_is_one_too(functions: Functions) -> None:
     [forwarded] = rewrite_messages(functions)
     functions.invoke("rewrite", forwarded)
     assert functions.rows() == 99
-    assert functions.orders().tombstones().num_rows == 0
+    assert functions.orders().inspect.tombstones().num_rows == 0
 
 
 def test_a_condition_that_cannot_be_one_is_refused_before_it_is_forwarded(

@@ -172,7 +172,7 @@ def test_no_event_ends_in_anything_but_a_typed_outcome(seed: int, log: io.String
             if batch is not None and isinstance(answer, dict):
                 again = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
                 assert "sound" not in again, shown
-        functions.orders().verify()
+        functions.orders().maintain.verify()
 
 
 S3_TEST = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2026-11-20T12:00:00.000Z"}
@@ -231,4 +231,4 @@ def test_records_of_other_functions_and_services_harm_no_neighbour(
             if isinstance(answer, dict):
                 again = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
                 assert "sound" not in again, shown
-        functions.orders().verify()
+        functions.orders().maintain.verify()

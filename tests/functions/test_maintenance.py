@@ -36,7 +36,7 @@ def test_rewrite_turns_markers_into_absence(functions: Functions, name: str) -> 
     functions.replay("delete.where")
     (functions.round if name == "rewrite.schedule" else functions.replay)(name)
     assert functions.rows() == 90
-    assert functions.orders().tombstones().num_rows == 0
+    assert functions.orders().inspect.tombstones().num_rows == 0
 
 
 @pytest.mark.parametrize("name", ["compact.schedule", "compact.one_table"])
@@ -44,7 +44,7 @@ def test_compact_packs_small_files(functions: Functions, name: str) -> None:
     functions.fill_orders()
     functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
     (functions.round if name == "compact.schedule" else functions.replay)(name)
-    assert functions.orders().files().num_rows == 1
+    assert functions.orders().inspect.files().num_rows == 1
     assert functions.rows() == 200
 
 
@@ -207,7 +207,7 @@ def test_a_backlog_that_outgrew_the_function_is_handed_over_to_spark(
     functions.create_orders(**{"compact.handover_bytes": 1})
     for _ in range(3):
         functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
-    size = sum(functions.orders().files()["bytes"].to_pylist())
+    size = sum(functions.orders().inspect.files()["bytes"].to_pylist())
     functions.replay("compact.one_table")
     assert functions.queues.bodies("handover") == []
     functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
@@ -250,8 +250,8 @@ def test_a_file_that_does_not_fit_an_invocation_goes_on_in_the_next(
         [message] = functions.queues.bodies("rewrite") or [""]
         assert not message or json.loads(message)["where"] == where
     assert invocations == 5  # a row group each, for there was no time at all
-    assert functions.orders().tombstones().num_rows == 0
-    assert sum(functions.orders().files()["rows"].to_pylist()) == 90
+    assert functions.orders().inspect.tombstones().num_rows == 0
+    assert sum(functions.orders().inspect.files()["rows"].to_pylist()) == 90
 
 
 def test_an_erasure_that_waits_says_for_what_and_how_long(

@@ -131,9 +131,9 @@ def fill(functions: Functions, *, versioned: bool, adopting: bool) -> None:
     table.delete(where="id = 1")
     table.delete(where="id = 2", mode="vector")
     table.delete(where="mail = 'u3'", mode="erase", request_id="done")
-    table.rewrite()
+    table.maintain.rewrite()
     for _ in range(2):
-        table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0, life_seconds=0)
+        table.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0, life_seconds=0)
     landed = parquet(pa.table({"id": [7], "mail": ["x"]}))
     functions.store.put("ingest/people/one.parquet", landed, headers={"Tagging": "a=b"})
     functions.store.create_multipart("ingest/people/two.parquet")

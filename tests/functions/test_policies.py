@@ -310,7 +310,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     functions.store.put("ingest/large/big.parquet", body)
     table = inlay.create(f"memory://{BUCKET}/tables/large", schema())
     table.ingest([f"memory://{BUCKET}/ingest/large/big.parquet"])
-    [own] = table.files()["key"].to_pylist()
+    [own] = table.inspect.files()["key"].to_pylist()
     functions.store.put(f"tables/large/{own}", body, headers={"Tagging": "a=b"})
     table.ingest([f"memory://{ADOPTED}/raw/big.parquet"], adopt=True)
     for mode, order in (("vector", 50_001), ("surgery", 40_001)):
@@ -403,7 +403,7 @@ def look_everywhere(actor: Actor) -> None:
     table = inlay.create(f"memory://{BUCKET}/tables/tagged", schema())
     functions.store.put("ingest/tagged/own.parquet", few(5))
     table.ingest([f"memory://{BUCKET}/ingest/tagged/own.parquet"])
-    [own] = table.files()["key"].to_pylist()
+    [own] = table.inspect.files()["key"].to_pylist()
     # As a library of old copied them.
     functions.store.put(f"tables/tagged/{own}", few(5), headers={"Tagging": "a=b"})
     table.ingest([theirs], adopt=True)

@@ -79,7 +79,7 @@ def test_a_table_that_was_handed_over_is_left_out_and_the_log_says_so(
     table.delete("customer_id = 7")
     functions.replay(f"{function}.schedule")
     [body] = sent(functions)
-    table.hand_over()
+    table.maintain.hand_over()
     objects = {info.key for info in functions.store.list("")}
     functions.queues.sent.clear()
     functions.clock.pass_days(60)
@@ -108,11 +108,11 @@ def test_what_a_round_sends_is_what_its_function_takes(functions: Functions, fun
     done = functions.orders()
     match function:
         case "rewrite":
-            assert done.tombstones().num_rows == 0
+            assert done.inspect.tombstones().num_rows == 0
         case "compact":
-            assert done.files().num_rows == 1
+            assert done.inspect.files().num_rows == 1
         case "publish":
-            assert done.publication().behind == 0  # type: ignore[union-attr]
+            assert done.inspect.publication().behind == 0  # type: ignore[union-attr]
         case _:
             assert done.version == before
 
@@ -237,7 +237,7 @@ def test_a_thousand_tables_with_work_are_each_done_in_one_round(functions: Funct
     assert functions.queues.sent == []
     for name in random.Random(1).sample(names, 50):
         done = inlay.open(f"memory://{BUCKET}/tables/{name}")
-        assert (done.tombstones().num_rows, done.count()) == (0, 1)
+        assert (done.inspect.tombstones().num_rows, done.count()) == (0, 1)
     assert functions.replay("rewrite.schedule") == {"tables": 1_000, "sent": 0}
 
 
@@ -300,9 +300,9 @@ def test_a_slow_table_ends_at_its_deadline_and_goes_on_with_the_next_round(
     everything = round_of({*others, "slow"})
     assert 0.5 * 900 < everything < 900
     slow = inlay.open(f"memory://{BUCKET}/tables/slow")
-    assert slow.tombstones().num_rows == 1
+    assert slow.inspect.tombstones().num_rows == 1
     rounds_of_slow = 1
-    while slow.refresh().tombstones().num_rows:
+    while slow.refresh().inspect.tombstones().num_rows:
         assert round_of({"slow"}) < 900
         rounds_of_slow += 1
         assert rounds_of_slow < 5
@@ -310,7 +310,7 @@ def test_a_slow_table_ends_at_its_deadline_and_goes_on_with_the_next_round(
     assert slow.count() == 100
     for name in random.Random(2).sample(others, 50):
         done = inlay.open(f"memory://{BUCKET}/tables/{name}")
-        assert (done.tombstones().num_rows, done.count()) == (0, 1)
+        assert (done.inspect.tombstones().num_rows, done.count()) == (0, 1)
 
 
 class Simulated:

@@ -157,12 +157,12 @@ def early(t: inlay.Table, time: Time) -> Iterator[inlay.Table]:
 def expiry(t: inlay.Table, time: Time) -> Iterator[inlay.Table]:
     t.append(rows(200, 20))
     yield t
-    t.expire()
+    t.maintain.expire()
     yield t
-    t.collect_garbage()
-    t.compact(max_bytes=40_000)
+    t.maintain.collect_garbage()
+    t.maintain.compact(max_bytes=40_000)
     time.sleep(9 * DAY)
-    t.collect_garbage()
+    t.maintain.collect_garbage()
     yield t
 
 
@@ -190,7 +190,7 @@ def deletes(t: inlay.Table) -> Iterator[inlay.Table]:
 def maintenance(t: inlay.Table) -> Iterator[inlay.Table]:
     t.delete("id = 165", mode="surgery")
     yield t
-    t.rewrite(where="id < 20")
+    t.maintain.rewrite(where="id < 20")
     yield t
 
 
@@ -210,7 +210,7 @@ def clustering(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
     for _ in range(4):
         t.append(rows(600, 6))
         yield t
-    t.compact(small_bytes=0)
+    t.maintain.compact(small_bytes=0)
     yield t
     leaves = frozenset(s.id for s in t.snapshot.files.segments)
     commit(
@@ -220,19 +220,19 @@ def clustering(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
 
 
 def branches(t: inlay.Table) -> Iterator[inlay.Table]:
-    t.tag("before-branches")
-    side = t.branch("side")
+    t.refs.tag("before-branches")
+    side = t.refs.branch("side")
     side.append(rows(700, 4))
     side.delete("id = 701 OR id = 604", mode="tombstone")
     yield t
-    merged = t.branch("merged")
+    merged = t.refs.branch("merged")
     merged.append(rows(710, 3))
     t.refresh()
     t.append(rows(720, 2))
-    t.merge("merged")
+    t.refs.merge("merged")
     yield t
     t.delete("id >= 700")
-    t.restore(version=t.version - 1)
+    t.refs.restore(version=t.version - 1)
     yield t
 
 
@@ -245,8 +245,8 @@ def late(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
     ingest(ctx, [IngestSource(Location("memory", "golden", "in/landed.parquet"))])
     t.refresh()
     yield t
-    landed = next(f.key for f in t.entries()[0] if f.row_groups == 3)
-    t.delete_row_groups(landed, [1])
+    landed = next(f.key for f in t.inspect.entries()[0] if f.row_groups == 3)
+    t.maintain.delete_row_groups(landed, [1])
     yield t
     tag = SetRefs({"before-summer": Ref(kind="tag", version=t.version)}, {})
     commit(ctx, Change(operation="tag", updates=(tag, AdvanceStream("query-1", 41))))

@@ -174,7 +174,7 @@ def a_delete(t: Callable[..., inlay.Table], rng: random.Random) -> bool:
 def tables(t: Callable[..., inlay.Table], rng: random.Random) -> bool:
     table = t()
     what = ["history", "files", "snapshots", "segments", "tombstones", "partitions", "ledger"]
-    getattr(table, rng.choice([*what, "refs", "report"]))()
+    getattr(table.inspect, rng.choice([*what, "refs", "report"]))()
     return True
 
 
@@ -189,14 +189,14 @@ def upkeep(t: Callable[..., inlay.Table], rng: random.Random) -> bool:
     table = t()
     before = rows_of(table)
     what = rng.choice(["rewrite", "compact", "expire", "collect_garbage"])
-    getattr(table, what)(**({"dry_run": True} if what == "collect_garbage" else {}))
+    getattr(table.maintain, what)(**({"dry_run": True} if what == "collect_garbage" else {}))
     return bool(make.plain(t().scan().to_arrow()) == before)
 
 
 def checks(t: Callable[..., inlay.Table], rng: random.Random) -> bool:
     table = t()
-    table.verify(depth=rng.choice(["metadata", "footers"]))
-    table.repair(dry_run=rng.random() < 0.5)
+    table.maintain.verify(depth=rng.choice(["metadata", "footers"]))
+    table.maintain.repair(dry_run=rng.random() < 0.5)
     return True
 
 

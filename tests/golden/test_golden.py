@@ -63,7 +63,7 @@ def test_every_tag_and_branch_has_the_rows_it_had(golden: Path, copy: str) -> No
 
 
 def test_nothing_is_wrong_with_it(copy: str) -> None:
-    found = inlay.open(copy).verify(depth="pages")
+    found = inlay.open(copy).maintain.verify(depth="pages")
     assert found.findings == ()
 
 
@@ -73,7 +73,7 @@ def test_it_has_something_of_everything(golden: Path, copy: str) -> None:
     seen: Counter[str] = Counter()
     for version in rows:
         at = inlay.open(copy, version=version)
-        files, markers = at.entries()
+        files, markers = at.inspect.entries()
         snapshot = at.snapshot
         seen.update(type(m.body).__name__ for m in markers)
         seen.update("file of an older schema" for f in files if f.schema_id != snapshot.schema_id)
@@ -141,10 +141,10 @@ def test_it_can_be_written_to_and_maintained(golden: Path, copy: str) -> None:
     t.delete("id = 1002")
     before = make.plain(t.scan().to_arrow())
     assert len(before) == len(rows[newest]) + 4
-    t.rewrite()
-    t.compact()
+    t.maintain.rewrite()
+    t.maintain.compact()
     assert make.plain(t.scan().to_arrow()) == before
-    assert t.verify(depth="pages").errors == ()
+    assert t.maintain.verify(depth="pages").errors == ()
 
 
 def test_its_maker_makes_it_again_with_the_same_rows(golden: Path, tmp_path: Path) -> None:

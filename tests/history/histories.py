@@ -97,17 +97,17 @@ def _update(where: str, mode: str, to: int) -> Op:
 
 def _delete_group(which: int, ordinal: int) -> Op:
     def run(t: Table) -> None:
-        files = t.files().select(["key", "row_groups"]).to_pylist()
+        files = t.inspect.files().select(["key", "row_groups"]).to_pylist()
         if files:
             file = files[which % len(files)]
-            t.delete_row_groups(file["key"], [ordinal % file["row_groups"]])
+            t.maintain.delete_row_groups(file["key"], [ordinal % file["row_groups"]])
 
     return run
 
 
 def _delete_in_file(which: int, where: str, mode: str) -> Op:
     def run(t: Table) -> None:
-        keys = t.files()["key"].to_pylist()
+        keys = t.inspect.files()["key"].to_pylist()
         if keys:
             t.delete(where, file=keys[which % len(keys)], mode=mode)
 
@@ -116,9 +116,11 @@ def _delete_in_file(which: int, where: str, mode: str) -> Op:
 
 def _no_rows_change() -> st.SearchStrategy[Op]:
     return st.one_of(
-        st.sampled_from([None, 0, 1 << 30]).map(lambda s: lambda t: t.compact(small_bytes=s)),
+        st.sampled_from([None, 0, 1 << 30]).map(
+            lambda s: lambda t: t.maintain.compact(small_bytes=s)
+        ),
         st.sampled_from(["auto", "surgery", "rewrite"]).map(
-            lambda s: lambda t: t.rewrite(strategy=s)
+            lambda s: lambda t: t.maintain.rewrite(strategy=s)
         ),
     )
 
@@ -214,7 +216,7 @@ def applied(before: RowCounts, changes: pa.Table) -> RowCounts:
 
 
 def _restore(which: int) -> Op:
-    return lambda t: t.restore(version=1 + which % t.version)
+    return lambda t: t.refs.restore(version=1 + which % t.version)
 
 
 def _on_a_branch(ops: list[Op], back: str) -> Op:
@@ -222,14 +224,14 @@ def _on_a_branch(ops: list[Op], back: str) -> Op:
 
     def run(t: Table) -> None:
         name = f"b{t.version}"
-        branch = t.branch(name)
+        branch = t.refs.branch(name)
         for op in ops:
             with suppress(InvalidRequest):
                 op(branch)
         if back == "merge":
             _append_new([100])(t)
         with suppress(MergeConflict):
-            (t.merge if back == "merge" else t.fast_forward)(name)
+            (t.refs.merge if back == "merge" else t.refs.fast_forward)(name)
 
     return run
 

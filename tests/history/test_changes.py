@@ -37,7 +37,7 @@ def test_changes_of_any_history_make_each_version_of_the_one_before(ops: list[Op
     play(t, ops)
     told = t.changes(0).to_arrow()
     assert told["_commit_version"].to_pylist() == sorted(told["_commit_version"].to_pylist())
-    versions = {v["version"]: v for v in t.history().to_pylist()}
+    versions = {v["version"]: v for v in t.inspect.history().to_pylist()}
     for version in range(1, t.version + 1):
         step = told.filter(pc.equal(told["_commit_version"], version))
         assert applied(state(t, version - 1), step) == state(t, version)
@@ -76,7 +76,7 @@ def test_changes_are_reported_over_trees_of_metadata(ops: list[Op]) -> None:
         for n in range(24):
             t.append(rows([(n, n % 5), (n + 1, 1)]))
         first = t.version
-        assert max(t.segments()["level"].to_pylist()) == 1
+        assert max(t.inspect.segments()["level"].to_pylist()) == 1
         play(t, ops)
         told = t.changes(first).to_arrow()
         seen = state(t, first)
@@ -210,7 +210,7 @@ def test_expired_versions_are_refused_by_the_oldest_that_can_be_read() -> None:
     t = new_table()
     for n in range(4):
         t.append(rows([(n, n)]))
-    t.expire(days=0, min_versions=2)
+    t.maintain.expire(days=0, min_versions=2)
     oldest = t.snapshot.oldest_version
     assert oldest > 1
     with pytest.raises(VersionNotFound, match=f"before {oldest} have expired"):

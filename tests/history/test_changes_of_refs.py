@@ -42,7 +42,7 @@ def test_restores_and_merges_report_no_row_that_was_there_and_is_there(ops: list
     t = new_table()
     play(t, ops)
     told = _check(t)
-    operations = {row["version"]: row["operation"] for row in t.history().to_pylist()}
+    operations = {row["version"]: row["operation"] for row in t.inspect.history().to_pylist()}
     for version in range(1, t.version + 1):
         if operations[version] in INTO_MAIN:
             removed, added = split(told.filter(pc.equal(told["_commit_version"], version)))
@@ -68,13 +68,13 @@ def test_an_equal_row_that_was_written_again_is_reported_both_ways() -> None:
         t = new_table()
         t.append(rows([(0, 0), (1, 1)]))
         before = t.version
-        work = t if back == "restore" else t.branch("dev")
+        work = t if back == "restore" else t.refs.branch("dev")
         work.delete("id = 0", mode="vector")
         work.append(rows([(0, 0)]))
         if back == "restore":
-            t.restore(version=before)
+            t.refs.restore(version=before)
         else:
-            getattr(t, back)("dev")
+            getattr(t.refs, back)("dev")
         told = t.changes(t.version - 1).to_arrow().select(["id", "_change_type"]).to_pylist()
         assert sorted(r["_change_type"] for r in told if r["id"] == 0) == ["delete", "insert"]
         assert len(told) == 2
@@ -86,9 +86,9 @@ def test_going_back_over_a_compaction_reports_only_rows_that_differ() -> None:
         t.append(rows([(i, i) for i in range(n * 10, n * 10 + 10)]))
     before = t.version
     t.delete("id = 7")
-    t.compact()
-    assert t.files().num_rows == 1
-    t.restore(version=before)
+    t.maintain.compact()
+    assert t.inspect.files().num_rows == 1
+    t.refs.restore(version=before)
     [step] = t.changes(t.version - 1).steps()
     assert [(len(u.before), len(u.after)) for u in step.units] == [(1, 10)]
     told = t.changes(t.version - 1).to_arrow()
@@ -102,8 +102,8 @@ def test_replaced_files_are_compared_only_where_their_keys_touch() -> None:
         t.append(rows([(i, i) for i in range(n * 10, n * 10 + 10)]))
     before = t.version
     t.delete("id IN (3, 43)")
-    t.compact()
-    t.restore(version=before)
+    t.maintain.compact()
+    t.refs.restore(version=before)
     [step] = t.changes(t.version - 1).steps()
     assert [(len(u.before), len(u.after)) for u in step.units] == [(1, 4), (1, 4)]
     assert sorted(t.changes(t.version - 1).to_arrow()["id"].to_pylist()) == [3, 43]
@@ -114,7 +114,7 @@ def test_going_back_over_surgery_compares_the_two_files_in_order() -> None:
     t.append(rows([(i, i) for i in range(40)]))
     before = t.version
     t.delete("id IN (3, 17)", mode="surgery")
-    t.restore(version=before)
+    t.refs.restore(version=before)
     [step] = t.changes(t.version - 1).steps()
     assert [unit.in_order for unit in step.units] == [True]
     told = t.changes(t.version - 1).to_arrow()
@@ -126,14 +126,14 @@ def test_a_merged_branch_that_was_compacted_reports_only_rows_that_differ() -> N
     t = new_table(properties={"compact.small_file_bytes": 1 << 30})
     t.append(rows([(1, 1), (2, 2)]))
     t.append(rows([(3, 3), (4, 4)]))
-    branch = t.branch("dev")
+    branch = t.refs.branch("dev")
     branch.append(rows([(5, 5)]))
-    branch.compact()
+    branch.maintain.compact()
     branch.refresh().delete("id = 2", mode="vector")
     branch.append(rows([(6, 6)]))
     t.refresh().append(rows([(7, 7)]))  # so main cannot just become what the branch is
     before = t.version
-    assert t.merge("dev").removed_files == 2
+    assert t.refs.merge("dev").removed_files == 2
     told = t.changes(before).to_arrow().select(["_change_type", "id"]).to_pylist()
     assert sorted(tuple(row.values()) for row in told) == [
         ("delete", 2),
@@ -145,7 +145,7 @@ def test_a_merged_branch_that_was_compacted_reports_only_rows_that_differ() -> N
 def test_a_branch_reports_its_own_changes() -> None:
     t = new_table()
     t.append(rows([(1, 1), (2, 2)]))
-    branch = t.branch("dev")
+    branch = t.refs.branch("dev")
     began = branch.version
     branch.append(rows([(3, 3)]))
     t.append(rows([(9, 9)]))
@@ -162,11 +162,11 @@ def test_a_branch_reports_its_own_changes() -> None:
 def test_a_merge_reports_what_the_branch_did_once() -> None:
     t = new_table()
     t.append(rows([(1, 1), (2, 2)]))
-    branch = t.branch("dev")
+    branch = t.refs.branch("dev")
     branch.append(rows([(3, 3)]))
     branch.delete("id = 1", mode="vector")
     t.append(rows([(9, 9)]))
-    t.merge("dev")
+    t.refs.merge("dev")
     told = t.changes(t.version - 1).to_arrow()
     kinds = dict(zip(told["id"].to_pylist(), told["_change_type"].to_pylist(), strict=True))
     assert kinds == {1: "delete", 3: "insert"}
@@ -186,12 +186,12 @@ def test_rows_under_erasure_are_reported_by_no_version() -> None:
 def test_net_changes_reach_back_to_a_version_that_only_a_tag_holds() -> None:
     t = new_table()
     t.append(rows([(1, 1), (2, 2)]))
-    t.tag("month-end")
+    t.refs.tag("month-end")
     held = inlay.open(t.uri, ref="month-end").version
     for n in range(5):
         t.append(rows([(10 + n, n)]))
     t.delete("id IN (1, 10)")
-    t.expire(days=0, min_versions=1)
+    t.maintain.expire(days=0, min_versions=1)
     assert t.snapshot.oldest_version > held
     with pytest.raises(VersionNotFound):
         t.changes(held)

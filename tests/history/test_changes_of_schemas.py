@@ -57,13 +57,13 @@ def test_columns_that_were_renamed_widened_and_dropped(mode: str) -> None:
     t.append(rows(*range(20)))
     t.delete("note = 'n1' AND id < 10", mode=mode)
     t.delete("at.y = 'y1' AND id > 15", mode=mode)
-    t.rewrite()
+    t.maintain.rewrite()
     t.alter(widen={"v": pa.int64()})
     t.delete("v = 3", mode=mode)
     t.alter(rename={"v": "w"})
     renamed_at = t.version
     t.update({"w": "5000000000"}, where="id = 2", mode="tombstone" if mode == "surgery" else mode)
-    t.rewrite()
+    t.maintain.rewrite()
     t.alter(drop=["note", "at.y"])
     t.append(pa.table({"id": [30], "w": [1]}))
     t.delete("w = 1", mode=mode)
@@ -75,7 +75,7 @@ def test_deletes_on_a_column_that_was_dropped_since_are_reported() -> None:
     t.append(rows(*range(6)))
     t.delete("note = 'n1'")
     t.delete("at.y = 'y0' AND id = 2")
-    t.rewrite()
+    t.maintain.rewrite()
     t.alter(drop=["note", "at.y"])
     told = t.changes(2).to_arrow()
     assert told.schema.names == ["id", "v", "at", *told.schema.names[-3:]]
@@ -105,8 +105,8 @@ def test_going_back_past_a_drop_after_files_were_rewritten_without_the_column(
     before = t.version
     t.delete("id = 3")
     t.alter(drop=[path])
-    getattr(t, done)()
-    t.restore(version=before)
+    getattr(t.maintain, done)()
+    t.refs.restore(version=before)
     there = multiset_of(t.scan().to_arrow())
     assert applied(Counter(), t.changes(0).to_arrow()) == there
     assert applied(Counter(), t.changes(0, net=True).to_arrow()) == there
@@ -135,7 +135,7 @@ def test_going_back_past_a_widening_reports_what_narrow_columns_cannot_hold(mode
     wide = t.schema
     t.append(pa.Table.from_pylist([row(2**40, at={"x": 0.1}, all=[300])], schema=wide))
     t.delete("id = 1", mode=mode)
-    t.restore(version=before)
+    t.refs.restore(version=before)
     t.append(pa.Table.from_pylist([row(7)], schema=narrow))
     assert t.schema.field("id").type == pa.int32()
 

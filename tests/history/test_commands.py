@@ -22,7 +22,7 @@ def lived(inlay: Run, people: str) -> str:
 
 
 def test_history_shows_when_what_and_who(inlay: Run, lived: str) -> None:
-    open_table(lived).tag("early", 2)
+    open_table(lived).refs.tag("early", 2)
     out = inlay("history", lived).out
     assert "request, branch, refs" in out
     assert "second-time" in out and "[early]" in out

@@ -44,7 +44,7 @@ def test_findings_name_a_cause_and_commands_that_parse(tmp_path):
         rows = {"id": range(part, 1200, 12), "word": [f"w{n % 97}" for n in range(100)]}
         table.append(pa.table(rows))
     table.delete("word LIKE 'w1%'")
-    report = table.report("word = 'w5'")
+    report = table.inspect.report("word = 'w5'")
     assert {f.command.split()[1] for f in report.findings if f.command} == {
         "set",
         "compact",
@@ -67,27 +67,27 @@ def test_a_table_that_is_ordered_already_needs_a_compaction_and_no_setting(tmp_p
     table = inlay.create(tmp_path / "t", schema, sort_by=["id"])
     for part in range(12):
         table.append(pa.table({"id": range(part, 1200, 12)}))
-    first, deep = table.report("id = 600").findings[:2]
+    first, deep = table.inspect.report("id = 600").findings[:2]
     assert first.command == deep.command == "inlay compact TABLE"
-    table.compact()
-    assert table.report("id = 600").query.conditions[0].why.startswith("1 file has bounds")
+    table.maintain.compact()
+    assert table.inspect.report("id = 600").query.conditions[0].why.startswith("1 file has bounds")
 
 
 def test_the_page_shows_the_commands_and_nothing_of_backticks(tmp_path):
     table = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1]}))
-    assert "`" not in page_of(table.report()).split('id="report">')[1].split("</script>")[0]
+    assert "`" not in page_of(table.inspect.report()).split('id="report">')[1].split("</script>")[0]
 
 
 def test_a_condition_that_calculates_is_shown_as_it_was_written(tmp_path):
     table = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("word", pa.string())]))
     for first in (0, 10):
         table.append(pa.table({"id": range(first, first + 10), "word": ["x"] * 10}))
-    query = table.report("id < 5 AND upper(word) = 'X'").query
+    query = table.inspect.report("id < 5 AND upper(word) = 'X'").query
     assert query.where == "id < 5 AND upper(word) = 'X'"
     assert [(c.text, c.spares) for c in query.conditions] == [("id < 5", 1), (query.where, 1)]
     assert "calculates" in query.conditions[1].why
-    assert table.report("upper(word) = 'X'").query.read == 2
+    assert table.inspect.report("upper(word) = 'X'").query.read == 2
 
 
 @pytest.mark.skipif(
@@ -99,7 +99,7 @@ def test_files_of_a_size_have_the_colours_of_the_files(tmp_path):
     table.append(pa.table({"id": range(100), "word": [f"w{n % 7}" for n in range(100)]}))
     table.delete("word LIKE 'w1%'")
     page = tmp_path / "page.html"
-    page.write_text(page_of(table.report()))
+    page.write_text(page_of(table.inspect.report()))
     drawn = subprocess.run(
         ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()],
         capture_output=True,

@@ -43,7 +43,7 @@ def events() -> Table:
 
 
 def test_a_query_is_explained_condition_by_condition(events: Table) -> None:
-    query = events.report("id >= 100 AND v = 1 AND at IS NOT NULL").query
+    query = events.inspect.report("id >= 100 AND v = 1 AND at IS NOT NULL").query
     assert query is not None
     explained = events.scan(where="id >= 100 AND v = 1 AND at IS NOT NULL").explain()
     assert (query.files, query.read, query.pruned) == (
@@ -61,7 +61,7 @@ def test_a_query_is_explained_condition_by_condition(events: Table) -> None:
 def test_a_condition_without_statistics_says_so() -> None:
     t = new_table(properties={"stats.columns": 1})
     t.append(rows([(1, 1)]))
-    [condition] = t.report("v = 1").query.conditions  # type: ignore[union-attr]
+    [condition] = t.inspect.report("v = 1").query.conditions  # type: ignore[union-attr]
     assert condition.why == "1 of 1 files have no statistics of v (stats.columns)"
 
 
@@ -71,7 +71,7 @@ def test_rows_are_counted_where_metadata_counts_them_and_bounded_else() -> None:
     t.append(rows([(n, n % 3) for n in range(30, 50)]))
 
     def shown() -> tuple[int, bool]:
-        report = t.report()
+        report = t.inspect.report()
         assert report.live_rows >= t.count()
         assert not report.live_rows_counted or report.live_rows == t.count()
         said = "" if report.live_rows_counted else "at most "
@@ -83,36 +83,36 @@ def test_rows_are_counted_where_metadata_counts_them_and_bounded_else() -> None:
     assert shown() == (30, True)
     t.delete("v = 1")
     assert shown() == (30, False)
-    t.compact()
-    t.rewrite()
+    t.maintain.compact()
+    t.maintain.rewrite()
     assert shown() == (20, True)
     t.update({"v": "7"}, where="id = 3")
     assert shown()[0] in (20, 21)
 
 
 def test_files_are_placed_along_columns(events: Table) -> None:
-    report = events.report()
+    report = events.inspect.report()
     axis = next(a for a in report.axes if a.column == "id")
     assert axis.ticks[0] == (0.0, "0") and axis.ticks[-1] == (1.0, "119")
     assert max(axis.depth) <= 2  # neighbours may share a bucket
     at = report.axes.index(axis)
     places = [mark.places[at] for mark in report.marks]
     assert places == sorted(places)  # type: ignore[type-var]
-    assert sum(m.files for m in report.marks) == events.files().num_rows
-    assert sum(b.files for b in report.sizes) == events.files().num_rows
+    assert sum(m.files for m in report.marks) == events.inspect.files().num_rows
+    assert sum(b.files for b in report.sizes) == events.inspect.files().num_rows
 
 
 def test_maintenance_is_what_compaction_plans(events: Table) -> None:
-    report = events.report("id = 5")
+    report = events.inspect.report("id = 5")
     care = report.maintenance
     assert care.query_files is not None
     before = len(report.marks)
-    plan = events.compact(dry_run=True).plan
+    plan = events.maintain.compact(dry_run=True).plan
     assert sum(w.units for w in care.works) == len(plan.units)  # type: ignore[union-attr]
-    events.compact()
+    events.maintain.compact()
     assert care.files == before
-    assert events.files().num_rows == care.files_after
-    assert events.report("id = 5").query.read == care.query_files[1]  # type: ignore[union-attr]
+    assert events.inspect.files().num_rows == care.files_after
+    assert events.inspect.report("id = 5").query.read == care.query_files[1]  # type: ignore[union-attr]
 
 
 def test_a_million_files_would_come_out_as_a_bounded_page() -> None:
@@ -131,7 +131,7 @@ def test_a_million_files_would_come_out_as_a_bounded_page() -> None:
         for n in range(MAX_MARKS * 2 + 1)
     )
     commit(t._ctx, Change(operation="append", updates=(AddFiles(files),)), base=t._loaded)
-    report = t.refresh().report("id < 1000")
+    report = t.refresh().inspect.report("id < 1000")
     assert len(report.marks) <= MAX_MARKS
     assert sum(m.files for m in report.marks) == len(files)
     assert report.query is not None and report.query.read == 100
@@ -141,7 +141,7 @@ def test_a_million_files_would_come_out_as_a_bounded_page() -> None:
 
 def test_an_empty_table_has_a_report() -> None:
     t = new_table()
-    report = t.report("id = 1")
+    report = t.inspect.report("id = 1")
     assert [f.what for f in report.findings] == ["The table has no data files."]
     assert page_of(report)
     _text_of(report)
@@ -157,7 +157,7 @@ def _text_of(report: Any) -> str:
 
 
 def test_the_tree_names_what_matters(events: Table) -> None:
-    text = _text_of(events.report("id = 5"))
+    text = _text_of(events.inspect.report("id = 5"))
     for said in ("history", "data files", "deletes to apply", "metadata", "query", "maintenance"):
         assert said in text
     assert "request batch 11" in text
@@ -202,18 +202,18 @@ def hostile() -> Table:
 
 
 def test_hostile_names_stay_text_in_the_page(hostile: Table) -> None:
-    page = page_of(hostile.report())
+    page = page_of(hostile.inspect.report())
     found = _Page(page)
     assert found.tags.count("script") == 2
     assert "img" not in found.tags
     shown = json.loads(found.data["report"])
     assert HOSTILE in [c["name"] for c in shown["table"]["columns"]]
-    assert shown == json.loads(json.dumps(to_json(asdict(hostile.report()))))
+    assert shown == json.loads(json.dumps(to_json(asdict(hostile.inspect.report()))))
     assert "\u2028" not in page
 
 
 def test_the_page_fetches_nothing_and_runs_its_own_script_only(events: Table) -> None:
-    page = page_of(events.report())
+    page = page_of(events.inspect.report())
     assert "default-src 'none'" in page
     assert not re.search(r"https?://(?!www\.w3\.org)", page)
     assert "innerHTML" not in page and "eval(" not in page
@@ -228,7 +228,7 @@ def test_script_json_reads_back(value: Any) -> None:
 
 
 def test_hostile_names_cannot_drive_a_terminal(hostile: Table) -> None:
-    text = _text_of(hostile.report())
+    text = _text_of(hostile.inspect.report())
     assert "\x1b" not in text
     assert "</script>" in text
 
@@ -243,7 +243,7 @@ def test_a_browser_draws_the_page(
 ) -> None:
     t = new_table() if which == "empty" else request.getfixturevalue(which)
     path = tmp_path / "page.html"
-    path.write_text(page_of(t.report("id >= 1")), encoding="utf-8")
+    path.write_text(page_of(t.inspect.report("id >= 1")), encoding="utf-8")
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom"]

@@ -25,7 +25,7 @@ def lived() -> Table:
     t.delete("id = 3")
     t.delete("v = 4 OR v = 105")
     t.delete("id = 104", mode="vector")
-    t.delete_row_groups(t.files()["key"][0].as_py(), [1])
+    t.maintain.delete_row_groups(t.inspect.files()["key"][0].as_py(), [1])
     t.delete(keys={"id": list(range(110, 300))})
     t.update({"v": "7"}, where="id = 2")
     return t
@@ -43,7 +43,7 @@ def test_every_column_is_documented_with_its_type(name: str, lived: Table) -> No
 
 
 def test_files_show_how_much_of_them_is_deleted(lived: Table) -> None:
-    first, second, third = lived.files().to_pylist()
+    first, second, third = lived.inspect.files().to_pylist()
     assert (first["rows"], first["row_groups"], first["deleted_rows"]) == (20, 5, 0)
     assert second["deleted_rows"] == 1
     # A range, a predicate, a row group and the update hit the first; the second misses the range.
@@ -52,13 +52,13 @@ def test_files_show_how_much_of_them_is_deleted(lived: Table) -> None:
 
 
 def test_tombstones_show_what_they_still_hit(lived: Table) -> None:
-    by_kind = {m["kind"]: m for m in lived.tombstones().to_pylist()}
+    by_kind = {m["kind"]: m for m in lived.inspect.tombstones().to_pylist()}
     assert set(by_kind) == {"range", "predicate", "rows", "row_group", "keys"}
     assert by_kind["keys"]["where"] == "id in 190 keys"
     assert by_kind["keys"]["files_hit"] == 1
     assert by_kind["keys"]["object_bytes"] > 0
     assert by_kind["row_group"]["where"] == "row groups 1"
-    files = {f["key"]: f["bytes"] for f in lived.files().to_pylist()}
+    files = {f["key"]: f["bytes"] for f in lived.inspect.files().to_pylist()}
     assert by_kind["rows"]["bytes_hit"] == files[by_kind["rows"]["file"]]
 
 
@@ -66,7 +66,7 @@ def test_segments_count_what_the_snapshot_holds() -> None:
     t = new_table()
     for n in range(120):
         t.append(rows([(n, n)]), request_id=f"r{n}")
-    found = t.segments().to_pylist()
+    found = t.inspect.segments().to_pylist()
     for tier, live in (("files", 120), ("markers", 0), ("ledger", 120)):
         runs = [r for r in found if r["tier"] == tier]
         assert sum(r["entries"] - r["dead"] for r in runs) == live
@@ -80,15 +80,15 @@ def test_the_ledger_lists_requests_and_streams() -> None:
     t = new_table()
     for n in range(40):
         t.append(rows([(n, n)]), request_id=f"r{n}")
-    found = t.ledger().to_pylist()
+    found = t.inspect.ledger().to_pylist()
     assert [r["version"] for r in found] == list(range(2, 42))
     assert {r["kind"] for r in found} == {"request"}
-    times = {v["version"]: v["time"] for v in t.snapshots().to_pylist()}
+    times = {v["version"]: v["time"] for v in t.inspect.snapshots().to_pylist()}
     assert all(r["time"] == times[r["version"]] for r in found)
 
 
 def test_snapshots_show_who_did_what(lived: Table) -> None:
-    found = lived.snapshots().to_pylist()
+    found = lived.inspect.snapshots().to_pylist()
     assert [v["version"] for v in found] == list(range(lived.version, 0, -1))
     assert [v["operation"] for v in found][::-1][:3] == ["create", "append", "append"]
     assert found[-2]["request"] == "first"
@@ -99,7 +99,7 @@ def test_snapshots_show_who_did_what(lived: Table) -> None:
 def test_tables_are_of_the_version_asked_for(name: str, lived: Table) -> None:
     old = inlay.open(lived.uri, version=2)
     if name == "files":
-        assert old.files()["rows"].to_pylist() == [20]
+        assert old.inspect.files()["rows"].to_pylist() == [20]
     table = getattr(old, name)()
     assert table.schema.equals(getattr(lived, name)().schema)
     assert not table.equals(getattr(lived, name)()) or name == "ledger"

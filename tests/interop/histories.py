@@ -154,9 +154,9 @@ class History:
         self.table.delete(keys={"id": picked})
 
     def delete_row_group(self) -> None:
-        files, _ = self.table.entries()
+        files, _ = self.table.inspect.entries()
         if files:
-            self.table.delete_row_groups(self.random.choice(files).key, [0])
+            self.table.maintain.delete_row_groups(self.random.choice(files).key, [0])
 
     def update(self) -> None:
         name = self.random.choice([n for n in self.table.schema.names if n != "id"] or ["id"])
@@ -199,30 +199,30 @@ class History:
     # -- maintenance and going back -----------------------------------------------------------
 
     def compact(self) -> None:
-        self.table.compact()
+        self.table.maintain.compact()
 
     def rewrite(self) -> None:
-        self.table.rewrite()
+        self.table.maintain.rewrite()
 
     def restore(self) -> None:
         oldest = self.table.snapshot.oldest_version
-        self.table.restore(version=self.random.randint(oldest, self.table.version))
+        self.table.refs.restore(version=self.random.randint(oldest, self.table.version))
 
     def merge(self) -> None:
         name = f"b{self.table.version}"
-        branch = self.table.branch(name)
+        branch = self.table.refs.branch(name)
         try:
             branch.append(self.rows(20))
             branch.delete(self.condition(), mode=self.random.choice(["tombstone", "vector"]))
-            self.table.merge(name)
+            self.table.refs.merge(name)
         finally:
-            self.table.drop_ref(name)
+            self.table.refs.drop(name)
 
     def erase(self) -> None:
         self.table.delete(self.condition(), mode="erase")
         advance_erasures(self.table._ctx)
         self.table.refresh()
-        done = self.table.collect_garbage(
+        done = self.table.maintain.collect_garbage(
             grace=timedelta(0), life_seconds=0, clock_margin_seconds=0
         )
         if not done.receipts:

@@ -284,4 +284,4 @@ class Shape(History):
         self.table.append(self.rows(0))
 
     def tag(self) -> None:
-        self.table.tag(f"t {self.table.version} é")
+        self.table.refs.tag(f"t {self.table.version} é")

@@ -90,7 +90,7 @@ def test_what_inlay_publishes_is_adopted_equal(tmp_path: Path, seed: int) -> Non
     made = adopt(history.root, tmp_path / "adopted", copy=seed % 3 == 0)
     assert rows_of(made) == rows_of(history.table), history.log
     assert made.schema.names == history.table.schema.names
-    assert not made.verify().findings and made.version == 1
+    assert not made.maintain.verify().findings and made.version == 1
     # It is a table like any other.
     made.append(history.rows(5))
     made.delete("id >= 0", mode="vector")
@@ -105,12 +105,12 @@ def test_columns_partitions_ids_and_deletes_come_along(tmp_path: Path) -> None:
     assert [(f.id, f.name) for f in made.snapshot.schema.fields] == [
         (f.id, f.name) for f in t.snapshot.schema.fields
     ]
-    files, markers = made.entries()
+    files, markers = made.inspect.entries()
     assert all(f.adopted and f.partition and f.etag for f in files)
     assert markers and {m.file for m in markers} <= {f.key for f in files}
     assert made.count() == t.count() == 197
     assert made.scan(where="id = 3").explain().files_read < len(files)
-    assert made.history().to_pylist()[0]["operation"] == "adopt"
+    assert made.inspect.history().to_pylist()[0]["operation"] == "adopt"
 
 
 @pytest.mark.parametrize("files", [3, 9])
@@ -178,16 +178,16 @@ def test_a_file_that_the_source_deletes_is_missed_by_name_but_not_after_a_copy(
         made.refresh().scan().to_arrow()
     assert own.count() == 200 == len(own.scan().to_arrow())
     assert own.properties["my.x"] == "1"
-    assert all(f.is_foreign and not f.adopted for f in own.entries()[0])
+    assert all(f.is_foreign and not f.adopted for f in own.inspect.entries()[0])
 
 
 def test_maintenance_and_erasure_leave_the_sources_files(tmp_path: Path) -> None:
     source = published(tmp_path / "a")
     made = adopt(tmp_path / "a", tmp_path / "b")
     made.delete("id < 150", mode="rewrite")
-    made.compact()
-    made.expire(days=0, min_versions=1)
-    made.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    made.maintain.compact()
+    made.maintain.expire(days=0, min_versions=1)
+    made.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert made.count() == 50
     assert source.scan().to_arrow().num_rows == 200
 
@@ -200,20 +200,22 @@ def test_a_file_that_the_source_deletes_keeps_no_other_from_being_erased_or_pack
     published(tmp_path / "a", files=3)
     made = adopt(tmp_path / "a", tmp_path / "b")
     made.delete("id IN (7, 107, 207)", mode="erase", request_id="case-1")
-    keys = [f.key for f in made.refresh().entries()[0]]
+    keys = [f.key for f in made.refresh().inspect.entries()[0]]
     Path(keys[which].removeprefix("file://")).unlink()
     advanced = advance_erasures(made._ctx)
     [failure] = advanced.failures
     assert failure.error.key == keys[which] and "--file" in failure.error.next_step
     assert _keys_of(made.refresh()) & set(keys) == {keys[which]}
-    waits = made.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
+    waits = made.maintain.collect_garbage(
+        grace=timedelta(0), life_seconds=0, clock_margin_seconds=0
+    )
     assert keys[which] in str(waits.waiting) and not waits.receipts
-    packed = made.compact()
+    packed = made.maintain.compact()
     assert keys[which] in str(packed.failures) or not packed.failures
     made.delete("TRUE", file=keys[which])
-    made.compact()
+    made.maintain.compact()
     advance_erasures(made._ctx)
-    done = made.refresh().collect_garbage(
+    done = made.refresh().maintain.collect_garbage(
         grace=timedelta(0), life_seconds=0, clock_margin_seconds=0
     )
     assert done.receipts, done.waiting
@@ -223,20 +225,20 @@ def test_a_file_that_the_source_deletes_keeps_no_other_from_being_erased_or_pack
 def test_an_erasure_ends_with_a_receipt_and_leaves_the_sources_files(tmp_path: Path) -> None:
     source = published(tmp_path / "a")
     made = adopt(tmp_path / "a", tmp_path / "b")
-    before = {f.key for f in made.entries()[0]}
+    before = {f.key for f in made.inspect.entries()[0]}
     made.delete("id = 7", mode="erase")
     advanced = advance_erasures(made._ctx)
     # Whose owner has to erase the row there.
     assert set(advanced.foreign) == {k for k in before if k not in _keys_of(made.refresh())}
-    done = made.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
+    done = made.maintain.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
     [receipt] = done.receipts
-    assert made.refresh().count() == 199 and not made.verify().findings
+    assert made.refresh().count() == 199 and not made.maintain.verify().findings
     assert "originals of adopted files" in str(json.loads(_read(tmp_path / "b"))["out_of_reach"])
     assert source.scan().to_arrow().num_rows == 200 and receipt
 
 
 def _keys_of(t: Table) -> set[str]:
-    return {f.key for f in t.entries()[0]}
+    return {f.key for f in t.inspect.entries()[0]}
 
 
 def _read(root: Path) -> bytes:
@@ -330,7 +332,7 @@ def test_a_column_dropped_and_added_again_is_another_column(tmp_path: Path) -> N
     made = adopt(edited(tmp_path / "a", edit), tmp_path / "b")
     assert set(made.scan(columns=["s"]).to_arrow()["s"].to_pylist()) == {"new"}
     assert made.scan(where="s = '7'").to_arrow().num_rows == 0
-    assert not made.verify().findings
+    assert not made.maintain.verify().findings
 
 
 def test_files_that_are_not_what_the_source_says_are_refused(tmp_path: Path) -> None:
@@ -451,7 +453,7 @@ def test_a_column_that_stands_only_in_metadata_needs_a_copy(tmp_path: Path) -> N
         "{'id': 4, 's': None}",
     ]
     assert made.scan(where="s = 'y'").explain().files_read == 1
-    assert not made.verify().findings
+    assert not made.maintain.verify().findings
 
 
 @pytest.mark.parametrize(
@@ -712,7 +714,7 @@ def test_row_ids_of_the_source_are_not_published(tmp_path: Path) -> None:
                 adopted.publish(format="v3")
             continue
         assert adopted.publish(format="v3").published
-        [[stored], _] = adopted.refresh().entries()
+        [[stored], _] = adopted.refresh().inspect.entries()
         written = pq.read_schema(tmp_path / f"b{copy}" / stored.key)
         ids = [field.metadata[b"PARQUET:field_id"] for field in written]
         assert b"2147483540" not in ids
@@ -743,7 +745,7 @@ def test_a_table_on_s3_is_adopted_there(
         wanted = rows_of(t.refresh())
     adopted = adopt(source, into, copy=copy)
     assert rows_of(adopted) == wanted
-    assert adopted.verify(depth="pages").errors == ()
+    assert adopted.maintain.verify(depth="pages").errors == ()
     if copy:
         assert not s3_store.delete([found.key for found in s3_store.list("tables/a/")])
         assert rows_of(inlay.open(into)) == wanted

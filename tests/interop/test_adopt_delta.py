@@ -197,7 +197,7 @@ def test_histories_by_deltalake_are_equal_to_their_own_readers(
             continue
         assert bool(adopted.partitioning) == partitioned
         ours = as_multiset(adopted.scan().to_arrow())
-        assert not adopted.verify().findings, table["log"]
+        assert not adopted.maintain.verify().findings, table["log"]
         for engine, found in theirs.items():
             their = found[n]
             assert not isinstance(their, Refused), (engine, table["log"], their)
@@ -257,7 +257,7 @@ def test_vectors_of_every_kind_are_equal_to_duckdbs(
         assert not isinstance(their, Refused), their
         made = adopt(root, f"{root}-adopted")
         assert as_multiset(made.scan().to_arrow()) == as_multiset(their)
-        assert made.entries()[1]
+        assert made.inspect.entries()[1]
 
 
 def test_partition_values_and_vectors_are_written_into_copies(
@@ -284,9 +284,9 @@ def test_partition_values_and_vectors_are_written_into_copies(
     [their] = read_all("duckdb_delta", [str(tmp_path / "t")])
     assert not isinstance(their, Refused), their
     assert as_multiset(made.scan().to_arrow()) == as_multiset(their)
-    assert made.partitioning == ("p", "q") and len(made.entries()[0]) == 3
+    assert made.partitioning == ("p", "q") and len(made.inspect.entries()[0]) == 3
     assert made.scan(where="p = DATE '2024-02-03'").explain().files_read == 1
-    assert not made.verify().findings
+    assert not made.maintain.verify().findings
     delta.commit(
         {
             "add": {
@@ -582,8 +582,8 @@ def test_int96_is_written_again_as_what_deltas_readers_return(
         assert not isinstance(their, Refused), their
         assert ours == as_multiset(their), engine
     assert made.scan(where="t > TIMESTAMP '9000-01-01T00:00:00Z'").to_arrow().num_rows == 3
-    assert not made.verify().findings
-    for entry in made.entries()[0]:
+    assert not made.maintain.verify().findings
+    for entry in made.inspect.entries()[0]:
         columns = pq.read_metadata(tmp_path / "in" / entry.key).schema
         assert "INT96" not in {columns.column(n).physical_type for n in range(len(columns))}
 

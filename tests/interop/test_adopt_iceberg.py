@@ -76,11 +76,11 @@ def test_histories_by_pyiceberg_are_equal_to_their_own_readers(
     for n, table in enumerate(tables):
         adopted = adopt(table["metadata"], tmp_path / f"in{n}", copy=n % 4 == 0)
         ours = multiset(adopted.scan().to_arrow())
-        assert not adopted.verify().findings, table["log"]
+        assert not adopted.maintain.verify().findings, table["log"]
         if n % 2:  # and stay so when Inlay writes them again, under another name
             adopted.alter(rename={"id": "number"})
-            adopted.rewrite()
-            adopted.compact()
+            adopted.maintain.rewrite()
+            adopted.maintain.compact()
             adopted.alter(rename={"number": "id"})
             assert ours == multiset(adopted.scan().to_arrow()), table["log"]
         for engine, found in theirs.items():
@@ -168,7 +168,7 @@ def test_deletes_of_every_kind(
             if not isinstance(rows, Refused) and (engine == "duckdb" or not by_keys):
                 assert ours == multiset(rows), (engine, metadata, log)
                 compared[engine] += 1
-        assert not adopted.verify().findings
+        assert not adopted.maintain.verify().findings
     assert compared["duckdb"] >= 6 and compared["pyiceberg"] >= 4, theirs
 
 

@@ -58,7 +58,7 @@ def test_a_file_that_denies_a_row_is_refused_by_name_or_written_again_with_copy(
     assert not inlay.exists(tmp_path / "t")
     t = adopt(source, tmp_path / "t", copy=True, properties=ALL)
     assert ids(t, "id = 1") == [1] and ids(t) == [1, 20, 21, 50, 51]
-    assert sorted(f.is_foreign for f in t.entries()[0]) == [False, True]
+    assert sorted(f.is_foreign for f in t.inspect.entries()[0]) == [False, True]
     t.upsert(pa.table({"id": [1, 2]}), on="id")
     t.delete("id IN (1, 21)")
     assert ids(t) == [2, 20, 50, 51]
@@ -80,10 +80,10 @@ def test_positions_that_the_source_deleted_stay_deleted_in_what_is_written_again
 
 def test_honest_files_and_unasked_columns_stay_where_they_are(tmp_path: Path) -> None:
     t = adopt(delta(tmp_path / "s", wrong=False), tmp_path / "t", properties=ALL)
-    assert all(f.adopted for f in t.entries()[0])
+    assert all(f.adopted for f in t.inspect.entries()[0])
     # Delta has no key: by default nothing is compared.
     t = adopt(delta(tmp_path / "w", wrong=True), tmp_path / "u")
-    assert all(f.adopted for f in t.entries()[0]) and ids(t) == [1, 20, 21, 50, 51]
+    assert all(f.adopted for f in t.inspect.entries()[0]) and ids(t) == [1, 20, 21, 50, 51]
 
 
 @pytest.mark.parametrize("copy", [False, True])

@@ -59,7 +59,7 @@ def person(tmp_path: Path, *partition_by: str) -> Table:
 def finish(t: Table) -> object:
     advance_erasures(t._ctx)
     t.refresh()
-    return t.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
+    return t.maintain.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
 
 
 @pytest.mark.parametrize("partition_by", [(), ("s",), ("truncate(5, s)",)])

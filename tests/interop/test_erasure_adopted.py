@@ -94,12 +94,12 @@ def test_nothing_is_left_in_a_table_that_was_adopted(
     root = tmp_path / "t"
     t = adopt(source(tmp_path / "source", rng), root, copy=copy)
     before = sorted(t.scan().to_arrow().to_pylist(), key=str)
-    first = {f.key for f in t.entries()[0]}
+    first = {f.key for f in t.inspect.entries()[0]}
     expected = [row for row in before if row["s"] != SECRET]
     if rng.random() < 0.5:
-        t.branch("work").delete("id = 1", mode="vector")
+        t.refs.branch("work").delete("id = 1", mode="vector")
     if rng.random() < 0.5:
-        t.compact()
+        t.maintain.compact()
     # Files of Delta have no field ids, which engines need.
     publishes = rng.random() < 0.5 and (copy or source is iceberg)
     if publishes:
@@ -122,7 +122,7 @@ def test_nothing_is_left_in_a_table_that_was_adopted(
         assert any(SECRET in log.read_text() for log in (tmp_path / "source").rglob("*.json"))
     assert any("manifests" in place["what"] for place in body["out_of_reach"])
     look = body["look"]
-    live = {f.key for f in t.entries()[0]}
+    live = {f.key for f in t.inspect.entries()[0]}
     if not copy and "work" not in t.snapshot.refs:
         assert [name for name, _ in look["originals"]] == sorted(first - live)
     if copy:

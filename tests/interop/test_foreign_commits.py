@@ -92,7 +92,7 @@ def test_a_commit_by_path_is_noticed_whatever_is_published_next(
             t.publish(rebuild=rebuild)
         assert str(refused.value.key).endswith(theirs.name)
     with pytest.raises(ForeignCommit):
-        t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+        t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert theirs.exists()
     now = everything(tmp_path / "t")
     assert {name: now.get(name) for name in before} == before
@@ -231,14 +231,14 @@ def test_what_refused_commits_left_behind_is_garbage_and_erasures_reach_it(
     assert any(name.endswith(".avro") for name in left)
     assert found(root) != []
     assert {classify(name) for name in left} <= {ObjectKind.DATA, ObjectKind.PUBLISHED}
-    young = t.collect_garbage()
+    young = t.maintain.collect_garbage()
     assert young.objects == 0 and young.unknown == () and everything(root).keys() >= left
     t.delete(f"s = '{SECRET}'", mode="erase")
     done: Any = finish(t)
     assert done.receipts, done.waiting
     assert found(root) == []
     assert not left & everything(root).keys()
-    assert t.refresh().verify(depth="pages").findings == ()
+    assert t.refresh().maintain.verify(depth="pages").findings == ()
 
 
 def test_what_refused_commits_left_behind_goes_when_it_is_old_enough(
@@ -250,7 +250,7 @@ def test_what_refused_commits_left_behind_goes_when_it_is_old_enough(
     assert "read only" in act("duckdb", "append")
     left = everything(root).keys() - before.keys()
     assert left
-    result = t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    result = t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert result.objects == len(left) and everything(root) == before
 
 
@@ -265,7 +265,7 @@ def test_a_catalog_that_took_the_table_over_keeps_collection_from_its_files(
     left = everything(root).keys() - before.keys()
     assert any(keys.is_committed_elsewhere(name) for name in left)
     with pytest.raises(ForeignCommit, match="another catalog has committed"):
-        t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+        t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert everything(root).keys() >= left
 
 

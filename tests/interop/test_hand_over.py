@@ -42,13 +42,13 @@ ACTIONS: dict[str, Callable[[Table], object]] = {
     "update": lambda t: t.update({"s": "'x'"}, where="id = 1"),
     "alter": lambda t: t.alter(add={"n": pa.int64()}),
     "properties": lambda t: t.set_properties(gc__grace_days=1),
-    "tag": lambda t: t.tag("x"),
-    "branch": lambda t: t.branch("b"),
-    "rewrite": lambda t: t.rewrite(),
-    "compact": lambda t: t.compact(),
-    "expire": lambda t: t.expire(days=0),
-    "collect": lambda t: t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0),
-    "collect, dry": lambda t: t.collect_garbage(dry_run=True),
+    "tag": lambda t: t.refs.tag("x"),
+    "branch": lambda t: t.refs.branch("b"),
+    "rewrite": lambda t: t.maintain.rewrite(),
+    "compact": lambda t: t.maintain.compact(),
+    "expire": lambda t: t.maintain.expire(days=0),
+    "collect": lambda t: t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0),
+    "collect, dry": lambda t: t.maintain.collect_garbage(dry_run=True),
     "publish": lambda t: t.publish(),
     "rebuild": lambda t: t.publish(rebuild=True),
     "drop": lambda t: inlay.drop(t._ctx.uri),
@@ -62,9 +62,9 @@ def test_everything_that_changes_it_refuses_from_every_handle(tmp_path: Path) ->
     old.append(pa.table({"id": [3], "s": ["c"]}, schema=SCHEMA), request_id="once")
     old.delete("id = 2")
     fresh = inlay.open(f"file://{root}")
-    handed = fresh.hand_over()
-    assert fresh.publication() is not None
-    assert "handed over" in str(fresh.publication())
+    handed = fresh.maintain.hand_over()
+    assert fresh.inspect.publication() is not None
+    assert "handed over" in str(fresh.inspect.publication())
     before = everything(root)
     version = fresh.version
     for name, action in ACTIONS.items():
@@ -79,7 +79,7 @@ def test_everything_that_changes_it_refuses_from_every_handle(tmp_path: Path) ->
     assert again.applied_before
     assert ids(fresh) == [1, 3]
     assert sorted(r["id"] for r in read_table(handed.metadata)) == [1, 3]
-    assert fresh.hand_over() == handed
+    assert fresh.maintain.hand_over() == handed
 
 
 def test_the_mark_can_neither_be_set_nor_removed_as_a_property(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_is_committed_while_it_is_handed_over_is_handed_over_too(
         return done
 
     monkeypatch.setattr(module, "publish", publish_and_race)
-    handed = t.hand_over()
+    handed = t.maintain.hand_over()
     assert sorted(r["id"] for r in read_table(handed.metadata)) == ids(t.refresh())
     assert ids(t) == [1, 2, 101, 102]
 
@@ -126,7 +126,7 @@ def test_a_row_committed_after_the_last_look_is_no_part_of_a_silent_hand_over(
         return commit(ctx, change, base=base)
 
     monkeypatch.setattr(module, "commit", race_and_commit)
-    handed = t.hand_over()
+    handed = t.maintain.hand_over()
     assert sorted(r["id"] for r in read_table(handed.metadata)) == ids(t.refresh()) == [1, 2, 9]
 
 
@@ -134,7 +134,7 @@ def test_a_table_with_an_erasure_under_way_is_not_handed_over(tmp_path: Path) ->
     t = a_table(tmp_path / "t")
     t.delete("id = 1", mode="erase")
     with pytest.raises(InvalidRequest, match="erasure"):
-        t.hand_over()
+        t.maintain.hand_over()
     assert HANDED_OVER not in t.refresh().snapshot.properties
 
 
@@ -155,27 +155,27 @@ def test_what_the_other_catalog_adds_stays_and_is_given_up_by_name_only(
 ) -> None:
     root = tmp_path / "t"
     t = a_table(root, "v2")
-    t.hand_over()
+    t.maintain.hand_over()
     before = everything(root)
     appended_elsewhere(engines_python, t, tmp_path)
     theirs = everything(root)
     assert theirs.keys() > before.keys()
     with pytest.raises(TableHandedOver):
-        t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+        t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert everything(root) == theirs
     with pytest.raises(InvalidRequest, match="written here since") as refused:
-        t.take_back()
+        t.maintain.take_back()
     assert "--discard" in refused.value.next_step
     newest = max(root.glob("metadata/0*.metadata.json"))
     kept = inlay.adopt(newest.as_uri(), f"file://{tmp_path}/kept", copy=True)
     assert ids(kept) == [1, 2, 77]
-    assert t.take_back(discard=True).others > 0
+    assert t.maintain.take_back(discard=True).others > 0
     for path in root.glob("metadata/0*.metadata.json"):
         path.unlink()  # collection asks for that by name
     t.append(MORE)
     t.publish()
-    t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
-    assert ids(t) == [1, 2, 9] and t.verify(depth="pages").findings == ()
+    t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert ids(t) == [1, 2, 9] and t.maintain.verify(depth="pages").findings == ()
     assert not any("00000-" in name for name in everything(root))
 
 
@@ -185,19 +185,19 @@ def test_deletes_that_a_change_stream_remembers_are_nobody_elses(tmp_path: Path)
     t.alter(primary_key=["id"], add={"n": pa.int64()})
     gone = pa.table({"id": [1], "n": [9]})
     t.apply_changes(gone, order="n", delete_when="n = 9")
-    t.hand_over()
+    t.maintain.hand_over()
     os.utime(tmp_path / "t" / "changes" / "_latest_manifest")  # later than the mark
-    assert t.take_back().others == 0
+    assert t.maintain.take_back().others == 0
 
 
 def test_what_the_other_catalog_deleted_is_missed_by_name(
     tmp_path: Path, engines_python: Path
 ) -> None:
     t = a_table(tmp_path / "t", "v2")
-    t.hand_over()
+    t.maintain.hand_over()
     appended_elsewhere(engines_python, t, tmp_path, "purge")
     with pytest.raises(InvalidRequest, match="are gone"):
-        t.take_back(discard=True)
+        t.maintain.take_back(discard=True)
 
 
 def test_the_command_prints_what_to_register_and_takes_it_back(tmp_path: Path) -> None:

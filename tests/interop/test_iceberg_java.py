@@ -115,8 +115,8 @@ def test_its_tables_can_be_adopted(tmp_path: Path, spark: Callable[..., list[Any
         assert of(table) == multiset(rows, table.schema.names), seed
         again = inlay.adopt(f"file://{tmp_path}/w/d/t{seed}", f"file://{tmp_path}/hint/{seed}")
         assert of(again) == of(table), seed
-        deletes += len(table.entries()[1])
-        assert table.verify(depth="pages").findings == ()
+        deletes += len(table.inspect.entries()[1])
+        assert table.maintain.verify(depth="pages").findings == ()
         table.delete("id % 2 = 0")
         table.append(table.scan(where="id < 9").to_arrow())
         try:
@@ -165,7 +165,7 @@ def test_its_maintenance_removes_nothing_of_a_published_table(
     assert all("GC is disabled" in str(refusal) for refusal in found[:3]), found
     assert found[3] == [{"id": 1}, {"id": 3}]
     assert objects(root) == before
-    assert table.verify(depth="pages").findings == ()
+    assert table.maintain.verify(depth="pages").findings == ()
     assert table.publish().published
 
 
@@ -191,7 +191,7 @@ def test_a_commit_by_its_hadoop_catalog_is_noticed_and_kept(
     with pytest.raises(ForeignCommit):
         table.publish(rebuild=True)
     with pytest.raises(ForeignCommit):
-        table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+        table.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert {path: path.read_bytes() for path in (root / "metadata").iterdir()} == before
     # Both ways out: keep its rows elsewhere, or give them up.
     theirs = str(refused.value.key)

@@ -159,6 +159,6 @@ def test_a_collector_that_began_before_a_commit_was_published_is_not_stopped(
         return look(ctx)
 
     monkeypatch.setattr(expire, "find_reachable", find_reachable)
-    t.collect_garbage(grace=timedelta(0))
+    t.maintain.collect_garbage(grace=timedelta(0))
     assert done
     assert shown(tmp_path) == (done[0], ids_at(tmp_path, done[0]))

@@ -101,7 +101,7 @@ class Shop:
     def agree(self) -> None:
         """The manifests name just the table's live files and vectors."""
         data, deletes = self.live()
-        files, markers = self.table.refresh().entries()
+        files, markers = self.table.refresh().inspect.entries()
         assert data == {self.table._ctx.location(f.key) for f in files}
         assert deletes == {
             self.table._ctx.location(m.file or ""): m.body.rows
@@ -130,7 +130,7 @@ def test_every_engine_reads_what_scan_reads(
         .drop(["tags"])
         .rename_columns([*("id", "label"), *SCHEMA.names[2:5], *SCHEMA.names[6:]])
     )
-    t.compact()
+    t.maintain.compact()
     t.publish()
     shop.agree() if format == "v3" else None
     expected = as_multiset(t.refresh().scan().to_arrow())
@@ -189,9 +189,9 @@ def test_vectors_that_share_an_object_are_written_apart(tmp_path: Path) -> None:
     t.append(rows(0, 300))
     t.append(rows(300, 600))
     t.delete("id BETWEEN 200 AND 400", mode="vector")
-    assert len({m.object_key for m in t.entries()[1]}) == 1
+    assert len({m.object_key for m in t.inspect.entries()[1]}) == 1
     assert t.publish().settled == 2
-    assert len({m.object_key for m in t.entries()[1]}) == 2
+    assert len({m.object_key for m in t.inspect.entries()[1]}) == 2
     t.delete("id = 7 OR id = 500", mode="vector")
     assert t.publish().settled == 2, "a second vector of a file is made one with the first"
     shop.agree()
@@ -287,14 +287,14 @@ def test_a_folder_that_engines_cannot_name_is_refused(tmp_path: Path, name: str)
 def test_how_far_a_publication_is_behind_and_why(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     t = shop.table
-    assert t.publication() is None
+    assert t.inspect.publication() is None
     t.append(rows(0, 10))
     t.publish()
-    found = t.publication()
+    found = t.inspect.publication()
     assert found is not None and (found.version, found.behind, found.reasons) == (t.version, 0, ())
     t.append(rows(10, 20))
     t.alter(add={"big": pa.uint64()})
-    found = t.publication()
+    found = t.inspect.publication()
     assert found is not None and found.behind == 2 and "'big'" in found.reasons[0]
 
 
@@ -332,7 +332,7 @@ def test_a_pointer_of_a_later_version_is_not_overwritten(tmp_path: Path) -> None
     (shop.root / "_latest_manifest").write_bytes(pointer)
     with pytest.raises(Unpublishable, match="put back"):
         inlay.open(f"file://{shop.root}").publish()
-    status = inlay.open(f"file://{shop.root}").publication()
+    status = inlay.open(f"file://{shop.root}").inspect.publication()
     assert status is not None and status.behind == 0 and "put back" in status.reasons[0]
     assert (shop.root / "metadata" / "latest.json").read_text() != text
 
@@ -363,7 +363,7 @@ def test_another_version_of_the_same_number_is_not_taken_for_the_published_one(
     with pytest.raises(Unpublishable, match=r"is another one in the table.*put back"):
         shop.table.publish()
     assert shop.pointer()["metadata-location"] == lost
-    assert "put back" in str(shop.table.publication())
+    assert "put back" in str(shop.table.inspect.publication())
     shop.table.publish(rebuild=True)
     shop.agree()
 
@@ -465,16 +465,16 @@ def test_settling_changes_no_row_and_leaves_one_vector_for_each_file(tmp_path: P
     t.delete("id > 290", mode="vector")
     t.delete("id = 77", mode="vector")
     before = as_multiset(t.scan().to_arrow())
-    done = t.settle()
+    done = t.maintain.settle()
     assert done.files
-    files, markers = t.entries()
+    files, markers = t.inspect.entries()
     assert all(isinstance(m.body, Vector) for m in markers)
     assert len({m.file for m in markers}) == len(markers) <= len(files)
     assert as_multiset(t.scan().to_arrow()) == before
     changed = sum(batch.num_rows for batch in t.changes(version).to_reader())
     assert changed == 300 - len(before), "a settling is no change to who follows the table"
-    assert t.verify(depth="pages").findings == ()
-    assert t.settle().commits == 0
+    assert t.maintain.verify(depth="pages").findings == ()
+    assert t.maintain.settle().commits == 0
 
 
 def test_a_table_with_more_open_deletes_than_a_commit_settles_is_published(
@@ -497,17 +497,17 @@ def test_settling_one_delete_of_many_files_leaves_every_entry_as_it_was(tmp_path
     t = Shop(tmp_path).table
     for n in range(5):
         t.append(rows(10 * n, 10 * n + 10))
-    before = t.entries()[0]
+    before = t.inspect.entries()[0]
     version = t.version
     t.delete("id IN (3, 14, 15, 27) OR name = 'no such name'")
-    done = t.settle()
+    done = t.maintain.settle()
     assert done.commits == 1
-    assert t.refresh().entries()[0] == before
-    assert all(isinstance(m.body, Vector) for m in t.entries()[1])
+    assert t.refresh().inspect.entries()[0] == before
+    assert all(isinstance(m.body, Vector) for m in t.inspect.entries()[1])
     assert sum(batch.num_rows for batch in t.changes(version).to_reader()) == 4
-    t.restore(version=version)
+    t.refs.restore(version=version)
     t.delete("id = 3")
-    t.compact()
+    t.maintain.compact()
     assert t.scan().to_arrow().num_rows == 49
 
 
@@ -519,7 +519,7 @@ def test_vectors_are_cut_into_objects_that_the_format_allows(
     for n in range(6):
         t.append(pa.table({"id": list(range(200 * n, 200 * n + 200))}))
     t.delete("id % 2 = 0", mode="vector")
-    objects = {m.object_key for m in t.entries()[1]}
+    objects = {m.object_key for m in t.inspect.entries()[1]}
     assert len(objects) == 3
     assert all((tmp_path / "t" / key).stat().st_size <= 6_000 for key in objects if key)
     assert t.scan().to_arrow()["id"].to_pylist() == list(range(1, 1200, 2))
@@ -548,10 +548,10 @@ def test_garbage_collection_keeps_what_is_published_and_takes_the_rest(tmp_path:
     stray.write_bytes(b"x")
     foreign = shop.root / "metadata" / "notes.txt"
     foreign.write_bytes(b"x")
-    t.compact()
-    t.expire(days=0)
+    t.maintain.compact()
+    t.maintain.expire(days=0)
     time.sleep(1.1)  # times of objects are whole seconds
-    t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert not stray.exists() and foreign.exists()
     shop_files = {f"file://{p}" for p in shop.root.rglob("*.parquet")}
     data, _ = shop.live()

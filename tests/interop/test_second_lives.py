@@ -47,7 +47,7 @@ def lived(folder: Path, found: dict[str, Any], seed: int, steps: int) -> tuple[T
                 life.log.append(f"publish ({error.message})")
     table = life.table.refresh()
     check_filters(table, random.Random(seed), life.log)
-    assert table.verify(depth="pages").errors == (), life.log
+    assert table.maintain.verify(depth="pages").errors == (), life.log
     return table, [*found["log"], "--", *life.log]
 
 

@@ -58,7 +58,7 @@ class Lake:
         return self.table._ctx.store.get(self.table._ctx.key(key)).body  # type: ignore[union-attr]
 
     def only(self) -> bytes:
-        [entry] = self.table.entries()[0]
+        [entry] = self.table.inspect.entries()[0]
         body = self.body(entry.key)
         assert len(body) == entry.size
         return body
@@ -96,7 +96,7 @@ def test_a_file_of_other_ids_gets_the_tables_at_every_level() -> None:
     by_path = {".".join(p): f.id for p, f in schema.walk()}
     assert set(ids_of(body).values()) == set(by_path.values())
     assert lake.table.scan().to_arrow().equals(rows())
-    assert lake.table.verify(depth="pages").findings == ()
+    assert lake.table.maintain.verify(depth="pages").findings == ()
 
 
 def test_two_columns_with_each_others_ids_are_distinguished_by_name() -> None:
@@ -184,7 +184,7 @@ def test_a_large_file_is_stamped_by_copying_its_data_on_the_server() -> None:
     body = lake.only()
     assert ids_of(body) == {"a": 1, "b": 2}
     assert pq.read_table(io.BytesIO(body)).equals(data)
-    assert lake.table.verify(depth="pages").findings == ()
+    assert lake.table.maintain.verify(depth="pages").findings == ()
 
 
 def two_levels() -> bytes:
@@ -259,7 +259,7 @@ def test_a_vector_names_its_data_file_by_the_whole_uri() -> None:
     lake = Lake(pa.schema([("a", pa.int64())]))
     lake.table.append(pa.table({"a": range(1000)}))
     lake.table.delete("a < 200", mode="vector")
-    [file], [marker] = lake.table.entries()
+    [file], [marker] = lake.table.inspect.entries()
     assert isinstance(marker.body, Vector)
     [blob] = decode_puffin(lake.body(marker.body.key))
     assert blob.data_file == f"{lake.base}/tables/t/{file.key}"

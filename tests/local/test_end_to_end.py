@@ -135,7 +135,7 @@ def test_a_delete_request_hides_rows_and_maintenance_removes_them(stack: LocalSt
     for function in ("rewrite", "compact", "collect_garbage"):
         assert isinstance(stack.invoke(function, {"table": "shop"}), Returned)
         assert rows(stack, "shop") == 87
-    assert inlay.open(stack.table_uri("shop")).tombstones().num_rows == 0
+    assert inlay.open(stack.table_uri("shop")).inspect.tombstones().num_rows == 0
 
 
 def test_an_erasure_runs_to_its_receipt(stack: LocalStack) -> None:

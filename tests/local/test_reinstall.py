@@ -80,7 +80,7 @@ def test_a_stack_over_a_retained_bucket_goes_on(emulator: Path, tmp_path: Path) 
             assert inlay.open(uri).snapshot.erasures == ()
             # What landed after the erasure was asked for is not its business.
             assert inlay.open(uri).count() == 250
-            assert not inlay.open(uri).verify(depth="pages").errors
+            assert not inlay.open(uri).maintain.verify(depth="pages").errors
             for queue in second.template.queues:
                 if queue.dead_letters is not None:
                     assert second.dead_letters(queue.logical_id) == [], json.dumps(queue.logical_id)

@@ -32,7 +32,7 @@ def test_a_wide_schema_costs_an_append_nothing_after_the_first(tmp_path: Path) -
     assert kept.ids == (0,) and kept.size > SCHEMAS_INLINE_BYTES
     done = table.append(_row(2))
     assert (done.requests, done.added_files) == (3, 1)
-    metadata = done.bytes_up - table.files()["bytes"].to_pylist()[-1]
+    metadata = done.bytes_up - table.inspect.files()["bytes"].to_pylist()[-1]
     assert metadata < 10_100
     assert table.snapshot.schema_objects == (kept,)
 
@@ -70,16 +70,16 @@ def test_many_changes_of_columns_gather_in_few_objects(tmp_path: Path) -> None:
 
 def test_branches_collection_and_verify_know_of_them(tmp_path: Path) -> None:
     table = _wide(tmp_path)
-    branch = table.branch("b")
+    branch = table.refs.branch("b")
     branch.append(_row(2))
     branch.alter(drop=["measurement_5"])
     assert branch.count() == 2 and table.refresh().count() == 1
-    table.merge("b")
-    table.expire(days=0, min_versions=1)
-    table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    table.refs.merge("b")
+    table.maintain.expire(days=0, min_versions=1)
+    table.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert inlay.open(tmp_path).count() == 2
     assert inlay.open(tmp_path, ref="b").schema.names == table.refresh().schema.names
-    verified = table.verify()
+    verified = table.maintain.verify()
     assert verified.ok, verified.findings
 
 

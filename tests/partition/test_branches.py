@@ -24,12 +24,12 @@ def table() -> inlay.Table:
 
 def test_a_branch_is_partitioned_on_its_own_and_main_keeps_its_own() -> None:
     t = table()
-    b = t.branch("try")
+    b = t.refs.branch("try")
     b.set_partitioning("bucket(4, id)")
     b.append(rows(10, 20))
     t.refresh()
     assert (t.partitioning, b.partitioning) == (("region",), ("bucket(4, id)",))
-    assert len(t.entries()[0]) == 2 and b.scan(where="id = 15").explain().files_read <= 3
+    assert len(t.inspect.entries()[0]) == 2 and b.scan(where="id = 15").explain().files_read <= 3
     t.set_partitioning("truncate(10, id)")
     t.append(rows(100, 20))
     b.refresh()
@@ -37,35 +37,35 @@ def test_a_branch_is_partitioned_on_its_own_and_main_keeps_its_own() -> None:
     assert {s.id for s in t.refresh().snapshot.specs} == {0, 1, 2, 3}
     assert sorted(b.refresh().scan().to_arrow()["id"].to_pylist()) == [*range(30), *range(200, 204)]
     assert b.partitioning == ("bucket(4, id)",) and t.partitioning == ("truncate(10, id)",)
-    assert t.verify(depth="pages").findings == ()
+    assert t.maintain.verify(depth="pages").findings == ()
 
 
 def test_a_fast_forward_brings_the_partitioning_along() -> None:
     t = table()
-    b = t.branch("try")
+    b = t.refs.branch("try")
     b.set_partitioning("bucket(4, id)")
     b.append(rows(10, 20))
-    t.fast_forward("try")
+    t.refs.fast_forward("try")
     t.refresh()
     assert t.partitioning == ("bucket(4, id)",)
     assert t.scan(where="id = 15").explain().files_read <= 3
-    assert t.verify(depth="pages").findings == ()
+    assert t.maintain.verify(depth="pages").findings == ()
 
 
 def test_a_merge_brings_files_with_the_partitions_they_have() -> None:
     t = table()
-    b = t.branch("try")
+    b = t.refs.branch("try")
     b.set_partitioning("bucket(4, id)")
     b.append(rows(10, 20))
     t.append(rows(100, 10))
     t.refresh()
-    t.merge("try")
+    t.refs.merge("try")
     t.refresh()
     ids = sorted(t.scan(columns=["id"]).to_arrow()["id"].to_pylist())
     assert ids == [*range(30), *range(100, 110)]
     assert t.partitioning == ("bucket(4, id)",), "main had not changed it"
-    assert {f.spec_id for f in t.entries()[0]} == {1, 2}
-    assert t.verify(depth="pages").findings == ()
+    assert {f.spec_id for f in t.inspect.entries()[0]} == {1, 2}
+    assert t.maintain.verify(depth="pages").findings == ()
 
 
 def test_restoring_a_version_restores_its_partitioning_and_forgets_none() -> None:
@@ -73,9 +73,9 @@ def test_restoring_a_version_restores_its_partitioning_and_forgets_none() -> Non
     version = t.version
     t.set_partitioning("bucket(4, id)")
     t.append(rows(10, 20))
-    t.restore(version=version)
+    t.refs.restore(version=version)
     assert t.partitioning == ("region",) and len(t.snapshot.specs) == 3
     t.append(rows(50, 4))
-    assert {f.spec_id for f in t.entries()[0]} == {1}
+    assert {f.spec_id for f in t.inspect.entries()[0]} == {1}
     t.set_partitioning("bucket(4, id)")
     assert t.snapshot.spec_id == 2

@@ -43,7 +43,7 @@ def test_a_partition_column_cannot_be_dropped_but_renamed() -> None:
     t.set_partitioning("bucket(4, id)")
     t.alter(drop=["day"])
     assert ids(t, "id = 17") == [17]
-    assert t.verify(depth="pages").findings == ()
+    assert t.maintain.verify(depth="pages").findings == ()
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_files_of_a_widened_partition_column_are_read_and_pruned(
     t.append(rows(0, 48, t.schema))
     assert ids(t, where) == sorted(found * 2)
     assert t.scan(where=where).explain().files_read <= 2
-    assert t.verify(depth="pages").findings == ()
+    assert t.maintain.verify(depth="pages").findings == ()
     # Rewritten under the new schema, a file says nothing that is not so of its rows.
     t.delete("id < 3", mode="rewrite")
     assert ids(t, where) == sorted(found * 2)
-    t.compact()
+    t.maintain.compact()
     assert ids(t, where) == sorted(found * 2)
-    assert t.verify(depth="pages").findings == ()
+    assert t.maintain.verify(depth="pages").findings == ()
 
 
 def test_a_bucket_of_dates_does_not_follow_to_timestamps() -> None:
@@ -90,5 +90,5 @@ def test_a_bucket_of_dates_does_not_follow_to_timestamps() -> None:
     t.delete("id = 5", mode="rewrite")
     t.append(rows(100, 4, t.schema))
     assert ids(t, where) == [17, 29, 41, 101]
-    assert t.verify(depth="pages").findings == ()
+    assert t.maintain.verify(depth="pages").findings == ()
     assert datetime(1969, 12, 30) in t.scan(where=where).to_arrow()["d"].to_pylist()

@@ -48,7 +48,7 @@ class Lake:
 
     @property
     def files(self) -> Any:
-        return self.table.entries()[0]
+        return self.table.inspect.entries()[0]
 
     def ids(self, where: str | None = None) -> list[int]:
         return sorted(self.table.scan(columns=["id"], where=where).to_arrow()["id"].to_pylist())
@@ -113,7 +113,7 @@ def test_a_large_file_that_spans_is_kept_whole_in_no_partition() -> None:
     assert lake.ids("at >= TIMESTAMP '2024-03-01 00:00:00Z'") == [1]
     lake.table.ingest([lake.land(rows([31]), "b.parquet")])
     assert [f.partition for f in lake.files] == [(), (19_783,)]
-    assert lake.table.verify(depth="pages").findings == ()
+    assert lake.table.maintain.verify(depth="pages").findings == ()
 
 
 def test_compaction_cuts_what_ingest_left_whole_but_not_what_was_adopted() -> None:
@@ -121,18 +121,18 @@ def test_compaction_cuts_what_ingest_left_whole_but_not_what_was_adopted() -> No
     whole = lake.land(rows([0, 30, 60]), "a.parquet")
     lake.table.ingest([whole])
     lake.table.ingest([lake.land(rows([1, 31]), "b.parquet")], adopt=True)
-    result = lake.table.compact()
+    result = lake.table.maintain.compact()
     assert (result.units, result.input_files, result.output_files) == (1, 1, 3)
     assert sorted(f.partition for f in lake.files) == [(), (19_782,), (19_783,), (19_784,)]
     assert lake.ids() == [0, 0, 1, 1, 2]
-    assert lake.table.compact().units == 0
+    assert lake.table.maintain.compact().units == 0
 
 
 def test_what_was_left_whole_stays_so_when_the_table_is_no_longer_partitioned() -> None:
     lake = Lake("day(at)", ingest__split_bytes=0)
     lake.table.ingest([lake.land(rows([0, 30]))])
     lake.table.set_partitioning()
-    assert lake.table.compact().units == 0
+    assert lake.table.maintain.compact().units == 0
 
 
 def test_an_adopted_file_stays_where_it_is_whatever_it_spans() -> None:
@@ -219,7 +219,7 @@ def test_a_file_overwritten_while_it_is_cut_is_superseded() -> None:
     finally:
         del store.get_suffix  # type: ignore[method-assign]
     assert [type(o) for o in result.outcomes] == [Superseded]
-    assert not inlay.open(lake.table.uri).entries()[0]
+    assert not inlay.open(lake.table.uri).inspect.entries()[0]
 
 
 def test_a_file_that_cannot_be_cut_harms_no_other() -> None:

@@ -47,7 +47,7 @@ def events(count: int, first: int = 0, days: int = 4) -> pa.Table:
 
 
 def files(t: inlay.Table) -> Any:
-    return t.entries()[0]
+    return t.inspect.entries()[0]
 
 
 def rows(t: inlay.Table, **options: Any) -> list[dict[str, Any]]:
@@ -235,8 +235,8 @@ def test_compaction_packs_within_partitions_and_cuts_files_of_older_specs() -> N
     for n in range(4, 8):
         t.append(events(50, first=50 * n))
     assert len(files(t)) == 4 + 4 * 4
-    t.compact()
-    t.compact()
+    t.maintain.compact()
+    t.maintain.compact()
     assert {f.spec_id for f in files(t)} == {1}
     assert sorted(f.partition for f in files(t)) == [(-2,), (-1,), (0,), (1,)]
     assert each_file_is_one_partition(t, "at")
@@ -249,7 +249,7 @@ def test_partitions_are_listed_with_what_they_hold() -> None:
     t.delete("id = 0", mode="vector")
     t.set_partitioning("month(at)")
     t.append(events(4, first=96, days=1))
-    found = t.partitions().to_pylist()
+    found = t.inspect.partitions().to_pylist()
     assert len(found) == 9
     assert sum(p["rows"] for p in found) == 100
     assert sum(p["deleted_rows"] for p in found) == 1
@@ -297,7 +297,7 @@ def test_a_partitioned_table_gives_what_a_plain_one_gives(data: st.DataObject) -
             plain.delete(where)
             cut.delete(where, mode=mode)
         elif step == "compact":
-            cut.compact()
+            cut.maintain.compact()
         else:
             new = data.draw(awkward_rows(first))
             first += data.draw(st.integers(0, new.num_rows))

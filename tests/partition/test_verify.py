@@ -20,9 +20,9 @@ def test_rows_outside_of_their_partition_are_found(monkeypatch: pytest.MonkeyPat
         partition_by=["bucket(4, id)", "truncate(10, id)"],
     )
     t.append(pa.table({"id": range(40)}))
-    assert t.verify(depth="pages").findings == ()
+    assert t.maintain.verify(depth="pages").findings == ()
 
-    before = len(t.entries()[0])
+    before = len(t.inspect.entries()[0])
 
     def misplaced(*args: Any, **options: Any) -> Any:
         for entry in written(*args, **options):
@@ -31,7 +31,7 @@ def test_rows_outside_of_their_partition_are_found(monkeypatch: pytest.MonkeyPat
     written = write.write_files
     monkeypatch.setattr(write, "write_files", misplaced)
     t.append(pa.table({"id": range(40, 44)}))
-    found = t.verify(depth="pages").errors
+    found = t.maintain.verify(depth="pages").errors
     assert {f.kind for f in found} == {"partition_wrong"}
-    assert len(found) == len(t.entries()[0]) - before
+    assert len(found) == len(t.inspect.entries()[0]) - before
     assert "rows are not of its partition" in found[0].message

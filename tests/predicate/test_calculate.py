@@ -558,7 +558,7 @@ def test_calculated_deletes_mark_what_they_find_and_say_so(people):
     assert (done.deleted_rows, done.added_markers) == (13, 1)
     assert "mode=vector" in done.note
     assert people.count() == 187
-    assert people.tombstones()["kind"].to_pylist() == ["rows"]
+    assert people.inspect.tombstones()["kind"].to_pylist() == ["rows"]
     plain = people.delete("year(at) = 2025")  # a range: kept, in constant time
     assert plain.deleted_rows is None and not plain.note
     for mode in ("tombstone", "erase"):

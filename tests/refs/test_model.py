@@ -89,7 +89,7 @@ class Branches(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "place"):
             self.check()
-            found = self.place.open().verify(depth="pages")
+            found = self.place.open().maintain.verify(depth="pages")
             # A writer that lost a race leaves the head that it had written.
             assert {f.kind for f in found.findings} <= {"orphans"}, found.findings
 
@@ -139,7 +139,7 @@ class Branches(RuleBasedStateMachine):
     def maintain(self, name: str, what: str) -> None:
         table = self.table(name)
         if table is not None:
-            getattr(table, what)()
+            getattr(table.maintain, what)()
             self.rewrites(name)
 
     # -- refs --------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Branches(RuleBasedStateMachine):
         found = self.main if version is None else self.versions.get(version)
         if found is None:
             return
-        self.handles[name] = main.branch(name, at=version)
+        self.handles[name] = main.refs.branch(name, at=version)
         self.branches[name] = self.bases[name] = found
         self.rewrote[name] = {"main"} if version is not None else set()
         self.taken[name] = set()
@@ -162,13 +162,13 @@ class Branches(RuleBasedStateMachine):
     @rule(name=names, of=anywhere)
     def tag(self, name: str, of: str) -> None:
         if name not in self.branches and name not in self.tags and self.table(of) is not None:
-            self.place.open(ref=of).tag(name)
+            self.place.open(ref=of).refs.tag(name)
             self.tags[name] = self.of(of)
 
     @rule(name=names)
     def drop(self, name: str) -> None:
         if name in self.branches or name in self.tags:
-            self.place.open().drop_ref(name)
+            self.place.open().refs.drop(name)
             self.forget(name)
             self.tags.pop(name, None)
 
@@ -178,7 +178,7 @@ class Branches(RuleBasedStateMachine):
             return
         main = self.place.open()
         try:
-            done = main.fast_forward(name) if forward else main.merge(name)
+            done = main.refs.fast_forward(name) if forward else main.refs.merge(name)
         except MergeConflict:
             unknown = name not in self.bases
             assert forward or unknown or self.rewrote[name], "nothing stood in the way"
@@ -221,15 +221,15 @@ class Branches(RuleBasedStateMachine):
             found = self.versions.get(version)
             if found is None:
                 return
-            table.restore(version=version)
+            table.refs.restore(version=version)
             of = ""
         else:
             there = of == "main" or of in self.branches or of in self.tags
             if not there or of == name:
                 return
             found = self.tags[of] if of in self.tags else self.of(of)
-            table.restore(ref=of)
-        refs = {r["name"]: r for r in self.place.open().refs().to_pylist()}
+            table.refs.restore(ref=of)
+        refs = {r["name"]: r for r in self.place.open().inspect.refs().to_pylist()}
         if name == "main":
             for other in self.branches:
                 self.taken.setdefault(other, set()).update(self.main - found)
@@ -248,9 +248,9 @@ class Branches(RuleBasedStateMachine):
         self.place.time.sleep(100)
         self.handles.clear()  # no reader is that slow: what they would read is collected
         table = self.place.open()
-        table.expire(days=0, min_versions=2)
+        table.maintain.expire(days=0, min_versions=2)
         self.place.time.sleep(100)
-        table.collect_garbage(grace=timedelta(seconds=50))
+        table.maintain.collect_garbage(grace=timedelta(seconds=50))
         oldest = self.place.open().snapshot.oldest_version
         self.versions = {v: r for v, r in self.versions.items() if v >= oldest}
         self.check()

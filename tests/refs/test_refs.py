@@ -57,8 +57,8 @@ def test_any_of_ten_thousand_versions_is_opened_in_two_requests_and_as_of_a_time
 
 def test_tags_and_branches_are_opened_in_two_requests(place: Place) -> None:
     place.table.append(rows([1]))
-    place.table.tag("release")
-    branch = place.table.branch("work")
+    place.table.refs.tag("release")
+    branch = place.table.refs.branch("work")
     branch.append(rows([2]))
     place.table.refresh().append(rows([3]))
     assert [gets(place.open(ref=name)) for name in ("release", "work", "main")] == [2, 2, 1]
@@ -67,7 +67,7 @@ def test_tags_and_branches_are_opened_in_two_requests(place: Place) -> None:
 
 def test_a_commit_on_a_branch_costs_one_request_more(place: Place) -> None:
     main = place.table.append(rows([1]))
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     first = branch.append(rows([2]))
     second = branch.append(rows([3]))
     assert first.requests == second.requests == main.requests + 1
@@ -78,91 +78,91 @@ def test_a_commit_on_a_branch_costs_one_request_more(place: Place) -> None:
 
 def test_a_branch_does_everything_on_its_own(place: Place) -> None:
     place.table.append(rows(range(10)))
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     branch.append(rows([20]))
     branch.delete("id = 1")
     branch.update({"mark": "5"}, where="id = 2", mode="vector")
     branch.upsert(rows([3], mark=7), on="id")
-    branch.rewrite()
-    branch.compact()
+    branch.maintain.rewrite()
+    branch.maintain.compact()
     branch.alter(add={"note": inlay.table.pa.string()})
     assert branch.schema.names == ["id", "mark", "note"]
     assert ids(branch) == [0, *range(2, 10), 20]
     assert ids(place.open()) == list(range(10))
     assert place.open().schema.names == ["id", "mark"]
-    assert place.open().verify(depth="pages").errors == ()
+    assert place.open().maintain.verify(depth="pages").errors == ()
 
 
 def test_a_request_that_was_applied_on_a_branch_was_applied(place: Place) -> None:
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     branch.append(rows([1]), request_id="once")
     assert place.open().append(rows([1]), request_id="once").committed is False
 
 
 def test_names_and_numbers_that_are_none_are_refused(place: Place) -> None:
     t = place.table
-    t.tag("release")
-    assert t.tag("release", version=1).committed is False
+    t.refs.tag("release")
+    assert t.refs.tag("release", version=1).committed is False
     with pytest.raises(RefExists):
-        t.branch("release")
+        t.refs.branch("release")
     for name in ("main", "", "-x", "a b", "a" * 101, None):
         with pytest.raises(InvalidRequest):
-            t.tag(name)
+            t.refs.tag(name)
     with pytest.raises(VersionNotFound):
-        t.tag("later", version=99)
+        t.refs.tag("later", version=99)
     with pytest.raises(RefNotFound):
         place.open(ref="nothing")
     with pytest.raises(RefNotFound):
-        t.drop_ref("nothing")
+        t.refs.drop("nothing")
     with pytest.raises(InvalidRequest, match="is a tag"):
-        t.merge("release")
+        t.refs.merge("release")
     with pytest.raises(InvalidRequest, match="in the past"):
         place.open(ref="release").append(rows([1]))
 
 
 def test_a_hold_keeps_its_tag_until_it_is_lifted(place: Place) -> None:
-    place.table.tag("evidence", hold=True)
+    place.table.refs.tag("evidence", hold=True)
     with pytest.raises(RefHeld):
-        place.table.drop_ref("evidence")
-    place.table.set_hold("evidence", False)
-    place.table.drop_ref("evidence")
+        place.table.refs.drop("evidence")
+    place.table.refs.set_hold("evidence", False)
+    place.table.refs.drop("evidence")
     with pytest.raises(InvalidRequest, match="is a branch"):
-        place.table.branch("work")
-        place.table.set_hold("work")
+        place.table.refs.branch("work")
+        place.table.refs.set_hold("work")
 
 
 def test_a_table_takes_sixty_four_refs_and_stays_small(place: Place) -> None:
     for n in range(64):
-        place.table.tag(f"tag-{n}")
+        place.table.refs.tag(f"tag-{n}")
     with pytest.raises(InvalidRequest, match="at most 64"):
-        place.table.tag("one-more")
+        place.table.refs.tag("one-more")
     pointer = place.store.get("tables/t/_latest_manifest")
     assert len(pointer.body) < 4_600
 
 
 def test_what_a_branch_or_tag_needs_outlives_expiry_and_collection(place: Place) -> None:
     place.table.append(rows(range(10)))
-    tagged = place.table.branch("work")
+    tagged = place.table.refs.branch("work")
     tagged.append(rows([20]))
-    place.open().tag("old", version=2)
+    place.open().refs.tag("old", version=2)
     place.open().delete("id < 10", mode="rewrite")
     place.open(ref="work").delete("id = 20", mode="rewrite")
     for _ in range(3):
         place.time.sleep(1000)
         t = place.open()
-        t.expire(days=0, min_versions=1)
-        t.collect_garbage(grace=timedelta(seconds=10))
+        t.maintain.expire(days=0, min_versions=1)
+        t.maintain.collect_garbage(grace=timedelta(seconds=10))
     assert ids(place.open(ref="old")) == list(range(10))
     assert ids(place.open(ref="work")) == list(range(10))
-    place.open().merge("work")
-    assert place.open().verify().errors == ()
+    place.open().refs.merge("work")
+    assert place.open().maintain.verify().errors == ()
     for name in ("old", "work"):
-        place.open().drop_ref(name)
+        place.open().refs.drop(name)
     for _ in range(3):
         place.time.sleep(1000)
         t = place.open()
-        t.expire(days=0, min_versions=1)
-        t.collect_garbage(grace=timedelta(seconds=10))
+        t.maintain.expire(days=0, min_versions=1)
+        t.maintain.collect_garbage(grace=timedelta(seconds=10))
     assert list(place.store.list("tables/t/data/")) == []
 
 
@@ -171,47 +171,47 @@ def test_what_a_branch_or_tag_needs_outlives_expiry_and_collection(place: Place)
 
 def test_deletes_of_a_branch_hit_only_rows_that_they_saw(place: Place) -> None:
     place.table.append(rows([1, 2, 3]))
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     branch.delete("id <= 2")
     branch.append(rows([4]))
     place.open().append(rows([1, 5]))
     place.open().delete("id = 4")
-    place.open().merge("work")
+    place.open().refs.merge("work")
     assert ids(place.open()) == [1, 3, 4, 5]
     assert ids(place.open(ref="work")) == [1, 3, 4, 5]
 
 
 def test_a_file_rewritten_on_both_sides_is_a_conflict_that_changes_nothing(place: Place) -> None:
     place.table.append(rows(range(20)))
-    [file] = [f.key for f in place.table.entries()[0]]
-    branch = place.table.branch("work")
+    [file] = [f.key for f in place.table.inspect.entries()[0]]
+    branch = place.table.refs.branch("work")
     branch.delete("id = 1", mode="surgery")
     place.open().delete("id = 2", mode="surgery")
     before = place.open().version
     with pytest.raises(MergeConflict, match=file):
-        place.open().merge("work")
+        place.open().refs.merge("work")
     assert place.open().version == before
 
 
 def test_main_is_fast_forwarded_unless_it_changed(place: Place) -> None:
     place.table.append(rows([1]))
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     branch.append(rows([2]))
     place.open().set_properties(delete__mode="vector")
-    assert place.open().fast_forward("work").committed
+    assert place.open().refs.fast_forward("work").committed
     assert ids(place.open()) == [1, 2]
     branch.refresh().append(rows([3]))
     place.open().append(rows([4]))
     with pytest.raises(MergeConflict, match="main has changed"):
-        place.open().fast_forward("work")
+        place.open().refs.fast_forward("work")
 
 
 def test_columns_added_on_a_branch_come_with_the_merge(place: Place) -> None:
     place.table.append(rows([1]))
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     branch.alter(add={"note": inlay.table.pa.string()})
     place.open().append(rows([2]))
-    place.open().merge("work")
+    place.open().refs.merge("work")
     assert place.open().schema.names == ["id", "mark", "note"]
     assert ids(place.open()) == [1, 2]
 
@@ -224,13 +224,13 @@ def test_a_delete_by_a_column_that_a_branch_dropped_stands_in_the_way_of_its_mer
     place: Place, delete: dict
 ) -> None:
     place.table.append(pa.concat_tables([rows([1, 2], mark=1), rows([3], mark=9)]))
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     branch.alter(drop=["mark"])
     place.open().delete(**delete)
     with pytest.raises(MergeConflict, match="a column that the other side dropped"):
-        place.open().merge("work")
-    place.open().rewrite()
-    place.open().merge("work")
+        place.open().refs.merge("work")
+    place.open().maintain.rewrite()
+    place.open().refs.merge("work")
     assert place.open().schema.names == ["id"]
     assert ids(place.open()) == [3]
 
@@ -243,31 +243,31 @@ def test_values_that_a_column_widened_on_the_other_side_does_not_reach_stand_in_
         return pa.table({"id": [7], "day": pa.array([number], pa.int32()).cast(pa.date32())})
 
     place.table.alter(add={"day": pa.date32()})
-    place.table.branch("work")
+    place.table.refs.branch("work")
     place.open(ref=widens).alter(widen={"day": pa.timestamp("us")})
     other = place.open(ref="main" if widens == "work" else "work")
     other.append(day(100))
     other.append(day(2**30))
     with pytest.raises(MergeConflict, match="'day' may hold values"):
-        place.open().merge("work")
+        place.open().refs.merge("work")
     other.refresh().delete("day > DATE '2000-01-01'", mode="rewrite")
-    place.open().merge("work")
+    place.open().refs.merge("work")
     assert ids(place.open()) == [7]
     assert place.open().schema.field("day").type == pa.timestamp("us")
 
 
 def test_branches_without_a_common_past_are_not_merged(place: Place) -> None:
     place.table.append(rows([1]))
-    one = place.table.branch("one")
+    one = place.table.refs.branch("one")
     one.append(rows([2]))
-    two = one.branch("two")
+    two = one.refs.branch("two")
     two.append(rows([3]))
     with pytest.raises(MergeConflict, match="made from another branch"):
-        place.open().merge("two")
-    place.open().restore(ref="two")
+        place.open().refs.merge("two")
+    place.open().refs.restore(ref="two")
     assert ids(place.open()) == [1, 2, 3]
     with pytest.raises(MergeConflict, match="main was restored"):
-        place.open().merge("one")
+        place.open().refs.merge("one")
 
 
 @pytest.mark.parametrize("mode", ["tombstone", "vector"])
@@ -278,15 +278,15 @@ def test_a_merge_loses_no_row_that_a_restore_of_main_brought_back(
     place.table.append(rows([1, 2, 3]))
     before = place.open().version
     place.open().delete("id = 1", mode=mode)
-    branch = place.table.refresh().branch("work")
+    branch = place.table.refresh().refs.branch("work")
     if act == "compact":
         branch.append(rows([4]))
-        branch.compact(small_bytes=1 << 30)
+        branch.maintain.compact(small_bytes=1 << 30)
     else:
         branch.delete("id > 1", mode="rewrite")
-    place.open().restore(version=before)
+    place.open().refs.restore(version=before)
     with pytest.raises(MergeConflict, match="a restore of main brought rows of it back"):
-        place.open().merge("work")
+        place.open().refs.merge("work")
     assert ids(place.open()) == [1, 2, 3]
 
 
@@ -294,28 +294,28 @@ def test_a_merge_forgets_no_delete_of_rows_that_main_has_in_older_files_again(pl
     place.table.append(rows([1, 2]))
     place.table.append(rows([3]))
     before = place.open().version
-    place.open().compact(small_bytes=1 << 30)
-    branch = place.table.refresh().branch("work")
+    place.open().maintain.compact(small_bytes=1 << 30)
+    branch = place.table.refresh().refs.branch("work")
     branch.delete("id > 0", mode="rewrite")
-    place.open().restore(version=before)
+    place.open().refs.restore(version=before)
     with pytest.raises(MergeConflict, match="on main, which was restored since"):
-        place.open().merge("work")
-    place.open().restore(ref="work")
+        place.open().refs.merge("work")
+    place.open().refs.restore(ref="work")
     assert ids(place.open()) == []
 
 
 def test_a_merge_that_would_only_take_back_what_a_restore_took_is_refused(place: Place) -> None:
     place.table.append(rows([1, 2]))
     before = place.open().version
-    place.table.branch("work").append(rows([3]))
-    place.open().restore(ref="work")
-    assert not place.open().merge("work").committed, "both are even"
-    place.open().restore(version=before)
+    place.table.refs.branch("work").append(rows([3]))
+    place.open().refs.restore(ref="work")
+    assert not place.open().refs.merge("work").committed, "both are even"
+    place.open().refs.restore(version=before)
     with pytest.raises(MergeConflict, match="a restore of main took back") as refused:
-        place.open().merge("work")
+        place.open().refs.merge("work")
     assert "restore with ref='work'" in refused.value.next_step
     assert (ids(place.open()), ids(place.open(ref="work"))) == ([1, 2], [1, 2, 3])
-    place.open().restore(ref="work")
+    place.open().refs.restore(ref="work")
     assert ids(place.open()) == ids(place.open(ref="work")) == [1, 2, 3]
 
 
@@ -329,17 +329,17 @@ def test_a_merge_says_which_rows_a_restore_took_from_both(place: Place, taken: s
         place.table.append(rows([1, 2, 3]))
         place.open().delete("id = 3", mode="vector")
         before = place.open().version
-        place.open().restore(version=before - 1)
-    branch = place.open().branch("work")
-    place.open().restore(version=before)
+        place.open().refs.restore(version=before - 1)
+    branch = place.open().refs.branch("work")
+    place.open().refs.restore(version=before)
     branch.append(rows([4]))
-    done = place.open().merge("work")
+    done = place.open().refs.merge("work")
     assert done.committed and "main was restored since 'work' began" in done.note
     assert ids(place.open()) == ids(place.open(ref="work")) == [1, 2, 4]
-    again = place.open().branch("other")
+    again = place.open().refs.branch("other")
     again.append(rows([5]))
     place.open().append(rows([6]))
-    assert place.open().merge("other").note == "", "of a restore that was before"
+    assert place.open().refs.merge("other").note == "", "of a restore that was before"
 
 
 # -- others get in the way ------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
     from inlay.ops.commit import driver
 
     place.table.append(rows([1, 2]))
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     branch.append(rows([3]))
     if act == "merge":
         place.open().append(rows([9]))
@@ -363,7 +363,7 @@ def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
         if not acted:
             acted.append(act)
             other = place.open()
-            other.restore(ref="work") if act == "restore" else getattr(other, act)("work")
+            other.refs.restore(ref="work") if act == "restore" else getattr(other, act)("work")
         return real(ctx, change, base=base)
 
     table = place.open()
@@ -380,7 +380,7 @@ def test_a_merge_beside_commits_on_main_is_planned_again(
     from inlay.ops import refs
 
     place.table.append(rows(range(10)))
-    branch = place.table.branch("work")
+    branch = place.table.refs.branch("work")
     branch.delete("id = 1")
     place.open().append(rows([30]))
     real, left = refs.plan_merge, [3]
@@ -392,7 +392,7 @@ def test_a_merge_beside_commits_on_main_is_planned_again(
         return real(*states, fork=fork)
 
     monkeypatch.setattr(refs, "plan_merge", plan)
-    place.open().merge("work")
+    place.open().refs.merge("work")
     assert ids(place.open()) == [0, *range(2, 10), 30, 40, 41, 42]
 
 
@@ -409,10 +409,10 @@ def test_a_tag_of_a_version_that_expires_meanwhile_is_refused(
         found = real(ctx, **how)
         if first.pop() if first else False:
             place.time.sleep(10)
-            place.open().expire(days=0, min_versions=1)
+            place.open().maintain.expire(days=0, min_versions=1)
         return found
 
     table = place.open()
     monkeypatch.setattr(refs, "load_pointer", load)
     with pytest.raises(VersionNotFound):
-        table.tag("old", version=2)
+        table.refs.tag("old", version=2)

@@ -52,7 +52,7 @@ def test_every_write_takes_them_and_every_read_gives_them_back(
     t.delete(keys=rows([1], ["a"]).select(["word", "id"]))
     t.delete(keys=rows([], []).select(["word"]))
     assert sorted(t.scan().to_arrow()["id"].to_pylist()) == [2, 3, 4]
-    t.compact()
+    t.maintain.compact()
     t.delete("id = 3", mode="surgery")
     assert sorted(t.scan().to_arrow()["id"].to_pylist()) == [2, 4]
     assert t.changes(1, net=True).to_arrow().num_rows == 2

@@ -95,9 +95,9 @@ def test_the_error_names_the_command_that_takes_the_file_out(table: inlay.Table)
     ran = CliRunner().invoke(app, command.replace("TABLE", table.uri).split()[1:])
     assert ran.exit_code == 0, ran.output
     assert ids(table.refresh().scan().to_arrow()) == SOUND
-    table.compact()
+    table.maintain.compact()
     assert ids(table.refresh().scan().to_arrow()) == SOUND
-    assert key not in table.files()["key"].to_pylist()
+    assert key not in table.inspect.files()["key"].to_pylist()
 
 
 @pytest.mark.filterwarnings("ignore:a damaged file")
@@ -210,8 +210,8 @@ def test_the_commands_leave_it_out_as_well(table: inlay.Table) -> None:
 
 
 def test_verify_finds_it_at_the_depth_that_reads_pages(table: inlay.Table) -> None:
-    assert table.verify(depth="footers").errors == ()
-    [found] = table.verify(depth="pages").errors
+    assert table.maintain.verify(depth="footers").errors == ()
+    [found] = table.maintain.verify(depth="pages").errors
     assert (found.kind, found.key) == ("file_unreadable", damaged_key(table))
     assert "inlay delete" in found.next_step
 
@@ -244,7 +244,7 @@ def test_the_files_that_others_keep_for_this(uri: str) -> None:
     assert isinstance(landed(made, body), Ingested)
     scan = made.scan(on_damaged="skip")
     assert scan.to_arrow().num_rows == 0 and len(scan.damaged) == 1
-    assert [f.kind for f in made.verify(depth="pages").errors] == ["file_unreadable"]
+    assert [f.kind for f in made.maintain.verify(depth="pages").errors] == ["file_unreadable"]
     careful = inlay.create(f"{uri}2", made.schema, properties={"ingest.check_pages": "yes"})
     assert isinstance(landed(careful, body), Rejected)
 
@@ -283,7 +283,7 @@ def test_whatever_is_damaged_all_other_files_are_read(seed: int, tmp_path: Path)
         expected = pa.concat_tables([rows(0), rows(2000)]).sort_by("id")
         if scan.damaged:
             assert found.sort_by("id").equals(expected)
-            assert made.verify(depth="pages").errors
+            assert made.maintain.verify(depth="pages").errors
         else:
             assert found.num_rows == 1200
             assert others.num_rows >= 800

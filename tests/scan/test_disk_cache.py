@@ -269,11 +269,11 @@ def test_only_scans_ask_it(folder, monkeypatch):
     opened.update({"name": "'x'"}, where="id = 8")
     opened.upsert(rows(1, 2))
     opened.delete("id = 10", mode="surgery")
-    opened.rewrite()
-    opened.compact()
-    assert opened.verify(depth="pages").findings == ()
+    opened.maintain.rewrite()
+    opened.maintain.compact()
+    assert opened.maintain.verify(depth="pages").findings == ()
     opened.delete("id = 11", mode="erase")
-    opened.collect_garbage()
+    opened.maintain.collect_garbage()
     with pytest.raises(AssertionError, match="was asked"):
         opened.scan().to_arrow()
 

@@ -68,7 +68,7 @@ def test_what_is_fetched_holds_the_whole_page_index(name: str, rows: int, group_
         properties={"write.row_group_rows": group_rows},
     )
     table.append(data)
-    [entry] = table.refresh().entries()[0]
+    [entry] = table.refresh().inspect.entries()[0]
     real = _index(table._ctx.store, table, entry)
     bound = index_bytes(entry, table.snapshot.schema)
     assert real <= bound <= 3 * real + 100

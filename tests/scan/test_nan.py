@@ -40,7 +40,7 @@ def test_chunks_with_nan_have_no_bounds_and_others_do(tmp_path: Path, options: A
     table = inlay.create(tmp_path / "t", SCHEMA, **options)
     table.set_properties(write__row_group_rows=500)
     table.append(rows(2_000))
-    [entry] = table.entries()[0]
+    [entry] = table.inspect.entries()[0]
     path = tmp_path / "t" / entry.key
     assert path.stat().st_size == entry.size
     data = pq.read_metadata(path)
@@ -75,7 +75,7 @@ def test_chunks_with_nan_have_no_bounds_and_others_do(tmp_path: Path, options: A
     assert field is not None
     stats = entry.stats[field.id]
     assert (stats.lower, stats.upper, stats.has_nan) == (-0.0, 999.5, True)
-    assert not table.verify().findings
+    assert not table.maintain.verify().findings
 
 
 FILTERS = ("f > 1000", "f >= 10", "s.e > 0", "g > 800", "f <> 2", "f < 5", "s.e <= -5")
@@ -86,13 +86,13 @@ def check_filters(root: Path, table: inlay.Table) -> None:
     live = set(table.scan().to_arrow()["id"].to_pylist())
     for where in FILTERS:
         theirs: set[int] = set()
-        for entry in table.entries()[0]:
+        for entry in table.inspect.entries()[0]:
             query = f"SELECT id FROM read_parquet('{root / entry.key}') WHERE {where}"
             theirs |= {n for (n,) in duckdb.sql(query).fetchall()}
         ours = set(table.scan(where=where).to_arrow()["id"].to_pylist())
         assert ours == theirs & live and ours, where
     above = pl.col("f") > 1_000
-    for entry in table.entries()[0]:
+    for entry in table.inspect.entries()[0]:
         found = pl.scan_parquet(root / entry.key).filter(above).collect()
         assert found.equals(pl.read_parquet(root / entry.key).filter(above), null_equal=True)
 
@@ -119,7 +119,7 @@ def test_landed_files_lose_bounds_that_may_stand_beside_nan(tmp_path: Path, when
         table.publish()
     assert bounded(tmp_path / "t", table) == {"id", "s.a"}
     check_filters(tmp_path / "t", table)
-    assert not table.verify().findings
+    assert not table.maintain.verify().findings
     table.publish()
     version = table.version
     table.publish()
@@ -127,7 +127,7 @@ def test_landed_files_lose_bounds_that_may_stand_beside_nan(tmp_path: Path, when
 
 
 def bounded(root: Path, table: inlay.Table) -> set[str]:
-    [entry] = table.entries()[0]
+    [entry] = table.inspect.entries()[0]
     group = pq.read_metadata(root / entry.key).row_group(0)
     chunks = [group.column(n) for n in range(group.num_columns)]
     assert all(c.statistics.null_count == 0 for c in chunks)

@@ -110,9 +110,9 @@ def test_a_key_set_later_misses_no_row() -> None:
 def test_true_statistics_stay_as_they_are() -> None:
     place = Place("a")
     place.take([(1, 7, 0)], "c")
-    [landed] = place.open().files().to_pylist()
+    [landed] = place.open().inspect.files().to_pylist()
     place.open().alter(primary_key=["a", "b"])
-    assert [f["key"] for f in place.open().files().to_pylist()] == [landed["key"]]
+    assert [f["key"] for f in place.open().inspect.files().to_pylist()] == [landed["key"]]
 
 
 def test_an_adopted_file_is_refused_by_name() -> None:
@@ -122,7 +122,7 @@ def test_an_adopted_file_is_refused_by_name() -> None:
         place.open().alter(primary_key="b")
     assert "1.parquet" in refused.value.next_step and "inlay delete" in refused.value.next_step
     place.open().delete("TRUE", file=refused.value.key)
-    place.open().compact()
+    place.open().maintain.compact()
     place.open().alter(primary_key="b")
 
 
@@ -138,14 +138,14 @@ def test_a_merge_compares_what_gets_the_key_of_the_other_side() -> None:
         for lands_on in ("main", "branch"):
             place = Place("a")
             place.open().append(table_of([(1, 1, 1)]))
-            place.open().branch("other")
+            place.open().refs.branch("other")
             keyed, plain = ("main", "other") if lands_on == "branch" else ("other", "main")
             place.open(None if keyed == "main" else keyed).alter(primary_key="b")
             at = None if plain == "main" else plain
             place.take([(2, 7, 0)], "b", at)
             if main_moves:
                 place.open().append(table_of([(3, 3, 3)]))
-            place.open().merge("other")
+            place.open().refs.merge("other")
             for ref in (None, "other"):
                 assert place.open(ref).snapshot.primary_key == (2,)
                 assert (2, 7, 0) in place.rows(ref)
@@ -155,10 +155,10 @@ def test_a_merge_compares_what_gets_the_key_of_the_other_side() -> None:
 def test_a_merge_names_the_adopted_file_that_it_cannot_take() -> None:
     place = Place("a")
     place.open().append(table_of([(1, 1, 1)]))
-    place.open().branch("other").alter(primary_key="b")
+    place.open().refs.branch("other").alter(primary_key="b")
     place.take([(2, 7, 0)], "b", adopt=True)
     with pytest.raises(UntrueStatistics, match="columns checked: b"):
-        place.open().merge("other")
+        place.open().refs.merge("other")
 
 
 @pytest.mark.parametrize("adopt", [False, True])
@@ -221,7 +221,7 @@ def a_history(seed: int, steps: int = 14) -> Iterator[tuple[Place, str]]:
         return [(number[0] + n, number[0] + 5 - n, rng.randrange(5)) for n in range(count)]
 
     def refs() -> list[str | None]:
-        names = place.open().refs().to_pylist()
+        names = place.open().inspect.refs().to_pylist()
         return [None, *(r["name"] for r in names if r["name"] != "main" and r["kind"] == "branch")]
 
     def somewhere() -> inlay.Table:
@@ -252,20 +252,20 @@ def a_history(seed: int, steps: int = 14) -> Iterator[tuple[Place, str]]:
 
     def branch() -> None:
         if len(refs()) < 3:
-            somewhere().branch(f"b{number[0]}")
+            somewhere().refs.branch(f"b{number[0]}")
             number[0] += 1
 
     def merge() -> None:
         names = [name for name in refs() if name]
         if names:
-            place.open().merge(rng.choice(names))
+            place.open().refs.merge(rng.choice(names))
 
     def restore() -> None:
         names = [name for name in refs() if name]
         if names and rng.random() < 0.5:
-            somewhere().restore(ref=rng.choice(names))
+            somewhere().refs.restore(ref=rng.choice(names))
         else:
-            somewhere().restore(version=rng.randint(2, place.open().version))
+            somewhere().refs.restore(version=rng.randint(2, place.open().version))
 
     acts: dict[str, Callable[[], object]] = {
         "ingest": ingest,
@@ -276,8 +276,10 @@ def a_history(seed: int, steps: int = 14) -> Iterator[tuple[Place, str]]:
         "branch": branch,
         "merge": merge,
         "restore": restore,
-        "compact": lambda: somewhere().compact(small_bytes=1 << 20),
-        "rewrite": lambda: somewhere().rewrite(strategy=rng.choice(["surgery", "rewrite"])),
+        "compact": lambda: somewhere().maintain.compact(small_bytes=1 << 20),
+        "rewrite": lambda: somewhere().maintain.rewrite(
+            strategy=rng.choice(["surgery", "rewrite"])
+        ),
         "look": lambda: stale.append(place.open(rng.choice(refs()))),
     }
     weights = [4, 1, 2, 2, 4, 2, 3, 2, 1, 1, 1]
@@ -295,7 +297,7 @@ REFUSALS = (UnsupportedFile, MergeConflict, ConcurrentChange, InputError)
 def broken_histories(seeds: Iterable[int]) -> Iterator[tuple[int, str, object]]:
     for seed in seeds:
         for place, name in a_history(seed):
-            refs = [r["name"] for r in place.open().refs().to_pylist()]
+            refs = [r["name"] for r in place.open().inspect.refs().to_pylist()]
             for ref in (None if r == "main" else r for r in refs):
                 hidden = place.hidden(ref)
                 if hidden:

@@ -27,6 +27,6 @@ def test_views_are_read_filtered_deleted_from_and_rewritten(
     left = [v for n, v in enumerate(values) if n not in (3, 50, 99)]
     assert t.scan(columns=["word"]).to_arrow()["word"].to_pylist() == left
     assert t.scan(columns=["word"], where="id < 5").to_arrow()["word"].to_pylist() == left[:4]
-    t.rewrite()
-    assert t.tombstones().num_rows == 0
+    t.maintain.rewrite()
+    assert t.inspect.tombstones().num_rows == 0
     assert t.scan(columns=["word"]).to_arrow()["word"].to_pylist() == left

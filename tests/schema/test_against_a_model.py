@@ -288,7 +288,7 @@ class Evolving(RuleBasedStateMachine):
             self.table.alter(drop=[path])
         except InvalidRequest as error:
             assert "a delete that is not applied yet uses it" in error.message
-            self.table.rewrite()
+            self.table.maintain.rewrite()
             self.table.alter(drop=[path])
 
     @rule(data=st.data(), name=NAMES)
@@ -395,12 +395,12 @@ class Evolving(RuleBasedStateMachine):
     @precondition(lambda self: self.model.rows)
     @rule(data=st.data())
     def delete_a_row_group(self, data: st.DataObject) -> None:
-        files, _ = self.table.entries()
+        files, _ = self.table.inspect.entries()
         entry = data.draw(st.sampled_from(sorted(files, key=lambda f: f.key)))
         group = data.draw(st.integers(0, entry.row_groups - 1))
         key = self.key_now().name
         before = {row[key] for row in rows_of(self.table, columns=[key])}
-        self.table.delete_row_groups(entry.key, [group])
+        self.table.maintain.delete_row_groups(entry.key, [group])
         after = {row[key] for row in rows_of(self.table, columns=[key])}
         assert len(before - after) <= 3
         self.model.rows = [r for r in self.model.rows if r[self.key.token] in after]
@@ -446,15 +446,15 @@ class Evolving(RuleBasedStateMachine):
 
     @rule()
     def rewrite(self) -> None:
-        self.table.rewrite()
+        self.table.maintain.rewrite()
 
     @rule()
     def compact(self) -> None:
-        self.table.compact()
+        self.table.maintain.compact()
 
     @rule()
     def verify(self) -> None:
-        assert self.table.verify(depth="pages").findings == ()
+        assert self.table.maintain.verify(depth="pages").findings == ()
 
     # -- what must hold ---------------------------------------------------------------------------
 

@@ -54,10 +54,10 @@ def people(**options: Any) -> inlay.Table:
 
 def test_an_alter_is_two_writes_and_touches_no_file() -> None:
     table = people()
-    files = table.entries()[0]
+    files = table.inspect.entries()[0]
     result = table.alter(add={"email": pa.string()}, drop=["lines"], rename={"name": "nom"})
     assert result.usage.requests == {"put": 2}
-    assert [f.key for f in table.entries()[0]] == [f.key for f in files]
+    assert [f.key for f in table.inspect.entries()[0]] == [f.key for f in files]
 
 
 def test_one_alter_takes_names_as_they_were_and_orders_what_it_made() -> None:
@@ -118,9 +118,9 @@ def test_rows_that_are_there_have_the_default(kind: pa.DataType, default: Any) -
         assert [row["x"] for row in rows_of(found, columns=["x"])] == [default, default]
         assert found.count(where="x IS NULL") == 0
     table.append(pa.table({"id": pa.array([3], pa.int32())}))  # data may leave it out
-    table.compact()
+    table.maintain.compact()
     assert [row["x"] for row in rows_of(table)] == [default] * 3
-    assert table.verify(depth="pages").findings == ()
+    assert table.maintain.verify(depth="pages").findings == ()
 
 
 def test_a_column_comes_with_its_comment() -> None:
@@ -202,9 +202,9 @@ def test_a_delete_written_before_a_column_was_widened_goes_on_deleting() -> None
     )
     found = rows_of(table, where="born >= TIMESTAMP '2000-01-01 00:00:00'")
     assert [row["id"] for row in found] == [6]
-    table.rewrite()
+    table.maintain.rewrite()
     assert sorted(row["id"] for row in rows_of(again(table))) == [1, 2, 6]
-    assert table.verify(depth="pages").findings == ()
+    assert table.maintain.verify(depth="pages").findings == ()
 
 
 def test_files_are_pruned_by_the_bounds_they_had_before_a_widening() -> None:
@@ -295,7 +295,7 @@ def test_columns_of_keys_order_partitions_deletes_and_erasures_are_not_dropped()
         with pytest.raises(InvalidRequest, match=r"not applied yet uses it.*inlay rewrite"):
             table.alter(drop=[path])
     table.alter(drop=["place.city"])
-    table.rewrite()
+    table.maintain.rewrite()
     table.alter(drop=["born"])
     table.delete("place.zip = 7", mode="erase")
     with pytest.raises(InvalidRequest, match=r"open erasure.*receipt"):
@@ -406,7 +406,7 @@ def test_an_append_planned_before_a_change_keeps_the_schema_it_was_written_under
     other.append(pa.table({"id": pa.array([3], pa.int32()), "name": ["Eve"]}))
     table.refresh()
     assert [(r["id"], r["name"], r["n"]) for r in rows_of(table, where="id = 3")] == [(3, None, 7)]
-    assert table.verify(depth="pages").findings == ()
+    assert table.maintain.verify(depth="pages").findings == ()
 
 
 def test_an_append_that_the_new_type_does_not_reach_is_refused() -> None:
@@ -456,7 +456,7 @@ def test_a_change_that_looks_at_entries_finds_those_below_nodes(change: Any) -> 
         for _ in range(24):
             table.append(rows)
             table.delete("id = 2", mode="vector")
-        nodes = [s for s in table.segments().to_pylist() if s["level"] == 1]
+        nodes = [s for s in table.inspect.segments().to_pylist() if s["level"] == 1]
         assert {"files", "markers"} <= {s["tier"] for s in nodes}
         assert again(table).alter(**change).committed
 

@@ -67,20 +67,20 @@ def test_every_kind_of_rows(kind: str, tmp_path: Path, monkeypatch: pytest.Monke
         rows = made.scan(columns=ROWS.schema.names).to_arrow().to_pylist()
         assert sorted(rows, key=lambda row: row["id"]) == ROWS.to_pylist()
     assert t.schema.names == [*ROWS.schema.names, *(["n"] if kind == "files" else [])]
-    assert not t.verify().errors
+    assert not t.maintain.verify().errors
 
 
 def test_the_first_version_is_as_any_other() -> None:
     t = inlay.create(uri(), ROWS)
-    [version] = t.history().to_pylist()
+    [version] = t.inspect.history().to_pylist()
     assert (version["operation"], version["added_rows"]) == ("create", 3)
     assert t.changes(0).to_arrow().num_rows == 3
     t.append(ROWS, request_id="a")
     t.delete("id = 1")
     assert (t.count(), inlay.open(t.uri, version=1).count()) == (4, 3)
-    t.compact()
-    t.rewrite()
-    assert t.count() == 4 and not t.verify().errors
+    t.maintain.compact()
+    t.maintain.rewrite()
+    assert t.count() == 4 and not t.maintain.verify().errors
 
 
 def test_no_rows_are_an_empty_table() -> None:

@@ -145,7 +145,7 @@ def test_a_type_comes_back_whatever_is_done_to_the_table(name: str) -> None:
     t.update({"n": "id"}, where="id >= 0")
     t.upsert(pa.table({"id": [0], "n": [9]}))
     t.alter(rename={"x": "y"})
-    t.compact()
+    t.maintain.compact()
     found = t.scan(columns=["id", "y"]).to_arrow()
     assert found.schema.field("y").type == values.type
     assert t.schema.field("y").type == values.type
@@ -353,14 +353,14 @@ def test_columns_that_data_brings_are_declared_as_it_says() -> None:
 def test_branches_tags_and_old_versions_have_their_types(tmp_path: Path) -> None:
     t = create(pa.schema([("x", VECTOR)]))
     t.append(pa.table({"x": pa.array([[1.0, 2.0]], VECTOR)}))
-    t.tag("before")
-    b = t.branch("b")
+    t.refs.tag("before")
+    b = t.refs.branch("b")
     b.alter(add={"z": pa.timestamp("us", "Asia/Tokyo")})
     t.refresh().alter(add={"y": pa.uuid()}, drop=["x"])
     assert b.refresh().schema.types == [VECTOR, pa.timestamp("us", "Asia/Tokyo")]
     assert inlay.open(t.uri, ref="before").schema.types == [VECTOR]
     assert inlay.open(t.uri, version=2).scan().to_arrow().schema.types == [VECTOR]
-    t.refresh().restore(ref="before")
+    t.refresh().refs.restore(ref="before")
     assert t.schema.types == [VECTOR]
 
 

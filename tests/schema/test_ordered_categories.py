@@ -233,7 +233,7 @@ def test_orders_survive_a_rename_and_every_writer():
     table.alter(rename={"size": "fit"})
     table.update({"fit": "'large'"}, where="id = 2")
     table.upsert(pa.table({"id": [3], "fit": ordered(["medium"])}))
-    table.compact()
+    table.maintain.compact()
     found = table.refresh().scan(order_by="id", limit=9).to_arrow()["fit"]
     assert found.to_pylist() == ["small", "large", "medium"]
     assert {tuple(c.dictionary.to_pylist()) for c in found.chunks} == {tuple(SIZES)}

@@ -90,8 +90,8 @@ def add_many_columns(ctx: Context) -> None:
 def finish_erasure(ctx: Context) -> None:
     for _ in range(4):
         CLOCK.sleep(5)
-        open_table(ctx).rewrite()
-        done = open_table(ctx).collect_garbage(life_seconds=0, hmac_key=b"k")
+        open_table(ctx).maintain.rewrite()
+        done = open_table(ctx).maintain.collect_garbage(life_seconds=0, hmac_key=b"k")
         if done.receipts:
             return
     raise AssertionError(f"the erasure does not end: {done.waiting}")
@@ -121,7 +121,7 @@ CASES = {
     "head of a branch": Case(
         ObjectKind.SEGMENT,
         lambda c: inlay.open(URI, context=c, ref="b").append(rows(0, 5)),
-        before=lambda c: open_table(c).branch("b"),
+        before=lambda c: open_table(c).refs.branch("b"),
     ),
     "data file": Case(
         ObjectKind.DATA, lambda c: open_table(c).append(rows(ROWS, 10)), left=ROWS + 10
@@ -150,7 +150,7 @@ CASES = {
     ),
     "compacted file": Case(
         ObjectKind.DATA,
-        lambda c: open_table(c).compact(),
+        lambda c: open_table(c).maintain.compact(),
         left=ROWS + 6,
         before=lambda c: [open_table(c).append(rows(ROWS + n, 1)) for n in range(6)],
     ),
@@ -184,7 +184,7 @@ def play(case: Case, fate: Fate) -> int:
     table = open_table(plain)
     assert table.count() == case.left
     assert table.scan().to_arrow().num_rows == case.left
-    found = table.verify(depth="pages")
+    found = table.maintain.verify(depth="pages")
     assert not found.errors
     for name in met:
         assert store.head(f"{ROOT}/{name}"), name

@@ -98,16 +98,16 @@ def three_files(new_table: Callable[..., inlay.Table]) -> inlay.Table:
 def with_every_delete(new_table: Callable[..., inlay.Table]) -> inlay.Table:
     """Files from 0, 400 and 800 with a delete of each kind, and a file that came after most of them."""
     table = three_files(new_table)
-    first, second, third = table.files().column("key").to_pylist()
+    first, second, third = table.inspect.files().column("key").to_pylist()
     table.delete("id BETWEEN 10 AND 19")  # a range of the key
     table.delete("name = 'name 3'")  # any predicate, no rows without a name
     table.delete(keys=pa.table({"id": pa.array(range(450, 800, 3), pa.int64())}))  # a file of keys
     table.delete("id IN (401, 402, 403)", mode="vector")  # positions in the marker
     table.delete("amount > 225 AND amount < 260", mode="vector")  # a bitmap in a Puffin file
-    table.delete_row_groups(third, [3])
+    table.maintain.delete_row_groups(third, [3])
     table.delete("id = 30", file=first)
     table.delete("id = 420", file=first)  # hits nothing: the row is in the second file
     table.append(rows(10, 5))  # rows that came after the deletes are there again
     table.delete("id = 12", mode="rewrite")
-    assert second in table.files().column("key").to_pylist()
+    assert second in table.inspect.files().column("key").to_pylist()
     return table

@@ -58,7 +58,7 @@ def test_sorted_files_do_not_overlap(spark: Any, new_table: Callable[..., inlay.
     assert result.output_files > 3
     assert _rows(table) == before
     assert max(_opened(table, f"id = {i}") for i in range(0, ROWS, 501)) == 1
-    assert table.files().num_rows == result.output_files
+    assert table.inspect.files().num_rows == result.output_files
 
 
 def test_what_spark_reads_exactly_does_not_go_through_python(
@@ -99,8 +99,8 @@ def test_slices_commit_one_by_one_and_a_touched_one_costs_only_itself(
     spark: Any, new_table: Callable[..., inlay.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = _shuffled(new_table, **SORT)
-    first = table.files()["key"].to_pylist()
-    size = max(table.files()["bytes"].to_pylist())
+    first = table.inspect.files()["key"].to_pylist()
+    size = max(table.inspect.files()["bytes"].to_pylist())
     real = module._write
     deleted: list[int] = []
 
@@ -116,7 +116,7 @@ def test_slices_commit_one_by_one_and_a_touched_one_costs_only_itself(
     result = cluster(spark, table.uri, slice_bytes=3 * size)
     assert (result.slices, result.skipped) == (1, 1)
     table.refresh()
-    assert len(set(first) & set(table.files()["key"].to_pylist())) == 3
+    assert len(set(first) & set(table.inspect.files()["key"].to_pylist())) == 3
     assert deleted[0] > 0
     assert table.count() == ROWS - deleted[0]
 
@@ -161,8 +161,8 @@ def test_files_of_another_partitioning_are_split_again_and_few(
     # Rows are sent to where their partition is written: not a file of each partition from each task.
     assert (told.input_files, told.output_files, told.left) == (FILES, 4, 1)
     assert _rows(table) == before
-    assert {f.partition for f in table.entries()[0]} == {(0,), (1,), (2,), (3,)}
-    assert table.verify(depth="pages").findings == ()
+    assert {f.partition for f in table.inspect.entries()[0]} == {(0,), (1,), (2,), (3,)}
+    assert table.maintain.verify(depth="pages").findings == ()
     assert cluster(spark, table.uri).slices == 0
 
 
@@ -174,7 +174,7 @@ def test_a_table_without_an_order_is_cut_by_its_partitions_alone(
     before = _rows(table)
     assert cluster(spark, table.uri).input_files == FILES
     assert _rows(table) == before
-    assert {f.cluster for f in table.entries()[0]} == {None}
+    assert {f.cluster for f in table.inspect.entries()[0]} == {None}
 
 
 @pytest.mark.parametrize("strategy", ["sort", "zorder"])

@@ -81,7 +81,7 @@ def test_writers_go_on_while_spark_compacts_and_clusters(
     compact(spark, table.uri)
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == sorted(writer.live)
     # The objects of writers that lost a race stay until garbage is collected.
-    assert {f.kind for f in table.verify(depth="pages").findings} <= {"orphans"}
+    assert {f.kind for f in table.maintain.verify(depth="pages").findings} <= {"orphans"}
     folder = Path(table.uri.removeprefix("file://"))
-    for entry in table.entries()[0]:
+    for entry in table.inspect.entries()[0]:
         assert not writer.erased & set(pq.read_table(folder / entry.key)["id"].to_pylist())

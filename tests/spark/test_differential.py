@@ -157,7 +157,7 @@ def upsert(story: Story) -> None:
 
 def tag(story: Story) -> None:
     name = f"ref-{len(story.refs)}"
-    story.table.tag(name)
+    story.table.refs.tag(name)
     story.refs.append(name)
 
 
@@ -175,7 +175,7 @@ def alter(story: Story) -> None:
     elif what == 1 and len(others) > 1:
         # No partitions and no open deletes may need it.
         story.table.set_partitioning()
-        story.table.refresh().rewrite()
+        story.table.refresh().maintain.rewrite()
         story.table.refresh().alter(drop=[name])
     elif what == 2:
         story.table.alter(rename={name: f"{name[:2]}{story.table.version}"})
@@ -193,23 +193,23 @@ def partition(story: Story) -> None:
 
 def maintain(story: Story) -> None:
     if story.chance.random() < 0.5:
-        story.table.settle()
+        story.table.maintain.settle()
     else:
-        story.table.compact(small_bytes=1 << 30)
+        story.table.maintain.compact(small_bytes=1 << 30)
 
 
 def branch(story: Story) -> None:
     name = f"branch-{story.table.version}"
-    beside = story.table.branch(name)
+    beside = story.table.refs.branch(name)
     story.append(beside)
     beside.refresh().delete(f"id < {story.chance.randrange(story.next)}", mode="vector")
     if story.chance.random() < 0.5:
-        story.table.refresh().merge(name)
+        story.table.refresh().refs.merge(name)
     story.refs.append(name)
 
 
 def restore(story: Story) -> None:
-    story.table.restore(version=story.chance.randrange(1, story.table.version + 1))
+    story.table.refs.restore(version=story.chance.randrange(1, story.table.version + 1))
 
 
 STEPS = [

@@ -31,7 +31,7 @@ def lived(new_table: NewTable) -> inlay.Table:
     t.append(rows(5, 6, 7))
     t.delete("id = 2")
     t.delete("id = 6", mode="surgery")
-    t.compact(small_bytes=1 << 30)
+    t.maintain.compact(small_bytes=1 << 30)
     t.update({"name": "'u'"}, where="id = 3")
     t.upsert(rows(4, 9, name="up"))
     return t
@@ -53,7 +53,7 @@ def test_a_batch_is_what_the_table_reports(spark: Any, lived: inlay.Table) -> No
     # Spark hands times out without a zone.
     found = frame.selectExpr("*", "unix_micros(_commit_timestamp) us").collect()
     assert changes([row.asDict() for row in found]) == told(lived, 2)
-    times = {v["version"]: v["time"] for v in lived.history().to_pylist()}
+    times = {v["version"]: v["time"] for v in lived.inspect.history().to_pylist()}
     assert all(r.us == round(times[r["_commit_version"]].timestamp() * 1e6) for r in found)
 
 
@@ -95,7 +95,7 @@ def test_a_stream_reports_existing_rows_and_then_each_change_once(
     )
     before = lived.version
     lived.delete("id = 1")
-    lived.compact(small_bytes=1 << 30)
+    lived.maintain.compact(small_bytes=1 << 30)
     lived.append(rows(20))
     assert follow() == told(lived, before)
     assert follow() == []
@@ -128,7 +128,7 @@ def test_changes_over_a_restore_past_a_widening(
     before = t.version
     t.alter(widen={"id": pa.int64()})
     t.append(rows(2**40, name="far"))
-    t.restore(version=before)
+    t.refs.restore(version=before)
     assert t.schema.field("id").type == pa.int32()
 
     reader = spark.read.format("inlay").option("changeFeed", "true")

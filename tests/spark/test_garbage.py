@@ -30,9 +30,9 @@ def littered(new_table: NewTable) -> inlay.Table:
     for start in range(0, 60, 10):
         table.append(pa.table({"id": pa.array(range(start, start + 10), pa.int64())}))
     table.delete(keys=pa.table({"id": pa.array(range(1, 60, 3), pa.int64())}))
-    table.compact(small_bytes=1 << 30)
+    table.maintain.compact(small_bytes=1 << 30)
     table.append(pa.table({"id": pa.array([100], pa.int64())}))
-    table.expire(days=0, min_versions=1)
+    table.maintain.expire(days=0, min_versions=1)
     root = Path(table.uri.removeprefix("file://"))
     for name in ("data/2020/01/02/03/a.parquet", "data/2020/01/02/03/b.parquet", "data/1.parquet"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -79,9 +79,11 @@ def test_executors_delete_what_the_function_deletes(
         dry = collect_garbage(
             spark, littered.uri, grace_seconds=0, clock_margin_seconds=0, dry_run=True
         )
-        assert told(dry) == told(other.refresh().collect_garbage(grace=grace, dry_run=True))
+        assert told(dry) == told(
+            other.refresh().maintain.collect_garbage(grace=grace, dry_run=True)
+        )
         by_spark = collect_garbage(spark, littered.uri, grace_seconds=0, clock_margin_seconds=0)
-        assert told(by_spark) == told(other.refresh().collect_garbage(grace=grace))
+        assert told(by_spark) == told(other.refresh().maintain.collect_garbage(grace=grace))
         assert not by_spark.failures
         deleted += by_spark.objects
         assert {n for n in names(littered) if "segments" not in n} == {
@@ -90,7 +92,7 @@ def test_executors_delete_what_the_function_deletes(
     assert deleted >= 3 + 6  # orphans, and files that only expired versions need
     assert littered.refresh().scan().to_arrow().sort_by("id") == rows
     assert {"stranger", "_latest_manifest"} <= names(littered)
-    assert littered.verify().ok
+    assert littered.maintain.verify().ok
 
 
 def test_a_collection_that_was_killed_leaves_the_rest_to_the_next(
@@ -117,7 +119,7 @@ def test_a_collection_that_was_killed_leaves_the_rest_to_the_next(
         collect_garbage(spark, littered.uri, grace_seconds=0, clock_margin_seconds=0).objects
         == left
     )
-    assert littered.refresh().verify().ok
+    assert littered.refresh().maintain.verify().ok
 
 
 @pytest.mark.parametrize("cuts", [[], ["b"], ["a", "b", "m", "zz"], ["data/2020/", "data/2021/"]])

@@ -55,8 +55,8 @@ def test_compaction_on_executors_packs_files_and_keeps_rows(
     assert not result.failures
     assert live(scattered) == before
     assert sorted_rows(load(spark, scattered).toArrow(), "id") == before
-    assert scattered.files().num_rows == result.output_files == 1
-    assert scattered.tombstones().num_rows == 0
+    assert scattered.inspect.files().num_rows == result.output_files == 1
+    assert scattered.inspect.tombstones().num_rows == 0
     assert result.removed_rows == 1100 - len(before)
     # There is nothing left to do.
     assert compact(spark, scattered.uri).units == 0
@@ -66,8 +66,8 @@ def test_deletes_become_absent_rows_file_by_file(spark: Any, scattered: inlay.Ta
     before = live(scattered)
     result = materialize_deletes(spark, scattered.uri)
     assert live(scattered) == before
-    assert scattered.tombstones().num_rows == 0
-    assert sum(scattered.files().column("rows").to_pylist()) == len(before)
+    assert scattered.inspect.tombstones().num_rows == 0
+    assert sum(scattered.inspect.files().column("rows").to_pylist()) == len(before)
     assert (result.units, result.commits) == (11, 2)  # waves of 8 on two slots
 
 
@@ -77,7 +77,7 @@ def test_an_erasure_leaves_no_file_with_its_rows(spark: Any, scattered: inlay.Ta
     result = advance_erasures(spark, scattered.uri)
     assert not result.failures
     assert live(scattered) == before
-    for entry in scattered.entries()[0]:
+    for entry in scattered.inspect.entries()[0]:
         data = pq.read_table(Path(scattered.uri.removeprefix("file://")) / entry.key)
         assert not {7, 293, 1111} & set(data.column("id").to_pylist())
     assert advance_erasures(spark, scattered.uri).units == 0
@@ -92,13 +92,13 @@ def test_what_is_remembered_of_deletes_is_kept_like_the_table(
     for seq in (1, 2, 3):
         gone = {"op": ["D", "D", "U"], "id": [seq, 10 + seq, 20 + seq], "seq": [seq] * 3}
         table.refresh().apply_changes(pa.table(gone), order="seq", op="op")
-    assert inlay.open(memory).files().num_rows == 3
+    assert inlay.open(memory).inspect.files().num_rows == 3
     compact(spark, table.uri, small_bytes=1 << 30)
-    assert inlay.open(memory).files().num_rows == 1
+    assert inlay.open(memory).inspect.files().num_rows == 1
     table.refresh().delete("id IN (2, 22)", mode="erase")
     assert not advance_erasures(spark, table.uri).failures
     for place in (table.uri, memory):
-        for entry in inlay.open(place).entries()[0]:
+        for entry in inlay.open(place).inspect.entries()[0]:
             data = pq.read_table(Path(place.removeprefix("file://")) / entry.key)
             assert not {2, 22} & set(data.column(0).to_pylist())
     known = inlay.open(memory).scan().to_arrow()
@@ -106,8 +106,8 @@ def test_what_is_remembered_of_deletes_is_kept_like_the_table(
 
 
 def test_an_erasure_cleans_branches_and_tags_as_well(spark: Any, scattered: inlay.Table) -> None:
-    scattered.tag("release")
-    work = scattered.branch("work")
+    scattered.refs.tag("release")
+    work = scattered.refs.branch("work")
     work.append(scattered.scan(where="id = 7").to_arrow())
     scattered.delete("id = 7", mode="erase")
     result = advance_erasures(spark, scattered.uri)
@@ -115,14 +115,14 @@ def test_an_erasure_cleans_branches_and_tags_as_well(spark: Any, scattered: inla
     assert advance_erasures(spark, scattered.uri).units == 0
     for ref in ("work", "release"):
         table = inlay.open(scattered.uri, ref=ref)
-        for entry in table.entries()[0]:
+        for entry in table.inspect.entries()[0]:
             data = pq.read_table(Path(scattered.uri.removeprefix("file://")) / entry.key)
             assert 7 not in data.column("id").to_pylist()
 
 
 def test_a_broken_file_costs_only_itself(spark: Any, scattered: inlay.Table) -> None:
     before = live(scattered)
-    broken = scattered.files().column("key").to_pylist()[0]
+    broken = scattered.inspect.files().column("key").to_pylist()[0]
     path = Path(scattered.uri.removeprefix("file://")) / broken
     whole = path.read_bytes()
     path.write_bytes(whole[:50] + bytes(len(whole) - 50))

@@ -399,7 +399,7 @@ def test_values_that_do_not_fit_are_refused_by_type(
 
 def kinds(table: inlay.Table) -> set[str]:
     """Bodies of the delete markers the table has."""
-    return {type(marker.body).__name__ for marker in table.refresh().entries()[1]}
+    return {type(marker.body).__name__ for marker in table.refresh().inspect.entries()[1]}
 
 
 @pytest.fixture
@@ -465,8 +465,8 @@ def test_an_older_file_that_compaction_left_is_looked_at_no_more(
     merge(changes(spark, 1, *range(300)), table.uri, order="seq", recent=recent)
     merge(changes(spark, 2, 5, 6), table.uri, order="seq", recent=recent)
     merge(changes(spark, 3, 7), table.uri, order="seq", recent=recent)
-    large = max(table.refresh().files()["bytes"].to_pylist())
-    assert table.compact(small_bytes=large).units == 1
+    large = max(table.refresh().inspect.files()["bytes"].to_pylist())
+    assert table.maintain.compact(small_bytes=large).units == 1
     merge(changes(spark, 4, 5), table.uri, order="seq", recent=recent)
     merge(changes(spark, 4, 6, op="D"), table.uri, order="seq", recent=recent)
     rows = state(table)
@@ -506,7 +506,7 @@ def test_a_file_that_was_compacted_meanwhile_is_looked_at_no_more(
 
     def beside(*args: Any, **options: Any) -> Any:
         monkeypatch.undo()
-        inlay.open(sparse.uri).compact(small_bytes=1 << 30)
+        inlay.open(sparse.uri).maintain.compact(small_bytes=1 << 30)
         return commit(*args, **options)
 
     monkeypatch.setattr("inlay.ops.commit.driver.commit", beside)
@@ -553,7 +553,7 @@ def test_random_merges_with_and_without_the_map_give_the_same_table(
             for i in chance.sample(range(40), 20)
         ]
         if seq == 3:
-            one.refresh().compact(small_bytes=1 << 30)
+            one.refresh().maintain.compact(small_bytes=1 << 30)
         located += merge(records(spark, *batch), one.uri, order="seq", recent=recent).located
         merge(records(spark, *batch), other.uri, order="seq")
     assert located

@@ -62,12 +62,12 @@ class Beside:
     def do(self, action: str) -> None:
         table, chance = self.table.refresh(), self.chance
         # Between the sizes of the files: some are packed, and some are left.
-        small = chance.choice(table.files()["bytes"].to_pylist() or [1]) + 1
+        small = chance.choice(table.inspect.files()["bytes"].to_pylist() or [1]) + 1
         keys = [key for key in chance.sample(range(HOT), 3) if key in self.model]
         where = f"id IN ({', '.join(map(str, keys or [-1]))})"
         match action:
             case "compact":
-                table.compact(small_bytes=small)
+                table.maintain.compact(small_bytes=small)
             case "spark compact":
                 compact(self.spark, table.uri, small_bytes=small)
             case "materialize":
@@ -75,7 +75,9 @@ class Beside:
             case "cluster":
                 cluster(self.spark, table.uri, where=where)
             case "rewrite" | "surgery of all":
-                table.rewrite(strategy="surgery" if action == "surgery of all" else "rewrite")
+                table.maintain.rewrite(
+                    strategy="surgery" if action == "surgery of all" else "rewrite"
+                )
             case "upsert":
                 for key in keys:
                     part, seq, _ = self.model[key]
@@ -84,7 +86,7 @@ class Beside:
                 columns = zip(*rows, strict=True) if rows else [[]] * 4
                 table.upsert(pa.table([pa.array(c) for c in columns], schema=SCHEMA))
             case "restore":
-                table.restore(version=table.version)
+                table.refs.restore(version=table.version)
             case _:
                 table.delete(where, mode=action)
                 for key in keys:

@@ -361,7 +361,7 @@ def test_partitions_and_branches_are_read_by_spark(spark: Any, new_table: NewTab
     data = pa.table({"id": range(8), "country": ["de", "fr"] * 4})
     table = new_table(data, partition_by=["country"])
     assert is_native(spark, table)
-    table.branch("work")
+    table.refs.branch("work")
     inlay.open(table.uri, ref="work").delete("id = 3")
     assert is_native(spark, table, ref="work")
     assert both_ways(spark, table, ref="work", where="country = 'fr'").num_rows == 3
@@ -377,7 +377,7 @@ def test_a_broken_file_is_an_error_whatever_the_session_is_set_to(
     table = three_files(new_table)
     plan = explain(spark, table.uri)
     assert plan.native_files == 3
-    path = folder(table) / table.files().column("key").to_pylist()[0]
+    path = folder(table) / table.inspect.files().column("key").to_pylist()[0]
     whole = path.read_bytes()
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")

@@ -171,7 +171,10 @@ def test_it_is_one_commit_and_leaves_nothing_else_behind(spark: Any, new_table: 
         1000,
         3,
     )
-    named = {key.removeprefix("data/") for key in table.refresh().files().column("key").to_pylist()}
+    named = {
+        key.removeprefix("data/")
+        for key in table.refresh().inspect.files().column("key").to_pylist()
+    }
     assert objects(table) == named
 
 
@@ -325,14 +328,14 @@ def test_what_does_not_fit_is_refused_before_a_task_runs(spark: Any, new_table: 
 def test_rows_are_in_the_tables_order_within_a_file(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA, sort_by="half", properties={"write.row_group_rows": 100})
     append(spark.range(0, 1000, 1, 1).selectExpr("id", "(id * 7919) % 1000 / 2 AS half"), table.uri)
-    [file] = table.refresh().files().to_pylist()
+    [file] = table.refresh().inspect.files().to_pylist()
     assert file["row_groups"] == 10
     assert table.scan().to_arrow().column("half").to_pylist() == [n / 2 for n in range(1000)]
 
 
 def test_a_branch_gets_them_alone(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA)
-    table.branch("night")
+    table.refs.branch("night")
     append(halves(spark, 0, 7), table.uri, ref="night")
     assert inlay.open(table.uri, ref="night").scan().count() == 7
     assert table.refresh().scan().count() == 0

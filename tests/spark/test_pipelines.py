@@ -65,7 +65,7 @@ def test_a_bulk_load_creates_a_sorted_table_once(
     assert call(bulk_load.main, *arguments)["committed"] is False
     table = inlay.open(uri)
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == sorted(ids)
-    bounds = sorted((f.stats[1].lower, f.stats[1].upper) for f in table.entries()[0])
+    bounds = sorted((f.stats[1].lower, f.stats[1].upper) for f in table.inspect.entries()[0])
     assert all(left[1] < right[0] for left, right in pairwise(bounds))
 
 
@@ -121,7 +121,7 @@ def test_retention_deletes_what_is_older_once_a_day(
     [metrics] = again["_aws"]["CloudWatchMetrics"]
     assert {"Name": "seconds", "Unit": "Seconds"} in metrics["Metrics"]
     assert (again["job"], again["table"]) == ("retention", table.uri)
-    assert table.refresh().tombstones().num_rows == 0
+    assert table.refresh().inspect.tombstones().num_rows == 0
 
 
 def test_retention_needs_a_column_of_times(
@@ -274,8 +274,8 @@ def test_a_load_is_published_to_main_in_one_step(
     assert inlay.open(table.uri, ref="load-1").count() == 1_600
     told = call(publish.main, *load, "--check", "id < 0")
     assert told["rows"] == 1_600
-    assert table.refresh().refs()["name"].to_pylist() == ["main"]
-    assert table.files().num_rows == 1
+    assert table.refresh().inspect.refs()["name"].to_pylist() == ["main"]
+    assert table.inspect.files().num_rows == 1
     again = call(publish.main, *load)
     assert (again["published"], again["rows"]) == (False, 1_600)
     # The next night: the same branch and folder, another file. Only the loaded rows are checked.
@@ -304,7 +304,7 @@ def test_a_branch_that_holds_another_load_is_not_published_with_it(
     pq.write_table(rows(2_000, 10), tmp_path / "1.parquet")
     assert publish.main(list(load)) == 1
     assert "holds something else" in capsys.readouterr().err
-    table.refresh().drop_ref("nightly")
+    table.refresh().refs.drop("nightly")
     # LoadedTable before, but never published: it is loaded again.
     (tmp_path / "1.parquet").unlink()
     assert call(publish.main, *load)["rows"] == 410
@@ -314,8 +314,8 @@ def test_a_branch_and_a_tag_are_read_by_name(
     spark: Any, new_table: Callable[..., inlay.Table]
 ) -> None:
     table = new_table(rows(0))
-    table.tag("before")
-    branch = table.branch("next")
+    table.refs.tag("before")
+    branch = table.refs.branch("next")
     branch.append(rows(1_000))
     branch.delete("id < 10")
     table.delete("id = 399")

@@ -122,7 +122,7 @@ def test_an_earlier_version_and_an_earlier_time(spark: Any, new_table: NewTable)
     table.delete("id < 5")
     table.append(rows(100, 1))
     assert load(spark, table, version=2).count() == 10
-    times = {row["version"]: row["time"] for row in table.history().to_pylist()}
+    times = {row["version"]: row["time"] for row in table.inspect.history().to_pylist()}
     assert load(spark, table, asOf=times[3].isoformat()).count() == 5
     assert load(spark, table).count() == 6
 

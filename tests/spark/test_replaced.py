@@ -165,7 +165,7 @@ def test_a_stream_of_merges(spark: Any, lived: Lived) -> None:
 
 
 def test_a_micro_batch(lived: Lived) -> None:
-    [file] = lived.table.entries()[0][:1]
+    [file] = lived.table.inspect.entries()[0][:1]
     begun = lived.table.snapshot
     lived.replace()
     with refused(lived):

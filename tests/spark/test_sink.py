@@ -142,7 +142,7 @@ def test_a_merge_that_died_between_its_data_and_its_commit_is_made_once(
 
 def test_a_batch_is_known_after_the_ledger_forgot_its_request(new_table: NewTable) -> None:
     table = new_table(pa.table({"id": [1], "name": ["a"]}, schema=SCHEMA))
-    [file] = table.entries()[0]
+    [file] = table.inspect.entries()[0]
     started_us = table.snapshot.commit.time_us
     copies = [replace(file, key=f"{file.key}{n}") for n in range(3)]
     assert commit_batch(table.uri, table.snapshot.table_id, "q", 0, (copies[0],), started_us)

@@ -59,10 +59,10 @@ def test_every_mention_of_a_table_in_a_query_is_of_one_version(
 
 def test_time_travel_and_refs_by_name(spark: Any, new_table: NewTable) -> None:
     table = new_table(pa.table({"id": [1]}))
-    table.tag("first")
+    table.refs.tag("first")
     table.append(pa.table({"id": [2]}))
-    table.branch("next").append(pa.table({"id": [3]}))
-    times = {row["version"]: row["time"] for row in table.history().to_pylist()}
+    table.refs.branch("next").append(pa.table({"id": [3]}))
+    times = {row["version"]: row["time"] for row in table.inspect.history().to_pylist()}
 
     def ids(asked: str) -> list[int]:
         found = spark.sql(f"SELECT id FROM inlay('{table.uri}'{asked}) ORDER BY id").collect()
@@ -145,7 +145,7 @@ def test_rows_that_equal_a_key_of_a_file_are_left_out_by_spark(
     table.delete(keys=pa.table({"id": pa.array(range(1, 10_000, 5), pa.int64())}))
     table.append(rows(0, 10))  # came after, and stays
     expected = table.scan().to_arrow()
-    assert table.tombstones().num_rows > 0 and 700 < expected.num_rows < 1_000
+    assert table.inspect.tombstones().num_rows > 0 and 700 < expected.num_rows < 1_000
     assert inlay.spark.explain(spark, table.uri, columns=["name"]).source_files == 0
     assert sorted_rows(read(spark, table.uri).toArrow(), "id") == sorted_rows(expected, "id")
     table.delete(keys=pa.table({"id": [2, 4], "amount": [0.5, 2.0]}))

@@ -303,5 +303,5 @@ def test_the_jobs_run_where_nothing_is_installed(
     table.refresh().delete("id < 100")
     compacted = cluster.submit(tmp_path, str(jobs / "compact.py"), "--table", table.uri)
     assert json.loads(compacted.splitlines()[-1])["units"] >= 1
-    assert table.refresh().files().num_rows == 1
+    assert table.refresh().inspect.files().num_rows == 1
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(100, ROWS))

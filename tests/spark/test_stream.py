@@ -63,10 +63,10 @@ def test_first_what_there_is_then_what_is_added(
     table.append(rows(4))
     table.append(rows(5, 6))
     table.delete("id = 5")  # not told: its row was added
-    table.compact()
+    table.maintain.compact()
     table.upsert(rows(1))
     assert follow(table) == [[1, 4, 5, 6]]
-    table.compact()
+    table.maintain.compact()
     assert follow(table) == []
 
 
@@ -90,7 +90,7 @@ def test_a_stream_starts_at_a_version_or_a_time(
     table.append(rows(1))
     table.append(rows(2))
     assert follow(table, startVersion=3) == [[1, 2]]
-    times = {row["version"]: row["time"] for row in table.history().to_pylist()}
+    times = {row["version"]: row["time"] for row in table.inspect.history().to_pylist()}
     (tmp_path / "checkpoint").rename(tmp_path / "another query")
     assert follow(table, startTime=times[3].isoformat(), where="id < 9") == [[2]]
 
@@ -108,14 +108,14 @@ def test_what_is_published_from_a_branch_is_reported_once(
 ) -> None:
     table = new_table(rows(1, 2), primary_key="id")
     assert follow(table, **option) == [[1, 2]]
-    branch = table.branch("load")
+    branch = table.refs.branch("load")
     branch.append(rows(3))
     branch.append(rows(4, 5))
     branch.delete("id = 5")
-    branch.compact(small_bytes=1 << 30)  # its one file has the rows 1 and 2 as well
-    assert branch.refresh().files().num_rows == 1
+    branch.maintain.compact(small_bytes=1 << 30)  # its one file has the rows 1 and 2 as well
+    assert branch.refresh().inspect.files().num_rows == 1
     assert follow(table, **option) == []  # main has seen nothing of it
-    table.refresh().merge("load")
+    table.refresh().refs.merge("load")
     assert follow(table, **option) == [[3, 4]]
     table.append(rows(6))
     assert follow(table, **option) == [[6]]
@@ -125,12 +125,12 @@ def test_rows_that_a_merge_of_a_branch_brings_are_reported_without_the_deleted(
     follow: Callable[..., list[list[int]]], new_table: NewTable
 ) -> None:
     table = new_table(rows(1, 2), primary_key="id")
-    branch = table.branch("load")
+    branch = table.refs.branch("load")
     branch.append(rows(3, 4))
     branch.delete("id = 3")
     table.append(rows(5))
     assert follow(table) == [[1, 2, 5]]
-    table.refresh().merge("load")
+    table.refresh().refs.merge("load")
     assert follow(table) == [[4]]
 
 
@@ -141,7 +141,7 @@ def test_a_restore_reports_the_rows_that_are_back(
     before = table.append(rows(3)).version
     table.delete("id = 3")
     assert follow(table) == [[1, 2]]
-    table.restore(version=before)
+    table.refs.restore(version=before)
     assert follow(table) == [[3]]
 
 
@@ -150,7 +150,7 @@ def test_a_branch_is_a_stream_of_its_own(
     follow: Callable[..., list[list[int]]], new_table: NewTable, option: dict[str, str]
 ) -> None:
     table = new_table(rows(1), primary_key="id")
-    branch = table.branch("next")
+    branch = table.refs.branch("next")
     branch.append(rows(2))
     assert follow(table, ref="next", **option) == [[1, 2]]
     table.refresh().append(rows(3))  # on main
@@ -164,7 +164,7 @@ def test_a_query_does_not_go_on_with_another_branch(
 ) -> None:
     """What the other one has, and this one had not, is in versions that the query has passed."""
     table = new_table(rows(1), primary_key="id")
-    table.branch("next").append(rows(2))
+    table.refs.branch("next").append(rows(2))
     table.refresh().append(rows(3))
     assert follow(table, **option) == [[1, 3]]
     with pytest.raises(Exception, match=r"has read 'main' of .*, and is now to read 'next'"):
@@ -175,7 +175,7 @@ def test_a_query_does_not_go_on_with_another_branch(
 
 def test_a_tag_is_no_stream(follow: Callable[..., list[list[int]]], new_table: NewTable) -> None:
     table = new_table(rows(1))
-    table.tag("then")
+    table.refs.tag("then")
     with pytest.raises(Exception, match="the tag 'then' never changes"):
         follow(table, ref="then")
 
@@ -244,7 +244,7 @@ def test_an_erasure_hides_rows_of_versions_that_a_query_has_not_read(new_table: 
     assert list(query.batches()) == [[0]]
     table.append(rows(1, 2, 3))
     table.append(rows(4))
-    table.compact(small_bytes=1 << 30)
+    table.maintain.compact(small_bytes=1 << 30)
     table.delete("id = 2")  # is not reported
     table.delete("id IN (1, 4)", mode="erase")
     assert [batch for batch in query.batches(maxFilesPerTrigger="1") if batch] == [[2, 3]]
@@ -254,12 +254,12 @@ def test_what_a_branch_brings_is_read_in_parts(new_table: NewTable) -> None:
     table = new_table(rows(1, 2), primary_key="id")
     query = Query(table)
     assert list(query.batches()) == [[1, 2]]
-    branch = table.branch("load")
+    branch = table.refs.branch("load")
     branch.append(rows(3))
-    branch.compact(small_bytes=1 << 30)  # its one file is compared with the one of main
+    branch.maintain.compact(small_bytes=1 << 30)  # its one file is compared with the one of main
     for n in range(4, 7):
         branch.append(rows(n))
-    table.refresh().merge("load")
+    table.refresh().refs.merge("load")
     assert next(query.batches(maxFilesPerTrigger="1")) == [3]
     assert next(query.batches(maxFilesPerTrigger="1", where="id > 1")) == [4]
     table.delete("id = 4", mode="erase")
@@ -269,13 +269,13 @@ def test_what_a_branch_brings_is_read_in_parts(new_table: NewTable) -> None:
 def test_a_merge_of_a_branch_that_was_compacted_adds_its_own_rows(new_table: NewTable) -> None:
     table = new_table(rows(1, 2), primary_key="id")
     query = Query(table)
-    branch = table.branch("load")
+    branch = table.refs.branch("load")
     branch.append(rows(3))
-    branch.compact(small_bytes=1 << 30)
+    branch.maintain.compact(small_bytes=1 << 30)
     branch.refresh().append(rows(4))
     table.refresh().append(rows(5))  # so main cannot just become what the branch is
     assert list(query.batches()) == [[1, 2, 5]]
-    table.merge("load")
+    table.refs.merge("load")
     assert list(query.batches()) == [[3, 4]]
 
 
@@ -298,12 +298,12 @@ def test_a_query_that_was_stopped_within_a_version_does_not_go_on_with_changes(
 
 def test_a_branch_that_was_made_again_is_another_one(new_table: NewTable) -> None:
     table = new_table(rows(1), primary_key="id")
-    table.branch("next").append(rows(2))
+    table.refs.branch("next").append(rows(2))
     query = Query(table)
     assert list(query.batches(ref="next")) == [[1, 2]]
-    table.refresh().drop_ref("next")
+    table.refresh().refs.drop("next")
     table.refresh().append(rows(3))
-    table.branch("next").append(rows(4))
+    table.refs.branch("next").append(rows(4))
     with pytest.raises(VersionNotFound, match=r"branch 'next' of .* did not exist at version"):
         next(query.batches(ref="next"))
 

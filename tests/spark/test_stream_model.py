@@ -103,13 +103,13 @@ class Writer:
                 main.delete(f"id = {key}", mode="erase")
                 self.erased[key] = self.commits
             case "compact":
-                target.compact(small_bytes=1 << 30)
+                target.maintain.compact(small_bytes=1 << 30)
             case "branch":
-                main.branch("side")
+                main.refs.branch("side")
             case "merge" if len(refs) > 1:
-                main.merge("side")
+                main.refs.merge("side")
             case "drop" if len(refs) > 1:
-                main.drop_ref("side")
+                main.refs.drop("side")
 
 
 @pytest.mark.parametrize("partition_by", [(), ("bucket(3, id)",)])

@@ -59,14 +59,14 @@ def test_an_append_is_one_commit_with_every_row(spark: Any, new_table: NewTable)
             sum(range(50_000)) / 2,
         )
     ]
-    assert table.files().num_rows == 3
+    assert table.inspect.files().num_rows == 3
 
 
 def test_files_and_row_groups_have_the_tables_sizes(spark: Any, new_table: NewTable) -> None:
     # Spark hands over 10,000 rows at a time, whatever the table wants.
     table = new_table(SCHEMA, properties={"write.row_group_rows": 25_000})
     append(halves(spark, 0, 100_000, tasks=1), table)
-    [file] = table.files().to_pylist()
+    [file] = table.inspect.files().to_pylist()
     assert (file["rows"], file["row_groups"]) == (100_000, 4)
 
 
@@ -124,7 +124,7 @@ def test_a_task_that_dies_after_writing_adds_its_rows_once(
     assert table.version == 2
     # What the dead attempts wrote is there, unreachable.
     assert len(data_files(table)) == 4
-    assert table.files().num_rows == 2
+    assert table.inspect.files().num_rows == 2
 
 
 def test_a_job_that_fails_leaves_the_table_as_it_was(spark: Any, new_table: NewTable) -> None:
@@ -317,10 +317,10 @@ def test_a_partitioned_table_gets_sorted_files_of_one_partition_each(
     table = new_table(SCHEMA, partition_by=["bucket(3, id)"], sort_by=["half"])
     append(halves(spark, 0, 3_000, tasks=2).orderBy("half", ascending=False), table)
     assert ids(table) == list(range(3_000))
-    files = table.entries()[0]
+    files = table.inspect.entries()[0]
     assert {f.partition for f in files} == {(0,), (1,), (2,)}
     assert table.scan(where="id = 17").explain().files_read < len(files)
-    assert table.verify(depth="pages").findings == ()
+    assert table.maintain.verify(depth="pages").findings == ()
     found: dict[str, list[float]] = {}
     for row in table.scan(columns=["half", "_file"]).to_arrow().to_pylist():
         found.setdefault(row["_file"], []).append(row["half"])
@@ -336,7 +336,7 @@ def test_a_write_creates_the_table_and_adds_columns_when_asked_to(
     frame.write.format("inlay").mode("append").options(**options).save(uri)
     table = inlay.open(uri)
     assert (ids(table), table.snapshot.primary_key) == ([1, 2], (1,))
-    assert {len(f.partition) for f in table.entries()[0]} == {2}
+    assert {len(f.partition) for f in table.inspect.entries()[0]} == {2}
     more = spark.createDataFrame(
         [(3, "c", [1.5], "x")], "ID long, p string, l array<double>, q string"
     )

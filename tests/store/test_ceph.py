@@ -113,7 +113,7 @@ def test_tables_work_in_the_dialect(store: S3Store, monkeypatch: pytest.MonkeyPa
     table.delete("n = 2", mode="surgery")
     append(table, 4)
     assert sorted(pa.table(table.scan())["n"].to_pylist()) == [1, 3, 4]
-    assert not table.verify().findings
+    assert not table.maintain.verify().findings
 
 
 @pytest.fixture(params=[16, 20])

@@ -60,20 +60,20 @@ def test_the_life_of_a_table(cloud: Cloud) -> None:
     assert content(inlay.open(uri)) == now
     assert content(inlay.open(uri, version=old)) == BEFORE
 
-    branch = table.branch("dev")
+    branch = table.refs.branch("dev")
     branch.append(rows(70))
     assert content(inlay.open(uri)) == now
-    inlay.open(uri).merge("dev")
+    inlay.open(uri).refs.merge("dev")
     now.append((70, "w"))
     assert content(inlay.open(uri)) == now
-    inlay.open(uri).drop_ref("dev")
+    inlay.open(uri).refs.drop("dev")
 
     table = inlay.open(uri)
-    table.compact()
-    table.restore(version=old)
+    table.maintain.compact()
+    table.refs.restore(version=old)
     assert content(inlay.open(uri)) == BEFORE
     table = inlay.open(uri)
-    table.expire(days=0)
+    table.maintain.expire(days=0)
     before = len(list(cloud.store.list("tables/t/")))
     for _ in range(6):  # what is younger than a second of the store's clock stays for now
         deleted = _collect(uri)
@@ -83,7 +83,7 @@ def test_the_life_of_a_table(cloud: Cloud) -> None:
     else:
         raise AssertionError(deleted)
     assert content(inlay.open(uri)) == BEFORE
-    assert [f for f in inlay.open(uri).verify().findings if f.severity == "error"] == []
+    assert [f for f in inlay.open(uri).maintain.verify().findings if f.severity == "error"] == []
 
 
 def test_landed_files_are_ingested_and_adopted(cloud: Cloud) -> None:
@@ -98,7 +98,7 @@ def test_landed_files_are_ingested_and_adopted(cloud: Cloud) -> None:
     table.ingest([f"{cloud.uri}/in/a.parquet"])
     table.ingest([f"{cloud.uri}/in/b.parquet"], adopt=True)
     assert content(inlay.open(table.uri)) == [(1, "w"), (2, "w")]
-    files = inlay.open(table.uri).files().to_pylist()
+    files = inlay.open(table.uri).inspect.files().to_pylist()
     adopted = [f["key"] for f in files if "://" in f["key"]]
     # The whole name, with the account: it does not depend on the environment that reads it.
     assert adopted == [f"{cloud.store.scheme}://{cloud.store.bucket}/in/b.parquet"]
@@ -171,13 +171,13 @@ def test_surgery_moves_what_the_store_does_not_copy(cloud: Cloud) -> None:
     noise = random.Random(3)
     bodies = [noise.randbytes(32 * 1024) for _ in range(384)]
     table.append(pa.table({"id": range(384), "noise": bodies}, schema))
-    [before] = inlay.open(uri).files().to_pylist()
+    [before] = inlay.open(uri).inspect.files().to_pylist()
     table = inlay.open(uri)
     done = table.delete("id = 200", mode="surgery")
     usage = done.usage
     assert usage.requests.get("upload_part_copy", 0) == 0
     assert usage.requests.get("upload_part", 0) >= 1 or usage.requests["put"] >= 1
-    [after] = inlay.open(uri).files().to_pylist()
+    [after] = inlay.open(uri).inspect.files().to_pylist()
     assert after["key"] != before["key"]
     # All of it once down and once up, and little more.
     assert before["bytes"] * 0.9 < usage.bytes_up < before["bytes"] * 1.2
@@ -193,12 +193,14 @@ def test_surgery_moves_what_the_store_does_not_copy(cloud: Cloud) -> None:
 
 def _erase(uri: str, where: str) -> None:
     inlay.open(uri).delete(where, mode="erase", request_id="case-1")
-    inlay.open(uri).compact()
+    inlay.open(uri).maintain.compact()
 
 
 def _collect(uri: str) -> Any:
     none = timedelta(0)
-    return inlay.open(uri).collect_garbage(grace=none, life_seconds=0, clock_margin_seconds=0)
+    return inlay.open(uri).maintain.collect_garbage(
+        grace=none, life_seconds=0, clock_margin_seconds=0
+    )
 
 
 def _finished(uri: str) -> Any:
@@ -314,7 +316,9 @@ class Faulty:
             assert found in (before, expected)
             operation.run(uri)  # the same again, as its caller would
             assert operation.see(uri) == expected
-        assert [f for f in inlay.open(uri).verify().findings if f.severity == "error"] == []
+        assert [
+            f for f in inlay.open(uri).maintain.verify().findings if f.severity == "error"
+        ] == []
 
     def matrix(self, name: str, faults: tuple[Fault, ...]) -> None:
         operation = OPERATIONS[name]

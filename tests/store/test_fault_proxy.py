@@ -160,7 +160,7 @@ def check(bench: Bench, name: str, known: Known, fault: Fault, number: int) -> N
         operation.run(uri)  # the same again, as its caller would
         assert operation.see(uri) == known.after or late
     if operation.verified:
-        findings = inlay.open(uri).verify().findings
+        findings = inlay.open(uri).maintain.verify().findings
         assert [f for f in findings if f.severity == "error"] == []
 
 

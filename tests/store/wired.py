@@ -116,7 +116,7 @@ def seen_on_branch(uri: str) -> object:
 
 
 def seen_refs(uri: str) -> object:
-    return sorted(inlay.open(uri).refs()["name"].to_pylist())
+    return sorted(inlay.open(uri).inspect.refs()["name"].to_pylist())
 
 
 def seen_left(uri: str) -> object:
@@ -145,7 +145,7 @@ def seen_partitioning(uri: str) -> object:
 def seen_published(uri: str) -> object:
     """Rows, and whether the newest version is published."""
     table = inlay.open(uri)
-    status = table.publication()
+    status = table.inspect.publication()
     return content(table), status is not None and status.behind == 0
 
 
@@ -170,25 +170,25 @@ def land(uri: str) -> None:
 
 
 def branched(uri: str) -> None:
-    inlay.open(uri).branch("dev").append(rows(70))
+    inlay.open(uri).refs.branch("dev").append(rows(70))
 
 
 def with_garbage(uri: str) -> None:
     table = inlay.open(uri)
-    table.compact()
-    table.expire(days=0, min_versions=1)
+    table.maintain.compact()
+    table.maintain.expire(days=0, min_versions=1)
     time.sleep(1.1)  # the store's clock has whole seconds
 
 
 def erasing(uri: str) -> None:
     table = inlay.open(uri)
     table.delete("id = 3", mode="erase", request_id="e")
-    table.rewrite()
+    table.maintain.rewrite()
     time.sleep(1.1)
 
 
 def collect_now(uri: str) -> None:
-    inlay.open(uri).collect_garbage(
+    inlay.open(uri).maintain.collect_garbage(
         grace=NOW, clock_margin_seconds=0, life_seconds=0, hmac_key=b"k" * 32, landing=""
     )
 
@@ -241,7 +241,7 @@ def on_dev(do: Callable[[Table], Any]) -> Callable[[str], Any]:
 
 def forget_dev(table: Table) -> None:
     with suppress(RefNotFound):  # done before
-        table.drop_ref("dev")
+        table.refs.drop("dev")
 
 
 def drop(uri: str) -> None:
@@ -308,14 +308,14 @@ OPERATIONS: dict[str, Operation] = {
     ),
     # Maintenance.
     "rewrite": Operation(
-        on(lambda t: t.rewrite()), without(3), before=on(lambda t: t.delete("id = 3"))
+        on(lambda t: t.maintain.rewrite()), without(3), before=on(lambda t: t.delete("id = 3"))
     ),
     "settle": Operation(
-        on(lambda t: t.settle()), without(3), before=on(lambda t: t.delete("id = 3"))
+        on(lambda t: t.maintain.settle()), without(3), before=on(lambda t: t.delete("id = 3"))
     ),
-    "compact": Operation(on(lambda t: t.compact())),
-    "expire": Operation(on(lambda t: t.expire(days=0))),
-    "collect": Operation(on(lambda t: t.collect_garbage())),
+    "compact": Operation(on(lambda t: t.maintain.compact())),
+    "expire": Operation(on(lambda t: t.maintain.expire(days=0))),
+    "collect": Operation(on(lambda t: t.maintain.collect_garbage())),
     "collect garbage": Operation(collect_now, before=with_garbage),
     "erase": Operation(on(lambda t: t.delete("id = 3", mode="erase", request_id="r")), without(3)),
     "finish an erasure": Operation(collect_now, before=erasing),
@@ -342,10 +342,10 @@ OPERATIONS: dict[str, Operation] = {
     "properties": Operation(
         on(lambda t: t.set_properties(delete__mode="vector")), "vector", see=seen_property
     ),
-    "restore": Operation(on(lambda t: t.restore(version=3)), BEFORE[:8]),
+    "restore": Operation(on(lambda t: t.refs.restore(version=3)), BEFORE[:8]),
     # Tags and branches.
-    "tag": Operation(on(lambda t: t.tag("dev", 3)), ["dev", "main"], see=seen_refs),
-    "branch": Operation(on(lambda t: t.branch("dev", 4)), BEFORE, see=seen_on_branch),
+    "tag": Operation(on(lambda t: t.refs.tag("dev", 3)), ["dev", "main"], see=seen_refs),
+    "branch": Operation(on(lambda t: t.refs.branch("dev", 4)), BEFORE, see=seen_on_branch),
     "append to a branch": Operation(
         on_dev(lambda t: t.append(rows(71), request_id="r")),
         with_more((70, "w"), (71, "w")),
@@ -353,10 +353,10 @@ OPERATIONS: dict[str, Operation] = {
         see=seen_on_branch,
     ),
     "merge": Operation(
-        on(lambda t: t.merge("dev", request_id="r")), with_more((70, "w")), before=branched
+        on(lambda t: t.refs.merge("dev", request_id="r")), with_more((70, "w")), before=branched
     ),
     "fast forward": Operation(
-        on(lambda t: t.fast_forward("dev")), with_more((70, "w")), before=branched
+        on(lambda t: t.refs.fast_forward("dev")), with_more((70, "w")), before=branched
     ),
     "forget a branch": Operation(on(forget_dev), ["main"], before=branched, see=seen_refs),
     # Reading.
@@ -364,10 +364,10 @@ OPERATIONS: dict[str, Operation] = {
     "count": Operation(on(counted)),
     "first rows": Operation(on(first_rows)),
     "changes": Operation(on(changed)),
-    "history": Operation(on(lambda t: t.history())),
-    "report": Operation(on(lambda t: t.report())),
+    "history": Operation(on(lambda t: t.inspect.history())),
+    "report": Operation(on(lambda t: t.inspect.report())),
     # Checking.
-    "verify": Operation(on(lambda t: t.verify(depth="pages"))),
+    "verify": Operation(on(lambda t: t.maintain.verify(depth="pages"))),
     "repair a lost pointer": Operation(
         lambda uri: repair(inlay.connect(uri), dry_run=False), BEFORE[:8], before=lose_pointer
     ),

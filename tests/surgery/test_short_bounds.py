@@ -72,10 +72,10 @@ def test_bounds_of_fixed_width_are_values_of_their_type_wherever_they_are_writte
     for first in range(0, 120, 3):  # enough for entries to roll into segments
         table.append(rows(first))
     table.delete(keys={"fixed": rows(60)["fixed"]}, mode="tombstone")
-    table.compact()
+    table.maintain.compact()
     table = inlay.open(uri)
     assert set(table.scan().to_arrow()["id"].to_pylist()) == set(range(120)) - {60, 61, 62}
-    assert table.verify(depth="footers").errors == ()
+    assert table.maintain.verify(depth="footers").errors == ()
 
 
 def test_short_bounds_of_other_types_are_damage() -> None:

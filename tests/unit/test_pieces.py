@@ -363,7 +363,7 @@ def test_sorted_rows_that_do_not_fit_one_array_become_several_files(monkeypatch)
         )
     )
     assert rows_of(table) == list(enumerate(texts))
-    assert table.files().num_rows == 2
+    assert table.inspect.files().num_rows == 2
 
 
 def test_a_slice_that_cannot_be_written_commits_nothing(low_bounds):

@@ -10,6 +10,9 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.verify.table import verify
+from inlay.table.inspect import Inspect
+from inlay.table.maintain import Maintain
+from inlay.table.refs import Refs
 
 # What the table itself supplies, and the executors that only Spark replaces.
 INTERNAL = {"ctx", "base", "worker"}
@@ -20,7 +23,7 @@ RENAMED = {"grace_seconds": "grace"}
     "operation", [collect_garbage, compact, expire, rewrite, verify], ids=lambda op: op.__name__
 )
 def test_a_method_has_every_option_of_its_operation(operation):
-    offered = inspect.signature(getattr(Table, operation.__name__)).parameters
+    offered = inspect.signature(getattr(Maintain, operation.__name__)).parameters
     taken = inspect.signature(operation).parameters
     expected = {
         RENAMED.get(name, name): option.default
@@ -30,9 +33,11 @@ def test_a_method_has_every_option_of_its_operation(operation):
     assert {n: o.default for n, o in offered.items() if n != "self"} == expected
 
 
-@pytest.mark.parametrize("name", [n for n in vars(Table) if not n.startswith("_")])
+@pytest.mark.parametrize(
+    "name", [(c, n) for c in (Table, Inspect, Maintain, Refs) for n in vars(c) if n[0] != "_"]
+)
 def test_no_public_method_takes_untyped_options(name):
-    method = inspect.unwrap(getattr(Table, name))
+    method = inspect.unwrap(getattr(*name))
     if not callable(method):
         return
     for option in inspect.signature(method).parameters.values():

@@ -24,10 +24,10 @@ t.update({"name": "'new'"}, where="id = 300")
 t.upsert(pa.table({"id": [301, 5000], "name": ["a", "b"]}))
 t.scan(where=pa.compute.field("id") > 500).to_arrow()
 t.append(rows)
-t.rewrite()
-t.compact()
-t.collect_garbage()
-assert t.verify(depth="pages").ok
+t.maintain.rewrite()
+t.maintain.compact()
+t.maintain.collect_garbage()
+assert t.maintain.verify(depth="pages").ok
 print(t.count())
 """
 

@@ -101,10 +101,10 @@ def test_keys_of_a_column_dropped_since_are_no_damage() -> None:
         {"id": pa.array(range(300), pa.int32()), "a": pa.array([0] * 300, pa.int8())}
     )
     table.delete(keys=keys_given)
-    assert any(m.object_key for m in table.entries()[1])
-    table.rewrite()
+    assert any(m.object_key for m in table.inspect.entries()[1])
+    table.maintain.rewrite()
     table.alter(widen={"id": pa.int64()}, drop=["a"])
-    assert table.verify(depth="pages").findings == ()
+    assert table.maintain.verify(depth="pages").findings == ()
 
 
 def test_damage_of_one_object_is_one_error() -> None:
@@ -286,6 +286,6 @@ def test_an_unknown_depth_is_refused() -> None:
 def test_a_table_forwards_to_verify() -> None:
     t = inlay.create("memory://verify/t", pa.schema([("id", pa.int64())]))
     t.append(pa.table({"id": [1, 2]}))
-    t.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
-    assert t.verify(depth="pages").ok
+    t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert t.maintain.verify(depth="pages").ok
     assert t.delete(id_below(2)).committed

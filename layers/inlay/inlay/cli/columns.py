@@ -307,7 +307,7 @@ def partitions(
 ) -> None:
     """List the partitions that have files."""
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        rows = found.partitions()
+        rows = found.inspect.partitions()
     if not as_json:
         at = rows.schema.get_field_index("partition")
         rows = rows.set_column(at, "partition", [[_text(p) for p in rows["partition"].to_pylist()]])

@@ -69,7 +69,7 @@ def history(
     A dot stands for what nobody counted: a delete by condition reads no rows.
     """
     with opened(table) as found:
-        rows = found.history(limit=limit)
+        rows = found.inspect.history(limit=limit)
     if as_json:
         from inlay.ops.inspect.history import as_records
 
@@ -165,7 +165,7 @@ def diff(
             )
             _print_changes(changes, output, as_json=as_json)
             return
-        summary = found.diff(max(since, 1), to)
+        summary = found.inspect.diff(max(since, 1), to)
     if not as_json:
         summary = summary.select(list(_DIFF)).rename_columns(list(_DIFF.values()))
     print_rows(summary, as_json=as_json, empty="nothing happened")

@@ -97,7 +97,7 @@ def show(
 
 def _published(table: Table) -> dict[str, Any]:
     """What other engines see of the table."""
-    status = table.publication()
+    status = table.inspect.publication()
     if status is None:
         return {}
     found: dict[str, Any] = {"published_version": status.version, "published_behind": status.behind}
@@ -161,7 +161,7 @@ def inspect(
     With --where also what that query would read, and why. All of it from metadata; no data is read.
     """
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        report = found.report(where)
+        report = found.inspect.report(where)
     if html is not None:
         page = page_of(report)
         if html == "-":
@@ -191,7 +191,7 @@ def files(
 ) -> None:
     """List the data files, with the range of their first column of statistics."""
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        rows = found.files()
+        rows = found.inspect.files()
     if not as_json:
         import pyarrow as pa
 
@@ -217,5 +217,5 @@ def tombstones(
 ) -> None:
     """List the delete markers that readers apply; `inlay rewrite` turns them into absent rows."""
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        rows = found.tombstones()
+        rows = found.inspect.tombstones()
     print_rows(rows, as_json=as_json, columns=_TOMBSTONES, empty="no delete markers")

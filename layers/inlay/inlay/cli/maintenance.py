@@ -167,7 +167,7 @@ def rewrite(
         if found.snapshot.erasures and not dry_run:
             _advance_erasures(context, deadline)
             found.refresh()
-        result = found.rewrite(
+        result = found.maintain.rewrite(
             where=where,
             strategy=cast("Strategy", strategy),
             max_bytes=max_bytes,
@@ -192,7 +192,7 @@ def compact(
 ) -> None:
     """Pack small files together and fold deletes into them."""
     with opened(table, ref=ref) as found:
-        result = found.compact(
+        result = found.maintain.compact(
             max_bytes=max_bytes, deadline_seconds=_seconds(deadline), dry_run=dry_run
         )
     print_run(found, "compact", result, as_json=as_json)
@@ -224,7 +224,7 @@ def expire(
     """End time travel to old versions. Their objects go with the next `inlay gc` after the grace."""
     days = None if older_than is None else parse_duration(older_than) / timedelta(days=1)
     with opened(table) as found:
-        result = found.expire(days=days, min_versions=min_versions, dry_run=dry_run)
+        result = found.maintain.expire(days=days, min_versions=min_versions, dry_run=dry_run)
     print_run(found, "expire", result, as_json=as_json)
 
 
@@ -284,7 +284,7 @@ def gc(
             options["life_seconds"] = _seconds(life)
         if clock_margin is not None:
             options["clock_margin_seconds"] = _seconds(clock_margin)
-        result = found.collect_garbage(
+        result = found.maintain.collect_garbage(
             grace=None if grace is None else parse_duration(grace), dry_run=dry_run, **options
         )
     print_run(found, "collect_garbage", result, as_json=as_json)
@@ -380,12 +380,12 @@ def hand_over(
     with connected(table) as context:
         found = inlay.open(table, context=context)
         if take_back:
-            back = found.take_back(discard=discard)
+            back = found.maintain.take_back(discard=discard)
             print_record(
                 {"table": table, "version": back.version, "others": back.others}, as_json=as_json
             )
             return
-        done = found.hand_over()
+        done = found.maintain.hand_over()
     record = {
         "table": table,
         "version": done.version,

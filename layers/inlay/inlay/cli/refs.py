@@ -35,8 +35,8 @@ def refs(table: TableUri, as_json: AsJson = False) -> None:
     version that other engines read, and how many versions it is behind main.
     """
     with opened(table) as found:
-        rows = found.refs()
-        status = found.publication()
+        rows = found.inspect.refs()
+        status = found.inspect.publication()
     columns: tuple[str, ...] = _REFS
     if status is not None:
         rows = _with_published(rows, status)
@@ -81,9 +81,9 @@ def tag(
     with opened(table, ref=ref) as found:
         there = name in found.snapshot.refs
         if release or (hold and there and version is None):
-            result = found.set_hold(name, hold)
+            result = found.refs.set_hold(name, hold)
         else:
-            result = found.tag(name, version, hold=hold)
+            result = found.refs.tag(name, version, hold=hold)
     print_write(result, as_json=as_json)
 
 
@@ -107,7 +107,7 @@ def branch(
     """
     with opened(table) as found:
         where = int(at) if at is not None and at.isdigit() else at
-        made = found.branch(name, at=where)
+        made = found.refs.branch(name, at=where)
     print_record({"branch": name, "version": made.version}, as_json=as_json)
 
 
@@ -115,7 +115,7 @@ def branch(
 def drop_ref(table: TableUri, name: Name, as_json: AsJson = False) -> None:
     """Forget a tag or branch. What only it kept goes with a later `inlay gc`. A legal hold refuses."""
     with opened(table) as found:
-        result = found.drop_ref(name)
+        result = found.refs.drop(name)
     print_write(result, as_json=as_json)
 
 
@@ -142,7 +142,7 @@ def merge(
     conflict: nothing is changed, and the file is named.
     """
     with opened(table) as found:
-        into_main = found.fast_forward if forward else found.merge
+        into_main = found.refs.fast_forward if forward else found.refs.merge
         result = into_main(name, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
@@ -170,5 +170,7 @@ def restore(
     stay applied.
     """
     with opened(table, ref=on) as found:
-        result = found.restore(version=version, as_of=as_of, ref=ref, **noted(message, metadata))
+        result = found.refs.restore(
+            version=version, as_of=as_of, ref=ref, **noted(message, metadata)
+        )
     print_write(result, as_json=as_json)

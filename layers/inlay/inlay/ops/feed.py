@@ -360,7 +360,7 @@ def seen_at(ctx: Context, table: Snapshot, version: int) -> Snapshot:
     except RefNotFound:
         raise VersionNotFound(
             f"branch {ctx.branch!r} of {ctx.uri} did not exist at version {version}",
-            next_step="Start from the version that began it (`refs()` and `history()` show it)",
+            next_step="Start from the version that began it (`t.inspect.history()` shows it)",
             table=ctx.uri,
             version=version,
         ) from None

@@ -293,7 +293,7 @@ def merge(
         if forward_only:
             raise MergeConflict(
                 f"main has changed at version {table.changed}, after {name!r} began at {ref.base}",
-                next_step="Merge it: `inlay merge`, or `t.merge(name)`",
+                next_step="Merge it: `inlay merge`, or `t.refs.merge(name)`",
                 table=ctx.uri,
             )
         change, taken_back = _merge(main, loaded, name, ref, positions)

@@ -126,7 +126,7 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
             if reason and entry.key not in edit.proven:
                 raise InvalidRequest(
                     f"{reason} ({entry.key})",
-                    next_step="Choose a coarser unit, or delete the rows and rewrite() the files",
+                    next_step="Choose a coarser unit, or delete the rows and t.maintain.rewrite()",
                 )
 
 
@@ -165,7 +165,7 @@ def _check_unused(ids: Iterable[int], gone: dict[int, str], erasure: str | None 
                 )
             raise InvalidRequest(
                 f"column {name!r} cannot be dropped: a delete that is not applied yet uses it",
-                next_step="Apply it by rewrite() (inlay rewrite), then drop the column",
+                next_step="Apply it by t.maintain.rewrite() (inlay rewrite), then drop the column",
             )
 
 

@@ -50,7 +50,7 @@ def collect_garbage(
     clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
     progress: Progress = no_progress,
 ) -> CollectResult:
-    """Deletes what has been unneeded for the grace, like `Table.collect_garbage`. The sweep of an open
+    """Deletes what has been unneeded for the grace, like `t.maintain.collect_garbage`. The sweep of an open
     erasure runs on the driver: it lists the versions of all objects."""
     ctx = connect(uri)
     return collect(

@@ -94,8 +94,8 @@ def compact(
     task_memory_bytes: int | None = None,
     progress: Progress = no_progress,
 ) -> MaintenanceResult:
-    """Packs small files, sorts rows across files and applies deletes, like `Table.compact`. No task takes a
-    unit that needs more than `task_memory_bytes` of Python memory."""
+    """Packs small files, sorts rows across files and applies deletes, like `t.maintain.compact`. No task
+    takes a unit that needs more than `task_memory_bytes` of Python memory."""
     context_of(spark, "compact")
     ctx, loaded = _open(uri, progress)
     layout = layout_of(loaded.snapshot)
@@ -123,8 +123,8 @@ def materialize_deletes(
     strategy: Strategy = "auto",
     progress: Progress = no_progress,
 ) -> MaintenanceResult:
-    """Removes deleted rows from files, like `Table.rewrite`: from all files, or from those that may hold a
-    row for which `where` (SQL text) is TRUE."""
+    """Removes deleted rows from files, like `t.maintain.rewrite`: from all files, or from those that
+    may hold a row for which `where` (SQL text) is TRUE."""
     context_of(spark, "materialize_deletes")
     ctx, loaded = _open(uri, progress)
     predicate: Predicate | None = None

@@ -151,7 +151,7 @@ def load_metadata(options: ReadOptions) -> pa.Table:
 
     table = inlay.open(place(options.uri), version=options.version, ref=ref_of(options.uri))
     assert options.table in METADATA
-    found: pa.Table = getattr(table, options.table)()
+    found: pa.Table = getattr(table.inspect, options.table)()
     return found
 
 

@@ -154,7 +154,7 @@ def look_back(world: World) -> Check:
             except VersionNotFound:
                 continue
             raise Mismatch(f"version {version} ended and can still be opened")
-        errors = world.open().verify(depth="pages").errors
+        errors = world.open().maintain.verify(depth="pages").errors
         if errors:
             raise Mismatch(f"`inlay verify` finds {'; '.join(str(e.message) for e in errors)}")
         return (

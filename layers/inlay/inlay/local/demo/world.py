@@ -168,7 +168,7 @@ class World:
 
     def open_deletes(self) -> int:
         """Delete markers but those of erasures, which stay until their erasure ends."""
-        return sum(each is None for each in self.open().tombstones()["erasure"].to_pylist())
+        return sum(each is None for each in self.open().inspect.tombstones()["erasure"].to_pylist())
 
     def receipts(self) -> Sequence[str]:
         """The receipts of erasures that have ended."""

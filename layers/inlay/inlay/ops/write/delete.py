@@ -100,7 +100,7 @@ def delete(
         if file not in loaded.state.loaded_file_keys():
             raise InvalidRequest(
                 f"no such file: {file}",
-                next_step="`files()` lists the live files; a rewrite may have replaced it",
+                next_step="`t.inspect.files()` lists the live files; a rewrite may have replaced it",
                 table=ctx.uri,
             )
     if chosen == "tombstone":
@@ -149,7 +149,7 @@ def delete_row_groups(
     if entry is None or not wanted or not 0 <= wanted[0] <= wanted[-1] < entry.row_groups:
         raise InvalidRequest(
             f"no such row groups: {list(ordinals)} of {file}",
-            next_step="`files()` lists the live files and how many row groups each has",
+            next_step="`t.inspect.files()` lists the live files and how many row groups each has",
             table=ctx.uri,
         )
     marker = Marker(id=ctx.new_id(), body=RowGroups(wanted), file=file)

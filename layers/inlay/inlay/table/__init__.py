@@ -10,7 +10,9 @@
     t.scan(columns=["id"], where="status = 'open'").to_arrow()
 
 A `Table` is one snapshot: what it reads does not change under it. Its own writes move it on; others'
-are seen after `refresh()`.
+are seen after `refresh()`. The everyday verbs are its methods; the others are in three groups:
+`t.inspect` (what it consists of), `t.maintain` (what keeps it fast and small) and `t.refs` (tags and
+branches).
 
 Tables, scans, feeds and results pickle, as the URI, the version, the ref and the settings of the store,
 never with credentials; they may be carried to other processes, forked, spawned or on other machines.
@@ -27,8 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from html import escape
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -42,11 +43,10 @@ from inlay.errors import (
     TableExists,
     a_type,
 )
-from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES, Properties, settings
-from inlay.format.snapshot import Note, Ref, Snapshot, make_note
+from inlay.format.snapshot import Note, Snapshot, make_note
 from inlay.ops import context as context_op
 from inlay.ops.commit.driver import (
     Committed,
@@ -65,7 +65,6 @@ from inlay.ops.metadata.load import (
     load_as_of,
     load_content,
     load_entries,
-    load_ledger,
     load_pointer,
     load_seen,
     load_version,
@@ -76,52 +75,23 @@ from inlay.parquet.arrow.declared import Declared, metadata_not_kept
 from inlay.parse import Condition, Values, condition_of, lit, parse_assignments
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.change_records import operations_of
-from inlay.plan.erasure import LIFE_SECONDS
-from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, past_view, ref_view
-from inlay.plan.verify import MAX_VERSIONS
 from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.open import below, parse_location
 from inlay.storage.wrapped import Usage, usage_of
-
-
-class LazyModule:
-    """Stands in for the module `name`, which the first access to an attribute imports."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
-
+from inlay.table.lazy import LazyModule
 
 # Operations are imported when one is first called: a process that only reads starts sooner.
 if TYPE_CHECKING:
-    from inlay.ops import collect_garbage as gc_op
-    from inlay.ops import refs as refs_op
     from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
-    from inlay.ops.erase.signing import Signer
     from inlay.ops.feed import Changes
-    from inlay.ops.hand_over import HandOverResult, TakeBackResult
-    from inlay.ops.inspect import history as history_op
-    from inlay.ops.inspect import tables as inspect_op
-    from inlay.ops.inspect.report import Report
-    from inlay.ops.maintain import compact as compact_op
-    from inlay.ops.maintain import expire as expire_op
-    from inlay.ops.maintain import rewrite as rewrite_op
     from inlay.ops.publish.publish import PublishResult
-    from inlay.ops.publish.settle import Settled
-    from inlay.ops.publish.status import PublicationStatus
     from inlay.ops.read.dataset import TableDataset
     from inlay.ops.schema import alter as alter_op
     from inlay.ops.schema import create as create_op
-    from inlay.ops.verify import repair as repair_op
-    from inlay.ops.verify import table as verify_op
     from inlay.ops.write import append as append_op
     from inlay.ops.write import apply_changes as changes_op
     from inlay.ops.write import delete as delete_op
@@ -130,22 +100,15 @@ if TYPE_CHECKING:
     from inlay.ops.write import true_statistics as keyed_op
     from inlay.ops.write import update as update_op
     from inlay.ops.write import upsert as upsert_op
-    from inlay.plan.surgery import Strategy
+    from inlay.table.inspect import Inspect
+    from inlay.table.maintain import Maintain
+    from inlay.table.refs import Refs
 else:
-    gc_op = LazyModule("inlay.ops.collect_garbage")
     adopt_op = LazyModule("inlay.ops.adopt.adopt")
-    inspect_op = LazyModule("inlay.ops.inspect.tables")
     upsert_op = LazyModule("inlay.ops.write.upsert")
-    history_op = LazyModule("inlay.ops.inspect.history")
-    compact_op = LazyModule("inlay.ops.maintain.compact")
-    expire_op = LazyModule("inlay.ops.maintain.expire")
-    rewrite_op = LazyModule("inlay.ops.maintain.rewrite")
-    refs_op = LazyModule("inlay.ops.refs")
     alter_op = LazyModule("inlay.ops.schema.alter")
     keyed_op = LazyModule("inlay.ops.write.true_statistics")
     create_op = LazyModule("inlay.ops.schema.create")
-    repair_op = LazyModule("inlay.ops.verify.repair")
-    verify_op = LazyModule("inlay.ops.verify.table")
     append_op = LazyModule("inlay.ops.write.append")
     changes_op = LazyModule("inlay.ops.write.apply_changes")
     delete_op = LazyModule("inlay.ops.write.delete")
@@ -153,12 +116,9 @@ else:
     overwrite_op = LazyModule("inlay.ops.write.overwrite")
     update_op = LazyModule("inlay.ops.write.update")
 
-R = TypeVar("R")
 # Values for `?`, in their order, or for `:name`.
 Params = Sequence[Any] | Mapping[str, Any] | None
 _LOG = logging.getLogger("inlay.table")
-# One GET a version: a screenful for a person; a program asks for more.
-HISTORY_LIMIT = 100
 # Of one table in a notebook.
 _SHOWN_COLUMNS = 40
 # Stored rows up to which a notebook counts the live ones, which may read a column.
@@ -468,6 +428,30 @@ class Table:
                 return f"{self.count():,}"
         return f"at most {totals.rows:,}"
 
+    # -- the other operations, by what they are about ------------------------------------------
+
+    @property
+    def inspect(self) -> Inspect:
+        """What the table consists of: `files()`, `history()`, `partitions()`, `tombstones()`, …"""
+        from inlay.table.inspect import Inspect
+
+        return Inspect(self)
+
+    @property
+    def maintain(self) -> Maintain:
+        """What keeps it fast and small, checks and mends it: `compact()`, `rewrite()`, `expire()`,
+        `collect_garbage()`, `verify()`, `repair()`, …"""
+        from inlay.table.maintain import Maintain
+
+        return Maintain(self)
+
+    @property
+    def refs(self) -> Refs:
+        """Tags, branches, and going back: `tag()`, `branch()`, `merge()`, `restore()`, …"""
+        from inlay.table.refs import Refs
+
+        return Refs(self)
+
     # -- reading ------------------------------------------------------------------------------
 
     def scan(
@@ -585,69 +569,10 @@ class Table:
             pinned=self._pinned(),
         )
 
-    def history(self, *, limit: int = HISTORY_LIMIT) -> pa.Table:
-        """The newest versions that can still be read, newest first; one GET each. What the columns of
-        this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
-        return history_op.history(self._ctx, self._loaded.pointer, limit=limit)
-
-    def diff(self, since_version: int, to_version: int | None = None) -> pa.Table:
-        """What happened after `since_version`, up to and with `to_version` (None: this one), summed up
-        by operation; one GET for each version. `changes` has the rows."""
-        since = arguments.whole_number(since_version, "since_version")
-        to = self.version
-        if to_version is not None:
-            to = arguments.whole_number(to_version, "to_version")
-        return history_op.differences(self._ctx, self._loaded.pointer, since, to)
-
-    def report(self, where: str | Predicate | None = None) -> Report:
-        """What `inlay inspect` shows, with what a query for `where` would read."""
-        from inlay.ops.inspect.report import make_report
-
-        if where is None:
-            return make_report(self._ctx, self._loaded.pointer, self._state())
-        asked = self._condition(where)
-        return make_report(
-            self._ctx,
-            self._loaded.pointer,
-            self._state(),
-            asked.predicate,
-            calculated="" if asked.calculated is None else asked.text,
-        )
-
-    def snapshots(self) -> pa.Table:
-        """Every version that can still be read, newest first, those held by a ref included."""
-        return history_op.snapshots(self._ctx, self._loaded.pointer)
-
-    def files(self) -> pa.Table:
-        """The data files of this snapshot: sizes, deletes, partition, bounds of columns."""
-        return inspect_op.files_table(self._state())
-
-    def partitions(self) -> pa.Table:
-        """The partitions of this snapshot that have files."""
-        return inspect_op.partitions_table(self._state())
-
     @property
     def partitioning(self) -> tuple[str, ...]:
         """How new rows are partitioned, as `create` takes it."""
         return create_op.partitioning(self.snapshot)
-
-    def tombstones(self) -> pa.Table:
-        """The delete markers of this snapshot, and what each still hits."""
-        return inspect_op.tombstones_table(self._state())
-
-    def segments(self) -> pa.Table:
-        """The metadata segments of this snapshot."""
-        state = self._loaded.state if self._at is None else State(self._at)
-        return inspect_op.segments_table(inspect_op.load_tree(self._ctx, state))
-
-    def ledger(self) -> pa.Table:
-        """The events and requests that are remembered, and the last batch of each stream."""
-        return inspect_op.ledger_table(load_ledger(self._ctx, self._state()))
-
-    def entries(self) -> tuple[tuple[DataFile, ...], tuple[Marker, ...]]:
-        """The live data files and delete markers of this snapshot, as values of the format."""
-        state = self._state()
-        return tuple(state.files()), tuple(state.markers())
 
     def _state(self) -> State:
         if self._at is not None:
@@ -671,7 +596,8 @@ class Table:
         as a stream that can be read once, so they are not compared with those of the first time.
 
         Of this and every other write, `message` and `metadata` (names and texts, of the job or ticket
-        that asked for it) are kept in the version that it makes, and shown by `history()`: 2 KB at most.
+        that asked for it) are kept in the version that it makes, and shown by `inspect.history()`: 2 KB at
+        most.
         """
         with self._writing("append", make_note(message, metadata)) as write:
             request = Request.named(request_id, append_op.request_shape("append", data))
@@ -782,24 +708,6 @@ class Table:
                 write.ctx, condition, mode=mode, file=file, base=self._loaded, request=request
             )
         return _noted(write.result, condition, mode or self._setting("delete.mode"))
-
-    def delete_row_groups(
-        self,
-        file: str,
-        ordinals: Sequence[int],
-        *,
-        request_id: str | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> WriteResult:
-        """Delete whole row groups of one data file (`files()` names them)."""
-        groups = arguments.ordinals(ordinals)
-        with self._writing("delete", make_note(message, metadata)) as write:
-            request = Request.named(request_id, f"{file}:{list(groups)}")
-            write.outcome = delete_op.delete_row_groups(
-                write.ctx, file, groups, base=self._loaded, request=request
-            )
-        return write.result
 
     def update(
         self,
@@ -1063,108 +971,6 @@ class Table:
             write.outcome = expect_committed(write.ctx, done)
         return write.result
 
-    # -- tags, branches, going back -----------------------------------------------------------
-
-    def refs(self) -> pa.Table:
-        """Main, then all tags and branches, as of when this table was read."""
-        return refs_op.refs_table(self._loaded.pointer)
-
-    def tag(self, name: str, version: int | None = None, *, hold: bool = False) -> WriteResult:
-        """Name this snapshot, or a version that can still be read: it is kept until the tag is dropped.
-        `hold` is a legal hold, which `drop_ref` and erasures must respect."""
-        at = None if version is None else arguments.whole_number(version, "version")
-        source = self._source(at)
-        return self._edit("tag", lambda ctx: refs_op.tag(ctx, name, source, hold=hold))
-
-    def branch(self, name: str, at: int | str | None = None) -> Table:
-        """Begin a branch at this snapshot, or at a version, tag or branch; the table of it. It can be
-        written to, compacted and altered on its own, and merged back."""
-        if at is not None and not isinstance(at, str):
-            at = arguments.whole_number(at, "at")
-        table = self._loaded.pointer if at is None else self._main().pointer
-        source = self._source(at, table)
-        # Read before it is made: nothing is left that could fail after the commit.
-        content = load_content(replace(self._ctx, branch=None), table, source)
-        made = refs_op.branch(self._ctx, name, source)
-        self._edit("branch", lambda ctx: made)
-        ctx = replace(self._ctx, branch=name)
-        return Table(ctx, on_branch(ctx, made.loaded, content=content))
-
-    def drop_ref(self, name: str) -> WriteResult:
-        """Forget a tag or branch. Raises `RefHeld` for a tag under a legal hold."""
-        return self._edit("drop_ref", lambda ctx: refs_op.drop(ctx, name))
-
-    def set_hold(self, name: str, hold: bool = True) -> WriteResult:
-        """Put a tag under a legal hold, or lift it."""
-        return self._edit("set_hold", lambda ctx: refs_op.set_hold(ctx, name, bool(hold)))
-
-    def fast_forward(
-        self,
-        branch: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> WriteResult:
-        """Let main be what the branch is. Raises `MergeConflict` when main has changed since."""
-        return self._edit(
-            "fast_forward",
-            lambda ctx: refs_op.fast_forward(ctx, branch),
-            make_note(message, metadata),
-        )
-
-    def merge(
-        self,
-        branch: str,
-        *,
-        request_id: str | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> WriteResult:
-        """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards.
-        What both had in common and `restore` has taken back from main since is on neither side then: the
-        result's `note` says so, and a merge that would do only that is refused.
-        With `request_id` it is done once: a merge that had this id before is not done again.
-        Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
-        deleted from."""
-        request = Request.named(request_id, f"merge {branch}")
-        return self._edit(
-            "merge_branch",
-            lambda ctx: keyed_op.merge(ctx, branch, request),
-            make_note(message, metadata),
-        )
-
-    def restore(
-        self,
-        *,
-        version: int | None = None,
-        as_of: datetime | date | str | None = None,
-        ref: str | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> WriteResult:
-        """Make rows and columns what they were, as a new commit; the history stays. On a branch's table
-        it is the branch that goes back. After `ref=` a branch, main and the branch are even: what was done
-        on it is done, and a later `merge` brings only what comes after."""
-        if sum(x is not None for x in (version, as_of, ref)) != 1:
-            raise InvalidRequest("give one of version=, as_of= and ref= to restore", table=self.uri)
-        if as_of is not None:
-            table = self._main().pointer
-            version = load_as_of(self._ctx, table, arguments.time_us(as_of)).version
-        source = self._source(ref or version)
-        return self._edit(
-            "restore",
-            lambda ctx: refs_op.restore(ctx, source, name=ref),
-            make_note(message, metadata),
-        )
-
-    def _source(self, at: int | str | None, table: Snapshot | None = None) -> Ref:
-        """What a number or name stands for now, in `table` where that was read; None is this snapshot."""
-        if at is not None:
-            return refs_op.source_of(self._ctx, table or self._main().pointer, at)
-        if self.ref != MAIN:
-            return find_ref(self._ctx, self._loaded.pointer, self.ref)
-        return Ref(kind="tag", version=self.version)
-
     def _main(self) -> LoadedTable:
         return load_pointer(replace(self._ctx, branch=None))
 
@@ -1182,125 +988,6 @@ class Table:
             self._move_on(outcome.loaded)
         return result
 
-    # -- maintenance --------------------------------------------------------------------------
-
-    def rewrite(
-        self,
-        *,
-        where: str | Predicate | None = None,
-        strategy: Strategy = "auto",
-        max_bytes: int | None = None,
-        deadline_seconds: float | None = None,
-        memory_bytes: int | None = None,
-        dry_run: bool = False,
-    ) -> rewrite_op.RewriteResult:
-        """Remove deleted rows from the files that hold them: from all files, or from those that may hold
-        a row for which `where` is TRUE.
-
-        `strategy` is "surgery" (only row groups with deleted rows are rewritten), "rewrite" (the whole
-        file) or "auto" (the cheaper one for each file). Work that would read more than `max_bytes`, end
-        after `deadline_seconds` or need more than `memory_bytes` is left, and counted in the result.
-        `dry_run` plans and writes nothing. Raises `InvalidRequest`, `ConcurrentChange`.
-        """
-        predicate = None if where is None else self._condition(where).predicate
-        return self._maintain(
-            lambda ctx, base: rewrite_op.rewrite(
-                ctx,
-                base=base,
-                where=predicate,
-                strategy=strategy,
-                max_bytes=max_bytes,
-                deadline_seconds=deadline_seconds,
-                memory_bytes=memory_bytes,
-                dry_run=dry_run,
-            )
-        )
-
-    def compact(
-        self,
-        *,
-        target_bytes: int | None = None,
-        small_bytes: int | None = None,
-        max_bytes: int | None = None,
-        deadline_seconds: float | None = None,
-        memory_bytes: int | None = None,
-        dry_run: bool = False,
-    ) -> compact_op.CompactResult:
-        """Merge files smaller than `small_bytes` into files of about `target_bytes` (by default the
-        properties `compact.small_file_bytes` and `write.target_file_bytes`), cluster rows as the
-        property `compact.strategy` says, apply deletes, and merge metadata.
-
-        Work that would read more than `max_bytes`, end after `deadline_seconds` or need more than
-        `memory_bytes` is left, and counted in the result. `dry_run` plans and writes nothing.
-        """
-        return self._maintain(
-            lambda ctx, base: compact_op.compact(
-                ctx,
-                base=base,
-                target_bytes=target_bytes,
-                small_bytes=small_bytes,
-                max_bytes=max_bytes,
-                deadline_seconds=deadline_seconds,
-                memory_bytes=memory_bytes,
-                dry_run=dry_run,
-            )
-        )
-
-    def expire(
-        self,
-        *,
-        days: float | None = None,
-        min_versions: int | None = None,
-        dry_run: bool = False,
-    ) -> expire_op.ExpireResult:
-        """End time travel to versions superseded more than `days` ago, keeping the newest
-        `min_versions` (by default the properties `history.days` and `history.min_versions`) and every
-        version a tag or branch holds. `collect_garbage` then deletes their objects."""
-        return self._maintain_all(
-            lambda ctx, base: expire_op.expire(
-                ctx, base=base, days=days, min_versions=min_versions, dry_run=dry_run
-            )
-        )
-
-    def collect_garbage(
-        self,
-        *,
-        grace: timedelta | None = None,
-        clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
-        life_seconds: float = LIFE_SECONDS,
-        hmac_key: bytes | None = None,
-        signer: Signer | None = None,
-        landing: str | None = None,
-        retention_days: Mapping[str, float] | None = None,
-        dry_run: bool = False,
-    ) -> gc_op.CollectResult:
-        """Delete objects that no version, tag or branch needs and that have not been needed for `grace`
-        (by default the property `gc.grace_days`); finish open erasures as far as possible.
-
-        `grace` must be longer than the longest read and the longest upload. `clock_margin_seconds` is
-        how far clocks of the store may differ: younger objects are kept whatever the grace.
-        For erasures, `life_seconds` is the longest one read or write may take, `hmac_key` gives
-        receipts a digest of what was asked, `signer` signs them (`inlay.ops.erase.signing.KeyFile`),
-        `landing` is the prefix that landed objects are cleared from (None: `ingest/<table>/` beside
-        `tables/<table>`; "": none), and `retention_days` states in receipts how
-        long queues, logs and other places outside the table keep rows. `dry_run` only reports.
-        """
-        seconds = arguments.seconds(grace, "grace")
-        return self._maintain_all(
-            lambda ctx, base: gc_op.collect_garbage(
-                ctx,
-                base=base,
-                grace_seconds=seconds,
-                clock_margin_seconds=clock_margin_seconds,
-                life_seconds=life_seconds,
-                hmac_key=hmac_key,
-                signer=signer,
-                landing=landing,
-                retention_days=retention_days,
-                dry_run=dry_run,
-            )
-        )
-
     def publish(self, *, format: str | None = None, rebuild: bool = False) -> PublishResult:
         """Show the newest version to engines that read Apache Iceberg, beside the table (docs/INTEROP.md):
         the same files and deletion vectors, by metadata of their own. Deletes are settled first.
@@ -1316,81 +1003,10 @@ class Table:
         wanted = format or ("v3" if chosen == "none" else chosen)
         if wanted != chosen:
             main.set_properties(publish__format=wanted)
-        return self._maintain_main(lambda ctx: publish(ctx, rebuild=rebuild))
-
-    def hand_over(self) -> HandOverResult:
-        """Give the table to another catalog: it is published, and from then on writes, maintenance,
-        erasures and collection refuse (`TableHandedOver`), from every handle. Register `metadata` of the
-        result there.
-
-        Raises `Unpublishable`, `InvalidRequest` while an erasure is under way, `ConcurrentChange`.
-        """
-        from inlay.ops.hand_over import hand_over
-
-        return self._maintain_main(hand_over)
-
-    def take_back(self, *, discard: bool = False) -> TakeBackResult:
-        """Take a table back that was handed over. What others wrote under its root meanwhile is not in it:
-        with `discard` it is given up, and collected. Raises `InvalidRequest`, which names such objects, or
-        those that others have deleted."""
-        from inlay.ops.hand_over import take_back
-
-        return self._maintain_main(lambda ctx: take_back(ctx, discard=discard))
-
-    def _maintain_main(self, operation: Callable[[Context], R]) -> R:
-        result = operation(self._ctx)
+        result = publish(self._ctx, rebuild=rebuild)
         if self._at is None:
             self._move_on()
         return result
-
-    def publication(self) -> PublicationStatus | None:
-        """Which version is published, how far it is behind, and what keeps it there; None for a table that
-        is not to be published. One request."""
-        from inlay.ops.publish.status import publication_status
-
-        return publication_status(replace(self._ctx, branch=None), self._loaded.pointer)
-
-    def settle(self) -> Settled:
-        """Make of every delete at most one deletion vector for each file: scans then evaluate no predicate,
-        and other engines can share the vectors. Rows stay as they are."""
-        from inlay.ops.publish.settle import settle
-
-        return self._maintain(settle)
-
-    def verify(
-        self, *, depth: str = "footers", max_versions: int = MAX_VERSIONS
-    ) -> verify_op.Verified:
-        """Check the table as it is in the store now, with all its branches. Reads only.
-
-        `depth` is "metadata", "footers" (also footers and marker objects) or "pages" (also every row).
-        `max_versions` is how many archived versions are checked, newest first.
-        """
-        return verify_op.verify(
-            replace(self._ctx, branch=None), depth=depth, max_versions=max_versions
-        )
-
-    def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
-        """Mend what can be mended safely; a dry run by default. A table whose pointer is
-        lost cannot be opened: `inlay repair`, or `inlay.ops.verify.repair.repair(inlay.connect(uri))`."""
-        result = repair_op.repair(replace(self._ctx, branch=None), dry_run=dry_run)
-        if result.mends and not dry_run:
-            self._move_on()
-        return result
-
-    def _maintain(self, operation: Callable[[Context, LoadedTable], R]) -> R:
-        """Run `operation` on the newest version of what is open, and move on to what it made."""
-        self._writable()
-        self.refresh()
-        result = operation(self._ctx, self._loaded)
-        self._move_on()
-        return result
-
-    def _maintain_all(self, operation: Callable[[Context, LoadedTable | None], R]) -> R:
-        """The same for the table with all its branches, whichever is open."""
-        if self._ctx.branch is None:
-            return self._maintain(operation)
-        main = replace(self._ctx, branch=None)
-        return self._maintain(lambda ctx, base: operation(main, None))
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -1434,7 +1050,7 @@ class Table:
             raise InvalidRequest(
                 f"{what} of {self.uri} is in the past and cannot be written to",
                 next_step="Open the table without version=, as_of= or a tag, call refresh(), or begin a "
-                "branch here: t.branch(name)",
+                "branch here: t.refs.branch(name)",
                 table=self.uri,
             )
 

@@ -1,0 +1,114 @@
+"""`t.inspect`: what a table consists of. Everything here only reads.
+
+What the columns of these tables mean is in docs/INSPECTION.md, and in the metadata of their fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from inlay import arguments
+from inlay.ops.metadata.load import load_ledger
+from inlay.plan.metadata.state import State
+from inlay.table.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from inlay.format.entry import DataFile, Marker
+    from inlay.format.predicate import Predicate
+    from inlay.ops import refs as refs_op
+    from inlay.ops.inspect import history as history_op
+    from inlay.ops.inspect import tables as inspect_op
+    from inlay.ops.inspect.report import Report
+    from inlay.ops.publish.status import PublicationStatus
+    from inlay.table import Table
+else:
+    history_op = LazyModule("inlay.ops.inspect.history")
+    inspect_op = LazyModule("inlay.ops.inspect.tables")
+    refs_op = LazyModule("inlay.ops.refs")
+
+# One GET a version: a screenful for a person; a program asks for more.
+HISTORY_LIMIT = 100
+
+
+class Inspect:
+    """The files, versions, deletes and refs of one table, as of when it was read: `t.inspect`."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def files(self) -> pa.Table:
+        """The data files of this snapshot: sizes, deletes, partition, bounds of columns."""
+        return inspect_op.files_table(self._table._state())
+
+    def partitions(self) -> pa.Table:
+        """The partitions of this snapshot that have files."""
+        return inspect_op.partitions_table(self._table._state())
+
+    def tombstones(self) -> pa.Table:
+        """The delete markers of this snapshot, and what each still hits."""
+        return inspect_op.tombstones_table(self._table._state())
+
+    def segments(self) -> pa.Table:
+        """The metadata segments of this snapshot."""
+        state = self._table._loaded.state if self._table._at is None else State(self._table._at)
+        return inspect_op.segments_table(inspect_op.load_tree(self._table._ctx, state))
+
+    def ledger(self) -> pa.Table:
+        """The events and requests that are remembered, and the last batch of each stream."""
+        return inspect_op.ledger_table(load_ledger(self._table._ctx, self._table._state()))
+
+    def entries(self) -> tuple[tuple[DataFile, ...], tuple[Marker, ...]]:
+        """The live data files and delete markers of this snapshot, as values of the format."""
+        state = self._table._state()
+        return tuple(state.files()), tuple(state.markers())
+
+    def refs(self) -> pa.Table:
+        """Main, then all tags and branches, as of when this table was read."""
+        return refs_op.refs_table(self._table._loaded.pointer)
+
+    def history(self, *, limit: int = HISTORY_LIMIT) -> pa.Table:
+        """The newest versions that can still be read, newest first; one GET each. What the columns of
+        this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
+        return history_op.history(self._table._ctx, self._table._loaded.pointer, limit=limit)
+
+    def snapshots(self) -> pa.Table:
+        """Every version that can still be read, newest first, those held by a ref included."""
+        return history_op.snapshots(self._table._ctx, self._table._loaded.pointer)
+
+    def diff(self, since_version: int, to_version: int | None = None) -> pa.Table:
+        """What happened after `since_version`, up to and with `to_version` (None: this one), summed up
+        by operation; one GET for each version. `changes` has the rows."""
+        since = arguments.whole_number(since_version, "since_version")
+        to = self._table.version
+        if to_version is not None:
+            to = arguments.whole_number(to_version, "to_version")
+        return history_op.differences(self._table._ctx, self._table._loaded.pointer, since, to)
+
+    def report(self, where: str | Predicate | None = None) -> Report:
+        """What `inlay inspect` shows, with what a query for `where` would read."""
+        from inlay.ops.inspect.report import make_report
+
+        if where is None:
+            return make_report(self._table._ctx, self._table._loaded.pointer, self._table._state())
+        asked = self._table._condition(where)
+        return make_report(
+            self._table._ctx,
+            self._table._loaded.pointer,
+            self._table._state(),
+            asked.predicate,
+            calculated="" if asked.calculated is None else asked.text,
+        )
+
+    def publication(self) -> PublicationStatus | None:
+        """Which version is published, how far it is behind, and what keeps it there; None for a table that
+        is not to be published. One request."""
+        from inlay.ops.publish.status import publication_status
+
+        return publication_status(
+            replace(self._table._ctx, branch=None), self._table._loaded.pointer
+        )
