@@ -33,13 +33,13 @@ def lived() -> Table:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_column_is_documented_with_its_type(name: str, lived: Table) -> None:
-    section = DOC.read_text().split(f"### `t.{name}()`")[1].split("###")[0]
-    for field in getattr(lived, name)().schema:
+    section = DOC.read_text().split(f"### `t.inspect.{name}()`")[1].split("###")[0]
+    for field in getattr(lived.inspect, name)().schema:
         line = next(row for row in section.splitlines() if row.startswith(f"| `{field.name}` |"))
         assert field.metadata[b"doc"].decode() in line
         assert pa.types.is_list(field.type) or str(field.type) in line
     documented = section.count("| `")
-    assert documented == len(getattr(lived, name)().schema)
+    assert documented == len(getattr(lived.inspect, name)().schema)
 
 
 def test_files_show_how_much_of_them_is_deleted(lived: Table) -> None:
@@ -100,6 +100,6 @@ def test_tables_are_of_the_version_asked_for(name: str, lived: Table) -> None:
     old = inlay.open(lived.uri, version=2)
     if name == "files":
         assert old.inspect.files()["rows"].to_pylist() == [20]
-    table = getattr(old, name)()
-    assert table.schema.equals(getattr(lived, name)().schema)
-    assert not table.equals(getattr(lived, name)()) or name == "ledger"
+    table = getattr(old.inspect, name)()
+    assert table.schema.equals(getattr(lived.inspect, name)().schema)
+    assert not table.equals(getattr(lived.inspect, name)()) or name == "ledger"

@@ -363,7 +363,7 @@ def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
         if not acted:
             acted.append(act)
             other = place.open()
-            other.refs.restore(ref="work") if act == "restore" else getattr(other, act)("work")
+            other.refs.restore(ref="work") if act == "restore" else getattr(other.refs, act)("work")
         return real(ctx, change, base=base)
 
     table = place.open()
