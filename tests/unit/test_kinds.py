@@ -137,7 +137,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     # Enumerations.
     "ErrorKind": ("errors.py", {"functions/verdict.py"}),
     "MessageFate": ("functions/verdict.py", {"functions/messages.py"}),
-    "ObjectKind": ("format/keys.py", {"plan/maintain/roots.py"}),
+    "ObjectKind": ("format/keys.py", {"plan/maintain/roots.py", "ops/hand_over.py"}),
 }
 
 
