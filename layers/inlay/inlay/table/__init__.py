@@ -29,6 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -81,7 +82,19 @@ from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.open import below, parse_location
 from inlay.storage.wrapped import Usage, usage_of
-from inlay.table.lazy import LazyModule
+
+
+class LazyModule:
+    """Stands in for the module `name`, which the first access to an attribute imports."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
 
 # Operations are imported when one is first called: a process that only reads starts sooner.
 if TYPE_CHECKING:

@@ -11,23 +11,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from inlay import arguments
+from inlay.ops import refs as refs_op
+from inlay.ops.inspect import history as history_op
+from inlay.ops.inspect import tables as inspect_op
 from inlay.ops.metadata.load import load_ledger
 from inlay.plan.metadata.state import State
-from inlay.table.lazy import LazyModule
 
 if TYPE_CHECKING:
     from inlay.format.entry import DataFile, Marker
     from inlay.format.predicate import Predicate
-    from inlay.ops import refs as refs_op
-    from inlay.ops.inspect import history as history_op
-    from inlay.ops.inspect import tables as inspect_op
     from inlay.ops.inspect.report import Report
     from inlay.ops.publish.status import PublicationStatus
     from inlay.table import Table
-else:
-    history_op = LazyModule("inlay.ops.inspect.history")
-    inspect_op = LazyModule("inlay.ops.inspect.tables")
-    refs_op = LazyModule("inlay.ops.refs")
 
 # One GET a version: a screenful for a person; a program asks for more.
 HISTORY_LIMIT = 100

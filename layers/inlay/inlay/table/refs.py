@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING
 from inlay import arguments
 from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Ref, Snapshot, make_note
+from inlay.ops import refs as refs_op
 from inlay.ops.metadata.load import find_ref, load_as_of, load_content, on_branch
 from inlay.plan.change import Request
 from inlay.plan.refs import MAIN
-from inlay.table.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from inlay.ops import refs as refs_op
     from inlay.ops.commit.driver import WriteResult
-    from inlay.ops.write import true_statistics as keyed_op
     from inlay.table import Table
-else:
-    refs_op = LazyModule("inlay.ops.refs")
-    keyed_op = LazyModule("inlay.ops.write.true_statistics")
 
 
 class Refs:
@@ -90,6 +85,8 @@ class Refs:
         With `request_id` it is done once: a merge that had this id before is not done again.
         Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
         deleted from."""
+        from inlay.ops.write import true_statistics as keyed_op
+
         request = Request.named(request_id, f"merge {branch}")
         return self._table._edit(
             "merge_branch",
