@@ -20,8 +20,10 @@ export SAM_CLI_TELEMETRY := 0
 
 # Scale of the TPC-H data in the demo: 0.1 is 600,000 rows.
 SCALE ?= 0.1
-# Test processes side by side. Spark uses every core by itself and runs alone, afterwards.
+# Test processes side by side, besides Spark's.
 JOBS ?= 2
+# Of tests: short, wide or all (tests/tiers.py).
+TIER ?= short
 # Schedules of `make simulate`.
 SEEDS ?= 1000
 # Length and seed of `make soak` and `make soak-commits`; CONTROL=1 runs the latter on a store that ignores If-Match.
@@ -70,11 +72,31 @@ pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark
 	$(BIN)/python -m pipelines.orders_demo $(ARGS)
 
 ##@ Work on it
-test: test-python test-spark ## run the tests, without the slow ones
+test: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run the tests that a change waits for (TIER=short), Spark beside the others
+	@.ci/side-by-side '$(SPARK_TESTS)' '$(PYTHON_TESTS)'
 
-test-python: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run the tests that need no Java, without the slow ones
-	$(BIN)/python -m pytest tests --ignore=tests/spark -m "not slow" \
-		-n $(JOBS) --dist loadfile $(ARGS)
+test-wide: ; @$(MAKE) test TIER=wide ## run what shows the same in other settings: stores, engines, writers, seeds
+
+test-all: ; @$(MAKE) test TIER=all ## run both, as a change must pass them
+
+test-slow: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run the tests that take hours
+	$(BIN)/python -m pytest tests -m slow $(ARGS)
+
+test-python: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run the tests of a TIER that need no Java
+	$(PYTHON_TESTS)
+
+test-spark: $(READY) ## run the Spark tests of a TIER
+	$(SPARK_TESTS)
+
+TIER_short := not slow and not wide
+TIER_wide := wide and not slow
+TIER_all := not slow
+CHOSEN = -m "$(TIER_$(TIER))" $(ARGS)
+PYTHON_TESTS = $(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile $(CHOSEN)
+SPARK_TESTS = $(BIN)/python -m pytest tests/spark $(CHOSEN)
+
+costs: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## measure the CPU that test files take, and keep it (tests/costs.json)
+	$(BIN)/python -m tests.cpu $(ARGS)
 
 LEAST := .tools/least/bin/python
 test-least: $(READY) $(TOOLS) ## run what talks to S3 and SQS on the oldest boto3 that pyproject.toml allows
@@ -86,13 +108,6 @@ test-least: $(READY) $(TOOLS) ## run what talks to S3 and SQS on the oldest boto
 		$(UV) pip install --quiet --python $(LEAST) -r .tools/least/requirements.txt "boto3==$$least"
 	@$(UV) pip install --quiet --no-deps --python $(LEAST) --editable .
 	$(LEAST) -m pytest tests/store tests/functions tests/local/test_end_to_end.py -m "not slow" $(ARGS)
-
-test-spark: $(READY) ## run the Spark tests, without the slow ones
-	$(BIN)/python -m pytest tests/spark -m "not slow" $(ARGS)
-
-test-all: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run every test, however long it takes
-	$(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile $(ARGS)
-	$(BIN)/python -m pytest tests/spark $(ARGS)
 
 lint: $(READY) $(TOOLS) ## check style, formatting, the import contracts and the template
 	$(BIN)/ruff check
@@ -111,10 +126,6 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
 	$(BIN)/python docs/design/commit_model.py --large
-
-spin: $(READY) ## visit every state of commits with all actors at once; needs a C compiler, 3 GB
-	.ci/get-spin
-	$(BIN)/python docs/design/spin_model.py
 
 soak-commits: $(READY) ## commit from many processes with kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
@@ -298,5 +309,5 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model spin soak soak-commits mutations mutants mutants-nightly test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
 	emulators engines engines-lock examples examples-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,12 +30,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import page
 from counting_server import CountingServer, Measured
 from inlay.local.stack import environment
 from peers import COMPACTION, COMPACTIONS, uneven
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "benchmarks"
 BUCKET = "bench"
 FILES = 20
 SF1_ROWS = 6_001_215
@@ -359,127 +358,6 @@ def of_library(cases: Sequence[Case], section: str, library: str = "inlay") -> d
     return {c.name: c for c in cases if c.section == section and c.library == library}
 
 
-def ratios(cases: Sequence[Case]) -> list[str]:
-    """Of the query table, ours to the best of the others: below 1 is less than any of them."""
-    ours = of_library(cases, "Queries")
-    others = sorted({c.library for c in cases} - {"inlay"})
-    if not others:
-        return []
-    theirs = {name: of_library(cases, "Queries", name) for name in others}
-    lines = [
-        "| query | requests | bytes | CPU, warm | wall, warm |",
-        "|---|---|---|---|---|",
-    ]
-    for name, case in ours.items():
-        cells = []
-        for value in (
-            lambda c: c.first.requests,
-            lambda c: c.first.bytes_down,
-            lambda c: c.again.cpu_s,
-            lambda c: c.again.wall_s,
-        ):
-            best = min(
-                ((value(t[name]), who) for who, t in theirs.items() if name in t), default=None
-            )
-            if best is None:
-                cells.append("–")
-            else:
-                cells.append(f"{value(case) / max(best[0], 1e-9):.2f} ({best[1]})")
-        if set(cells) != {"–"}:
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
-
-
-def shown(case: Case) -> str:
-    def cells(m: Measured | None) -> list[str]:
-        if m is None:
-            return ["", "", "", ""]
-        mb = f"{(m.bytes_up + m.bytes_down) / 1e6:.2f}"
-        return [str(m.requests), mb, f"{m.cpu_s:.2f}", f"{m.wall_s:.2f}"]
-
-    first = case.first
-    cold = [*cells(first)[:2], str(first.depth), *cells(first)[2:], f"{first.peak_mb:.0f}"]
-    return f"| {case.name} | {' | '.join([*cold, *cells(case.again)])} |"
-
-
-CONTENTION = """```sh
-python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 \\
-    --json docs/benchmarks/contention.json
-```
-
-Medians of rounds of 8 s at 20 ms a request; ratios are to a bare loop of GET, PUT and PUT If-Match in the
-same round ([COST.md](../COST.md), "Many writers at once", also says what they do not show)."""
-HEAD = (
-    "| | requests | MB | depth | CPU s | wall s | peak MB | warm: requests | MB | CPU s | wall s |",
-    "|---|---|---|---|---|---|---|---|---|---|---|",
-)
-
-
-def compactions(cases: Sequence[Case]) -> list[str]:
-    """Ours beside the others': what each reads and writes of its own files of the same rows."""
-    lines = [
-        "| | requests | MB down | MB up | files afterwards | CPU s | wall s |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for case in cases:
-        if case.section == COMPACTION and case.name == "compact":
-            m = case.first
-            lines.append(
-                f"| {case.library} | {m.requests} | {m.bytes_down / 1e6:.1f} | {m.bytes_up / 1e6:.1f} "
-                f"| {m.rows} | {m.cpu_s:.2f} | {m.wall_s:.2f} |"
-            )
-    return lines
-
-
-def contention() -> list[str]:
-    """What benchmarks/contention.py has stored: the append to the bare loop of the same round."""
-    found = json.loads((PAGE / "contention.json").read_text("utf-8"))
-    lines = [
-        "| writers | commits a second | rate | requests a commit | requests | slowest, s | slowest |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for count in dict.fromkeys(row["writers"] for row in found):
-        rounds = {
-            loop: [r for r in found if (r["writers"], r["loop"]) == (count, loop)]
-            for loop in ("append", "bare")
-        }
-        cells = [str(count)]
-        for name in ("commits_per_second", "requests_each", "slowest"):
-            pairs = [
-                (a[name], b[name]) for a, b in zip(rounds["append"], rounds["bare"], strict=True)
-            ]
-            cells.append(f"{statistics.median(a for a, _ in pairs):.1f}")
-            cells.append(f"{statistics.median(a / b for a, b in pairs):.2f}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def page(cases: Sequence[Case], command: str, about: str) -> str:
-    parts = ["# Benchmarks", "", about, "", "```sh", command, "```", ""]
-    found = ratios(cases)
-    if found:
-        parts += [
-            "## Ratios",
-            "",
-            "Inlay to the best of the others, which is named.",
-            "",
-            *found,
-            "",
-        ]
-        parts += ["![ratios](ratios.svg)", ""]
-    if any(case.section == COMPACTION for case in cases):
-        parts += [f"## {COMPACTION}", "", *compactions(cases), ""]
-    parts += ["## Many writers", "", CONTENTION, "", *contention(), ""]
-    for library in dict.fromkeys(c.library for c in cases):
-        for section in dict.fromkeys(c.section for c in cases if c.library == library):
-            title = section if library == "inlay" else f"{library}: {section.lower()}"
-            if section == COMPACTION:
-                title = f"{library}: maintenance of that"
-            rows = [shown(c) for c in of_library(cases, section, library).values()]
-            parts += [f"## {title}", "", *HEAD, *rows, ""]
-    return "\n".join(parts)
-
-
 def plot(cases: Sequence[Case]) -> str:
     """Bars of warm wall time of each query, ours being 1, on a logarithmic scale."""
     import math
@@ -596,7 +474,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             only_queries=options.queries or options.ratios,
         )
     if options.compaction:
-        print("\n".join(compactions(cases)))
+        print("\n".join(page.compactions([asdict(case) for case in cases], COMPACTION)))
         return 0
     if options.counts or options.ratios:
         print(json.dumps(counts(cases) if options.counts else cpu_ratios(cases), indent=1))
@@ -605,19 +483,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = (
         f"TPC-H lineitem, {options.rows:,} rows in {options.files} files; each request answered after "
         f"{options.latency_ms:g} ms; Python {platform.python_version()}, pyarrow {pa.__version__}, "
-        f"{os.cpu_count()} cores, load {os.getloadavg()[2]:.0f}. Requests and bytes are exact, the rest is "
-        "of one run on one machine, and good for ratios as far as its load was even. Depth is the longest "
-        "chain of requests that wait for each other. Opening the table is part of a query; warm is the "
-        "same query of the same open table."
+        f"{os.cpu_count()} cores, load {os.getloadavg()[2]:.0f}."
     )
-    text = page(cases, command, about)
-    print(text)
+    results = {"command": command, "about": about, "cases": [asdict(case) for case in cases]}
     if options.write:
-        PAGE.mkdir(exist_ok=True)
-        (PAGE / "index.md").write_text(text, "utf-8")
-        (PAGE / "ratios.svg").write_text(plot(cases), "utf-8")
-        made = json.dumps([asdict(case) for case in cases], indent=1)
-        (PAGE / "results.json").write_text(made + "\n", "utf-8")
+        (page.PLACE / "results.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+        (page.PLACE / "ratios.svg").write_text(plot(cases), "utf-8")
+        page.main()
+    else:
+        print(page.page(lambda name: results if name == "results.json" else page.stored(name)))
     return 0
 
 

@@ -6,7 +6,7 @@
 Builds tables of these many files with entries that say what files of TPC-H lineitem would (statistics
 of ten columns), through the real planner and commit, over a store in memory that counts requests. No
 data file is written: one PUT is added for it. Each size is the last one grown further, so a million
-files take a few minutes. `--write` puts the tables into docs/COST.md. Ends with 1 when a budget is broken.
+files take a few minutes. `--write` stores them in docs/benchmarks. Ends with 1 when a budget is broken.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import page
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Types, file_to_json
 from inlay.ops.commit.driver import Committed, commit, known_requests
 from inlay.ops.context import Context, InlineExecutor
@@ -39,7 +39,6 @@ from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, Request
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore, Usage
 
-COST = Path(__file__).parent.parent / "docs" / "COST.md"
 BULK = 1_000
 # Commits over which an average is taken: several times what fills a leaf with single files.
 COMMITS = 1_200
@@ -326,7 +325,7 @@ def _ledger_sizes(bench: Bench) -> Iterator[int]:
 # -- the same information otherwise ---------------------------------------------------------------
 
 
-def ratios(bench: Bench) -> Iterator[str]:
+def as_one_object(bench: Bench) -> Iterator[dict[str, object]]:
     """The bytes of an append of one file where the list of files is one object."""
     entries = list(load_entries(bench.fresh(), load_pointer(bench.fresh()).state).files())
     types = Types(bench.loaded.snapshot.schemas)
@@ -348,7 +347,7 @@ def ratios(bench: Bench) -> Iterator[str]:
     used, _ = measure(bench, 200, lambda: bench.append(1))
     mine = used.bytes_up / 200
     for what, size in (("one JSON list", inline), ("one Parquet file", sink.tell())):
-        yield f"| {what} | {len(entries):,} | {size:,} | {mine:,.0f} | {size / mine:,.0f} |"
+        yield {"what": what, "files": len(entries), "bytes": size, "here": round(mine)}
 
 
 # -- the report -----------------------------------------------------------------------------------
@@ -393,38 +392,44 @@ def main() -> int:
     parser.add_argument("--step", type=int, default=BULK, help="files of one commit as it grows")
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--scattered", type=int, default=100_000)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/COST.md")
+    parser.add_argument("--write", action="store_true", help="store them in docs/benchmarks")
     asked = parser.parse_args()
-    told: list[str] = []
+    stored: list[dict[str, object]] = []
+    one_object: list[dict[str, object]] = []
     is_over = False
     bench = Bench(step=asked.step)
-    others: list[str] = []
 
     def tell(title: str, rows: list[Row]) -> None:
         nonlocal is_over
         is_over |= any(r.is_over for r in rows)
-        for line in lines(title, rows):
-            told.append(line)
-            print(line, flush=True)
+        print("\n".join(lines(title, rows)), flush=True)
+        figures = [
+            {
+                "what": r.what,
+                "requests": round(r.requests, 2),
+                "up": round(r.up),
+                "down": round(r.down),
+                "cpu_ms": round(r.cpu_ms, 1),
+                "budget": r.budget,
+            }
+            for r in rows
+        ]
+        stored.append({"title": title, "rows": figures})
 
     for size in sorted(asked.files):
         bench.grow(size)
         tell(f"{size:,} files", list(report(bench)))
         if size <= 100_000:
-            others = list(ratios(bench))
+            one_object = list(as_one_object(bench))
     if asked.scattered:
         tell(f"{asked.scattered:,} files in no order", scattered(asked.scattered))
     if asked.events:
         tell(f"A ledger of {asked.events:,} events", list(ledger(asked.events)))
-    head = ["| the same as | files | bytes | here | times |", "|---|---|---|---|---|"]
-    comparison = ["### An append of one file, if the list of files were one object", "", *head]
-    told += [*comparison, *others]
-    print("\n".join([*comparison, *others]))
+    print("An append of one file, if the list of files were one object:", *one_object, sep="\n")
     if asked.write:
-        text = COST.read_text(encoding="utf-8")
-        begin, end = "<!-- metadata -->\n", "<!-- /metadata -->\n"
-        before, after = text.split(begin)[0], text.split(end)[1]
-        COST.write_text(before + begin + "\n" + "\n".join(told) + "\n\n" + end + after, "utf-8")
+        made = json.dumps({"tables": stored, "one_object": one_object}, indent=1)
+        (page.PLACE / "metadata.json").write_text(f"{made}\n", "utf-8")
+        page.main()
     return 1 if is_over else 0
 
 

@@ -1,4 +1,4 @@
-"""Shared by tests of several areas: the embedded S3 and SQS, and a new bucket on it.
+"""Shared by tests of several areas: the tiers, the embedded S3 and SQS, and a new bucket on it.
 
 One server process for the whole run. Use `s3_store` for a store on a new bucket, `s3_bucket` for the
 bucket's name only, `aws_env` when code under test finds S3 through the environment.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests import cpu
+from tests.tiers import Case, Tiers
 
 if TYPE_CHECKING:
     from inlay.local.s3server import AwsProcess
@@ -20,6 +23,25 @@ if TYPE_CHECKING:
 # An example that takes long on a busy machine is not a failure.
 settings.register_profile("inlay", deadline=None)
 settings.load_profile("inlay")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu", metavar="FILE", help="write CPU seconds by test to FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if place := config.getoption("--cpu"):
+        config.pluginmanager.register(cpu.Recorder(Path(place)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m` chooses: what the table of tiers leaves to `make test-wide` is marked."""
+    undecided = [
+        item for item in items if not {"slow", "wide"} & {m.name for m in item.iter_markers()}
+    ]
+    for at in Tiers.read().wide_among([Case.of(item) for item in undecided]):
+        undecided[at].add_marker(pytest.mark.wide)
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,9 @@ def file(number: int, columns: int = 10) -> DataFile:
     )
 
 
-@pytest.mark.parametrize("columns", [1, 16, 100])
+@pytest.mark.parametrize(
+    "columns", [16, *(pytest.param(n, marks=pytest.mark.wide) for n in (1, 100))]
+)
 def test_small_appends_cost_two_puts_ten_kilobytes_and_hundred_bytes_a_file(columns):
     ctx, store, loaded = table(columns)
     before, commits = store.usage(), 400

@@ -3,11 +3,13 @@ in words. A method that reached C++ without a dataset there ended the process, s
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 import datafusion
 import pyarrow as pa
@@ -44,6 +46,7 @@ SCANNER = {
     "to_table": "d.scanner(['s']).to_table()",
 }
 WRITTEN = "ds.write_dataset(d, {folder!r}, format='parquet'), ds.dataset({folder!r}).to_table()"
+ANSWERED = [*CALLS.values(), *SCANNER.values(), WRITTEN]
 # Past its methods: C++ itself would read it.
 UNREADABLE = [
     "ds.Scanner.from_dataset(d).to_table()",
@@ -55,37 +58,69 @@ UNREADABLE = [
     "d.scanner(columns={'x': ds.field('id')})",
     "d.replace_schema(pa.schema([('id', pa.string())]))",
 ]
+# Imports once; each call in a child that it forks, before any thread is started.
 PROGRAM = """
-import sys
+import json, os, sys, traceback
 import inlay, pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
-d = {dataset}
-right = ds.InMemoryDataset(pa.table({{"id": [2, 3, 5]}}))
-later = ds.field("id") > 2
 def said(value):
     if isinstance(value, (tuple, list)):
         return [said(each) for each in value]
     return (value.schema, value.to_pydict()) if isinstance(value, pa.Table) else value
-print(said(({call})))
+answers = {}
+dataset, calls = json.load(sys.stdin)
+for call in calls:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(write, sys.stdout.fileno())
+        code = 1
+        try:
+            d = eval(dataset)
+            right = ds.InMemoryDataset(pa.table({"id": [2, 3, 5]}))
+            later = ds.field("id") > 2
+            print(said(eval(call)))
+            code = 0
+        except Exception:
+            print(traceback.format_exc())
+        sys.stdout.flush()
+        os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    answers[call] = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text]
+print(json.dumps(answers))
 """
 ROWS = pa.table({"id": range(10), "s": [f"t{n % 7}" for n in range(10)]})
 
 
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    t = inlay.create(str(tmp_path / "t"), ROWS.schema)
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[Any]]]:
+    """Of an in-memory dataset and of a table's: the exit code of each call, and what it said."""
+    folder = tmp_path_factory.mktemp("dataset")
+    t = inlay.create(str(folder / "t"), ROWS.schema)
     t.append(ROWS)
     t.append(pa.table({"id": [99], "s": ["gone"]}))
     t.delete("s = 'gone'")
-    return str(tmp_path / "t")
+    datasets = {
+        "plain": f"ds.InMemoryDataset(pa.table({ROWS.to_pydict()!r}))",
+        "table": f"inlay.open({str(folder / 't')!r}).to_dataset()",
+    }
+    return {name: run(dataset, folder / name) for name, dataset in datasets.items()}
 
 
-def run(dataset: str, call: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(dataset=dataset, call=call)],
+def run(dataset: str, folder: Path) -> dict[str, list[Any]]:
+    calls = {call: call.format(folder=str(folder)) for call in ANSWERED}
+    calls |= {call: call for call in UNREADABLE}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps([dataset, list(calls.values())]),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return {call: found[filled] for call, filled in calls.items()}
 
 
 def test_each_method_of_pyarrow_is_called() -> None:
@@ -100,21 +135,18 @@ def test_each_method_of_pyarrow_is_called() -> None:
     }
 
 
-@pytest.mark.parametrize("call", [*CALLS.values(), *SCANNER.values(), WRITTEN])
-def test_the_answer_is_that_of_an_in_memory_dataset(uri: str, call: str, tmp_path: Path) -> None:
-    plain = f"ds.InMemoryDataset(pa.table({ROWS.to_pydict()!r}))"
-    plain = run(plain, call.format(folder=str(tmp_path / "plain")))
-    found = run(f"inlay.open({uri!r}).to_dataset()", call.format(folder=str(tmp_path / "found")))
-    assert plain.returncode == 0, plain.stderr
-    assert found.returncode == 0, found.stderr
-    assert found.stdout == plain.stdout
+@pytest.mark.parametrize("call", ANSWERED)
+def test_the_answer_is_that_of_an_in_memory_dataset(answers: Any, call: str) -> None:
+    plain, found = answers["plain"][call], answers["table"][call]
+    assert plain[0] == 0, plain[1]
+    assert found == plain
 
 
 @pytest.mark.parametrize("call", UNREADABLE)
-def test_what_cannot_be_read_is_an_error_in_words(uri: str, call: str) -> None:
-    done = run(f"inlay.open({uri!r}).to_dataset()", call)
-    assert done.returncode == 1, (done.returncode, done.stdout)
-    assert "inlay.errors.InvalidRequest" in done.stderr
+def test_what_cannot_be_read_is_an_error_in_words(answers: Any, call: str) -> None:
+    code, said = answers["table"][call]
+    assert code == 1, said
+    assert "inlay.errors.InvalidRequest" in said
 
 
 def test_datafusion_reads_a_table() -> None:

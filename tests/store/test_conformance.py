@@ -70,10 +70,11 @@ class Subject:
         return Location(self.store.scheme, self.store.bucket, key)
 
 
-KINDS = ("memory", "directory", "s3", "external", "gcs", "azure", "cloud")
+KINDS = ("memory", "directory", "s3")
+OTHERS = ("external", "gcs", "azure", "cloud")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, *(pytest.param(kind, marks=pytest.mark.wide) for kind in OTHERS)])
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
     yield SUBJECTS[request.param](request)
 

@@ -52,7 +52,7 @@ NODE_MAX_LEAVES = 1_024
 SCHEMAS_INLINE_BYTES = 2_048
 # Schema objects that a snapshot refers to; beyond, all schemas are merged into one object.
 MAX_SCHEMA_OBJECTS = 8
-# Tags and branches, in the pointer (docs/design/design.md, section 2).
+# Tags and branches, in the pointer (docs/FORMAT.md, section 5).
 MAX_REFS = 64
 # Points of the time index in each block of versions: each hop of an as-of read finds one more digit of the
 # version, in this base, so any of a million versions is found in six requests.

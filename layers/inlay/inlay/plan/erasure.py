@@ -69,7 +69,7 @@ class Waiting:
 
 
 def landing_prefix(root: str) -> str | None:
-    """The landing prefix of this table, by the layout of docs/design/design.md, section 2; None elsewhere.
+    """The landing prefix of this table, by a deployment's layout (docs/LANDING.md); None elsewhere.
 
     >>> landing_prefix("lake/tables/events")
     'lake/ingest/events/'

@@ -86,8 +86,8 @@ def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> b
 
 
 def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
-    """Decided by file, sequence (docs/design/design.md, section 2: a table-wide marker at S hits sequence <
-    S) and evidence."""
+    """Decided by file, sequence (docs/FORMAT.md, section 8: a table-wide marker at S hits sequence < S) and
+    evidence."""
     if marker.file is not None:
         return marker.file == entry.key
     committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence

@@ -90,8 +90,8 @@ Strategy = Literal["auto", "surgery", "rewrite"]
 STRATEGIES: tuple[Strategy, ...] = ("auto", "surgery", "rewrite")
 
 # The model is deliberately coarse: seconds of one worker, requests in sequence. The weights are of S3 in
-# one region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery":
-# 251 MiB decoded, filtered and encoded in 3.5 s; time to the first byte about 30 ms).
+# one region and of this library on one core (251 MiB decoded, filtered and encoded in
+# 3.5 s; time to the first byte about 30 ms).
 SECONDS_PER_REQUEST = 0.03
 NETWORK_BYTES_PER_SECOND = 80 * 2**20
 RECODED_BYTES_PER_SECOND = 50 * 2**20

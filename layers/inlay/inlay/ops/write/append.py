@@ -48,8 +48,8 @@ class IngestSource:
 
     @property
     def identity(self) -> str:
-        """Bucket, key and content: with versioning the version id, else the ETag (docs/design/design.md,
-        section 8)."""
+        """Bucket, key and content: with versioning the version id, else the ETag (docs/FORMAT.md,
+        section 9)."""
         return f"{self.location.uri}@{self.version_id or self.etag}"
 
     @property

@@ -62,10 +62,9 @@ from inlay.plan.change import (
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import marker_may_hit, plan_scan
 
-# A marker is in the pointer at every commit until it rolls: at most 10 KB (docs/design/design.md, section
-# 4).
+# A marker is in the pointer at every commit until it rolls: at most 10 KB (docs/FORMAT.md, section 8).
 MAX_PREDICATE_BYTES = 8 * 1024
-# Marker objects stay at or below 32 MB (docs/design/design.md, section 4).
+# Of a marker object (docs/FORMAT.md, section 8).
 MAX_MARKER_OBJECT_BYTES = 32 * 1024 * 1024
 # Keys that are sorted together: one Arrow array holds twice as many bytes.
 PART_BYTES = 1024 * 1024 * 1024

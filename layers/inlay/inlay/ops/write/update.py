@@ -1,7 +1,7 @@
 """Update: a delete and an insert in one commit.
 
 Promise: readers see the old rows or the new ones, never both and never neither. The new rows have the
-commit's own sequence, so the commit's own marker does not hit them (docs/design/design.md, section 4). They
+commit's own sequence, so the commit's own marker does not hit them (docs/FORMAT.md, section 8). They
 derive from rows that were read, so on every rebase what was read is validated and, if it has changed, the
 update is planned again.
 """

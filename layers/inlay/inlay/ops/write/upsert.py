@@ -1,7 +1,7 @@
 """Upsert: insert rows, replacing those with the same key.
 
 Promise: readers see the old rows or the new ones, never both and never neither; the commit's own marker
-does not hit the rows that it inserts (docs/design/design.md, section 4). No value is lost that the data
+does not hit the rows that it inserts (docs/FORMAT.md, section 8). No value is lost that the data
 does not contain: columns that the data lacks keep the table's values, and two rows with one key are refused
 unless the caller says which of them counts.
 

@@ -39,9 +39,8 @@ WHOLE_CHUNK_BYTES = 64 * 1024
 MIN_CHUNK_BYTES = 8 * 1024
 # Pages are read singly if they are at most this part of the chunk: they take more requests.
 MAX_PART = 0.5
-# Finding the indexes means decoding the footer in Python, 30 microseconds a chunk
-# (docs/design/measurements.md: 500 groups
-# of 50 columns take 0.7 s). Above this the bytes saved do not make up for it.
+# Finding the indexes means decoding the footer in Python, 30 microseconds a chunk (500 groups of 50 columns
+# take 0.7 s). Above this the bytes saved do not make up for it.
 MAX_CHUNKS = 4096
 
 # What does not hold for a part of a chunk, or refers to its place in the file.

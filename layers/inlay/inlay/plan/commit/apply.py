@@ -354,7 +354,7 @@ def admit(state: State, change: Change) -> Admission:
 
 def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
     """The proposed snapshot with its commit time: strictly after its parent's, else the store's clock
-    (docs/design/design.md, section 2: max(previous + 1 µs, S3's Date))."""
+    (docs/FORMAT.md, section 5)."""
     time_us = max(previous_us + 1, date_us)
     draft = proposal.snapshot
 

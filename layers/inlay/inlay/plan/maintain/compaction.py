@@ -22,8 +22,8 @@ from inlay.plan.pruning.partitions import GroupKey, group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 
-# A row group that has lost more than this share of its rows is rewritten (docs/design/design.md,
-# section 9).
+# A row group that has lost more than this share of its rows is rewritten: the others carry what they lost
+# to every reader.
 DELETED_SHARE = 0.5
 # What a delete that must be evaluated costs every scan, in files: little next to a file to open.
 EVALUATED_DELETE = 0.25

@@ -13,8 +13,8 @@ Retention: a version expires only if neither its age *nor* the minimum count kee
 never expires. The table stays readable as of any time within the kept age, so the newest version older than
 that age is kept too: it was current when that age began.
 
-An expired version stays a root of garbage collection until its grace has passed (docs/design/design.md,
-section 9), and for as long as a ref names it.
+An expired version stays a root of garbage collection until its grace has passed (docs/FORMAT.md,
+section 11), and for as long as a ref names it.
 """
 
 from __future__ import annotations

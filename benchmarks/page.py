@@ -1,0 +1,194 @@
+"""The page of measurements, docs/benchmarks/index.md, from what the benchmarks have stored beside it.
+
+    python benchmarks/page.py        # what `make bench` does at its end
+
+`tests/benchmarks/test_page.py` holds that the page is what this makes of the stored figures.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PLACE = Path(__file__).parents[1] / "docs" / "benchmarks"
+PAGE = PLACE / "index.md"
+HEAD = """# Measurements
+
+Made by `benchmarks/page.py` from the figures that the benchmarks store beside this page; `make bench
+PEERS=1` measures again. Requests and bytes are exact; CPU and wall time are of one machine, and good
+for ratios within a table."""
+QUERIES = """Each cell: cold, opening the table included: requests / MB; then seconds of CPU / wall of
+the same query again on the open table. Where decoding is all there is to do, decoders other than
+Arrow's take less CPU. A row of 16 columns is in 16 places of a file: a lookup sends a request for those
+far apart."""
+CONTENTION = """Processes that append row after row for 8 s at 20 ms a request, medians of five rounds,
+beside a bare loop of GET, PUT and PUT If-Match in the same round. On S3 one key takes some 15 swaps a
+second.
+
+`python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5`"""
+METADATA = """Entries with statistics of ten columns, through the real planner and commit: requests / KB
+up / KB down / ms of CPU, means of many commits, segments that roll included.
+
+`python benchmarks/metadata.py` (`make bench-metadata` checks the budgets)"""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def by_name(cases: Sequence[Mapping[str, Any]], section: str, library: str) -> dict[str, Any]:
+    return {c["name"]: c for c in cases if (c["section"], c["library"]) == (section, library)}
+
+
+def queries(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    libraries = list(dict.fromkeys(c["library"] for c in cases if c["section"] == "Queries"))
+    found = {library: by_name(cases, "Queries", library) for library in libraries}
+    rows = []
+    for name in found["inlay"]:
+        cells = [name]
+        for library in libraries:
+            case = found[library].get(name)
+            cells.append("" if case is None else _query(case))
+        if any(cells[2:]):
+            rows.append(cells)
+    return table(["", *libraries], rows)
+
+
+def _query(case: Mapping[str, Any]) -> str:
+    cold, warm = case["first"], case["again"]
+    return (
+        f"{cold['requests']} / {cold['bytes_down'] / 1e6:.1f}; "
+        f"{warm['cpu_s']:.2f} / {warm['wall_s']:.2f}"
+    )
+
+
+def operations(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Ours that change something or maintain it."""
+    rows = []
+    for case in cases:
+        if case["library"] == "inlay" and case["section"] in ("Writes", "Deletes", "Maintenance"):
+            m = case["first"]
+            megabytes = (m["bytes_up"] + m["bytes_down"]) / 1e6
+            rows.append(
+                [
+                    f"{case['section'].lower()}: {case['name']}",
+                    *(str(m["requests"]), f"{megabytes:.2f}", str(m["depth"])),
+                    *(f"{m['cpu_s']:.2f}", f"{m['wall_s']:.2f}", f"{m['peak_mb']:.0f}"),
+                ]
+            )
+    head = ["", "requests", "MB", "longest chain of requests", "CPU s", "wall s", "peak MB"]
+    return table(head, rows)
+
+
+def compactions(cases: Sequence[Mapping[str, Any]], section: str) -> list[str]:
+    rows = []
+    for case in cases:
+        if (case["section"], case["name"]) == (section, "compact"):
+            m = case["first"]
+            rows.append(
+                [
+                    *(case["library"], str(m["requests"]), f"{m['bytes_down'] / 1e6:.1f}"),
+                    *(f"{m['bytes_up'] / 1e6:.1f}", str(m["rows"])),
+                    *(f"{m['cpu_s']:.2f}", f"{m['wall_s']:.2f}"),
+                ]
+            )
+    head = ["", "requests", "MB down", "MB up", "files afterwards", "CPU s", "wall s"]
+    return table(head, rows)
+
+
+def contention(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The append, and its ratio to the bare loop of the same round."""
+    rows = []
+    for count in dict.fromkeys(row["writers"] for row in found):
+        pairs = list(
+            zip(
+                *([r for r in found if (r["writers"], r["loop"]) == (count, loop)]
+                  for loop in ("append", "bare")),
+                strict=True,
+            )
+        )  # fmt: skip
+        cells = [str(count)]
+        for name in ("commits_per_second", "requests_each", "slowest"):
+            cells.append(f"{statistics.median(a[name] for a, _ in pairs):.1f}")
+            cells.append(f"{statistics.median(a[name] / b[name] for a, b in pairs):.2f}")
+        rows.append(cells)
+    head = [
+        "writers",
+        "commits a second",
+        "ratio",
+        "requests a commit",
+        "ratio",
+        "slowest, s",
+        "ratio",
+    ]
+    return table(head, rows)
+
+
+def metadata(found: Mapping[str, Any]) -> list[str]:
+    sizes = [t for t in found["tables"] if t["title"].endswith(" files")]
+    others = [t for t in found["tables"] if not t["title"].endswith(" files")]
+    names = list(dict.fromkeys(row["what"] for t in sizes for row in t["rows"]))
+    rows = []
+    for name in names:
+        cells = [name]
+        for size in sizes:
+            last = [row for row in size["rows"] if row["what"] == name][-1:]
+            cells += [_metadata(row) for row in last] or [""]
+        rows.append(cells)
+    lines = table(["", *(t["title"] for t in sizes)], rows)
+    more = [
+        [f"{t['title'][0].lower()}{t['title'][1:]}: {row['what']}", _metadata(row)]
+        for t in others
+        for row in t["rows"]
+    ]
+    more += [
+        [f"an append to {c['what']} of {c['files']:,} files", f"1 / {c['bytes'] / 1000:,.0f} / / "]
+        for c in found["one_object"]
+    ]
+    return [*lines, "", *table(["", ""], more)]
+
+
+def _metadata(row: Mapping[str, Any]) -> str:
+    up, down = row["up"] / 1000, row["down"] / 1000
+    return f"{row['requests']:.2f} / {up:,.1f} / {down:,.1f} / {row['cpu_ms']:,.1f}"
+
+
+def recorded(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a benchmark only prints, and somebody wrote down."""
+    parts: list[str] = []
+    for each in found:
+        rows = [[str(cell) for cell in row] for row in each["rows"]]
+        parts += [f"## {each['title']}", "", each["about"], "", f"`{each['command']}`", ""]
+        parts += [*table(each["columns"], rows), ""]
+    return parts
+
+
+def page(read: Callable[[str], Any]) -> str:
+    """`read` gives what is stored under a name."""
+    results = read("results.json")
+    cases = results["cases"]
+    compaction = next(c["section"] for c in cases if c["section"].startswith("Compaction"))
+    parts = [HEAD, "", "## Queries", "", f"{results['about']} {QUERIES}", ""]
+    parts += [f"`{results['command']}`", "", *queries(cases), "", "![ratios](ratios.svg)", ""]
+    parts += ["## Operations", "", "On the same table.", "", *operations(cases), ""]
+    parts += [f"## {compaction}", "", *compactions(cases, compaction), ""]
+    parts += ["## Many writers", "", CONTENTION, "", *contention(read("contention.json")), ""]
+    parts += ["## Metadata, by the number of files", "", METADATA, ""]
+    parts += [*metadata(read("metadata.json")), "", *recorded(read("recorded.json"))]
+    return "\n".join(parts)
+
+
+def stored(name: str) -> Any:
+    return json.loads((PLACE / name).read_text("utf-8"))
+
+
+def main() -> None:
+    PAGE.write_text(page(stored), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
