@@ -27,11 +27,12 @@ settings.load_profile("inlay")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu", metavar="FILE", help="write CPU seconds by test to FILE")
+    parser.addoption("--cpu-one-in", metavar="N", type=int, default=1, help="of each n-th only")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if place := config.getoption("--cpu"):
-        config.pluginmanager.register(cpu.Recorder(Path(place)))
+        config.pluginmanager.register(cpu.Recorder(Path(place), config.getoption("--cpu-one-in")))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,6 +2,7 @@
 
     python -m tests.cpu                     # all tests, in files that it keeps as costs.json
     python -m tests.cpu tests/plan          # of these only; the others stay as they were
+    python -m tests.cpu --one-in 7 -n2      # of each file each seventh test, for all; on two processes
 
 Of the process of the tests and of everything below it, servers and Java included, from `/proc` (Linux).
 Kept are seconds by test file and tier; `tests/unit/test_tiers.py` holds that the short tier stays
@@ -49,28 +50,45 @@ def of_the_tree() -> float:
 
 
 class Recorder:
-    """Appends `[test, tier, seconds]` to a file, a line each; of several workers, too."""
+    """Appends `[test, tier, seconds, tests that it stands for]` to a file, a line each; of several workers,
+    too."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, one_in: int) -> None:
         self._place = place
+        self._one_in = one_in
+        self._stands_for: dict[str, float] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        alike: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+        for item in items:
+            alike[item.nodeid.partition("::")[0], tier_of(item)].append(item)
+        for each in alike.values():
+            kept = each[:: self._one_in]
+            self._stands_for |= {item.nodeid: len(each) / len(kept) for item in kept}
+        items[:] = [item for item in items if item.nodeid in self._stands_for]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         before = of_the_tree()
         result = yield
-        tier = "wide" if item.get_closest_marker("wide") else "short"
-        line = json.dumps([item.nodeid, tier, round(of_the_tree() - before, 2)])
+        seconds = round(of_the_tree() - before, 2)
+        line = json.dumps([item.nodeid, tier_of(item), seconds, self._stands_for[item.nodeid]])
         with self._place.open("a") as file:
             file.write(f"{line}\n")
         return result
+
+
+def tier_of(item: pytest.Item) -> str:
+    return "wide" if item.get_closest_marker("wide") else "short"
 
 
 def by_file(lines: str) -> dict[str, dict[str, float]]:
     """Seconds by test file and tier."""
     costs: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for line in lines.splitlines():
-        test, tier, seconds = json.loads(line)
-        costs[test.partition("::")[0]][tier] += seconds
+        test, tier, seconds, tests = json.loads(line)
+        costs[test.partition("::")[0]][tier] += seconds * tests
     return {
         file: {tier: round(seconds, 1) for tier, seconds in sorted(tiers.items())}
         for file, tiers in sorted(costs.items())
@@ -79,12 +97,16 @@ def by_file(lines: str) -> dict[str, dict[str, float]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cpu")
+    parser.add_argument(
+        "--one-in", default="1", help="measure each n-th test of a file for all of them"
+    )
     parser.add_argument("paths", nargs="*", default=["tests"])
-    paths = parser.parse_args().paths
+    asked, others = parser.parse_known_args()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder, "cpu.jsonl")
-        command = [sys.executable, "-m", "pytest", "-m", "not slow", "--cpu", str(lines), *paths]
+        command = [sys.executable, "-m", "pytest", "-m", "not slow", "--cpu", str(lines)]
+        command += ["--cpu-one-in", asked.one_in, *others, *asked.paths]
         done = subprocess.run(command, cwd=ROOT, check=False)
         costs = {**kept, **by_file(lines.read_text())}
     costs = {file: costs[file] for file in sorted(costs) if (ROOT / file).exists()}

@@ -66,7 +66,7 @@ def test_every_place_names_the_same_pythons() -> None:
     named = {c.removeprefix(prefix) for c in project["classifiers"] if c.startswith(prefix)}
     assert named - {"3"} == minors
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
-    assert set(workflow["jobs"]["ci"]["strategy"]["matrix"]["python"]) == minors
+    assert set(workflow["jobs"]["python"]["strategy"]["matrix"]["python"]) == minors
     finder = (ROOT / ".ci/find-python").read_text()
     assert f"(3, {first}) <= sys.version_info < (3, {last + 1})" in finder
     assert all(f" python{minor} " in finder for minor in minors)
