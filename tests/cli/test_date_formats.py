@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cli.conftest import Run
 
-from inlay.cli.date_formats import DateFormat, DateFormats
-from inlay.cli.text_types import Misread
 from inlay.errors import InvalidRequest
+from inlay.text.dates import DateFormat, DateFormats
+from inlay.text.refused import Misread
 
 DATES = st.permutations(["%d", "month", "year"]).flatmap(
     lambda order: st.tuples(

@@ -22,10 +22,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cli.conftest import Run
 
-from inlay.cli import delimited
 from inlay.cli.data import read_file, read_schema, write_file
-from inlay.cli.delimited import TextFormat
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.text import delimited
+from inlay.text.delimited import TextFormat
 
 TEXT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])
 
@@ -432,7 +432,7 @@ def test_objects_in_an_array_over_several_lines_or_one_by_one() -> None:
 
 
 def test_many_objects_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    from inlay.cli import json_objects
+    from inlay.text import json_objects
 
     monkeypatch.setattr(json_objects, "CHUNK", 7)
     monkeypatch.setattr(json_objects, "BATCH_ROWS", 3)

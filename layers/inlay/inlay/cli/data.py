@@ -20,14 +20,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from inlay.cli.delimited import INFER_ROWS, CsvFile, TextFormat, TextSink, write_csv
-from inlay.cli.json_objects import JsonFile
+from inlay.cli.delimited import TextSink, write_csv
 from inlay.cli.values import json_rows, to_line
-from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.pieces import narrow, pieces
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.arrow.words import words_of
+from inlay.text.bytes import compression_of, decompressed, reading
+from inlay.text.delimited import INFER_ROWS, CsvFile, TextFormat
+from inlay.text.json_objects import JsonFile
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -50,7 +52,6 @@ _FORMATS = {
 _NAMES = {"jsonl": "json", "ndjson": "json", "pq": "parquet", "feather": "arrow", "ipc": "arrow"}
 FORMATS = ("parquet", "csv", "tsv", "json", "jsonl", "arrow")
 _COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
-_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 _READ = (
     "Use .parquet, .csv, .tsv, .json, .jsonl, .ndjson, .arrow or .feather, also with .gz or .zst, or say "
     "it by --format"
@@ -202,39 +203,18 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
     return Inferred(pa.schema(columns), rows, rows < INFER_ROWS, dates)
 
 
-# latin-1 reads any bytes, and Excel's euro sign as a control character.
-_ENCODING = "Name its encoding: --encoding cp1252 for what Excel writes, latin-1 for older text"
-
-
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
     try:
-        yield
-    except InlayError:
-        raise
+        with reading(path, PLAIN):
+            yield
     except FileNotFoundError as error:
         raise InvalidRequest(f"there is no file {path}", next_step="Check the path") from error
-    except RecursionError:
+    except OSError as error:
         raise UnreadableFile(
-            f"cannot read {path}: its values are nested too deeply",
-            next_step="Flatten them, or write them as text",
-        ) from None
-    except UnicodeEncodeError as error:
-        raise UnreadableFile(
-            f"cannot read {path}: half of a surrogate pair is not a character",
-            next_step="Mend the escapes \\ud800 to \\udfff in its texts",
+            f"cannot read {path}: {_said(error)}",
+            next_step="Check that the file is what its name says",
         ) from error
-    except UnicodeError as error:
-        raise UnreadableFile(
-            f"cannot read {path} as text: it is in another encoding",
-            next_step=_ENCODING,
-        ) from error
-    except (OSError, pa.ArrowException) as error:
-        step = "Check that the file is what its name says"
-        if "UTF8" in str(error) or "UTF-8" in str(error):
-            step = _ENCODING
-        why = _said(error) if isinstance(error, OSError) else words_of(error)
-        raise UnreadableFile(f"cannot read {path}: {why}", next_step=step) from error
 
 
 def _said(error: OSError) -> str:
@@ -326,12 +306,10 @@ def _decompressed(opened: Callable[[], Any], kind: str, path: str) -> Any:
         magic = probe.read(4)
     if magic == b"PAR1" and kind != "parquet":
         raise UnreadableFile(f"{path} is a Parquet file", next_step="Say so: --format parquet")
-    codec = next((name for start, name in _MAGIC if magic.startswith(start)), None)
-    if codec is None:
-        return opened()
-    stream = pa.CompressedInputStream(opened(), codec)
+    stream = decompressed(opened(), magic)
     # Parquet and Arrow files are read from their end.
-    return pa.BufferReader(stream.read()) if kind in ("parquet", "arrow") else stream
+    is_whole = compression_of(magic) is not None and kind in ("parquet", "arrow")
+    return pa.BufferReader(stream.read()) if is_whole else stream
 
 
 def _parquet_file(source: Any) -> pq.ParquetFile:

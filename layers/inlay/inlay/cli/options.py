@@ -13,7 +13,7 @@ import typer
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from inlay.cli.delimited import TextFormat
+    from inlay.text.delimited import TextFormat
 
 TableUri = Annotated[
     str,
@@ -132,8 +132,8 @@ def text_format(
     date_format: list[str] | None = None,
 ) -> TextFormat:
     """The options above as one value."""
-    from inlay.cli.date_formats import DateFormats
-    from inlay.cli.delimited import TextFormat
+    from inlay.text.dates import DateFormats
+    from inlay.text.delimited import TextFormat
 
     between = "\t" if delimiter in ("tab", "\\t") else delimiter
     return TextFormat(

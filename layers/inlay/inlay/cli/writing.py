@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from inlay.cli.data import Inferred
-    from inlay.cli.delimited import TextFormat
     from inlay.ops.write.ingest import SourceOutcome
     from inlay.table import Table
+    from inlay.text.delimited import TextFormat
 
 PANEL = "Write"
 

@@ -8,7 +8,8 @@ keep an erasure waiting.
 ========== ========================================================== ================================
 kind       means                                                      ingestion
 ========== ========================================================== ================================
-data       Parquet                                                    its rows come into the table
+data       Parquet; CSV and JSON where the table takes them            its rows come into the table
+           (property `ingest.formats`)
 temporary  its producer will rename, copy or delete it                ignores it; so does the sweep
 marker     holds no rows: it says that, where or how one wrote        ignores it; so does the sweep
 foreign    rows or metadata in a format that is not ingested          a dead letter, with the reason
@@ -21,8 +22,10 @@ The conventions are data: a test reads their examples, and docs/LANDING.md lists
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 
 class LandedKind(Enum):
@@ -64,6 +67,14 @@ class Convention:
 _TEMPORARY, _MARKER = LandedKind.TEMPORARY, LandedKind.MARKER
 _FOREIGN = LandedKind.FOREIGN
 
+# What `ingest.formats` may take, and other texts.
+_TEXT = Convention(
+    _FOREIGN,
+    "everyone",
+    "text in columns or documents",
+    r"\.(csv|tsv|psv|txt|json|jsonl|ndjson|xml|yaml|yml|html|log|sql)(\.\w{2,6})?$",
+    ("orders.csv", "orders.CSV.gz", "events.ndjson", "events.json.zst"),
+)
 # The first that matches counts. `^` and `/` begin the name of a folder or file; `$` ends the path.
 CONVENTIONS = (
     Convention(
@@ -184,6 +195,13 @@ CONVENTIONS = (
     ),
     Convention(
         _MARKER,
+        "Kafka Connect (S3)",
+        "keys or headers of records, beside the files of their values",
+        r"^(?!(.*/)?tombstone/).*\.(keys|headers)\.(avro|json|parquet|bin)(\.\w{2,6})?$",
+        ("orders/partition=0/orders+0+0000000000.keys.json",),
+    ),
+    Convention(
+        _MARKER,
         "macOS, Windows, NFS",
         "a file of an operating system",
         r"(^|/)(\.DS_Store|\._[^/]*|Thumbs\.db|desktop\.ini|\.nfs[0-9a-f]+|\.Spotlight-V100/.*"
@@ -231,11 +249,12 @@ CONVENTIONS = (
     ),
     Convention(
         _FOREIGN,
-        "everyone",
-        "text in columns or documents",
-        r"\.(csv|tsv|psv|txt|json|jsonl|ndjson|xml|yaml|yml|html|log|sql)(\.\w{2,6})?$",
-        ("orders.csv", "orders.CSV.gz", "events.ndjson", "events.json.zst"),
+        "Kafka Connect (S3)",
+        "keys of records whose value is NULL: deletes without an order",
+        r"(^|/)tombstone/.*\.keys\.(avro|json|parquet|bin)(\.\w{2,6})?$",
+        ("orders/tombstone/orders+0+0000000007.keys.json",),
     ),
+    _TEXT,
     Convention(
         _FOREIGN,
         "Hive, Kafka Connect, Arrow, spreadsheets",
@@ -263,6 +282,22 @@ CONVENTIONS = (
 
 _COMPILED = tuple((c, re.compile(c.pattern, re.IGNORECASE)) for c in CONVENTIONS)
 
+# Where the records of landed texts are listed that were refused one by one (`ingest.bad_lines`): hidden, so
+# that nothing reads them as data.
+REFUSED_FOLDER = "_refused"
+
+TextKind = Literal["csv", "tsv", "json"]
+_KIND_OF: dict[str, TextKind] = {
+    "csv": "csv",
+    "tsv": "tsv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+}
+_TEXT_NAME = re.compile(rf"\.({'|'.join(_KIND_OF)})(\.(gz|gzip|zst|zstd))?$", re.IGNORECASE)
+# The formats of `ingest.formats` beside Parquet.
+TEXT_FORMATS = frozenset(("csv", "json"))
+
 # Enough of the beginning and end of an object to know it by.
 HEAD_BYTES = 16
 _PARQUET, _ENCRYPTED = b"PAR1", b"PARE"
@@ -289,11 +324,37 @@ def convention_of(path: str) -> Convention | None:
     return next((c for c, pattern in _COMPILED if pattern.search(path)), None)
 
 
+def text_kind(path: str, formats: Container[str]) -> TextKind | None:
+    """As what text an object is read that is no Parquet, in a table that takes these `formats`.
+
+    >>> text_kind("a/orders.CSV.gz", {"csv"}), text_kind("events.ndjson", {"csv"})
+    ('csv', None)
+    """
+    if convention_of(path) is not _TEXT:
+        return None
+    named = _TEXT_NAME.search(path)
+    if named is None:
+        return None
+    kind = _KIND_OF[named[1].lower()]
+    return kind if ("csv" if kind == "tsv" else kind) in formats else None
+
+
+def lists_refused(key: str) -> bool:
+    """Whether the object lists records that were refused: it may be younger than what they came from."""
+    return f"/{REFUSED_FOLDER}/" in key
+
+
 def landed_object(
-    path: str, *, size: int | None = None, head: bytes | None = None, tail: bytes | None = None
+    path: str,
+    *,
+    size: int | None = None,
+    head: bytes | None = None,
+    tail: bytes | None = None,
+    formats: Container[str] = (),
 ) -> LandedObject:
     """What the object at `path` within the landing zone is. `head` and `tail` are its first and last bytes;
     where neither is known, what is not ignored by its name or size counts as data, which has to be read.
+    `formats` are those that the table takes beside Parquet.
 
     >>> landed_object("run/_SUCCESS").kind
     <LandedKind.MARKER: 'marker'>
@@ -312,6 +373,8 @@ def landed_object(
     begins, ends = (head or b"")[:4], (tail or b"")[-4:]
     if ends == _PARQUET and (head is None or begins == _PARQUET):
         return LandedObject(LandedKind.DATA, "Parquet")
+    if kind := text_kind(path, formats):
+        return LandedObject(LandedKind.DATA, kind.upper())
     if _ENCRYPTED in (begins, ends):
         return LandedObject(LandedKind.DAMAGED, "Parquet with an encrypted footer")
     if _PARQUET in (begins, ends):

@@ -7,11 +7,12 @@ ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from inlay.errors import InvalidRequest
+from inlay.format.landing import REFUSED_FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,23 @@ class Property:
     meaning: str
     choices: tuple[str, ...] = ()
     minimum: int | None = None
+    maximum: int | None = None
+    # What is wrong with a text, if anything is.
+    fault: Callable[[str], str | None] | None = None
+
+
+def listed(text: str, between: str = ",") -> tuple[str, ...]:
+    """The parts of a property that is a list.
+
+    >>> listed("id, name,")
+    ('id', 'name')
+    """
+    return tuple(part.strip() for part in text.split(between) if part.strip())
+
+
+def _formats_fault(text: str) -> str | None:
+    known = set(listed(text)) <= {"parquet", "csv", "json"} and "parquet" in listed(text)
+    return None if known else "parquet, and csv and json beside it, with commas between"
 
 
 # Properties are in the pointer, which every commit rewrites.
@@ -161,6 +179,50 @@ PROPERTIES = {
             "its value into the copy (up to `ingest.split_bytes`). text, spark and pyarrow say how such "
             "columns are typed in a table that its first file creates: as text, or as that reader does",
             ("refuse", "text", "spark", "pyarrow"),
+        ),
+        Property(
+            "ingest.formats",
+            "parquet",
+            "landing files that are data: parquet, and csv and json beside it (parquet,csv,json). Texts "
+            "are read in the types of the table's columns, also compressed (gzip, zstd)",
+            fault=_formats_fault,
+        ),
+        Property(
+            "ingest.bad_lines",
+            "0",
+            "records of a landing CSV or JSON file that may be refused one by one, listed with the reason "
+            f"in `{REFUSED_FOLDER}/` beside the file; with one more the file is refused whole",
+            minimum=0,
+            maximum=10_000,
+        ),
+        Property(
+            "ingest.text_bytes",
+            str(256 * 2**20),
+            "a landing CSV or JSON file that is larger once decompressed is refused: one invocation reads "
+            "it whole",
+            minimum=1,
+        ),
+        Property(
+            "ingest.columns",
+            "",
+            "names of the columns of landing CSV files that have no line of names, with commas between",
+        ),
+        Property(
+            "ingest.delimiter",
+            "",
+            "between the fields of landing CSV files: one character, or tab; empty: a comma, a tab in .tsv",
+        ),
+        Property(
+            "ingest.null",
+            "",
+            "texts that stand for NULL in landing CSV files beside an empty field, with commas between",
+        ),
+        Property("ingest.encoding", "utf-8", "the encoding of landing CSV and JSON files"),
+        Property(
+            "ingest.date_formats",
+            "",
+            "how landing CSV and JSON files write dates that are not ISO's, with semicolons between: "
+            "`%d.%m.%Y` for all columns, `at=%d.%m.%Y` for one",
         ),
         Property(
             "ingest.field_ids",
@@ -344,11 +406,18 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
                 next_step=f"It takes one of: {', '.join(known.choices)}",
             )
         elif known.minimum is not None and not (
-            text.isascii() and text.isdigit() and int(text) >= known.minimum
+            text.isascii()
+            and text.isdigit()
+            and known.minimum <= int(text) <= (known.maximum or int(text))
         ):
+            most = "" if known.maximum is None else f" to {known.maximum}"
             raise InvalidRequest(
                 f"property {name} cannot be {text!r}",
-                next_step=f"It takes a whole number from {known.minimum}",
+                next_step=f"It takes a whole number from {known.minimum}{most}",
+            )
+        elif known.fault is not None and (takes := known.fault(text)) is not None:
+            raise InvalidRequest(
+                f"property {name} cannot be {text[:80]!r}", next_step=f"It takes {takes}"
             )
         found[name] = text
     return found

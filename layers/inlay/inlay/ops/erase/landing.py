@@ -5,7 +5,7 @@ are those that their owner deleted, overwritten ones without a version id, and u
 of them can enter the table any more. An overwritten version can, by its event. A file that the table
 adopted where it landed stays for as long as it is live. A content that was not ingested yet is left for
 ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if it holds any
-of the rows, or names their values beside its rows. Nothing is ever rewritten in place: that would raise an
+of the rows, or names their values beside its rows; CSV and JSON are read as ingestion reads them. Nothing is ever rewritten in place: that would raise an
 event.
 
 What ingestion will never take (`format.landing`: markers, files under a temporary name, other formats,
@@ -16,11 +16,19 @@ waited for, by its name; the receipt lists that, too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from inlay.errors import ErrorKind, InlayError
-from inlay.format.landing import LandedKind, landed_object
+from inlay.format.landing import (
+    TEXT_FORMATS,
+    LandedKind,
+    landed_object,
+    lists_refused,
+    text_kind,
+)
 from inlay.format.predicate import Predicate, field_ids
 from inlay.format.snapshot import Erasure
 from inlay.ops.cache import ObjectCache
@@ -32,6 +40,7 @@ from inlay.ops.erase.receipt import load_waivers, waived_content
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs import each_content
 from inlay.ops.write.append import IngestSource
+from inlay.parquet.arrow.evaluate import columns_of, evaluate
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_positions
 from inlay.parquet.read.selection import Wanted
@@ -42,6 +51,9 @@ from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion, Upload
+
+if TYPE_CHECKING:
+    from inlay.ops.write.landed_text import LandedText
 
 _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"
 _MAY_HOLD_ROWS = (
@@ -93,7 +105,7 @@ def check_landing(
     old = [
         v
         for v in ctx.store.list_versions(prefix)
-        if v.modified_us <= newest_us and not (v.is_latest and v.key in ours)
+        if _is_from(v, newest_us) and not (v.is_latest and v.key in ours)
     ]
     taken_back = {v.key for v in old if v.marker and v.is_latest}
     # What was overwritten without a version id cannot be reached by its event any more.
@@ -140,12 +152,17 @@ def check_landing(
             waiting=tuple(w for v, w in held if v not in excused),
             perhaps=tuple(v for v in perhaps if v.modified_us <= opened_us),
             others=(
-                *(o for o in others[erasure.id] if o.version.modified_us <= opened_us),
+                *(o for o in others[erasure.id] if _is_from(o.version, opened_us)),
                 *(NeverTaken(v, LandedKind.DATA, "waived", "by an operator") for v in excused),
             ),
         )
 
     return {erasure.id: of(erasure) for erasure in erasures}
+
+
+def _is_from(version: ObjectVersion, opened_us: int) -> bool:
+    """Whether the content is from before an erasure. What was refused of one may be listed later."""
+    return version.modified_us <= opened_us or (not version.marker and lists_refused(version.key))
 
 
 def clear_landing(ctx: Context, found: Iterable[Landing]) -> tuple[int, tuple[DeleteFailure, ...]]:
@@ -191,7 +208,10 @@ def shut_out(ctx: Context, found: Iterable[Landing]) -> tuple[Request, ...]:
 
 
 def _could_come_in(other: NeverTaken) -> bool:
-    return other.kind is LandedKind.DATA and other.said != "nothing"
+    """Also texts: the table may take them one day (`ingest.formats`)."""
+    is_text = text_kind(other.version.key, TEXT_FORMATS) is not None
+    is_data = other.kind is LandedKind.DATA or (other.kind is LandedKind.FOREIGN and is_text)
+    return is_data and other.said != "nothing"
 
 
 def _requests_of(ctx: Context, version: ObjectVersion) -> list[Request]:
@@ -227,7 +247,7 @@ def _judge(
 ) -> _Judged:
     """What a content that was not ingested means for the erasures."""
     # Only where something has landed.
-    from inlay.ops.write.ingest import identify, inspect_rows, inspect_source
+    from inlay.ops.write.ingest import InspectedText, identify, inspect_rows, inspect_source
 
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
     version_id = None if version.version_id == NULL_VERSION else version.version_id
@@ -247,10 +267,22 @@ def _judge(
             raise
         if error.kind is ErrorKind.PAGE:  # the role or the storage class: what it holds is unknown
             return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
-        kind = identify(ctx, source.content, path).kind
+        kind = identify(ctx, source.content, path, loaded.snapshot).kind
         return _Judged(others=search_never_taken(objects, location, version, kind, asked))
     if inspected is None:
         return _Judged(waits="it changed while it was read")
+    if isinstance(inspected, InspectedText):
+        try:
+            return _judge_text(objects, loaded, inspected.text, location, asked)
+        except InlayError as error:
+            if error.kind is ErrorKind.RETRY:
+                raise
+            if error.kind is not ErrorKind.INPUT:
+                return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
+        # Refused by what is in it: no event will bring it in.
+        return _Judged(
+            others=search_never_taken(objects, location, version, LandedKind.DATA, asked)
+        )
 
     def judge(predicate: Predicate) -> _Judged:
         task = FileTask(
@@ -293,10 +325,46 @@ def _judge_data(
     searched = find_residue(
         open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
     )
+    if any(r.certain for r in searched.residues):
+        return _Judged(waits=_NAMES)
+    unsure = bool(searched.residues or searched.perhaps)
+    return _judge_beside(objects, location, predicate, unsure=unsure)
+
+
+def _judge_beside(
+    objects: Objects, location: Location, predicate: Predicate, *, unsure: bool
+) -> _Judged:
+    """What is said of the object, beside its content."""
     texts, mentions = texts_of(predicate), Mentions.of(predicate)
     outside, unread = said_of_object(objects.source(location.uri))
     said = [text for *_, text in outside]
-    if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
+    if any(names_any(text, texts) for text in said):
         return _Judged(waits=_NAMES)
-    unsure = searched.residues or searched.perhaps or unread
-    return _Judged(perhaps=bool(unsure or any(map(mentions.may_select, said))))
+    return _Judged(perhaps=bool(unsure or unread or any(map(mentions.may_select, said))))
+
+
+def _judge_text(
+    objects: Objects,
+    loaded: LoadedTable,
+    text: LandedText,
+    location: Location,
+    asked: Mapping[str, Predicate],
+) -> _Judged:
+    """By its rows as ingestion would have them, to the last: it is refused for any of them. Raises what it
+    is refused for. Records that would be refused one by one are not marked by ingestion, but listed: they
+    are waited for, and the list is searched then."""
+    from inlay.ops.write.landed_text import rows_of
+
+    predicate = any_of(list(asked.values()))
+    schema = loaded.snapshot.schema
+    rows = rows_of(text, loaded.snapshot)
+    columns = columns_of(schema)
+    holds = [evaluate(predicate, batch, columns).true_count > 0 for batch in rows.batches]
+    if any(holds):
+        return _Judged(waits=_HOLDS_ROWS)
+    mentions = Mentions.of(predicate)
+    for one in rows.refused.listed:
+        record = json.dumps(one.record, default=str, ensure_ascii=False)
+        if mentions.may_select(record.encode("utf-8", "surrogatepass")):
+            return _Judged(waits=_NAMES)
+    return _judge_beside(objects, location, predicate, unsure=False)

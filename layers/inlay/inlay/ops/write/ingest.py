@@ -16,6 +16,9 @@ If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a foo
 ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
 rewritten, up to `ingest.split_bytes`; a larger one, or an adopted one, stays as it is.
 
+CSV and JSON objects, where the table takes them (`ingest.formats`), are read and written as data files
+(`ops.write.landed_text`), known by the same identity.
+
 Columns that only the names of an object's folders have (`month=2/`) are written into the copy, where the
 table says so (property `ingest.folders`, `ops.write.folders`).
 
@@ -58,8 +61,8 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
-from inlay.format.landing import HEAD_BYTES, LandedKind, LandedObject, landed_object
-from inlay.format.properties import Properties, is_published
+from inlay.format.landing import HEAD_BYTES, LandedKind, LandedObject, TextKind, landed_object
+from inlay.format.properties import Properties, is_published, listed
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import (
     Committed,
@@ -78,11 +81,18 @@ from inlay.ops.read.compare_statistics import NEXT_STEP, checks_pages, denied_ro
 from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
+from inlay.ops.write.landed_text import LandedText, landed_kind, list_refused, rows_of
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
-from inlay.parquet.footer.footer import Footer
+from inlay.parquet.footer.footer import MAGIC, Footer
 from inlay.parquet.read.data_file import FooterOf, largest_group
-from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
+from inlay.parquet.read.describe import (
+    TAIL_BYTES,
+    entry_of,
+    parse_object_footer,
+    partition_in,
+    read_tail,
+)
 from inlay.parquet.read.old_times import NEXT_STEP as INT96_NEXT_STEP
 from inlay.parquet.read.old_times import NO_TIMES, Times, as_table, check_times
 from inlay.parquet.read.ranges import Objects
@@ -117,8 +127,12 @@ DECODED_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
+    """`refused` records of a text are listed in the object `refused_key`, with their reasons."""
+
     source: IngestSource
     rows: int
+    refused: int = 0
+    refused_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +220,34 @@ class _Seen:
         """Its entry as a file where it landed."""
         return replace(self.entry, key=self.source.location.uri, adopted=True, etag=self.etag)
 
+    @property
+    def size(self) -> int:
+        return self.entry.size
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenText:
+    """A text that is to be read, under the token of the event that it is remembered by."""
+
+    source: IngestSource
+    text: LandedText
+    modified_us: int
+    names: tuple[Request, ...]
+    token: str
+
+    @property
+    def size(self) -> int:
+        return self.text.size
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The files of a source, and what of a text was refused."""
+
+    files: tuple[DataFile, ...]
+    refused: int = 0
+    refused_key: str | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class _Wider:
@@ -230,12 +272,12 @@ class _Batch:
     sources: Sequence[IngestSource]
     loaded: LoadedTable
     outcomes: dict[int, SourceOutcome] = field(default_factory=dict)
-    seen: dict[int, _Seen] = field(default_factory=dict)
+    seen: dict[int, _Seen | _SeenText] = field(default_factory=dict)
     wider: dict[int, _Wider] = field(default_factory=dict)
-    entries: dict[int, tuple[DataFile, ...]] = field(default_factory=dict)
+    entries: dict[int, _Taken] = field(default_factory=dict)
 
-    def settle(self, position: int, found: SourceOutcome | _Seen | _Wider) -> None:
-        if isinstance(found, _Seen):
+    def settle(self, position: int, found: SourceOutcome | _Seen | _SeenText | _Wider) -> None:
+        if isinstance(found, _Seen | _SeenText):
             self.seen[position] = found
         elif isinstance(found, _Wider):
             self.wider[position] = found
@@ -250,11 +292,11 @@ class _Batch:
             updates=(
                 # A file without rows is remembered, so that its event is not processed again, but not kept.
                 AddFiles(
-                    tuple(e for files in self.entries.values() for e in files),
+                    tuple(e for taken in self.entries.values() for e in taken.files),
                     {
                         e.key: self.seen[p].modified_us
-                        for p, files in self.entries.items()
-                        for e in files
+                        for p, taken in self.entries.items()
+                        for e in taken.files
                     },
                     frozenset(compared_columns(self.loaded.snapshot)),
                 ),
@@ -262,12 +304,15 @@ class _Batch:
         )
 
     def committed(self, done: Committed | Skipped) -> None:
-        for position, files in self.entries.items():
+        for position, taken in self.entries.items():
             names = {name.id for name in self.seen[position].names}
             was_known = bool(names & done.duplicates) or isinstance(done, Skipped)
             source = self.sources[position]
+            rows = sum(e.rows for e in taken.files)
             self.outcomes[position] = (
-                Duplicate(source) if was_known else Ingested(source, sum(e.rows for e in files))
+                Duplicate(source)
+                if was_known
+                else Ingested(source, rows, taken.refused, taken.refused_key)
             )
 
 
@@ -338,17 +383,23 @@ def _copied(
     _drop_known(ctx, batch)
     _check_rows(ctx, batch, adopt)
 
-    def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | tuple[DataFile, ...]]:
+    def take(item: tuple[int, _Seen | _SeenText]) -> tuple[int, SourceOutcome | _Taken]:
         position, seen = item
-        return position, _guarded(ctx, seen.source, lambda _: _take(ctx, seen, adopt, loaded))
+        return position, _guarded(
+            ctx, seen.source, loaded.snapshot, lambda _: _taken(ctx, seen, adopt, loaded)
+        )
 
-    # Copies need no memory here; what has to be split is read, so one by one.
+    # Copies need no memory here; what has to be read, or split, is read one by one.
     reads = _policy(loaded.snapshot) != "keep"
-    cut = {p for p, seen in batch.seen.items() if reads or _is_cut(seen, adopt, loaded.snapshot)}
+    cut = {
+        p
+        for p, seen in batch.seen.items()
+        if reads or isinstance(seen, _SeenText) or _is_cut(seen, adopt, loaded.snapshot)
+    }
     copied = ctx.map(take, [item for item in batch.seen.items() if item[0] not in cut])
     rewritten = _within(ctx, budget, [(p, batch.seen[p]) for p in sorted(cut)], take)
     for position, taken in chain(copied, rewritten):
-        if isinstance(taken, tuple):
+        if isinstance(taken, _Taken):
             batch.entries[position] = taken
         else:
             batch.outcomes[position] = taken
@@ -358,13 +409,13 @@ def _copied(
 def _within(
     ctx: Context,
     budget: _Budget,
-    items: Sequence[tuple[int, _Seen]],
-    take: Callable[[tuple[int, _Seen]], tuple[int, SourceOutcome | tuple[DataFile, ...]]],
-) -> Iterator[tuple[int, SourceOutcome | tuple[DataFile, ...]]]:
+    items: Sequence[tuple[int, _Seen | _SeenText]],
+    take: Callable[[tuple[int, _Seen | _SeenText]], tuple[int, SourceOutcome | _Taken]],
+) -> Iterator[tuple[int, SourceOutcome | _Taken]]:
     """Takes one after the other, the first always, as long as bytes and time are left."""
     spent = 0
     for position, seen in items:
-        size = seen.entry.size
+        size = seen.size
         full = budget.cut_bytes is not None and spent + size > budget.cut_bytes
         late = budget.deadline is not None and ctx.clock.monotonic() >= budget.deadline
         if spent and (full or late):
@@ -379,10 +430,10 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
     sources, loaded = batch.sources, batch.loaded
 
     def look(positions: Sequence[int], table: Snapshot, extend: bool) -> None:
-        def one(position: int) -> tuple[int, SourceOutcome | _Seen | _Wider]:
+        def one(position: int) -> tuple[int, SourceOutcome | _Seen | _SeenText | _Wider]:
             source = sources[position]
             return position, _guarded(
-                ctx, source, lambda s: _examine(ctx, s, table, extend, current=adopt)
+                ctx, source, table, lambda s: _examine(ctx, s, table, extend, current=adopt)
             )
 
         for position, found in ctx.map(one, positions):
@@ -390,7 +441,9 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
 
     def extended(base: LoadedTable, position: int) -> LoadedTable:
         arrow = batch.wider.pop(position).arrow
-        grown = _guarded(ctx, sources[position], lambda _: admit_columns(ctx, base, [arrow]))
+        grown = _guarded(
+            ctx, sources[position], base.snapshot, lambda _: admit_columns(ctx, base, [arrow])
+        )
         if isinstance(grown, LoadedTable):
             return grown
         batch.outcomes[position] = grown
@@ -420,9 +473,10 @@ def _drop_known(ctx: Context, batch: _Batch) -> None:
 _APPENDED = re.compile(r"\.(csv|tsv|json|jsonl|ndjson|arrow|feather)(\.\w{2,4})?$", re.IGNORECASE)
 
 
-def identify(ctx: Context, location: Location, path: str) -> LandedObject:
+def identify(ctx: Context, location: Location, path: str, snapshot: Snapshot) -> LandedObject:
     """What an object is that was read in vain: by `path`, its name in the landing zone, and its first
     and last bytes (two requests)."""
+    formats = listed(Properties(snapshot.properties).text("ingest.formats"))
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     named = version_of(location)
     tail = store.get_suffix(location.key, HEAD_BYTES, **named)
@@ -431,13 +485,15 @@ def identify(ctx: Context, location: Location, path: str) -> LandedObject:
     first = ByteRange(0, min(HEAD_BYTES, tail.size))
     head = store.get(location.key, byte_range=first, **named)
     begins = head.body if isinstance(head, Got) else None
-    return landed_object(path, size=tail.size, head=begins, tail=tail.body)
+    return landed_object(path, size=tail.size, head=begins, tail=tail.body, formats=formats)
 
 
-def _refused(ctx: Context, source: IngestSource, error: UnreadableFile) -> UnreadableFile:
+def _refused(
+    ctx: Context, source: IngestSource, snapshot: Snapshot, error: UnreadableFile
+) -> UnreadableFile:
     """The error in words that say what the object is instead of Parquet."""
     try:
-        found = identify(ctx, source.content, source.location.key)
+        found = identify(ctx, source.content, source.location.key, snapshot)
     except InlayError:
         return error
     if found.kind is not LandedKind.FOREIGN:
@@ -447,18 +503,19 @@ def _refused(ctx: Context, source: IngestSource, error: UnreadableFile) -> Unrea
         f"not a Parquet file, but {found.reason}, which is not ingested: landed files become data files "
         "as they are, in Parquet",
         next_step=f"Use inlay append TABLE FILE, which reads {text[1].upper()}"
+        + (", or set ingest.formats" if text[1][:1] in "cCtTjJnN" else "")
         if text is not None
         else "Convert it to Parquet, or write it elsewhere",
     )
 
 
-def _guarded(ctx: Context, source: IngestSource, work):  # type: ignore[no-untyped-def]
+def _guarded(ctx: Context, source: IngestSource, snapshot: Snapshot, work):  # type: ignore[no-untyped-def]
     """One source's failure is its own."""
     try:
         return work(source)
     except InlayError as error:
         if isinstance(error, UnreadableFile):
-            error = _refused(ctx, source, error)
+            error = _refused(ctx, source, snapshot, error)
         error.about(table=ctx.uri, key=source.location.key)
         return (Retry if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE) else Rejected)(
             source, error
@@ -473,7 +530,7 @@ def _examine(
     *,
     current: bool = False,
     own: bool = False,
-) -> SourceOutcome | _Seen | _Wider:
+) -> SourceOutcome | _Seen | _SeenText | _Wider:
     """Reads the footer and decides whether the object fits, or (`extend`) would if the table had more
     columns. `current`: only if the content is the object's current one, as an adopted file's must be.
     `own`: the caller has written it, so that the names of its folders mean nothing."""
@@ -485,8 +542,11 @@ def _examine(
             "t.append(pyarrow.parquet.read_table(PATH))",
         )
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
+    kind = None if own else landed_kind(location.key, snapshot)
     got = (
-        _tail_of_event(store, source) if _is_event(source, current) else read_tail(store, location)
+        _tail_of_event(store, source, kind)
+        if _is_event(source, current)
+        else _end_of(store, location, kind)
     )
     if got is None:
         return TakenBack(source)
@@ -494,6 +554,8 @@ def _examine(
         return Superseded(source)
     if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
+    if kind is not None and not got.body.endswith(MAGIC):
+        return _seen_text(source, store, location, kind, got, current=current)
     described = parse_object_footer(got.body, size=got.size)
     Declared.of(snapshot).check_file(described.arrow)
     group_bytes = largest_group(described.footer)
@@ -525,9 +587,7 @@ def _examine(
             stamp = None if new is described.footer else (described.footer, new)
         except UnsupportedFile:
             recode = True
-    pinned = replace(source, etag=got.etag)
-    version = got.version_id if got.version_id != NULL_VERSION else None
-    by_version = replace(pinned, version_id=source.version_id or version).request
+    pinned, by_version, names = _names_of(source, got)
     return _Seen(
         pinned,
         store,
@@ -542,8 +602,46 @@ def _examine(
         unproven=unproven,
         group_bytes=group_bytes,
         tail=described.footer_of(got),
-        names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
+        names=names,
     )
+
+
+def _names_of(source: IngestSource, got: Got) -> tuple[IngestSource, Request, tuple[Request, ...]]:
+    """The source by its ETag, its request by its version, and both names that it is remembered by."""
+    pinned = replace(source, etag=got.etag)
+    version = got.version_id if got.version_id != NULL_VERSION else None
+    by_version = replace(pinned, version_id=source.version_id or version).request
+    return pinned, by_version, tuple({r.id: r for r in (pinned.request, by_version)}.values())
+
+
+def _seen_text(
+    source: IngestSource,
+    store: ObjectStore,
+    location: Location,
+    kind: TextKind,
+    got: Got,
+    *,
+    current: bool,
+) -> _SeenText:
+    if current:
+        raise UnsupportedFile(
+            f"a text ({kind.upper()}) is no data file, and cannot be adopted where it is",
+            next_step="Ingest it without adopting it: its rows are written into the table",
+        )
+    pinned, by_version, names = _names_of(source, got)
+    whole = got.body if len(got.body) == got.size else None
+    text = LandedText(store, location, kind, got.etag, got.size, whole)
+    return _SeenText(pinned, text, got.modified_us, names, by_version.token)
+
+
+def _end_of(store: ObjectStore, location: Location, kind: TextKind | None) -> Got:
+    """The end of the object, with all of a Parquet file's footer."""
+    if kind is None:
+        return read_tail(store, location)
+    got = store.get_suffix(location.key, TAIL_BYTES, **version_of(location))
+    if isinstance(got, Missing):
+        raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
+    return read_tail(store, location) if got.body.endswith(MAGIC) else got
 
 
 def _check_group(group_bytes: int, snapshot: Snapshot) -> None:
@@ -561,30 +659,40 @@ def _is_event(source: IngestSource, current: bool) -> bool:
     return source.event_time_us is not None and not current
 
 
-def _tail_of_event(store: ObjectStore, source: IngestSource) -> Got | None:
+def _tail_of_event(store: ObjectStore, source: IngestSource, kind: TextKind | None) -> Got | None:
     """The end of the content that the event names; None where its owner took the object back. Most often
     it is the current one, so that one request tells both."""
     try:
-        got = read_tail(store, source.location)
+        got = _end_of(store, source.location, kind)
     except ObjectGone:
         if isinstance(store.head(source.location.key), Missing):
             return None
-        return read_tail(store, source.content)  # overwritten while it was read
-    return got if source.version_id in (None, got.version_id) else read_tail(store, source.content)
+        return _end_of(store, source.content, kind)  # overwritten while it was read
+    is_named = source.version_id in (None, got.version_id)
+    return got if is_named else _end_of(store, source.content, kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
     """The entry that an object would get, its key empty; `folders` are the ids of columns that its folders
-    would give it, of which the entry knows nothing."""
+    would give it, of which the entry knows nothing. A text has no entry before it is read."""
 
     entry: DataFile
     folders: frozenset[int]
 
 
-def inspect_source(ctx: Context, source: IngestSource, snapshot: Snapshot) -> Inspected | None:
+@dataclass(frozen=True, slots=True)
+class InspectedText:
+    text: LandedText
+
+
+def inspect_source(
+    ctx: Context, source: IngestSource, snapshot: Snapshot
+) -> Inspected | InspectedText | None:
     """None when the object's content is not the named one. Raises what makes `ingest` reject it."""
     found = _examine(ctx, source, snapshot)
+    if isinstance(found, _SeenText):
+        return InspectedText(found.text)
     if not isinstance(found, _Seen):
         return None
     named = frozenset(f.id for f in snapshot.schema.fields if f.name in found.folders)
@@ -596,15 +704,40 @@ def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> Inla
     run in a task of the executor."""
     own = replace(ctx, executor=InlineExecutor())
     found = _examine(own, source, snapshot)
-    if not isinstance(found, _Seen):
+    if not isinstance(found, _Seen | _SeenText):
         return None
     try:
-        _checked(own, found, False, snapshot, compared_columns(snapshot))
+        if isinstance(found, _SeenText):
+            for _ in rows_of(found.text, snapshot).batches:
+                pass
+        else:
+            _checked(own, found, False, snapshot, compared_columns(snapshot))
     except InlayError as error:
         if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
             raise
         return error if error.kind is ErrorKind.INPUT else None
     return None
+
+
+def _taken(
+    ctx: Context, seen: _Seen | _SeenText, adopt: bool, loaded: LoadedTable
+) -> SourceOutcome | _Taken:
+    if isinstance(seen, _SeenText):
+        return _written(ctx, seen, loaded)
+    taken = _take(ctx, seen, adopt, loaded)
+    return _Taken(taken) if isinstance(taken, tuple) else taken
+
+
+def _written(ctx: Context, seen: _SeenText, loaded: LoadedTable) -> Superseded | _Taken:
+    """The rows of a text as data files. What was refused of it is listed before anything is committed."""
+    try:
+        rows = rows_of(seen.text, loaded.snapshot)
+        files = tuple(write_batches(ctx, loaded.snapshot, rows.batches, time_us=loaded.date_us))
+        key = list_refused(seen.text, seen.source.identity, rows.refused)
+    except SourceChanged:
+        return Superseded(seen.source)
+    files = tuple(replace(entry, event=seen.token, own=True) for entry in files)
+    return _Taken(files, len(rows.refused.listed), key)
 
 
 def _take(
@@ -635,6 +768,8 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
     snapshot = batch.loaded.snapshot
     compared = compared_columns(snapshot)
     for position, seen in list(batch.seen.items()):
+        if isinstance(seen, _SeenText):
+            continue  # its values are read, and what they are is known
         asked = seen.times or seen.folders or compared or seen.unproven or checks_pages(snapshot)
         if not asked:
             continue
@@ -647,7 +782,7 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
             except SourceChanged:
                 return Superseded(source)
 
-        found = _guarded(ctx, seen.source, check)
+        found = _guarded(ctx, seen.source, snapshot, check)
         batch.settle(position, found)
         if not isinstance(found, _Seen):
             del batch.seen[position]

@@ -105,7 +105,8 @@ def _states(
                 raise
             kind = listed.kind
             if isinstance(error, UnreadableFile):
-                kind = identify(ctx, source.content, version.key[len(prefix) :]).kind
+                path = version.key[len(prefix) :]
+                kind = identify(ctx, source.content, path, loaded.snapshot).kind
             reason = f"{type(error).__name__}: {error.message}"
             return replace(listed, state="rejected", kind=kind, reason=reason)
         return replace(listed, state="pending")

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.cli.text_types import Misread, from_texts
 from inlay.errors import InvalidRequest
+from inlay.text.refused import Misread
+from inlay.text.types import from_texts
 
 _MONTH_NAMES = [
     *("january", "february", "march", "april", "may", "june", "july", "august", "september"),

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from inlay.exact_json import named_once
 from inlay.parquet.arrow.types import is_list
+from inlay.text.refused import Misread
 
 # A fraction's trailing zeros, which Arrow refuses where the unit is coarser than they are many.
 _ZEROS = r"(\.[0-9]*?)0+([Zz]|[+-][0-9:]+)?$"
@@ -60,15 +61,6 @@ def column_types(
     others = [name for name in names if name not in schema.names]
     inferred = dict(infer(others)[0]) if others else {}
     return pa.schema([(n, inferred[n] if n in inferred else schema.field(n).type) for n in names])
-
-
-class Misread(Exception):
-    """A value that its column's type does not take; `row` counts from 0 among the values given."""
-
-    def __init__(self, row: int, what: str) -> None:
-        super().__init__(what)
-        self.row = row
-        self.what = what
 
 
 class _Rounded(Exception):

@@ -1,0 +1,239 @@
+"""Landed CSV and JSON files as rows of their table.
+
+Promise: a text is read in the types of the table's columns, exactly, or refused: as a whole, with the place
+and the reason, or up to `ingest.bad_lines` records of it one by one. These are listed, with the reason of
+each, in an object beside the file before any row of the file is committed (`list_refused`); it is named for
+the content, so that a repetition writes the same one. A text is streamed, pinned to the content that was
+checked, and refused where it is larger than `ingest.text_bytes` once decompressed.
+
+Columns that the table lacks are refused, by name: types are never guessed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.errors import ObjectGone, SourceChanged, UnsupportedFile
+from inlay.format.landing import REFUSED_FOLDER, TextKind, text_kind
+from inlay.format.properties import Properties, listed
+from inlay.format.schema import Schema
+from inlay.format.snapshot import Snapshot
+from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
+from inlay.parquet.arrow.conform import check_names, conformed
+from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, version_of
+from inlay.text.bytes import decompressed, reading
+from inlay.text.dates import DateFormats
+from inlay.text.delimited import CsvFile, TextFormat
+from inlay.text.json_objects import JsonFile, Shape, plain_object
+from inlay.text.refused import Refusals
+
+# Fetched at a time.
+FETCHED_BYTES = 8 * 2**20
+
+
+def text_format(snapshot: Snapshot) -> TextFormat:
+    """How the table's landed texts are written. Raises `InvalidRequest`."""
+    properties = Properties(snapshot.properties)
+    delimiter = properties.text("ingest.delimiter")
+    found = TextFormat(
+        null=listed(properties.text("ingest.null")),
+        columns=listed(properties.text("ingest.columns")),
+        delimiter="\t" if delimiter == "tab" else delimiter or None,
+        encoding=properties.text("ingest.encoding"),
+        dates=DateFormats.parse(listed(properties.text("ingest.date_formats"), ";")),
+        options="ingest.",
+    )
+    found.check()
+    return found
+
+
+def landed_kind(key: str, snapshot: Snapshot) -> TextKind | None:
+    """As what text an object with this key is read that is no Parquet, if as any."""
+    formats = listed(Properties(snapshot.properties).text("ingest.formats"))
+    return text_kind(key.rpartition("/")[2], formats)
+
+
+@dataclass(frozen=True, slots=True)
+class LandedText:
+    """One content: `etag` pins it, `size` is as it is stored, `whole` its bytes where they are at hand."""
+
+    store: ObjectStore
+    location: Location
+    kind: TextKind
+    etag: str
+    size: int
+    whole: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        return self.location.key.rpartition("/")[2]
+
+    def file(self, snapshot: Snapshot, shape: Shape = plain_object) -> CsvFile | JsonFile:
+        """Reads the names of its columns. Raises `UnreadableFile`, `UnsupportedFile`."""
+        properties, text = Properties(snapshot.properties), text_format(snapshot)
+        opened, limit = self._opener(snapshot), properties.number("ingest.bad_lines")
+        with reading(self.name, text):
+            if self.kind == "json":
+                return JsonFile(self.name, opened, text, shape=shape, limit=limit)
+            delimiter = "\t" if self.kind == "tsv" else ","
+            return CsvFile(self.name, opened, text, delimiter, snapshot.schema.names, limit=limit)
+
+    def _opener(self, snapshot: Snapshot) -> Callable[[], Any]:
+        limit = Properties(snapshot.properties).number("ingest.text_bytes")
+
+        def opened() -> Any:
+            fetched = _Fetched(self) if self.whole is None else io.BytesIO(self.whole)
+            magic = fetched.read(4)
+            fetched.seek(0)
+            stream = decompressed(pa.PythonFile(fetched, mode="r"), magic)
+            return pa.PythonFile(_Limited(stream, limit, self.name), mode="r")
+
+        return opened
+
+
+class _Fetched(io.RawIOBase):
+    """The content, in pieces, from its start to its end."""
+
+    def __init__(self, text: LandedText) -> None:
+        self._text = text
+        self._at = 0
+        self._piece = b""
+        self._piece_at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        assert whence == io.SEEK_SET
+        self._at = offset
+        return offset
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._at - self._piece_at
+        if not 0 <= start < len(self._piece):
+            self._piece, self._piece_at, start = self._fetch(), self._at, 0
+        found = self._piece[start:] if size < 0 else self._piece[start : start + size]
+        self._at += len(found)
+        return found
+
+    def _fetch(self) -> bytes:
+        text, location = self._text, self._text.location
+        end = min(self._at + FETCHED_BYTES, text.size)
+        if self._at >= end:
+            return b""
+        got = text.store.get(
+            location.key,
+            byte_range=ByteRange(self._at, end),
+            if_match=text.etag,
+            **version_of(location),
+        )
+        if isinstance(got, Missing):
+            raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
+        if not isinstance(got, Got) or got.etag != text.etag:
+            raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
+        return got.body
+
+
+class _Limited(io.RawIOBase):
+    """A stream that is refused where it goes on for too long: a few KB may decompress to a TB."""
+
+    def __init__(self, source: Any, limit: int, name: str) -> None:
+        self._source = source
+        self._limit = limit
+        self._left = limit
+        self._name = name
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        found: bytes = self._source.read(FETCHED_BYTES if size < 0 else size)
+        self._left -= len(found)
+        if self._left < 0:
+            raise UnsupportedFile(
+                f"{self._name} takes more than the {self._limit:,} bytes of ingest.text_bytes once "
+                "decompressed",
+                next_step="Write smaller files, or Parquet; or set ingest.text_bytes, if an invocation can "
+                "read so much",
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """The rows of a text as the table will have them; `refused` are known once all were read."""
+
+    batches: Iterator[pa.RecordBatch]
+    refused: Refusals
+
+
+def rows_of(text: LandedText, snapshot: Snapshot) -> TextRows:
+    """Raises `SchemaMismatch` for columns that do not fit; reading the rows raises `UnreadableFile`."""
+    schema = snapshot.schema
+    file = text.file(snapshot, unpacked_payload(schema))
+    folders = folders_of(text.location.key, file.names, snapshot)
+    kinds = schema_to_arrow(schema, with_ids=False)
+    check_names(pa.schema([(n, pa.null()) for n in file.names if n not in kinds.names]), schema)
+    required = {f.name for f in schema.fields if not f.nullable}
+    with reading(text.name, text_format(snapshot)):
+        reader = file.reader(kinds, required)
+    return TextRows(_rows(text, reader, snapshot, folders), file.refusals)
+
+
+def unpacked_payload(schema: Schema) -> Shape:
+    """Objects of Kafka Connect's JSON converter may have their schema beside them."""
+
+    def shape(value: Any) -> dict[str, Any]:
+        found = plain_object(value)
+        is_envelope = found.keys() == {"schema", "payload"} and not found.keys() & set(schema.names)
+        return plain_object(found["payload"]) if is_envelope else found
+
+    return shape
+
+
+def _rows(
+    text: LandedText, reader: pa.RecordBatchReader, snapshot: Snapshot, folders: Folders
+) -> Iterator[pa.RecordBatch]:
+    schema = snapshot.schema
+    loose = without_required(schema, folders)
+    given = {f.name: f for f in loose.fields}
+    there = Schema(schema.id, tuple(given[name] for name in reader.schema.names), schema.version)
+    with reading(text.name, text_format(snapshot)):
+        batches = conformed(reader, there, loose)
+        if folders:
+            batches = with_folders(batches, schema_to_arrow(schema), folders)
+        declared = Declared.of(snapshot)
+        for batch in batches:
+            declared.check(batch)
+            yield batch
+
+
+def list_refused(text: LandedText, identity: str, refused: Refusals) -> str | None:
+    """Writes the list of the records that were refused, if there are some: its key."""
+    if not refused.listed:
+        return None
+    folder, _, name = text.location.key.rpartition("/")
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    key = f"{folder}/{REFUSED_FOLDER}/{name}.{digest}.jsonl".lstrip("/")
+    lines = [
+        json.dumps(
+            {refused.unit: one.place, "reason": one.reason, "record": one.record},
+            ensure_ascii=False,
+            default=str,
+        )
+        for one in sorted(refused.listed, key=lambda one: one.place)
+    ]
+    text.store.put(key, ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
+    return key
