@@ -1,4 +1,5 @@
-"""Delete requests become markers, in one commit each: readers stop seeing the rows at once.
+"""Delete requests become markers, in one commit each: readers stop seeing the rows at once. Records of
+change streams are applied, where the table says how.
 
 An erasure is opened the same way; the rewrite function is then notified, and removes the rows. A request
 whose mode has to read or rewrite much is forwarded to the rewrite function.
@@ -13,6 +14,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from inlay.errors import NotAllowed
 from inlay.functions import settings
+from inlay.functions.changes import apply_records
 from inlay.functions.deletes import apply_delete
 from inlay.functions.messages import (
     forward_delete,
@@ -22,8 +24,8 @@ from inlay.functions.messages import (
     sent_time_us,
 )
 from inlay.functions.observe import observed
-from inlay.functions.requests import DeleteRequest
-from inlay.functions.validation import read
+from inlay.functions.requests import ChangesRequest, DeleteRequest
+from inlay.functions.validation import has_field, read
 
 
 @observed
@@ -31,13 +33,24 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     erased: set[str] = set()
 
     def message(record: SQSRecord) -> None:
-        delete_message(record, erased)
+        if has_field(record.body, "changes"):
+            changes_message(record)
+        else:
+            delete_message(record, erased)
 
     answer = process(messages_of(event), context, message)
     # One hint for each table, even after a redelivery: the first delivery may have ended just before.
     for table in sorted(erased):
         notify_rewrite(table)
     return answer
+
+
+def changes_message(record: SQSRecord) -> None:
+    asked = read(ChangesRequest, record.body)
+    if settings.is_erase_queue(record.event_source_arn):
+        raise NotAllowed("changes are not accepted from the queue for erasures", table=asked.table)
+    request_id = asked.id or record.message_id
+    apply_records(asked, asked.request(request_id, asked.time_us(sent_time_us(record))))
 
 
 def delete_message(record: SQSRecord, erased: set[str]) -> None:

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 from inlay.format.codec import decode_frame
+from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context
 from inlay.ops.erase import finish, landing
 from inlay.ops.erase.request import erase_status
 from inlay.ops.maintain.compact import compact
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import Duplicate, ingest
+from inlay.plan.change import Change, SetProperties
 from inlay.plan.erasure import landing_prefix
 from inlay.storage.base import Location
 
 from .oracle import Secret
-from .people import NAME, WHO, People, ids_with, new_people
+from .people import NAME, WHO, People, ids_with, is_named, new_people
 
 
 def test_ingested_originals_are_deleted_and_newer_objects_left(any_people: People) -> None:
@@ -345,3 +347,70 @@ def test_no_landing_zone_is_not_the_whole_bucket(people: People) -> None:
     assert receipts
     assert people.ids() == list(range(10))
     assert people.store.get("elsewhere").body == b"of others"
+
+
+def with_texts(people: People) -> None:
+    properties = {"ingest.formats": "parquet,csv,json", "ingest.bad_lines": "5"}
+    commit(people.ctx, Change(operation="set", updates=(SetProperties(properties),)))
+
+
+def land_text(people: People, name: str, text: str) -> Location:
+    people.time.sleep(1)
+    people.store.put(f"ingest/people/{name}", text.encode())
+    return Location("memory", "b", f"ingest/people/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", f"id,name\n40,x\n{WHO},{NAME}\n"),
+        ("a.jsonl", f'{{"id": 40, "name": "x"}}\n{{"id": {WHO}, "name": "{NAME}"}}\n'),
+    ],
+)
+def test_a_pending_text_is_read_as_ingestion_reads_it(people: People, name: str, text: str) -> None:
+    with_texts(people)
+    people.append(*ids_with(WHO))
+    pending = land_text(people, name, text)
+    land_text(people, "other.csv", "id,name\n41,y\n")
+    people.erase()
+    assert people.finish().receipts == ()
+    [status] = erase_status(people.ctx, landing="ingest/people/")
+    assert [w.name for w in status.waiting] == [pending.key]
+    people.ingest(pending)
+    assert WHO not in people.ids()
+    assert people.finish().receipts
+    assert people.found() == []
+    assert people.ids() == [*range(10), 40]
+
+
+def test_records_that_were_refused_are_named_in_the_receipt(people: People) -> None:
+    """Their list is younger than the erasure, and what they came from is not."""
+    with_texts(people)
+    people.append(*ids_with(WHO))
+    pending = land_text(people, "a.csv", f"id,name\n40,x\nnone,{NAME}\n")
+    people.erase(is_named())
+    assert people.finish().receipts == ()
+    [status] = erase_status(people.ctx, landing="ingest/people/")
+    assert [w.name for w in status.waiting] == [pending.key]
+    people.ingest(pending)
+    [receipt] = people.finish().receipts
+    listed = [o.key for o in people.store.list("ingest/people/_refused/")]
+    assert len(listed) == 1
+    body = people.store.get(people.ctx.key(receipt)).body.decode()
+    assert listed[0] in body
+
+
+@pytest.mark.parametrize("formats", ["parquet", "parquet,csv"])
+def test_a_refused_text_that_names_the_person_never_comes_in_later(
+    people: People, formats: str
+) -> None:
+    """Neither where the table takes texts from then on, nor where it takes their values."""
+    people.append(*ids_with(start=20))
+    properties = {"ingest.formats": formats}
+    commit(people.ctx, Change(operation="set", updates=(SetProperties(properties),)))
+    refused = land_text(people, "a.csv", f"id,name\n{WHO},{NAME}\nnone,x\n")
+    people.erase()
+    assert people.finish().receipts
+    with_texts(people)
+    assert isinstance(people.ingest(refused).outcomes[0], Duplicate)
+    assert people.ids() == [*range(20, 30)]

@@ -34,6 +34,8 @@ from inlay.text.json_objects import JsonFile
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+    from inlay.text.connect import RecordShape
+
 PLAIN = TextFormat()
 STANDARD_INPUT = "-"
 
@@ -76,12 +78,17 @@ class Inferred:
 
 
 def read_files(
-    paths: Sequence[str], schema: pa.Schema, text: TextFormat = PLAIN, *, even: bool = False
+    paths: Sequence[str],
+    schema: pa.Schema,
+    text: TextFormat = PLAIN,
+    *,
+    even: bool = False,
+    records: Callable[[], RecordShape] | None = None,
 ) -> pa.RecordBatchReader:
     """All rows of the files, one after the other, for a table of `schema`. Files may differ in the
     order of their columns and may lack columns that the table lets be null. `even`: what one row of a
-    JSON file lacks, all must lack."""
-    readers = [read_file(path, schema, text, even=even) for path in paths]
+    JSON file lacks, all must lack. `records`: what values of JSON are change records."""
+    readers = [read_file(path, schema, text, even=even, records=records) for path in paths]
     for path, reader in zip(paths, readers, strict=True):
         check_folders(Path(path).absolute().as_posix(), reader.schema.names, schema.names)
         if set(reader.schema.names) != set(readers[0].schema.names):
@@ -126,13 +133,18 @@ def _naming(path: str, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]
 
 
 def read_file(
-    path: str, schema: pa.Schema, text: TextFormat = PLAIN, *, even: bool = False
+    path: str,
+    schema: pa.Schema,
+    text: TextFormat = PLAIN,
+    *,
+    even: bool = False,
+    records: Callable[[], RecordShape] | None = None,
 ) -> pa.RecordBatchReader:
     """The rows of one local file; "-" is standard input."""
     text.check()
     kind, opened = _source(path, text)
     with _reading(path):
-        reader = _reader(path, kind, opened, schema, text, even)
+        reader = _reader(path, kind, opened, schema, text, even, records)
     return pa.RecordBatchReader.from_batches(reader.schema, _naming(path, reader))
 
 
@@ -143,6 +155,7 @@ def _reader(
     schema: pa.Schema,
     text: TextFormat,
     even: bool,
+    records: Callable[[], RecordShape] | None,
 ) -> pa.RecordBatchReader:
     match kind:
         case "csv" | "tsv":
@@ -150,6 +163,11 @@ def _reader(
             _check_delimited(found, path, schema)
             return found.reader(schema)
         case "json":
+            if records is not None:
+                shape = records()
+                objects = JsonFile(path, opened, text, shape=shape)
+                shape.check_even(path)
+                return objects.reader(schema)
             objects = JsonFile(path, opened, text)
             if even:
                 objects.check_even()

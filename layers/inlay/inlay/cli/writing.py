@@ -3,6 +3,7 @@ apply-changes, set."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -244,7 +245,7 @@ def ingest(
     objects: Annotated[
         list[str],
         typer.Argument(
-            metavar="URI…", help="Parquet objects in the same kind of store.", show_default=False
+            metavar="URI…", help="Objects in the same kind of store.", show_default=False
         ),
     ],
     adopt: Annotated[
@@ -258,6 +259,8 @@ def ingest(
 ) -> None:
     """Turn existing Parquet objects into data files, byte for byte, each once.
 
+    CSV and JSON objects are read and written as data files where the table takes them: set
+    ingest.formats to parquet,csv,json.
     An object that was ingested before changes nothing. Objects that cannot be ingested are listed with
     the reason, do not affect the others, and make the exit code 2 (or 75 if another try may help).
     """
@@ -271,6 +274,9 @@ def ingest(
     else:
         for each in result.outcomes:
             facts = _outcome(each)
+            if "listed_in" in facts:
+                records = counted(facts["refused"], "record")
+                note(f"{facts['object']}: {records} refused, listed in {facts['listed_in']}")
             if facts["outcome"] != "ingested":
                 reason = facts.get("message")
                 note(f"{facts['object']}: {facts['outcome']}" + (f": {reason}" if reason else ""))
@@ -358,7 +364,7 @@ def adopt(
         note(each)
 
 
-def _outcome(each: SourceOutcome) -> dict[str, object]:
+def _outcome(each: SourceOutcome) -> dict[str, Any]:
     from inlay.ops.write.ingest import (
         Deferred,
         Duplicate,
@@ -369,13 +375,14 @@ def _outcome(each: SourceOutcome) -> dict[str, object]:
         TakenBack,
     )
 
-    facts: dict[str, object] = {
+    facts: dict[str, Any] = {
         "object": each.source.location.uri,
         "outcome": type(each).__name__.lower(),
     }
     match each:
-        case Ingested(rows=rows):
-            return {**facts, "rows": rows}
+        case Ingested(rows=rows, refused=refused, refused_key=listed):
+            left_out = {} if listed is None else {"refused": refused, "listed_in": listed}
+            return {**facts, "rows": rows, **left_out}
         case Rejected(error=error) | Retry(error=error):
             return {**facts, **error.fields()}
         case Duplicate() | Superseded() | TakenBack() | Deferred():
@@ -698,7 +705,7 @@ def apply_changes(
             "--operations",
             metavar="PRODUCER",
             help="Whose values these are: common, debezium, debezium-flat, dms, snowflake, canal, delta, "
-            "kafka-tombstones.",
+            "kafka-connect, kafka-tombstones.",
         ),
     ] = None,
     delete_when: Annotated[
@@ -751,17 +758,20 @@ def apply_changes(
 
     from inlay.cli.data import read_files
     from inlay.plan.change_records import operations_of
+    from inlay.text.connect import RecordShape
 
     text = text_format(null, delimiter, encoding, format, date_format)
     with opened(table) as found:
         schema = physical_schema(found)
+        columns = frozenset(schema.names)
+        known = None
         if op is not None or operations is not None:
             known = operations_of(operations, column=op)
             for name in (known.column, known.flag):
                 if name is not None and name not in schema.names:
                     schema = schema.append(pa.field(name, pa.string()))
         result = found.apply_changes(
-            read_files(files, schema, text, even=True),
+            read_files(files, schema, text, records=partial(RecordShape, known, columns)),
             order=split_names(order),
             op=op,
             operations=operations,

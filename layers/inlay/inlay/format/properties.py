@@ -68,6 +68,11 @@ STAYING = (RECEIPT_CHAIN, HANDED_OVER)
 # Random, or digests: a short number would be found in them by chance.
 OPAQUE = (LEDGER_SALT, RECEIPT_CHAIN, REMEMBERED)
 
+# Those of `plan.change_records`.
+CHANGE_PRESETS = (
+    *("common", "debezium", "debezium-flat", "dms", "snowflake", "canal", "delta"),
+    *("kafka-connect", "kafka-tombstones"),
+)
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 
 PROPERTIES = {
@@ -186,6 +191,32 @@ PROPERTIES = {
             "landing files that are data: parquet, and csv and json beside it (parquet,csv,json). Texts "
             "are read in the types of the table's columns, also compressed (gzip, zstd)",
             fault=_formats_fault,
+        ),
+        Property(
+            "ingest.as",
+            "rows",
+            "what landing files hold: rows, which are added, or changes, the records of a change stream, "
+            "which are applied as the properties changes.* say",
+            ("rows", "changes"),
+        ),
+        Property(
+            "changes.order",
+            "",
+            "columns that say which change record of a key is newer, from the first, with commas between",
+        ),
+        Property(
+            "changes.operations",
+            "",
+            "whose operations a column of the change records has; empty: changes.delete_when says it, or "
+            "no record is a delete",
+            ("", *CHANGE_PRESETS),
+        ),
+        Property("changes.op", "", "the column of the operations; empty: the producer's"),
+        Property("changes.delete_when", "", "which change records are deletes, as a condition"),
+        Property(
+            "changes.delete_to",
+            "",
+            "a boolean or timestamp that a delete sets, in place of removing the row",
         ),
         Property(
             "ingest.bad_lines",

@@ -16,7 +16,12 @@ from inlay.errors import ErrorKind, InlayError, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
 from inlay.functions.messages import NotBegun, TimeLeft
-from inlay.functions.observe import report_superseded, report_taken_back, report_write
+from inlay.functions.observe import (
+    report_refused,
+    report_superseded,
+    report_taken_back,
+    report_write,
+)
 from inlay.functions.tables import table_context
 from inlay.ops.context import Context
 from inlay.ops.write.append import IngestSource
@@ -48,8 +53,8 @@ class Broken:
 
 Outcome = SourceOutcome | Broken
 
-# Files of several partitions that one batch may decode and write again, in bytes: 22 s of CPU a GiB
-# were measured, and an invocation's work may take 225 s. A single larger one is always allowed.
+# Files that one batch may decode and write (of several partitions, texts), in stored bytes: 22 s of CPU a
+# GiB were measured, and an invocation's work may take 225 s. A single larger one is always allowed.
 CUT_BYTES = 2 * 2**30
 
 
@@ -108,6 +113,9 @@ def _into_table(
         return _failed(ctx, table, sources, error, time_left)
     report_write(table, replace(result.write, usage=usage_of(ctx.store)))
     for outcome in result.outcomes:
+        if isinstance(outcome, Ingested) and outcome.refused_key is not None:
+            key = outcome.source.location.key
+            report_refused(table, key, outcome.refused, outcome.refused_key)
         if isinstance(outcome, Superseded):
             report_superseded(table, outcome.source.location.key)
         if isinstance(outcome, TakenBack):

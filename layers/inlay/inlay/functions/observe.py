@@ -199,6 +199,12 @@ def report_taken_back(table: str, key: str) -> None:
     count(table, {"TakenBack": 1})
 
 
+def report_refused(table: str, key: str, records: int, listed: str) -> None:
+    """Logs and counts the records of a text that were left out, and says where they are listed."""
+    logger.warning("RecordsRefused", table=table, key=key, records=records, listed=listed)
+    count(table, {"RecordsRefused": records})
+
+
 def report_failures(failures: Iterable[Failure]) -> None:
     """Logs and counts the files that maintenance could not read; the others were done."""
     for failure in failures:

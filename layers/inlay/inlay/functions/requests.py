@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
@@ -44,34 +44,20 @@ Mode = Literal["tombstone", "vector", "surgery", "rewrite", "erase"]
 Scalar = str | int | float | bool | None
 
 
-class DeleteRequest(BaseModel):
-    """`{"id"?, "requested_at"?, "table", "where" | "keys", "mode"?}`.
-
-    `where` is SQL. `keys` are columns with lists of values (`{"user_id": [1, 2]}`), rows (`[{"a": 1,
-    "b": 2}]`), or values of the primary key when that is one column (`[1, 2]`). `mode` is the table's
-    own unless given; an erasure of many values becomes several, `ID.1`, `ID.2` … (`open_erasures`).
-    `requested_at` is ISO 8601; without a zone it is UTC.
-    """
+class _Identified(BaseModel):
+    """A request on a table that is applied once by its id. `requested_at` is ISO 8601; without a zone it is
+    UTC."""
 
     model_config = ConfigDict(extra="forbid")
 
     id: str | None = Field(None, min_length=1, max_length=_MAX_ID)
     requested_at: Annotated[datetime, AfterValidator(_utc)] | None = None
     table: TableName
-    where: str | None = Field(None, min_length=1)
-    keys: dict[str, list[Scalar]] | list[dict[str, Scalar]] | list[Scalar] | None = None
-    mode: Mode | None = None
-
-    @model_validator(mode="after")
-    def _names_rows(self) -> DeleteRequest:
-        if (self.where is None) == (self.keys is None):
-            raise ValueError("give either where or keys")
-        return self
 
     @property
     def body(self) -> str:
         """What makes two requests with one id the same request."""
-        return json.dumps([self.table, self.where, self.keys, self.mode], sort_keys=True)
+        raise NotImplementedError
 
     def time_us(self, sent_us: int) -> int:
         """When it was requested; `sent_us` is when its message was sent."""
@@ -89,6 +75,40 @@ class DeleteRequest(BaseModel):
         """As the ledger compares it."""
         made = Request.of(request_id, body=self.body, time_us=time_us)
         return replace(made, may_be_older=self.may_be_older)
+
+
+class ChangesRequest(_Identified):
+    """`{"id"?, "requested_at"?, "table", "changes"}`: records of a change stream, as objects of JSON, which
+    the table's properties `changes.*` say how to apply."""
+
+    changes: list[dict[str, Any]] = Field(min_length=1)
+
+    @property
+    def body(self) -> str:
+        return json.dumps([self.table, self.changes], sort_keys=True)
+
+
+class DeleteRequest(_Identified):
+    """`{"id"?, "requested_at"?, "table", "where" | "keys", "mode"?}`.
+
+    `where` is SQL. `keys` are columns with lists of values (`{"user_id": [1, 2]}`), rows (`[{"a": 1,
+    "b": 2}]`), or values of the primary key when that is one column (`[1, 2]`). `mode` is the table's
+    own unless given; an erasure of many values becomes several, `ID.1`, `ID.2` … (`open_erasures`).
+    """
+
+    where: str | None = Field(None, min_length=1)
+    keys: dict[str, list[Scalar]] | list[dict[str, Scalar]] | list[Scalar] | None = None
+    mode: Mode | None = None
+
+    @model_validator(mode="after")
+    def _names_rows(self) -> DeleteRequest:
+        if (self.where is None) == (self.keys is None):
+            raise ValueError("give either where or keys")
+        return self
+
+    @property
+    def body(self) -> str:
+        return json.dumps([self.table, self.where, self.keys, self.mode], sort_keys=True)
 
     def forwarded(self, request_id: str, time_us: int) -> dict[str, object]:
         """This request with its id and time included, for another queue."""

@@ -67,6 +67,12 @@ def parse_json(text: str) -> Any:
 MESSAGE_VERSION = 1
 
 
+def has_field(text: str, name: str) -> bool:
+    """Whether the message is an object with this field. Raises `InvalidRequest`."""
+    body = parse_json(text)
+    return isinstance(body, dict) and name in body
+
+
 def read(model: type[Model], text: str) -> Model:
     """The message of a queue, as what it should be. Raises `InvalidRequest`; `NewerMessage`, which is
     retried, for one of a later version: during an upgrade functions of both run, and its fields are no

@@ -86,7 +86,7 @@ class Operations:
     delete (of the row before it) and a row. `tombstones`: the column is the record's value, and NULL there
     is a delete; every other value is a row. `envelope`: the structs that hold the row before and after the
     change, where the producer's records come as they are; a column that they lack may be in one of
-    `sources`.
+    `sources`. `optional`: where the column is not there, all records are rows.
     """
 
     column: str
@@ -98,6 +98,24 @@ class Operations:
     tombstones: bool = False
     envelope: tuple[str, str] | None = None
     sources: tuple[str, ...] = ()
+    optional: bool = False
+
+    def flat(self, record: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
+        """A record as plain columns, as `parquet.arrow.change_order.unpacked` makes them of structs: beside
+        its row these `columns` of the table. Raises `ValueError` for one without a row."""
+        if self.envelope is None or self.column not in record:
+            return dict(record)
+        before, after = (record.get(name) for name in self.envelope)
+        row = after if after is not None else before
+        if not isinstance(row, Mapping):
+            raise ValueError("has no row before or after its change")
+        found = {self.column: record[self.column], **row}
+        beside = (record, *(record.get(name) for name in self.sources))
+        for name in columns:
+            place = next((one for one in beside if isinstance(one, Mapping) and name in one), None)
+            if name not in found and place is not None:
+                found[name] = place[name]
+        return found
 
     def meaning(self, value: str | None, *, flagged: bool = False) -> Meaning | None:
         """None: it is refused.
@@ -180,6 +198,8 @@ DELTA = Operations(
     deletes=frozenset({"delete"}),
     before=frozenset({"update_preimage"}),
 )
+# Rows of Kafka Connect's sinks; flattened ones of Debezium may be deletes.
+KAFKA_CONNECT = replace(DEBEZIUM_FLAT, optional=True)
 KAFKA_TOMBSTONES = Operations("value", tombstones=True)
 
 
@@ -204,6 +224,7 @@ PRESETS: Mapping[str, Operations] = MappingProxyType(
         "snowflake": SNOWFLAKE,
         "canal": CANAL,
         "delta": DELTA,
+        "kafka-connect": KAFKA_CONNECT,
         "kafka-tombstones": KAFKA_TOMBSTONES,
     }
 )

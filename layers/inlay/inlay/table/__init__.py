@@ -862,8 +862,8 @@ class Table:
 
         `op` is the column that says what a record does, in the values of `operations`: the producer's name
         (`common`, the default, `debezium`, `debezium-flat`, `dms`, `snowflake`, `canal`, `delta`,
-        `kafka-tombstones`), or `{"rows": [...], "deletes": [...]}`. Another value refuses the batch.
-        `delete_when` is a condition in their place; without any of these no record is a delete.
+        `kafka-connect`, `kafka-tombstones`), or `{"rows": [...], "deletes": [...]}`. Another value refuses
+        the batch. `delete_when` is a condition in their place; without any of these no record is a delete.
 
         A delete removes the row, and is remembered for `changes.remember_days`, so that older records that
         come later find it; with `delete_to` it sets that column (a boolean, or a timestamp) instead.

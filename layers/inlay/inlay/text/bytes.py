@@ -33,7 +33,10 @@ def decompressed(source: Any, magic: bytes) -> Any:
 def reading(path: str, text: TextFormat) -> Iterator[None]:
     """Errors of a text become typed ones that name it."""
     # latin-1 reads any bytes, and Excel's euro sign as a control character.
-    encoding = f"Name its encoding: {text.options}encoding cp1252 for what Excel writes, latin-1 for older text"
+    encoding = (
+        f"Name its encoding: {text.options}encoding cp1252 for what Excel writes, latin-1 for older "
+        "text"
+    )
     try:
         yield
     except RecursionError:

@@ -123,7 +123,7 @@ class CsvFile:
                 newlines_in_values=True,
                 # In a file of one column an empty line is a row: NULL.
                 ignore_empty_lines=not sparse,
-                invalid_row_handler=self._refuse_uneven if texts and self.refusals.limit else None,
+                invalid_row_handler=self._uneven_handler(is_header=not texts),
             ),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(texts, pa.string()),
@@ -132,6 +132,12 @@ class CsvFile:
                 null_values=["", *self._text.null],
             ),
         )
+
+    def _uneven_handler(self, *, is_header: bool) -> Callable[[Any], str] | None:
+        if not self.refusals.limit:
+            return None
+        # Where only the names are looked at, Arrow reads some records as well.
+        return (lambda row: "skip") if is_header else self._refuse_uneven
 
     def _refuse_uneven(self, row: Any) -> str:
         place = row.number - (not self._text.columns)
@@ -225,13 +231,15 @@ class CsvFile:
         rows = 0
         for batch in self._texts():
             texts = batch.rename_columns(list(self.names))
+            left: Sequence[int] = range(rows, rows + len(texts))
             arrays, refused = self._columns(texts, wanted, required)
-            if refused:
+            while refused:
                 for row, reason in refused.items():
                     [record] = texts.slice(row, 1).to_pylist()
-                    self.refusals.add(Refused(self._place(rows + row), reason, record))
-                kept = pa.array([row not in refused for row in range(len(texts))])
-                arrays, _ = self._columns(texts.filter(kept), wanted, required)
+                    self.refusals.add(Refused(self._place(left[row]), reason, record))
+                kept = [row for row in range(len(texts)) if row not in refused]
+                texts, left = texts.take(pa.array(kept, pa.int64())), [left[row] for row in kept]
+                arrays, refused = self._columns(texts, wanted, required)
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
             rows += batch.num_rows
 

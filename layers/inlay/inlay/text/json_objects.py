@@ -150,11 +150,11 @@ class JsonFile:
         self, rows: dict[int, dict[str, Any]], wanted: pa.Schema, required: Collection[str]
     ) -> pa.RecordBatch:
         arrays, refused = self._columns(list(rows.values()), wanted, required)
-        if refused:
+        while refused:
             places = list(rows)
             for row, reason in refused.items():
                 self.refusals.add(Refused(places[row], reason, rows.pop(places[row])))
-            arrays, _ = self._columns(list(rows.values()), wanted, required)
+            arrays, refused = self._columns(list(rows.values()), wanted, required)
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
     def _columns(

@@ -5,8 +5,8 @@ are those that their owner deleted, overwritten ones without a version id, and u
 of them can enter the table any more. An overwritten version can, by its event. A file that the table
 adopted where it landed stays for as long as it is live. A content that was not ingested yet is left for
 ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if it holds any
-of the rows, or names their values beside its rows; CSV and JSON are read as ingestion reads them. Nothing is ever rewritten in place: that would raise an
-event.
+of the rows, or names their values beside its rows; CSV and JSON are read as ingestion reads them. Nothing
+is ever rewritten in place: that would raise an event.
 
 What ingestion will never take (`format.landing`: markers, files under a temporary name, other formats,
 damaged or refused files) keeps no erasure waiting, whoever put it there: it is searched as it is
@@ -53,7 +53,7 @@ from inlay.plan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion, Upload
 
 if TYPE_CHECKING:
-    from inlay.ops.write.landed_text import LandedText
+    from inlay.ops.write.ingest import InspectedRecords
 
 _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"
 _MAY_HOLD_ROWS = (
@@ -247,7 +247,7 @@ def _judge(
 ) -> _Judged:
     """What a content that was not ingested means for the erasures."""
     # Only where something has landed.
-    from inlay.ops.write.ingest import InspectedText, identify, inspect_rows, inspect_source
+    from inlay.ops.write.ingest import InspectedRecords, identify, inspect_rows, inspect_source
 
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
     version_id = None if version.version_id == NULL_VERSION else version.version_id
@@ -271,9 +271,9 @@ def _judge(
         return _Judged(others=search_never_taken(objects, location, version, kind, asked))
     if inspected is None:
         return _Judged(waits="it changed while it was read")
-    if isinstance(inspected, InspectedText):
+    if isinstance(inspected, InspectedRecords):
         try:
-            return _judge_text(objects, loaded, inspected.text, location, asked)
+            return _judge_records(objects, loaded, inspected, location, version, asked)
         except InlayError as error:
             if error.kind is ErrorKind.RETRY:
                 raise
@@ -325,46 +325,39 @@ def _judge_data(
     searched = find_residue(
         open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
     )
-    if any(r.certain for r in searched.residues):
-        return _Judged(waits=_NAMES)
-    unsure = bool(searched.residues or searched.perhaps)
-    return _judge_beside(objects, location, predicate, unsure=unsure)
-
-
-def _judge_beside(
-    objects: Objects, location: Location, predicate: Predicate, *, unsure: bool
-) -> _Judged:
-    """What is said of the object, beside its content."""
     texts, mentions = texts_of(predicate), Mentions.of(predicate)
     outside, unread = said_of_object(objects.source(location.uri))
     said = [text for *_, text in outside]
-    if any(names_any(text, texts) for text in said):
+    if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
         return _Judged(waits=_NAMES)
-    return _Judged(perhaps=bool(unsure or unread or any(map(mentions.may_select, said))))
+    unsure = searched.residues or searched.perhaps or unread
+    return _Judged(perhaps=bool(unsure or any(map(mentions.may_select, said))))
 
 
-def _judge_text(
+def _judge_records(
     objects: Objects,
     loaded: LoadedTable,
-    text: LandedText,
+    inspected: InspectedRecords,
     location: Location,
+    version: ObjectVersion,
     asked: Mapping[str, Predicate],
 ) -> _Judged:
     """By its rows as ingestion would have them, to the last: it is refused for any of them. Raises what it
-    is refused for. Records that would be refused one by one are not marked by ingestion, but listed: they
-    are waited for, and the list is searched then."""
-    from inlay.ops.write.landed_text import rows_of
-
+    is refused for. Then by all it says: what would be refused one by one, or is the row before a change,
+    ingestion does not mark. It is waited for: the first is listed then, and what was ingested deleted."""
     predicate = any_of(list(asked.values()))
-    schema = loaded.snapshot.schema
-    rows = rows_of(text, loaded.snapshot)
-    columns = columns_of(schema)
+    columns = columns_of(loaded.snapshot.schema)
+    rows = inspected.rows()
     holds = [evaluate(predicate, batch, columns).true_count > 0 for batch in rows.batches]
     if any(holds):
         return _Judged(waits=_HOLDS_ROWS)
-    mentions = Mentions.of(predicate)
-    for one in rows.refused.listed:
+    texts, mentions = texts_of(predicate), Mentions.of(predicate)
+    for one in rows.refused.listed if rows.refused is not None else ():
         record = json.dumps(one.record, default=str, ensure_ascii=False)
-        if mentions.may_select(record.encode("utf-8", "surrogatepass")):
+        said = record.encode("utf-8", "surrogatepass")
+        if names_any(said, texts) or mentions.may_select(said):
             return _Judged(waits=_NAMES)
-    return _judge_beside(objects, location, predicate, unsure=False)
+    searched = search_never_taken(objects, location, version, LandedKind.DATA, asked).values()
+    if any(found.said == "names" for found in searched):
+        return _Judged(waits=_NAMES)
+    return _Judged(perhaps=any(found.said == "perhaps" for found in searched))

@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.expression import Condition, looked_at
 from inlay.format.predicate import Predicate, field_ids
-from inlay.format.properties import REMEMBERED, Properties
+from inlay.format.properties import REMEMBERED, Properties, listed
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.ops.commit.driver import (
     Committed,
@@ -83,7 +83,7 @@ from inlay.plan.change import (
     SetProperties,
     Update,
 )
-from inlay.plan.change_records import Operations
+from inlay.plan.change_records import Operations, operations_of
 
 # Rows of the table that are looked through at once.
 SEARCHED_BYTES = 32 * 2**20
@@ -144,6 +144,32 @@ class Rules:
     on: tuple[str, ...] = ()
     nulls: NullKeys | Literal["refuse"] = "refuse"
 
+    @classmethod
+    def of_table(cls, properties: Properties) -> Rules:
+        """Those of the properties `changes.*`. Raises `InvalidRequest`."""
+        order = listed(properties.text("changes.order"))
+        operations, op = properties.text("changes.operations"), properties.text("changes.op")
+        delete_when = properties.text("changes.delete_when")
+        if not order:
+            raise InvalidRequest(
+                "the table says of no column that changes are ordered by it",
+                next_step="Set changes.order: inlay set TABLE changes.order=lsn",
+            )
+        if delete_when and (operations or op):
+            raise InvalidRequest(
+                "changes.delete_when says what is a delete, and so does changes.operations or changes.op",
+                next_step="Remove one of them",
+            )
+        has_operations = bool(operations or op)
+        return cls(
+            order=order,
+            operations=operations_of(operations or None, column=op or None)
+            if has_operations
+            else None,
+            delete_when=delete_when or None,
+            delete_to=properties.text("changes.delete_to") or None,
+        )
+
 
 def apply_changes(
     ctx: Context,
@@ -152,8 +178,11 @@ def apply_changes(
     *,
     base: LoadedTable | None = None,
     request: Request | None = None,
+    events: tuple[Request, ...] = (),
+    landed_us: int | None = None,
 ) -> Applied:
-    """Applies change records. Raises `InvalidRequest`, `SchemaMismatch`, `ConcurrentChange`."""
+    """Applies change records; `events` are other names of the request, `landed_us` is when records that
+    landed did. Raises `InvalidRequest`, `SchemaMismatch`, `ConcurrentChange`."""
     check_nulls(rules.nulls, "refuse")
     if ctx.branch is not None:
         raise InvalidRequest(
@@ -172,7 +201,8 @@ def apply_changes(
     batch = _Batch.of(ctx, loaded, records, gone, rules)
     if batch.is_empty and request is None:
         return Applied(Skipped(loaded))
-    outcome = commit_planned(ctx, loaded, partial(_plan, ctx, loaded, batch, request))
+    named = _Named(request, events, landed_us)
+    outcome = commit_planned(ctx, loaded, partial(_plan, ctx, loaded, batch, named))
     if isinstance(outcome, Committed) and batch.nulls == "distinct":
         outcome = replace(outcome, note=note_of_nulls(batch.rows.select(list(batch.names))))
     return Applied(outcome, batch.counts)
@@ -376,6 +406,15 @@ def _flag_of(ctx: Context, schema: Schema, given: Schema, name: str | None) -> F
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What a commit is remembered by, and when its records landed."""
+
+    request: Request | None
+    events: tuple[Request, ...]
+    landed_us: int | None
+
+
 # -- on a base ------------------------------------------------------------------------------------
 
 
@@ -383,7 +422,7 @@ def _plan(
     ctx: Context,
     bound: LoadedTable,
     batch: _Batch,
-    request: Request | None,
+    named: _Named,
     loaded: LoadedTable,
 ) -> Planned | None:
     check_same_schema(ctx, bound, loaded)
@@ -427,14 +466,18 @@ def _plan(
         # Repeated deletes, of which the table knows.
         is_known = not deletes.num_rows or memory.head == remembered
         is_done = not rows.num_rows and not hit.num_rows and is_known
-    if is_done and request is None:
+    if is_done and named.request is None:
         return None
     written = _new_rows(batch, verdict, there, loaded)
     added = tuple(write_batches(ctx, snapshot, written, time_us=loaded.date_us))
-    updates += [AddFiles(added), AddMarkers(markers_of_keys(ctx, loaded, hit, batch.nulls))]
+    landed = (
+        {} if named.landed_us is None else dict.fromkeys((f.key for f in added), named.landed_us)
+    )
+    updates += [AddFiles(added, landed), AddMarkers(markers_of_keys(ctx, loaded, hit, batch.nulls))]
     change = Change(
         operation=OPERATION,
-        request=request,
+        request=named.request,
+        events=named.events,
         uploaded_us=loaded.date_us,
         deleted_rows=verdict.old_rows,
         updates=tuple(updates),

@@ -42,8 +42,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -80,8 +81,9 @@ from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.read.compare_statistics import NEXT_STEP, checks_pages, denied_rows, read_pages
 from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.write.append import IngestSource
+from inlay.ops.write.content import Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
-from inlay.ops.write.landed_text import LandedText, landed_kind, list_refused, rows_of
+from inlay.ops.write.landed_text import LandedText, TextRows, landed_kind, list_refused, rows_of
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.footer.footer import MAGIC, Footer
@@ -114,6 +116,10 @@ from inlay.storage.base import (
 )
 from inlay.storage.wrapped import Usage
 
+if TYPE_CHECKING:
+    from inlay.ops.write.apply_changes import ChangeCounts
+    from inlay.ops.write.landed_changes import JudgedRows
+
 T = TypeVar("T")
 
 # A batch is copied again where another commit changed the columns or the key meanwhile, which is rare.
@@ -127,12 +133,14 @@ DECODED_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """`refused` records of a text are listed in the object `refused_key`, with their reasons."""
+    """`refused` records of a text are listed in the object `refused_key`, with their reasons. `changes`:
+    what became of change records."""
 
     source: IngestSource
     rows: int
     refused: int = 0
     refused_key: str | None = None
+    changes: ChangeCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +245,7 @@ class _SeenText:
 
     @property
     def size(self) -> int:
-        return self.text.size
+        return self.text.content.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +340,8 @@ def ingest(
     loaded = base if base is not None else load_pointer(ctx)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     budget = _Budget(cut_bytes, deadline)
+    if is_of_changes(loaded.snapshot):
+        return _changes(ctx, sources, adopt, loaded, budget)
     batch = _Batch(sources, loaded)
 
     def plan(now: LoadedTable) -> Planned | None:
@@ -354,29 +364,71 @@ def ingest(
     return IngestResult(outcomes, write, done.loaded)
 
 
+def is_of_changes(snapshot: Snapshot) -> bool:
+    """Whether what lands are change records."""
+    return Properties(snapshot.properties).text("ingest.as") == "changes"
+
+
+def _changes(
+    ctx: Context, sources: Sequence[IngestSource], adopt: bool, loaded: LoadedTable, budget: _Budget
+) -> IngestResult:
+    """Applies the sources as change records, a commit for each or more; see `ops.write.landed_changes`."""
+    from inlay.ops.write.landed_changes import apply_content
+
+    batch, new = _begun(ctx, sources, loaded)
+    last: Committed | Skipped = Skipped(batch.loaded)
+
+    def apply(source: IngestSource) -> SourceOutcome:
+        nonlocal last
+        if adopt:
+            raise UnsupportedFile(
+                "a file of change records cannot be adopted: they are applied",
+                next_step="Ingest it without adopting it, or set ingest.as=rows",
+            )
+        found = content_of(ctx, source, last.loaded.snapshot)
+        if not isinstance(found, FoundContent):
+            return found
+        pinned, by_version, names = names_of(source, found.got)
+        _, known = known_requests(ctx, last.loaded, names)
+        if known:
+            return Duplicate(pinned)
+        try:
+            done = apply_content(
+                ctx,
+                found.content,
+                found.text,
+                last.loaded,
+                by_version,
+                names=names,
+                identity=pinned.identity,
+                landed_us=found.got.modified_us,
+            )
+        except SourceChanged:
+            return Superseded(pinned)
+        last = done.outcome
+        if isinstance(last, Skipped):
+            return Duplicate(pinned)
+        counts = done.counts
+        rows = counts.inserted + counts.updated
+        return Ingested(pinned, rows, done.refused, done.refused_key, counts)
+
+    spent = 0
+    for position in new:
+        source = sources[position]
+        if spent and budget.deadline is not None and ctx.clock.monotonic() >= budget.deadline:
+            batch.outcomes[position] = Deferred(source)
+            continue
+        spent += 1
+        batch.outcomes[position] = _guarded(ctx, source, loaded.snapshot, apply)
+    outcomes = tuple(batch.outcomes[n] for n in range(len(sources)))
+    return IngestResult(outcomes, write_result("ingest", last, Usage({}, 0, 0)), last.loaded)
+
+
 def _copied(
     ctx: Context, sources: Sequence[IngestSource], adopt: bool, loaded: LoadedTable, budget: _Budget
 ) -> _Batch:
     """Checks every source and copies the new ones into the table."""
-    loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
-    batch = _Batch(sources, loaded)
-    horizon_us = loaded.snapshot.ledger.horizon_us
-    first: dict[str, int] = {}
-    new: list[int] = []
-    for position, source in enumerate(sources):
-        twin = first.setdefault(source.identity, position)
-        if source.request.id in known or (twin != position and source.etag is not None):
-            batch.outcomes[position] = Duplicate(source)
-        elif source.event_time_us is not None and source.event_time_us < horizon_us:
-            too_old = RequestTooOld(
-                "the event is older than this table's ledger reaches back",
-                table=ctx.uri,
-                key=source.location.key,
-            )
-            batch.outcomes[position] = Rejected(source, too_old)
-        else:
-            new.append(position)
-
+    batch, new = _begun(ctx, sources, loaded)
     loaded = batch.loaded = _look_at_all(ctx, batch, new, adopt)
 
     # Sources given without an ETag get their identity only now.
@@ -404,6 +456,31 @@ def _copied(
         else:
             batch.outcomes[position] = taken
     return batch
+
+
+def _begun(
+    ctx: Context, sources: Sequence[IngestSource], loaded: LoadedTable
+) -> tuple[_Batch, list[int]]:
+    """A batch, and which of its sources are new by their names."""
+    loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
+    batch = _Batch(sources, loaded)
+    horizon_us = loaded.snapshot.ledger.horizon_us
+    first: dict[str, int] = {}
+    new: list[int] = []
+    for position, source in enumerate(sources):
+        twin = first.setdefault(source.identity, position)
+        if source.request.id in known or (twin != position and source.etag is not None):
+            batch.outcomes[position] = Duplicate(source)
+        elif source.event_time_us is not None and source.event_time_us < horizon_us:
+            too_old = RequestTooOld(
+                "the event is older than this table's ledger reaches back",
+                table=ctx.uri,
+                key=source.location.key,
+            )
+            batch.outcomes[position] = Rejected(source, too_old)
+        else:
+            new.append(position)
+    return batch, new
 
 
 def _within(
@@ -522,18 +599,36 @@ def _guarded(ctx: Context, source: IngestSource, snapshot: Snapshot, work):  # t
         )
 
 
-def _examine(
+@dataclass(frozen=True, slots=True)
+class FoundContent:
+    """The content that a source names: `got` is its end, with all of a Parquet file's footer. `kind`: as
+    what text it is read if it is no Parquet."""
+
+    store: ObjectStore
+    location: Location
+    kind: TextKind | None
+    got: Got
+
+    @property
+    def text(self) -> TextKind | None:
+        return None if self.got.body.endswith(MAGIC) else self.kind
+
+    @property
+    def content(self) -> Content:
+        got = self.got
+        whole = got.body if len(got.body) == got.size else None
+        return Content(self.store, self.location, got.etag, got.size, whole)
+
+
+def content_of(
     ctx: Context,
     source: IngestSource,
     snapshot: Snapshot,
-    extend: bool = False,
     *,
     current: bool = False,
     own: bool = False,
-) -> SourceOutcome | _Seen | _SeenText | _Wider:
-    """Reads the footer and decides whether the object fits, or (`extend`) would if the table had more
-    columns. `current`: only if the content is the object's current one, as an adopted file's must be.
-    `own`: the caller has written it, so that the names of its folders mean nothing."""
+) -> FoundContent | TakenBack | Superseded:
+    """Reads the end of the object: whether it is still the one that is named."""
     location = source.location if current else source.content
     if location.scheme != ctx.store.scheme:
         raise InvalidRequest(
@@ -554,8 +649,27 @@ def _examine(
         return Superseded(source)
     if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
-    if kind is not None and not got.body.endswith(MAGIC):
-        return _seen_text(source, store, location, kind, got, current=current)
+    return FoundContent(store, location, kind, got)
+
+
+def _examine(
+    ctx: Context,
+    source: IngestSource,
+    snapshot: Snapshot,
+    extend: bool = False,
+    *,
+    current: bool = False,
+    own: bool = False,
+) -> SourceOutcome | _Seen | _SeenText | _Wider:
+    """Reads the footer and decides whether the object fits, or (`extend`) would if the table had more
+    columns. `current`: only if the content is the object's current one, as an adopted file's must be.
+    `own`: the caller has written it, so that the names of its folders mean nothing."""
+    found = content_of(ctx, source, snapshot, current=current, own=own)
+    if not isinstance(found, FoundContent):
+        return found
+    store, location, got = found.store, found.location, found.got
+    if found.text is not None:
+        return _seen_text(source, found, found.text, current=current)
     described = parse_object_footer(got.body, size=got.size)
     Declared.of(snapshot).check_file(described.arrow)
     group_bytes = largest_group(described.footer)
@@ -587,7 +701,7 @@ def _examine(
             stamp = None if new is described.footer else (described.footer, new)
         except UnsupportedFile:
             recode = True
-    pinned, by_version, names = _names_of(source, got)
+    pinned, by_version, names = names_of(source, got)
     return _Seen(
         pinned,
         store,
@@ -606,7 +720,7 @@ def _examine(
     )
 
 
-def _names_of(source: IngestSource, got: Got) -> tuple[IngestSource, Request, tuple[Request, ...]]:
+def names_of(source: IngestSource, got: Got) -> tuple[IngestSource, Request, tuple[Request, ...]]:
     """The source by its ETag, its request by its version, and both names that it is remembered by."""
     pinned = replace(source, etag=got.etag)
     version = got.version_id if got.version_id != NULL_VERSION else None
@@ -615,23 +729,16 @@ def _names_of(source: IngestSource, got: Got) -> tuple[IngestSource, Request, tu
 
 
 def _seen_text(
-    source: IngestSource,
-    store: ObjectStore,
-    location: Location,
-    kind: TextKind,
-    got: Got,
-    *,
-    current: bool,
+    source: IngestSource, found: FoundContent, kind: TextKind, *, current: bool
 ) -> _SeenText:
     if current:
         raise UnsupportedFile(
             f"a text ({kind.upper()}) is no data file, and cannot be adopted where it is",
             next_step="Ingest it without adopting it: its rows are written into the table",
         )
-    pinned, by_version, names = _names_of(source, got)
-    whole = got.body if len(got.body) == got.size else None
-    text = LandedText(store, location, kind, got.etag, got.size, whole)
-    return _SeenText(pinned, text, got.modified_us, names, by_version.token)
+    pinned, by_version, names = names_of(source, found.got)
+    text = LandedText(found.content, kind)
+    return _SeenText(pinned, text, found.got.modified_us, names, by_version.token)
 
 
 def _end_of(store: ObjectStore, location: Location, kind: TextKind | None) -> Got:
@@ -682,17 +789,27 @@ class Inspected:
 
 
 @dataclass(frozen=True, slots=True)
-class InspectedText:
-    text: LandedText
+class InspectedRecords:
+    """A text, or a file of change records: only reading it to its end says what it holds, and whether it
+    is refused. Each reading begins anew."""
+
+    rows: Callable[[], TextRows | JudgedRows]
 
 
 def inspect_source(
     ctx: Context, source: IngestSource, snapshot: Snapshot
-) -> Inspected | InspectedText | None:
+) -> Inspected | InspectedRecords | None:
     """None when the object's content is not the named one. Raises what makes `ingest` reject it."""
+    if is_of_changes(snapshot):
+        from inlay.ops.write.landed_changes import judged_rows
+
+        landed = content_of(ctx, source, snapshot)
+        if not isinstance(landed, FoundContent):
+            return None
+        return InspectedRecords(partial(judged_rows, landed.content, landed.text, snapshot))
     found = _examine(ctx, source, snapshot)
     if isinstance(found, _SeenText):
-        return InspectedText(found.text)
+        return InspectedRecords(partial(rows_of, found.text, snapshot))
     if not isinstance(found, _Seen):
         return None
     named = frozenset(f.id for f in snapshot.schema.fields if f.name in found.folders)
@@ -703,15 +820,15 @@ def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> Inla
     """Why `ingest` refuses an object that `inspect_source` lets pass: by its rows, or its size. It may
     run in a task of the executor."""
     own = replace(ctx, executor=InlineExecutor())
-    found = _examine(own, source, snapshot)
-    if not isinstance(found, _Seen | _SeenText):
-        return None
     try:
-        if isinstance(found, _SeenText):
-            for _ in rows_of(found.text, snapshot).batches:
+        inspected = inspect_source(own, source, snapshot)
+        if isinstance(inspected, InspectedRecords):
+            for _ in inspected.rows().batches:
                 pass
-        else:
-            _checked(own, found, False, snapshot, compared_columns(snapshot))
+        elif inspected is not None:
+            found = _examine(own, source, snapshot)
+            if isinstance(found, _Seen):
+                _checked(own, found, False, snapshot, compared_columns(snapshot))
     except InlayError as error:
         if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
             raise

@@ -20,24 +20,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import ObjectGone, SourceChanged, UnsupportedFile
+from inlay.errors import UnsupportedFile
 from inlay.format.landing import REFUSED_FOLDER, TextKind, text_kind
 from inlay.format.properties import Properties, listed
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
+from inlay.ops.write.content import FETCHED_BYTES, Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
 from inlay.parquet.arrow.conform import check_names, conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, version_of
 from inlay.text.bytes import decompressed, reading
+from inlay.text.connect import payload_of
 from inlay.text.dates import DateFormats
 from inlay.text.delimited import CsvFile, TextFormat
 from inlay.text.json_objects import JsonFile, Shape, plain_object
 from inlay.text.refused import Refusals
-
-# Fetched at a time.
-FETCHED_BYTES = 8 * 2**20
 
 
 def text_format(snapshot: Snapshot) -> TextFormat:
@@ -64,23 +62,21 @@ def landed_kind(key: str, snapshot: Snapshot) -> TextKind | None:
 
 @dataclass(frozen=True, slots=True)
 class LandedText:
-    """One content: `etag` pins it, `size` is as it is stored, `whole` its bytes where they are at hand."""
-
-    store: ObjectStore
-    location: Location
+    content: Content
     kind: TextKind
-    etag: str
-    size: int
-    whole: bytes | None = None
 
     @property
     def name(self) -> str:
-        return self.location.key.rpartition("/")[2]
+        return self.content.name
 
-    def file(self, snapshot: Snapshot, shape: Shape = plain_object) -> CsvFile | JsonFile:
-        """Reads the names of its columns. Raises `UnreadableFile`, `UnsupportedFile`."""
+    def file(
+        self, snapshot: Snapshot, shape: Shape = plain_object, *, limit: int | None = None
+    ) -> CsvFile | JsonFile:
+        """Reads the names of its columns; up to `limit` records may be refused (the table's by default).
+        Raises `UnreadableFile`, `UnsupportedFile`."""
         properties, text = Properties(snapshot.properties), text_format(snapshot)
-        opened, limit = self._opener(snapshot), properties.number("ingest.bad_lines")
+        opened = self._opener(snapshot)
+        limit = properties.number("ingest.bad_lines") if limit is None else limit
         with reading(self.name, text):
             if self.kind == "json":
                 return JsonFile(self.name, opened, text, shape=shape, limit=limit)
@@ -91,59 +87,13 @@ class LandedText:
         limit = Properties(snapshot.properties).number("ingest.text_bytes")
 
         def opened() -> Any:
-            fetched = _Fetched(self) if self.whole is None else io.BytesIO(self.whole)
-            magic = fetched.read(4)
-            fetched.seek(0)
-            stream = decompressed(pa.PythonFile(fetched, mode="r"), magic)
+            source = self.content.opened()
+            magic = source.read(4)
+            source.seek(0)
+            stream = decompressed(pa.PythonFile(source, mode="r"), magic)
             return pa.PythonFile(_Limited(stream, limit, self.name), mode="r")
 
         return opened
-
-
-class _Fetched(io.RawIOBase):
-    """The content, in pieces, from its start to its end."""
-
-    def __init__(self, text: LandedText) -> None:
-        self._text = text
-        self._at = 0
-        self._piece = b""
-        self._piece_at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        assert whence == io.SEEK_SET
-        self._at = offset
-        return offset
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        start = self._at - self._piece_at
-        if not 0 <= start < len(self._piece):
-            self._piece, self._piece_at, start = self._fetch(), self._at, 0
-        found = self._piece[start:] if size < 0 else self._piece[start : start + size]
-        self._at += len(found)
-        return found
-
-    def _fetch(self) -> bytes:
-        text, location = self._text, self._text.location
-        end = min(self._at + FETCHED_BYTES, text.size)
-        if self._at >= end:
-            return b""
-        got = text.store.get(
-            location.key,
-            byte_range=ByteRange(self._at, end),
-            if_match=text.etag,
-            **version_of(location),
-        )
-        if isinstance(got, Missing):
-            raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
-        if not isinstance(got, Got) or got.etag != text.etag:
-            raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
-        return got.body
 
 
 class _Limited(io.RawIOBase):
@@ -182,8 +132,8 @@ class TextRows:
 def rows_of(text: LandedText, snapshot: Snapshot) -> TextRows:
     """Raises `SchemaMismatch` for columns that do not fit; reading the rows raises `UnreadableFile`."""
     schema = snapshot.schema
-    file = text.file(snapshot, unpacked_payload(schema))
-    folders = folders_of(text.location.key, file.names, snapshot)
+    file = text.file(snapshot, described_object(schema))
+    folders = folders_of(text.content.location.key, file.names, snapshot)
     kinds = schema_to_arrow(schema, with_ids=False)
     check_names(pa.schema([(n, pa.null()) for n in file.names if n not in kinds.names]), schema)
     required = {f.name for f in schema.fields if not f.nullable}
@@ -192,15 +142,10 @@ def rows_of(text: LandedText, snapshot: Snapshot) -> TextRows:
     return TextRows(_rows(text, reader, snapshot, folders), file.refusals)
 
 
-def unpacked_payload(schema: Schema) -> Shape:
-    """Objects of Kafka Connect's JSON converter may have their schema beside them."""
-
-    def shape(value: Any) -> dict[str, Any]:
-        found = plain_object(value)
-        is_envelope = found.keys() == {"schema", "payload"} and not found.keys() & set(schema.names)
-        return plain_object(found["payload"]) if is_envelope else found
-
-    return shape
+def described_object(schema: Schema) -> Shape:
+    """Objects as they are, or of Kafka Connect with their schema beside them."""
+    columns = frozenset(schema.names)
+    return lambda value: plain_object(payload_of(value, columns))
 
 
 def _rows(
@@ -224,7 +169,7 @@ def list_refused(text: LandedText, identity: str, refused: Refusals) -> str | No
     """Writes the list of the records that were refused, if there are some: its key."""
     if not refused.listed:
         return None
-    folder, _, name = text.location.key.rpartition("/")
+    folder, _, name = text.content.location.key.rpartition("/")
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     key = f"{folder}/{REFUSED_FOLDER}/{name}.{digest}.jsonl".lstrip("/")
     lines = [
@@ -235,5 +180,5 @@ def list_refused(text: LandedText, identity: str, refused: Refusals) -> str | No
         )
         for one in sorted(refused.listed, key=lambda one: one.place)
     ]
-    text.store.put(key, ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
+    text.content.store.put(key, ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
     return key

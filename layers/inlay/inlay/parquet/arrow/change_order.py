@@ -53,6 +53,9 @@ def classify(
     records: pa.Table, operations: Operations, *, table: str | None = None
 ) -> dict[Meaning, Any]:
     """Which records have each meaning. Raises `InvalidRequest` where one has none."""
+    if operations.optional and operations.column not in records.column_names:
+        every = pa.repeat(pa.scalar(True), records.num_rows)
+        return {"row": every, "delete": _none_of(records), "before": _none_of(records)}
     column = _column(records, operations.column, table)
     if operations.tombstones:
         gone = pc.is_null(column)

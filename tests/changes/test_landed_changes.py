@@ -1,0 +1,279 @@
+"""Change files land in any order, as their producers write them, and the table shows the newest record of
+each key: through the function, the library and the command line alike."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.functions.conftest import BUCKET, Functions, event, fresh, from_queue, landing_message
+from typer.testing import CliRunner
+
+import inlay
+from inlay.cli import app
+from inlay.errors import InvalidRequest
+from inlay.format.properties import CHANGE_PRESETS
+from inlay.ops.erase.request import erase_status
+from inlay.ops.write.ingest import Duplicate, Ingested, Rejected
+from inlay.plan.change_records import PRESETS
+
+from .streams import Record, expected, table_of
+
+CASES = Path(__file__).parents[1] / "cases" / "changes"
+URI = f"memory://{BUCKET}/tables/accounts"
+ACCOUNTS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("amount", pa.int64()),
+        ("on", pa.date32()),
+        ("lsn", pa.int64()),
+    ]
+)
+KEYED = pa.schema([("id", pa.int64()), ("value", pa.string()), ("lsn", pa.int64())])
+OF_DMS = {"changes.operations": "dms"}
+PRODUCERS: dict[str, dict[str, str]] = {
+    "dms.csv": {**OF_DMS, "ingest.columns": "Op,lsn,id,amount,on"},
+    "dms-named.csv": OF_DMS,
+    "debezium-schema.json": {"changes.operations": "debezium"},
+    "debezium.json": {"changes.operations": "debezium"},
+    "debezium-flat.json": {"changes.operations": "debezium-flat"},
+    "kafka-connect.json": {"changes.operations": "kafka-connect"},
+}
+
+
+def create(schema: pa.Schema, uri: str = URI, **properties: str) -> inlay.Table:
+    how = {"ingest.formats": "parquet,csv,json", "ingest.as": "changes", "changes.order": "lsn"}
+    return inlay.create(uri, schema, primary_key="id", properties={**how, **properties})
+
+
+def lines_of(name: str) -> list[str]:
+    return (CASES / name).read_text().splitlines(keepends=True)
+
+
+@pytest.fixture
+def functions() -> Iterator[Functions]:
+    with fresh() as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", sorted(PRODUCERS))
+@pytest.mark.parametrize("whole", [True, False])
+def test_files_of_producers_land_as_they_document_them(
+    functions: Functions, name: str, whole: bool
+) -> None:
+    create(ACCOUNTS, **PRODUCERS[name])
+    head = lines_of(name)[:1] if name == "dms-named.csv" else []
+    lines = lines_of(name)[len(head) :]
+    parts = [lines] if whole else [[line] for line in reversed(lines)]
+    for number, part in enumerate(parts):
+        body = "".join([*head, *part]).encode()
+        functions.invoke(
+            "ingest", landing_message(functions, body, f"ingest/accounts/{number}-{name}")
+        )
+    assert functions.queues.dead == []
+    assert inlay.open(URI).scan().to_arrow().to_pylist() == [
+        {"id": 1, "amount": 15, "on": date(2026, 11, 26), "lsn": 3}
+    ]
+
+
+def parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+def enveloped(records: Sequence[Record]) -> list[dict[str, Any]]:
+    def image(record: Record) -> dict[str, Any]:
+        return {"id": record[1], "value": record[2]}
+
+    return [
+        {
+            "before": image(r) if r[0] == "d" else None,
+            "after": None if r[0] == "d" else image(r),
+            "source": {"lsn": r[3]},
+            "op": r[0],
+        }
+        for r in records
+    ]
+
+
+def json_of(values: Sequence[Any]) -> bytes:
+    return "\n".join(map(json.dumps, values)).encode()
+
+
+def csv_of(records: Sequence[Record]) -> bytes:
+    lines = ["op,id,value,lsn", *(f"{o},{i},{v},{n}" for o, i, v, n in records)]
+    return "\n".join(lines).encode()
+
+
+FORMS = {
+    "plain.parquet": lambda records: parquet(table_of(records)),
+    "plain.csv": csv_of,
+    "plain.json": lambda records: json_of(table_of(records).to_pylist()),
+    "debezium.json": lambda records: json_of(enveloped(records)),
+    "debezium.parquet": lambda records: parquet(pa.Table.from_pylist(enveloped(records))),
+}
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[list[Record]]:
+    """Records of a few keys, each with an order of its own, shuffled and cut."""
+    drawn = draw(
+        st.lists(st.tuples(st.sampled_from("cud"), st.integers(1, 4)), min_size=1, max_size=12)
+    )
+    records = [(op, key, f"v{n}", n) for n, (op, key) in enumerate(drawn)]
+    shuffled = draw(st.permutations(records))
+    cuts = sorted(draw(st.lists(st.integers(0, len(records)), max_size=3)))
+    bounds = itertools.pairwise([0, *cuts, len(records)])
+    return [shuffled[low:high] for low, high in bounds if low < high]
+
+
+@settings(max_examples=15, deadline=None)
+@given(batches=streams(), form=st.sampled_from(sorted(FORMS)), again=st.data())
+def test_a_stream_gives_the_same_rows_through_every_way_in(
+    batches: list[list[Record]], form: str, again: Any
+) -> None:
+    operations = "debezium" if form.startswith("debezium") else "common"
+    with fresh() as functions:
+        ways = ("function", "library", "cli", "message")
+        for way in ways:
+            create(KEYED, f"memory://{BUCKET}/tables/{way}", **{"changes.operations": operations})
+        messages = [
+            landing_message(functions, FORMS[form](batch), f"ingest/function/{n}-{form}")
+            for n, batch in enumerate(batches)
+        ]
+        repeated = again.draw(st.lists(st.sampled_from(messages), max_size=3))
+        for message in again.draw(st.permutations([*messages, *repeated])):
+            functions.invoke("ingest", message)
+        assert functions.queues.dead == []
+        records = enveloped if operations == "debezium" else lambda r: table_of(r).to_pylist()
+        for batch in batches:
+            asked = {"table": "message", "changes": records(batch)}
+            functions.invoke("delete", from_queue(asked, asked, queue="DeleteQueue"))
+        assert functions.queues.dead == []
+        t = inlay.open(f"memory://{BUCKET}/tables/library")
+        for batch in batches:
+            t.apply_changes(table_of(batch), order="lsn", op="op")
+        with tempfile.TemporaryDirectory() as folder:
+            for n, batch in enumerate(batches):
+                path = Path(folder) / f"{n}-{form}"
+                path.write_bytes(FORMS[form](batch))
+                given = ["--order", "lsn", "--operations", operations]
+                done = CliRunner().invoke(
+                    app, ["apply-changes", f"memory://{BUCKET}/tables/cli", str(path), *given]
+                )
+                assert done.exit_code == 0, done.output
+        for way in ways:
+            rows = inlay.open(f"memory://{BUCKET}/tables/{way}").scan().to_arrow().to_pylist()
+            assert {r["id"]: (r["value"], r["lsn"]) for r in rows} == expected(batches), way
+            assert len({r["id"] for r in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("a.json", b'{"op": "t", "id": 1, "lsn": 1}', "operation that is not known"),
+        ("a.csv", b"op,id,lsn\nx,1,1\n", "operation that is not known"),
+        (
+            "a.json",
+            b'{"op": "c", "id": 1, "lsn": 1}\n{"op": "c", "id": 2, "value": "x", "lsn": 2}',
+            "lack",
+        ),
+        ("a.json", b'{"op": "c", "id": 1, "lsn": 1, "more": 2}', "more"),
+        ("a.json", b"null", "is not an object"),
+        ("a.csv", b"op,id\nc,1\n", "lsn"),
+    ],
+)
+def test_what_is_not_known_of_a_change_file_is_refused_by_name(
+    functions: Functions, name: str, body: bytes, said: str
+) -> None:
+    t = create(KEYED, **{"changes.operations": "common"})
+    functions.store.put(f"ingest/accounts/{name}", body)
+    [outcome] = t.ingest([f"memory://{BUCKET}/ingest/accounts/{name}"]).outcomes
+    assert isinstance(outcome, Rejected) and said in str(outcome.error)
+    t.refresh()
+    assert t.scan().to_arrow().num_rows == 0
+
+
+def test_a_long_file_is_applied_in_slices_once(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inlay.ops.write.landed_changes.SLICE_BYTES", 1)
+    monkeypatch.setattr("inlay.ops.write.landed_changes.BATCH_ROWS", 3)
+    t = create(KEYED, **{"changes.operations": "common"})
+    records = [("c" if n < 20 else "d", n % 20, f"v{n}", n) for n in range(30)]
+    functions.store.put("ingest/accounts/a.parquet", FORMS["plain.parquet"](records))
+    uri = f"memory://{BUCKET}/ingest/accounts/a.parquet"
+    [done] = t.ingest([uri]).outcomes
+    assert isinstance(done, Ingested) and done.changes is not None
+    assert (done.changes.records, done.changes.inserted, done.changes.deleted) == (30, 20, 10)
+    t.refresh()
+    assert sorted(t.scan().to_arrow().column("id").to_pylist()) == [*range(10, 20)]
+    version = t.version
+    assert isinstance(t.ingest([uri]).outcomes[0], Duplicate)
+    t.refresh()
+    assert t.version == version
+
+
+def test_a_table_that_says_no_order_refuses_its_files(functions: Functions) -> None:
+    inlay.create(URI, KEYED, primary_key="id", properties={"ingest.as": "changes"})
+    functions.store.put("ingest/accounts/a.parquet", FORMS["plain.parquet"]([("c", 1, "x", 1)]))
+    [outcome] = inlay.open(URI).ingest([f"memory://{BUCKET}/ingest/accounts/a.parquet"]).outcomes
+    assert isinstance(outcome, Rejected) and isinstance(outcome.error, InvalidRequest)
+    assert "changes.order" in str(outcome.error)
+
+
+@pytest.mark.parametrize("form", ["debezium.json", "plain.parquet"])
+def test_an_erasure_waits_for_a_change_file_with_the_person(
+    functions: Functions, form: str
+) -> None:
+    """Whose rows come in marked, also where the file only deletes them."""
+    operations = "debezium" if form.startswith("debezium") else "common"
+    t = create(KEYED, **{"changes.operations": operations})
+    functions.store.put(f"ingest/accounts/{form}", FORMS[form]([("c", 7, "Xanthippe", 1)]))
+    functions.store.put(f"ingest/accounts/other-{form}", FORMS[form]([("c", 8, "Socrates", 1)]))
+    functions.clock.sleep(5)
+    t.erase("value = 'Xanthippe'", request_id="case-1")
+    t.refresh()
+    [status] = erase_status(t._ctx, landing="ingest/accounts/")
+    assert [w.name for w in status.waiting] == [f"ingest/accounts/{form}"]
+    functions.clock.sleep(5)
+    outcomes = t.ingest(
+        [f"memory://{BUCKET}/ingest/accounts/{n}{form}" for n in ("", "other-")]
+    ).outcomes
+    assert all(isinstance(outcome, Ingested) for outcome in outcomes), outcomes
+    t.refresh()
+    assert t.scan().to_arrow().column("value").to_pylist() == ["Socrates"]
+
+
+def test_the_property_names_every_preset() -> None:
+    assert set(CHANGE_PRESETS) == set(PRESETS)
+
+
+def test_a_message_of_changes_is_applied_once_where_the_table_says_how(functions: Functions) -> None:
+    inlay.create(URI, KEYED, primary_key="id")
+    functions.replay("delete.changes")
+    assert functions.queues.errors == ["InvalidRequest"]
+    t = inlay.open(URI)
+    t.set_properties(**{"changes.order": "lsn", "changes.operations": "common"})
+    functions.replay("delete.changes")
+    functions.replay("delete.changes")
+    t.refresh()
+    assert t.scan().to_arrow().to_pylist() == [{"id": 1, "value": "b", "lsn": 3}]
+    assert len(functions.queues.dead) == 1
+    asked = json.loads(event("delete.changes")["Records"][0]["body"])
+    functions.set_variable("INLAY_ERASE_QUEUE", "https://sqs/1/EraseQueue")
+    functions.invoke("delete", from_queue(asked, queue="EraseQueue"))
+    functions.invoke("delete", from_queue({**asked, "id": "x", "changes": [{"op": "t", "id": 1}]}))
+    assert functions.queues.errors[1:] == ["NotAllowed", "InvalidRequest"]
