@@ -261,7 +261,9 @@ def test_the_property_names_every_preset() -> None:
     assert set(CHANGE_PRESETS) == set(PRESETS)
 
 
-def test_a_message_of_changes_is_applied_once_where_the_table_says_how(functions: Functions) -> None:
+def test_a_message_of_changes_is_applied_once_where_the_table_says_how(
+    functions: Functions,
+) -> None:
     inlay.create(URI, KEYED, primary_key="id")
     functions.replay("delete.changes")
     assert functions.queues.errors == ["InvalidRequest"]
