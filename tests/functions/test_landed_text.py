@@ -206,3 +206,15 @@ def test_a_text_cannot_be_adopted(functions: Functions) -> None:
     functions.store.put("ingest/people/a.csv", csv([(1, "x", 1)]))
     [outcome] = t.ingest([f"memory://{BUCKET}/ingest/people/a.csv"], adopt=True).outcomes
     assert isinstance(outcome, Rejected) and "adopted" in str(outcome.error)
+
+
+def test_a_property_says_what_an_overwrite_does(functions: Functions) -> None:
+    with pytest.raises(InvalidRequest, match=r"compacted.*changes"):
+        create(**{"ingest.overwrite": "replace"})
+    t = create(**{"ingest.overwrite": "add"})
+    for n in (1, 2):
+        functions.invoke(
+            "ingest", landing_message(functions, csv([(n, "x", 1)]), "ingest/people/a.csv")
+        )
+    t.refresh()
+    assert sorted(shown()) == [(1, "x", 1), (2, "x", 1)]

@@ -41,6 +41,16 @@ def _formats_fault(text: str) -> str | None:
     return None if known else "parquet, and csv and json beside it, with commas between"
 
 
+def _overwrite_fault(text: str) -> str | None:
+    if text == "add":
+        return None
+    return (
+        "add. To replace is not possible exactly: once files are compacted, nothing says which rows an "
+        "earlier content of a key brought. Rows are replaced by their key (ingest.as=changes, upsert), or "
+        "by a condition (overwrite)"
+    )
+
+
 # Properties are in the pointer, which every commit rewrites.
 MAX_BYTES = 1024
 
@@ -217,6 +227,12 @@ PROPERTIES = {
             "changes.delete_to",
             "",
             "a boolean or timestamp that a delete sets, in place of removing the row",
+        ),
+        Property(
+            "ingest.overwrite",
+            "add",
+            "what a landing file means whose key landed before with another content: its rows are added",
+            fault=_overwrite_fault,
         ),
         Property(
             "ingest.bad_lines",
