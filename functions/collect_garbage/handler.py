@@ -14,6 +14,7 @@ from typing import Any
 from inlay.engine import LIFE_SECONDS, Snapshot, collect_garbage, expire, load_pointer, usage_of
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
+from inlay.functions.completion import announce_receipts
 from inlay.functions.observe import observed, report_erasures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
@@ -72,6 +73,9 @@ def collect_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapp
         life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
         clock_margin_seconds=asked.clock_margin_seconds,
     )
+    if not asked.dry_run:
+        daily = not asked.erasures_only
+        announce_receipts(table, ctx, collected.receipts, now_us=loaded.date_us, again=daily)
     report_erasures(table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
     return {
         "expire": report_work(table, "expire", expired, None),

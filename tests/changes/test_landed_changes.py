@@ -139,7 +139,7 @@ def streams(draw: st.DrawFn) -> list[list[Record]]:
     return [shuffled[low:high] for low, high in bounds if low < high]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(batches=streams(), form=st.sampled_from(sorted(FORMS)), again=st.data())
 def test_a_stream_gives_the_same_rows_through_every_way_in(
     batches: list[list[Record]], form: str, again: Any

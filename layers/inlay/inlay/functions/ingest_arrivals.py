@@ -15,6 +15,7 @@ import pyarrow as pa
 from inlay.errors import ErrorKind, InlayError, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
+from inlay.functions.completion import announce_contents
 from inlay.functions.messages import NotBegun, TimeLeft
 from inlay.functions.observe import (
     report_refused,
@@ -112,6 +113,8 @@ def _into_table(
     except Exception as error:
         return _failed(ctx, table, sources, error, time_left)
     report_write(table, replace(result.write, usage=usage_of(ctx.store)))
+    done = [each for each in result.outcomes if isinstance(each, Ingested | Duplicate)]
+    announce_contents(table, ctx, done, result.loaded.snapshot.version)
     for outcome in result.outcomes:
         if isinstance(outcome, Ingested) and outcome.refused_key is not None:
             key = outcome.source.location.key

@@ -101,6 +101,11 @@ def glue_database() -> str | None:
     return os.environ.get("INLAY_GLUE_DATABASE") or None
 
 
+def completion_bus() -> str | None:
+    """The event bus of EventBridge that is told of what is finished."""
+    return os.environ.get("INLAY_COMPLETION_BUS") or None
+
+
 def table_metrics() -> bool:
     """Whether metrics are by table as well as by function."""
     return os.environ.get("INLAY_TABLE_METRICS", "false").lower() == "true"

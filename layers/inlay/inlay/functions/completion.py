@@ -1,0 +1,133 @@
+"""Events of what is finished, for EventBridge: nobody has to poll a table or a prefix for receipts.
+
+Promise: where the deployment names a bus, every content that came in and every receipt is told at least
+once, under an id that is the same each time; elsewhere nothing is sent. A repeated notification of a
+content tells of it again, and so does the daily collection of receipts of the last days: a function that
+ended in between is made up for. What EventBridge refuses is logged and counted, and fails nothing.
+
+::
+
+    {"source": "inlay", "detail-type": "Inlay Content Ingested", "resources": ["s3://…/tables/orders"],
+     "detail": {"id": "…", "table": "orders", "uri": "s3://…/ingest/orders/a.parquet", …}}
+    {"source": "inlay", "detail-type": "Inlay Erasure Finished", …
+     "detail": {"id": "…", "table": "orders", "receipt": "s3://…/tables/orders/erasure/case-7.json"}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from inlay.format.keys import RECEIPTS
+from inlay.functions import settings
+from inlay.functions.observe import count, logger
+from inlay.ops.context import Context
+
+if TYPE_CHECKING:
+    from inlay.ops.write.ingest import Duplicate, Ingested
+
+# EventBridge: entries of one request.
+_PUT_ENTRIES = 10
+# Tries of one request, by the SDK: what it tells of was done, and the function has other work.
+_ATTEMPTS = 4
+
+# What a daily collection announces again: one may fail.
+_AGAIN_US = 2 * 86_400 * 1_000_000
+
+CONTENT = "Inlay Content Ingested"
+ERASURE = "Inlay Erasure Finished"
+
+
+@cache
+def events() -> Any:
+    """The process's client of EventBridge, created when first needed."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS})
+    return boto3.client("events", region_name=os.environ.get("AWS_REGION"), config=config)
+
+
+def announce_contents(
+    table: str, ctx: Context, done: Iterable[Ingested | Duplicate], version: int
+) -> None:
+    """Contents whose rows are in the table, by its `version`; of one that was there before only that."""
+    if settings.completion_bus() is None:
+        return
+    from inlay.ops.write.ingest import Duplicate, Ingested
+
+    details = []
+    for outcome in done:
+        source = outcome.source
+        detail = {
+            "id": _id_of(f"{ctx.uri} {source.identity}"),
+            "table": table,
+            "uri": source.location.uri,
+            "version_id": source.version_id,
+            "etag": source.etag,
+            "repeated": isinstance(outcome, Duplicate),
+            "table_version": version,
+        }
+        if isinstance(outcome, Ingested):
+            listed = {} if outcome.refused_key is None else {"refused_in": outcome.refused_key}
+            detail |= {"rows": outcome.rows, "refused": outcome.refused, **listed}
+        details.append(detail)
+    _put(table, ctx, CONTENT, details)
+
+
+def announce_receipts(
+    table: str, ctx: Context, receipts: Iterable[str], *, now_us: int, again: bool
+) -> None:
+    """Receipts, by their keys under the table's root; with `again` those of the last days, too."""
+    if settings.completion_bus() is None:
+        return
+    keys = dict.fromkeys(receipts)
+    if again:
+        root = ctx.key("")
+        for info in ctx.store.list(ctx.key(RECEIPTS)):
+            if now_us - info.modified_us < _AGAIN_US and info.key.endswith(".json"):
+                keys[info.key.removeprefix(root)] = None
+    uris = [f"{ctx.uri}/{key}" for key in keys]
+    _put(
+        table,
+        ctx,
+        ERASURE,
+        [{"id": _id_of(uri), "table": table, "receipt": uri} for uri in uris],
+    )
+
+
+def _id_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _put(table: str, ctx: Context, kind: str, details: Sequence[Mapping[str, Any]]) -> None:
+    bus = settings.completion_bus()
+    for start in range(0, len(details), _PUT_ENTRIES):
+        some = details[start : start + _PUT_ENTRIES]
+        entries = [
+            {
+                "Source": "inlay",
+                "DetailType": kind,
+                "Resources": [ctx.uri],
+                "Detail": json.dumps(detail),
+                "EventBusName": bus,
+            }
+            for detail in some
+        ]
+        try:
+            answer = events().put_events(Entries=entries)
+            refused = [
+                (detail["id"], entry["ErrorCode"])
+                for detail, entry in zip(some, answer["Entries"], strict=True)
+                if entry.get("ErrorCode")
+            ]
+        except Exception as error:  # whatever it is, what it tells of is done
+            refused = [(detail["id"], type(error).__name__) for detail in some]
+        for name, why in refused:
+            logger.error("EventNotSent", table=table, kind=kind, id=name, error=why)
+        if refused:
+            count(table, {"EventsNotSent": len(refused)})
