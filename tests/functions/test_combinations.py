@@ -34,7 +34,7 @@ OTHERWISE = {
     "SecurityGroupIds": "sg-1",
     "EventBridgeRules": "arn:aws:events:us-east-1:123456789012:rule/landed",
     "SignReceipts": "false",
-    "CompletionBus": "default",
+    "CompletionBus": "arn:aws:events:us-east-1:123456789012:event-bus/done",
 }
 BODY = read_body(ROOT / "template.yaml")
 DEFAULTS = {name: str(spec.get("Default", "")) for name, spec in BODY["Parameters"].items()}

@@ -323,6 +323,12 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     # Work that time does not allow is sent again.
     actor("rewrite", from_queue(batch({"table": "large"}), "RewriteQueue"), Late())
     actor.round("rewrite")
+    # A record of a text that is refused is listed beside it.
+    takes = {"ingest.formats": "parquet,csv", "ingest.bad_lines": 1}
+    inlay.create(
+        f"memory://{BUCKET}/tables/texts", pa.schema([("id", pa.int64())]), properties=takes
+    )
+    actor("ingest", landing_message(functions, b"id\n1\nx\n", "ingest/texts/a.csv"))
     # Uploads that break off are aborted.
     inlay.create(
         f"memory://{BUCKET}/tables/parts",
@@ -548,6 +554,7 @@ def test_only_the_erase_queue_may_erase(functions: Functions) -> None:
         {"AdoptFrom": "arn:aws:s3:::a/*,arn:aws:s3:::b/*", "AlarmEmail": "a@example.com"},
         {"AdoptFrom": "arn:aws:s3:::a/*", "AdoptKmsKeys": f"{ADOPTED_KEY_ARN},{ADOPTED_KEY_ARN}2"},
         {"GlueDatabase": "lake", "Catalog": "true"},
+        {"CompletionBus": "arn:aws:events:us-east-1:123456789012:event-bus/done"},
     ],
 )
 def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
@@ -558,12 +565,13 @@ def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
     bucket = parameters.get("ExistingBucket", BUCKET)
     allowed = {f"arn:aws:s3:::{bucket}", KEY_ARN, "ErasureKey"}
     allowed |= {f"arn:aws:s3:::{bucket}/{prefix}{zone}/*" for zone in ("tables", "ingest")}
+    allowed.add(f"arn:aws:s3:::{bucket}/{prefix}ingest/*/_refused/*")
     published = ("latest.json", "v*.metadata.json")
     allowed |= {f"arn:aws:s3:::{bucket}/{prefix}tables/*/metadata/{name}" for name in published}
     if "GlueDatabase" in parameters:
         glue_arn = "arn:aws:glue:us-east-1:123456789012:"
         allowed |= {glue_arn + each for each in ("catalog", "database/lake", "table/lake/*")}
-    for name in ("AdoptFrom", "AdoptKmsKeys"):
+    for name in ("AdoptFrom", "AdoptKmsKeys", "CompletionBus"):
         allowed |= set(filter(None, parameters.get(name, "").split(",")))
     for grants in policies(template).values():
         for grant in grants:
