@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.functions.conftest import BUCKET, Functions, event, fresh, from_queue, landing_message
+from tests.functions.conftest import BUCKET, Functions, fresh, from_queue, landing_message
 from typer.testing import CliRunner
 
 import inlay
@@ -272,23 +272,3 @@ def test_an_erasure_waits_for_a_change_file_with_the_person(
 
 def test_the_property_names_every_preset() -> None:
     assert set(CHANGE_PRESETS) == set(PRESETS)
-
-
-def test_a_message_of_changes_is_applied_once_where_the_table_says_how(
-    functions: Functions,
-) -> None:
-    inlay.create(URI, KEYED, primary_key="id")
-    functions.replay("delete.changes")
-    assert functions.queues.errors == ["InvalidRequest"]
-    t = inlay.open(URI)
-    t.set_properties(**{"changes.order": "lsn", "changes.operations": "common"})
-    functions.replay("delete.changes")
-    functions.replay("delete.changes")
-    t.refresh()
-    assert t.scan().to_arrow().to_pylist() == [{"id": 1, "value": "b", "lsn": 3}]
-    assert len(functions.queues.dead) == 1
-    asked = json.loads(event("delete.changes")["Records"][0]["body"])
-    functions.set_variable("INLAY_ERASE_QUEUE", "https://sqs/1/EraseQueue")
-    functions.invoke("delete", from_queue(asked, queue="EraseQueue"))
-    functions.invoke("delete", from_queue({**asked, "id": "x", "changes": [{"op": "t", "id": 1}]}))
-    assert functions.queues.errors[1:] == ["NotAllowed", "InvalidRequest"]
