@@ -218,7 +218,7 @@ class Changes(ArrowStream):
         self._reported = reported_schema(to, since)
         self._declared = Declared.of(current, self._reported)
         self._columns = checked_columns(columns, self._reported)
-        self._where = row_filter(where, self._reported, ctx.clock.now_us)
+        self._where = row_filter(where, current, ctx.clock.now_us, self._reported)
         self._read_ahead_bytes = read_ahead_bytes
         self._check()
 

@@ -71,9 +71,10 @@ from inlay.ops.metadata.load import (
     load_version,
     on_branch,
 )
+from inlay.ops.read.conditions import bound
 from inlay.ops.read.scan import Scan
 from inlay.parquet.arrow.declared import Declared, metadata_not_kept
-from inlay.parse import Condition, Values, condition_of, lit, parse_assignments
+from inlay.parse import Condition, Values, lit, parse_assignments
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.change_records import operations_of
 from inlay.plan.metadata.state import State
@@ -477,9 +478,9 @@ class Table:
         limit: int | None = None,
         on_damaged: str = "raise",
     ) -> Scan:
-        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression. Values that come
-        from elsewhere are bound, never pasted into the text: `params=[5]` for each `?`, or
-        `params={"id": 5}` for each `:id`; a list may stand after IN.
+        """Rows of this snapshot. `where` is SQL text, a predicate, or an expression of pyarrow or (where it
+        compares columns with literals) Polars. Values that come from elsewhere are bound, never pasted into
+        the text: `params=[5]` for each `?`, `params={"id": 5}` for each `:id`; a list may stand after IN.
 
         In SQL, NaN is greater than every number and equals itself, as in DuckDB, Polars and Spark:
         `"x > 100"` finds it. A pyarrow expression keeps to pyarrow's rules: `field("x") > 100` does not.
@@ -652,7 +653,9 @@ class Table:
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Delete the rows for which `where` is TRUE, or whose columns equal a row of `keys`. `params` are
-        values for the `?` or `:name` of `where`: see `scan`.
+        values for the `?` or `:name` of `where`: see `scan`. Here and wherever a condition changes rows, an
+        expression of pyarrow or Polars selects what its library selects, if it compares columns with
+        literals, and is refused if not.
 
         `mode`: tombstone (constant time), vector, surgery, rewrite, or erase (`docs/ERASURE.md`);
         None is the table's `delete.mode`. `file` limits it to one data file. A condition that calculates
@@ -741,7 +744,7 @@ class Table:
         clock, schema = self._ctx.clock.now_us, self.snapshot.schema
         values = None if params is None else Values(params)
         parsed = parse_assignments(assignments, schema, now=clock, values=values)
-        condition = condition_of(where, schema, clock, values)
+        condition = bound(where, self.snapshot, clock, values)
         if values is not None:
             values.check_used()
         body = f"{sorted(assignments.items())}:{_asked(condition, params)}"
@@ -1037,9 +1040,9 @@ class Table:
             _LOG.warning("%s stays at version %d: %s", self.uri, self.version, error)
 
     def _condition(self, where: str | Predicate | None, params: Params = None) -> Condition:
-        schema, now = self.snapshot.schema, self._ctx.clock.now_us
+        now = self._ctx.clock.now_us
         if params is None:
-            return condition_of(where, schema, now)
+            return bound(where, self.snapshot, now)
         if not isinstance(where, str):
             raise InvalidRequest(
                 "params= are values for the ? or :name of a text",
@@ -1047,7 +1050,7 @@ class Table:
                 table=self.uri,
             )
         values = Values(params)
-        condition = condition_of(where, schema, now, values)
+        condition = bound(where, self.snapshot, now, values)
         values.check_used()
         return condition
 

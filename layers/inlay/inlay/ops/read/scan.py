@@ -42,6 +42,7 @@ from inlay.format.snapshot import Segment, Snapshot
 from inlay.ops.cache import FOLDER_VARIABLE, disk_cache
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Pinned, needed, resolve
+from inlay.ops.read.conditions import is_polars, polars_predicate
 from inlay.ops.read.top_n import first_rows, parse_order
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
@@ -160,11 +161,11 @@ class Scan(ArrowStream):
     `state` is the snapshot; segments that are not loaded are loaded as far as they can match.
     `columns` are names (None: all of the table's), or paths of fields of structs (`address.zip`, which
     is then the column's name), with `_file` and `_pos` for the place of a row.
-    `where` is SQL text, a bound predicate or a pyarrow expression. `order_by` (see `ops.read.top_n`) gives
-    the first `limit` rows of an order instead of the scan's own. `newest`: the table as it is now, where
-    the snapshot is of the past. `on_damaged` "skip" leaves out files that cannot be read, or that are not
-    what was written, each as a whole (its rows are held until the last is read), and reports them in
-    `damaged` and as warnings. Raises
+    `where` is SQL text, a bound predicate or an expression of pyarrow or Polars. `order_by` (see
+    `ops.read.top_n`) gives the first `limit` rows of an order instead of the scan's own. `newest`: the
+    table as it is now, where the snapshot is of the past. `on_damaged` "skip" leaves out files that
+    cannot be read, or that are not what was written, each as a whole (its rows are held until the last
+    is read), and reports them in `damaged` and as warnings. Raises
     InvalidRequest for a column the table does not have and InvalidPredicate for a filter that does not fit.
     """
 
@@ -209,7 +210,7 @@ class Scan(ArrowStream):
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
         self._eager = eager  # False: the reader may stop early, so reading ahead starts small
-        self._where = row_filter(where, self._schema, ctx.clock.now_us)
+        self._where = row_filter(where, state.snapshot, ctx.clock.now_us)
         self._predicate, self._filter = self._where.predicate, self._where.filter
         self._wanted = self._asked_for()
         self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
@@ -549,13 +550,18 @@ class Where:
 
 
 def row_filter(
-    where: str | Predicate | Condition | pc.Expression | None,
-    schema: Schema,
+    where: Any,
+    snapshot: Snapshot,
     now: Callable[[], int],
+    schema: Schema | None = None,
 ) -> Where:
-    """The filter `where`, checked and bound; `now` is the clock of `now()`."""
+    """The filter `where`, checked and bound to the snapshot's columns, or to those of another schema of the
+    table; `now` is the clock of `now()`."""
+    schema = schema or snapshot.schema
     if where is None:
         return Where(TRUE, None, TRUE)
+    if is_polars(where):
+        where = polars_predicate(where, snapshot, schema)
     if isinstance(where, str):
         where = parse_condition(where, schema, now=now)
     if isinstance(where, Condition):
@@ -570,7 +576,7 @@ def row_filter(
         return Where(where, None, where)
     raise InvalidRequest(
         f"where cannot be {a_type(where)}",
-        next_step="Give SQL text or a pyarrow expression",
+        next_step="Give SQL text, or an expression of pyarrow or Polars",
     )
 
 
