@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 from difflib import get_close_matches
+from typing import TypeVar
 
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.binding import Clock, Day, Flag, Moment, Number, Octets, Text, neighbours
@@ -30,6 +31,7 @@ from inlay.format.expression import (
 from inlay.format.leaf_types import NUMERIC, Family, LeafName
 from inlay.format.predicate import TRUE, Like, Predicate, check_bounds, quote_like
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.parse.date_format import DateFormat, pieces
 from inlay.parse.grammar import errors_in, over_many_rows, parse_text, refused, resolve
 from inlay.parse.syntax import (
     Between,
@@ -59,6 +61,7 @@ WHOLE = Primitive("int64")
 DOUBLE = Primitive("double")
 STRING = Primitive("string")
 DATE = Primitive("date")
+_T = TypeVar("_T")
 _CALENDAR = ("date", "timestamp", "timestamptz")
 _INSTANTS = ("timestamp", "timestamptz")
 _WITH_UNITS: tuple[LeafName, ...] = ("timestamptz", "timestamp", "time")
@@ -545,6 +548,32 @@ class Calculator:
             )
         return Apply("date_trunc", (operand,), operand.type, unit)
 
+    def strptime(self, node: Call) -> Expression:
+        """A date, or a moment where the format has a time of day."""
+        operand = self.string(node)
+        form = self.date_format(node.arguments[1], DateFormat.parse)
+        kind = DATE
+        if form.is_timed:
+            kind = Primitive("timestamptz" if form.is_zoned else "timestamp", unit="us")
+        return Apply("strptime", (operand,), kind, (form, node.function == "TRY_STRPTIME"))
+
+    def strftime(self, node: Call) -> Expression:
+        operand = self.expression(node.arguments[0])
+        if operand.type is not None and _name(operand) not in _CALENDAR:
+            raise refused(
+                node.arguments[0], f"STRFTIME takes a date or timestamp, not {_called(operand)}"
+            )
+        codes = {code for code, _ in self.date_format(node.arguments[1], pieces)}
+        if "z" in codes and operand.type is not None and _name(operand) != "timestamptz":
+            raise refused(node.arguments[1], "%z is of a timestamptz alone")
+        return Apply("strftime", (operand,), STRING, self.text(node.arguments[1]))
+
+    def date_format(self, node: Syntax, read: Callable[[str], _T]) -> _T:
+        try:
+            return read(self.text(node))
+        except InvalidRequest as error:
+            raise refused(node, error.message, error.next_step or "") from None
+
     def list_contains(self, node: Call) -> Expression:
         operand = self.expression(node.arguments[0])
         if not isinstance(operand.type, ListOf) or not isinstance(
@@ -663,6 +692,8 @@ _FUNCTIONS: dict[str, tuple[_Bind, int, int]] = {
     "IF": (Calculator.if_else, 3, 3),
     "DATE_PART": (Calculator.date_part, 2, 2),
     "DATE_TRUNC": (Calculator.date_trunc, 2, 2),
+    **dict.fromkeys(("STRPTIME", "TRY_STRPTIME"), (Calculator.strptime, 2, 2)),
+    "STRFTIME": (Calculator.strftime, 2, 2),
     "REPLACE": (Calculator.replace, 3, 3),
     "CONCAT": (Calculator.concat, 1, 100),
     "NULLIF": (Calculator.nullif, 2, 2),

@@ -26,6 +26,7 @@ from inlay.format.expression import Apply, Column, Constant, Expression, Test, l
 from inlay.format.predicate import Operator
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
+from inlay.parquet.arrow.date_text import existing, written
 from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
 from inlay.parquet.arrow.pieces import halved, narrow, repeated
 from inlay.parquet.arrow.types import (
@@ -36,6 +37,7 @@ from inlay.parquet.arrow.types import (
     to_arrow_scalar,
     to_scalar,
 )
+from inlay.parse.date_format import DateFormat
 
 _WIDEST_DIGITS = 76
 _ARITHMETIC: dict[str, tuple[Callable[..., pa.Array], Callable[..., pa.Array]]] = {
@@ -805,16 +807,21 @@ def _to_text(value: pa.Array, given: Primitive) -> pa.Array:
         return pc.if_else(value, "true", "false")
     if not given.is_temporal:
         return value.cast(pa.string())
-    naive = _naive(value)
-    if given.name != "time":
-        years = pc.year(_in_calendar(naive))
-        if pc.any(pc.or_(pc.less(years, 1), pc.greater(years, 9999)), min_count=0).as_py():
-            raise pa.ArrowInvalid("a year of other than four digits")
+    naive = _naive(value) if given.name == "time" else _of_four_digits(value)
     texts = naive.cast(pa.string())
     texts = pc.replace_substring_regex(texts, r"(\.[0-9]*?)0+$", r"\1")
     texts = pc.replace_substring_regex(texts, r"\.$", "")
     zone = "+00" if given.name == "timestamptz" else ""
     return pc.binary_join_element_wise(texts, zone, "") if zone else texts
+
+
+def _of_four_digits(value: pa.Array) -> pa.Array:
+    """Dates and timestamps, in UTC, whose years have four digits."""
+    naive = _in_calendar(value)
+    years = pc.year(naive)
+    if pc.any(pc.or_(pc.less(years, 1), pc.greater(years, 9999)), min_count=0).as_py():
+        raise pa.ArrowInvalid("a year of other than four digits")
+    return naive
 
 
 def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
@@ -842,6 +849,23 @@ def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
     if to.name == "decimal":
         return _to_decimal(value.cast(pa.decimal256(_WIDEST_DIGITS, 38)), wanted)
     return value.cast(wanted)
+
+
+def _parsed(node: Apply, values: list[pa.Array]) -> pa.Array:
+    form, is_lenient = cast(tuple[DateFormat, bool], node.detail)
+    assert isinstance(node.type, Primitive)
+    texts = pc.utf8_trim_whitespace(values[0].cast(pa.string()))
+    iso = existing(texts, form)
+    if not is_lenient:
+        _all_are(iso.is_valid(), texts)
+    return _from_text(iso, node.type)
+
+
+def _formatted(node: Apply, values: list[pa.Array]) -> pa.Array:
+    if pa.types.is_null(values[0].type):
+        return values[0].cast(pa.string())
+    value = _of_four_digits(values[0])
+    return written(value, cast(str, node.detail))
 
 
 def _clocks(value: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -922,4 +946,6 @@ _FUNCTIONS: dict[str, _Function] = {
     "member": lambda node, values: pc.struct_field(values[0], [node.detail]),
     "holds": _holds,
     "cast": _cast,
+    "strptime": _parsed,
+    "strftime": _formatted,
 }
