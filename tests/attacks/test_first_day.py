@@ -136,6 +136,30 @@ def test_a_notebook_shows_the_table_as_text(tmp_path):
         assert said in shown
 
 
+def test_a_notebook_shows_results_plans_and_reports_as_tables(people):
+    done = people.delete("id = 1")
+    for shown, said in (
+        (done, ["<th>operation</th><td>delete</td>", "<th>requests</th>"]),
+        (people.scan(where="name = '<b>'").explain(), ["<th>where</th>", "&lt;b&gt;"]),
+        (people.inspect.report(), ["<th>live rows</th>", "<th>uri</th>"]),
+        (people.maintain.compact(), ["<th>version</th>"]),
+        (people.maintain.collect_garbage(dry_run=True), ["<th>dry run</th><td>True</td>"]),
+    ):
+        html = shown._repr_html_()
+        assert html.startswith("<table>") and "<b>" not in html
+        assert all(part in html for part in said), html
+    assert done.note == "" and "<th>note</th>" not in done._repr_html_()
+
+
+def test_a_table_has_a_head_a_length_and_columns(people):
+    assert people.columns == ["id", "name"]
+    assert len(people) == people.count() > 0
+    assert people.head(1).num_rows == 1
+    assert len(people.to_pandas()) == len(people)
+    people.delete("TRUE")
+    assert len(people) == 0 and people  # a table without rows is one
+
+
 def test_the_log_says_what_was_committed(people, caplog):
     with caplog.at_level(logging.INFO, logger="inlay"):
         people.append(pa.table({"id": [3], "name": ["Cy"]}))

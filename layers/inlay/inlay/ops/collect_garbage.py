@@ -34,6 +34,7 @@ from inlay.errors import InvalidRequest, TableNotFound
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.properties import Properties
 from inlay.format.schema import Primitive
+from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
     archive_at_once,
     commit,
@@ -75,7 +76,7 @@ MAX_NAMES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectResult:
+class CollectResult(Shown):
     """`objects` and `bytes` were deleted (in a dry run: would be), by `kinds`; `young` unneeded objects are
     within their grace. `unknown` objects are not of this library; at most 100 are named. `keys` names up to
     1,000 of the deleted objects. `erased_objects` were deleted for erasures, `receipts` written for those

@@ -387,6 +387,11 @@ class Table:
         return Declared.of(self.snapshot).arrow
 
     @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.snapshot.schema.names)
+
+    @property
     def properties(self) -> Mapping[str, str]:
         return settings(self.snapshot.properties)
 
@@ -401,6 +406,12 @@ class Table:
         self._loaded = current_base(self._ctx, self._loaded)
         self._at = self._tag = None
         return self
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True  # without rows, too: nothing is counted where a table is asked for
 
     def __repr__(self) -> str:
         ref = "" if self.ref == MAIN else f", ref={self.ref!r}"
@@ -507,6 +518,14 @@ class Table:
             pinned=pinned,
             newest=self._loaded.pointer,
         )
+
+    def head(self, rows: int = 5) -> pa.Table:
+        """The first rows, in the order of files."""
+        return self.scan(limit=rows).to_arrow()
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All rows as a pandas DataFrame; `options` are those of pyarrow's `Table.to_pandas`."""
+        return self.scan().to_pandas(**options)
 
     def to_dataset(self) -> TableDataset:
         """This snapshot as a pyarrow Dataset, deletes applied: DuckDB and whatever else takes one reads

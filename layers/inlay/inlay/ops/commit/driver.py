@@ -46,12 +46,12 @@ that were sent, not planned.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Protocol, TypeVar, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 from uuid import UUID
 
 from inlay.errors import (
@@ -72,6 +72,7 @@ from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.entry import Types
 from inlay.format.properties import handed_over
 from inlay.format.snapshot import Commit, HeadObject, Snapshot, content_of, with_open_times
+from inlay.notebook import Shown
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
@@ -613,7 +614,7 @@ def _handed_over(ctx: Context, snapshot: Snapshot) -> TableHandedOver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteResult:
+class WriteResult(Shown):
     """One write.
 
     `committed` False means that nothing had to be done: `applied_before` under the same request id, or as
@@ -649,6 +650,13 @@ class WriteResult:
     @property
     def bytes_down(self) -> int:
         return self.usage.bytes_down
+
+    def _facts(self) -> Iterator[tuple[str, Any]]:
+        for name, value in super(WriteResult, self)._facts():
+            if name != "usage":
+                yield name, value
+        for name in ("requests", "bytes_up", "bytes_down"):
+            yield name, getattr(self, name)
 
 
 def write_result(operation: str, outcome: Committed | Skipped, usage: Usage) -> WriteResult:

@@ -32,6 +32,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Erasure, Snapshot
+from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
     Committed,
     Skipped,
@@ -98,7 +99,7 @@ class ErasureStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdvanceResult:
+class AdvanceResult(Shown):
     """`files` were rewritten or dropped, `removed_rows` removed from them (including other deletes' rows).
     `left` files were out of the budget; `erasures` is what each open erasure waits for. `foreign` are
     objects adopted in place that hold erased rows: their owner has to delete them."""

@@ -8,7 +8,7 @@ those of scans, compaction and the tables of `ops.inspect`; nothing is computed 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties, settings
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
+from inlay.notebook import Shown
 from inlay.ops.context import Context
 from inlay.ops.inspect.advice import (
     Axis,
@@ -80,7 +81,7 @@ class SizeBin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Shown):
     """Everything that the page and the tree show. Lists are cut to the most important rows; `markers_left`
     and the like are how many were cut. Segments have the bounds of the most important columns. `live_rows`
     are at most so many, unless `live_rows_counted`: metadata does not say what deletes by value hide."""
@@ -102,6 +103,16 @@ class Report:
     query: Query | None
     maintenance: Maintenance
     findings: tuple[Finding, ...]
+
+    def _facts(self) -> Iterator[tuple[str, Any]]:
+        for name in ("uri", "version", "operation", "files", "bytes", "markers"):
+            yield name, self.table[name]
+        yield (
+            "live rows",
+            self.live_rows if self.live_rows_counted else f"at most {self.live_rows:,}",
+        )
+        for each in self.findings:
+            yield "finding", f"{each.what} {each.why} {each.command}".rstrip()
 
 
 def make_report(

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
+from inlay.notebook import Shown
 from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of
@@ -161,7 +162,7 @@ MEMORY_PER_FILE = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactResult:
+class CompactResult(Shown):
     """`units` were committed, `left` (that would read `left_bytes`) were out of the budget, `skipped` kept
     being changed by others, `failures` cannot be read. `hand_over`: more than `compact.handover_bytes` is
     left, work for Spark. For a dry run only `version` and `plan` are set."""

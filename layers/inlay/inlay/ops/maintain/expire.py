@@ -26,6 +26,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import HeadObject, Segment, Snapshot, with_content
+from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
     Committed,
     commit,
@@ -352,7 +353,7 @@ DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireResult:
+class ExpireResult(Shown):
     """Versions `first` … `through` have expired (None: none), except those in `held`, which refs keep.
     `oldest` is the oldest version that can still be opened."""
 

@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate, field_ids
+from inlay.notebook import Shown
 from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.rewrite_file import (
@@ -60,7 +61,7 @@ GROUP_FORMS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteResult:
+class RewriteResult(Shown):
     """`version` is the table's after the run. `left` files with deletes were out of the budget, or done in
     part, `skipped` kept being changed by others, `failures` cannot be read. `choices` explains how each
     file was treated; for a dry run nothing else is set."""

@@ -62,6 +62,7 @@ from inlay.iceberg.schema import (
     schema_to_iceberg,
     specs_to_iceberg,
 )
+from inlay.notebook import Shown
 from inlay.ops.commit.driver import refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
@@ -106,7 +107,7 @@ FEW = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishResult:
+class PublishResult(Shown):
     """`version` is now published; `published` is False if it already was. `behind` versions have been
     committed since. `settled` files were settled first. `manifests` were written, `kept` reused."""
 

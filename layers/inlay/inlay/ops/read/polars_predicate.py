@@ -138,7 +138,7 @@ def _implied(node: Any, schema: Schema) -> Predicate | None:
         case {"BinaryExpr": {"left": left, "op": "Or" | "LogicalOr", "right": right}}:
             one, other = _implied(left, schema), _implied(right, schema)
             return Or((one, other)) if one and other else None
-        case _:
+        case _:  # whatever else is meant exactly, or follows
             return _exact(node, schema) or _as_doubles(node, schema)
 
 
@@ -164,7 +164,7 @@ def _exact(node: Any, schema: Schema) -> Predicate | None:
         case {"Function": {"input": [column, *others], "function": function}}:
             field = _field(column, schema)
             return None if field is None else _of_function(*field, column, others, function, schema)
-        case _:
+        case _:  # not understood: refused, or not pruned by
             return None
 
 
@@ -196,7 +196,7 @@ def _of_function(
             if not isinstance(written, Text):
                 return None
             return Like(field.id, quote_like(written.value) + "%")
-        case _:
+        case _:  # not understood: refused, or not pruned by
             return None
 
 

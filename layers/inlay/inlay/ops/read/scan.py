@@ -39,6 +39,7 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment, Snapshot
+from inlay.notebook import Shown
 from inlay.ops.cache import FOLDER_VARIABLE, disk_cache
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Pinned, needed, resolve
@@ -120,7 +121,7 @@ class DamagedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class Explained(Shown):
     """What a scan will read: of `files` live ones, `pruned` cannot match and `deleted` are deleted as a
     whole; from the others (`files_read`) at most `rows` rows and `bytes` bytes are read, under `markers`
     deletes."""

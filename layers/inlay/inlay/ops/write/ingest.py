@@ -65,6 +65,7 @@ from inlay.format.entry import DataFile
 from inlay.format.landing import HEAD_BYTES, LandedKind, LandedObject, TextKind, landed_object
 from inlay.format.properties import Properties, is_published, listed
 from inlay.format.snapshot import Snapshot
+from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
     Committed,
     Planned,
@@ -193,7 +194,7 @@ SourceOutcome = Ingested | Duplicate | Superseded | TakenBack | Rejected | Retry
 
 
 @dataclass(frozen=True, slots=True)
-class IngestResult:
+class IngestResult(Shown):
     """`outcomes` in the order of the sources; `write` is what was committed for the ingested ones."""
 
     outcomes: tuple[SourceOutcome, ...]
