@@ -217,6 +217,19 @@ def test_what_is_not_known_of_a_change_file_is_refused_by_name(
     assert t.scan().to_arrow().num_rows == 0
 
 
+@pytest.mark.parametrize("form", ["debezium.json", "debezium.parquet"])
+def test_a_value_that_the_producer_left_out_is_refused(functions: Functions, form: str) -> None:
+    """An unchanged large value of PostgreSQL; of a delete only the key counts."""
+    t = create(KEYED, **{"changes.operations": "debezium"})
+    unknown = "__debezium_unavailable_value"
+    for op, name in (("u", "a"), ("d", "b")):
+        functions.store.put(f"ingest/accounts/{name}-{form}", FORMS[form]([(op, 1, unknown, 1)]))
+    uris = [f"memory://{BUCKET}/ingest/accounts/{name}-{form}" for name in "ab"]
+    refused, done = t.ingest(uris).outcomes
+    assert isinstance(refused, Rejected) and "'value'" in str(refused.error)
+    assert isinstance(done, Ingested)
+
+
 def test_a_long_file_is_applied_in_slices_once(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,8 @@ class Operations:
     delete (of the row before it) and a row. `tombstones`: the column is the record's value, and NULL there
     is a delete; every other value is a row. `envelope`: the structs that hold the row before and after the
     change, where the producer's records come as they are; a column that they lack may be in one of
-    `sources`. `optional`: where the column is not there, all records are rows.
+    `sources`. `optional`: where the column is not there, all records are rows. `left_out` is the text that
+    stands for a value which the producer does not know.
     """
 
     column: str
@@ -99,6 +100,7 @@ class Operations:
     envelope: tuple[str, str] | None = None
     sources: tuple[str, ...] = ()
     optional: bool = False
+    left_out: str | None = None
 
     def flat(self, record: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
         """A record as plain columns, as `parquet.arrow.change_order.unpacked` makes them of structs: beside
@@ -174,9 +176,15 @@ DEBEZIUM = Operations(
     refused={"t": _NO_TRUNCATE, "m": "'m' is a message of the log, and no row"},
     envelope=("before", "after"),
     sources=("source", "transaction"),
+    left_out="__debezium_unavailable_value",
 )
 # After Debezium's ExtractNewRecordState with `delete.tombstone.handling.mode=rewrite`.
-DEBEZIUM_FLAT = Operations("__deleted", rows=frozenset({"false"}), deletes=frozenset({"true"}))
+DEBEZIUM_FLAT = Operations(
+    "__deleted",
+    rows=frozenset({"false"}),
+    deletes=frozenset({"true"}),
+    left_out=DEBEZIUM.left_out,
+)
 DMS = Operations("Op", rows=frozenset("IU"), deletes=frozenset("D"))
 # A stream's update is a DELETE and an INSERT, both with METADATA$ISUPDATE.
 SNOWFLAKE = Operations(

@@ -66,7 +66,14 @@ from inlay.ops.write.keyed_rows import (
 from inlay.ops.write.memory import Memory
 from inlay.parquet.arrow.calculate import calculate
 from inlay.parquet.arrow.categories import checked_orders
-from inlay.parquet.arrow.change_order import classify, concatenated, newest, ranks, unpacked
+from inlay.parquet.arrow.change_order import (
+    check_known,
+    classify,
+    concatenated,
+    newest,
+    ranks,
+    unpacked,
+)
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
@@ -224,6 +231,7 @@ def _without_operations(
     masks = classify(records, operations, table=ctx.uri)
     gone = masks["delete"]
     kept = pc.invert(masks["before"])
+    check_known(records.filter(masks["row"]), operations, table=ctx.uri)
     own = {operations.column, operations.flag} - set(schema.names)
     columns = [name for name in records.column_names if name not in own]
     gone = gone if isinstance(gone, pa.ChunkedArray) else pa.chunked_array([gone])

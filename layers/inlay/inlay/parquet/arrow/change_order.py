@@ -86,6 +86,24 @@ def classify(
     return masks
 
 
+def check_known(rows: pa.Table, operations: Operations, *, table: str | None = None) -> None:
+    """Raises `InvalidRequest` where a producer left out a value of a row: written, it would stand in place
+    of the one that the table has."""
+    if operations.left_out is None:
+        return
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if not _is_text(column.type):
+            continue
+        count = pc.sum(pc.equal(column, operations.left_out)).as_py() or 0
+        if count:
+            raise InvalidRequest(
+                f"{count:,} change records do not know their value of {name!r}: the producer left it out. "
+                "Nothing of the batch was applied",
+                next_step="Let it send whole rows (of PostgreSQL: REPLICA IDENTITY FULL)",
+                table=table,
+            )
+
+
 def unpacked(records: pa.Table, operations: Operations, columns: Iterable[str]) -> pa.Table:
     """Records whose rows are in the structs of an envelope, as plain columns: of a delete the row before
     it. Beside them these `columns` of the table, if a struct of `sources` or the record itself has them."""
