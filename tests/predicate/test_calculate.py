@@ -24,7 +24,7 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import format_predicate, parse_condition
 from inlay.parse.calculate import Calculator, literal_start
 from inlay.parse.grammar import parse_text
-from inlay.parse.where import Folder
+from inlay.parse.where import ConstantFolder
 
 ARROW = pa.schema(
     [
@@ -248,7 +248,7 @@ def table_of(rows) -> pa.Table:
 def whole(text):
     """The text's value as one expression, without what is split off for pruning."""
     calculator = Calculator(SCHEMA)
-    return calculator.condition(Folder(SCHEMA, lambda: NOW).fold(parse_text(text)))
+    return calculator.condition(ConstantFolder(SCHEMA, lambda: NOW).fold(parse_text(text)))
 
 
 def ours(text, table):
@@ -258,7 +258,7 @@ def ours(text, table):
 
 def value_of(text, table):
     """Of an expression of any type."""
-    node = Calculator(SCHEMA).expression(Folder(SCHEMA, lambda: NOW).fold(parse_text(text)))
+    node = Calculator(SCHEMA).expression(ConstantFolder(SCHEMA, lambda: NOW).fold(parse_text(text)))
     return calculate(node, table.combine_chunks().to_batches()[0], columns_of(SCHEMA)).to_pylist()
 
 

@@ -187,7 +187,12 @@ def matrix(bench: Bench, name: str) -> None:
     assert set(met) >= set(FAULTS) - {"late_listing", "refused"}
 
 
-@pytest.mark.parametrize("name", QUICK)
+def first_of(names):
+    """The first in the short tier: the others meet the same faults."""
+    return [names[0], *(pytest.param(name, marks=pytest.mark.wide) for name in names[1:])]
+
+
+@pytest.mark.parametrize("name", first_of(QUICK))
 def test_operations_under_faults_at_each_request(bench, name):
     matrix(bench, name)
 
@@ -221,7 +226,7 @@ def test_expired_credentials_are_no_file_that_stands_in_the_way_of_a_publication
 CHANGES = ("append", "delete", "delete rows", "update")
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", first_of(CHANGES))
 def test_no_fault_lets_a_commit_in_on_a_pointer_that_went_back(bench, name):
     """The archive is there, of the very bytes, whatever became of the first try to write it: a client that
     took it for its own, because an earlier try had failed, asked no further, and rows were lost."""

@@ -262,11 +262,11 @@ def test_a_part_that_is_refused_though_its_source_is_as_it_was_is_unknown(answer
     upload = Multipart(store, "k", InlineExecutor(), before_retry=no_wait)
     with pytest.raises(StoreUnavailable):
         upload.copy(SOURCE, ByteRange(0, 4), source.etag)
-        upload.settle()
+        upload.drain()
     store.delete(["source"])
     with pytest.raises(ObjectGone):
         upload.copy(SOURCE, ByteRange(0, 4), source.etag)
-        upload.settle()
+        upload.drain()
 
 
 def test_an_aborted_upload_is_no_object():

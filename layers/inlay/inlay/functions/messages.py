@@ -126,7 +126,7 @@ def process(
     handed_back: list[SQSRecord] = []
     begun = False
 
-    def settle(record: SQSRecord) -> None:
+    def handle(record: SQSRecord) -> None:
         nonlocal begun
         if record.message_id in done:
             return
@@ -157,7 +157,7 @@ def process(
 
     answer = process_partial_response(
         event={"Records": list(records)},
-        record_handler=settle,
+        record_handler=handle,
         processor=BatchProcessor(event_type=EventType.SQS),
         context=context,
     )

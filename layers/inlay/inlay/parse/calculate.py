@@ -54,7 +54,7 @@ from inlay.parse.syntax import (
 )
 from inlay.parse.times import UNITS
 from inlay.parse.values import Values
-from inlay.parse.where import Binder, Folder, is_plain, read_as
+from inlay.parse.where import Binder, ConstantFolder, is_plain, read_as
 
 BOOL = Primitive("bool")
 WHOLE = Primitive("int64")
@@ -96,7 +96,7 @@ def parse_condition(
     only if the text uses the time; `values` are what `?` and `:name` stand for. Raises InvalidPredicate,
     pointing at the place."""
     with errors_in(text):
-        folder = Folder(schema, now)
+        folder = ConstantFolder(schema, now)
         root = folder.fold(parse_text(text, values))
         binder = Calculator(schema)
         if is_plain(root, schema):

@@ -20,7 +20,7 @@ from inlay.parse.calculate import Calculator
 from inlay.parse.grammar import errors_in, parse_text, refused, resolve, spelled
 from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax
 from inlay.parse.values import Values, written_of
-from inlay.parse.where import Folder, read_as
+from inlay.parse.where import ConstantFolder, read_as
 
 
 def parse_assignments(
@@ -64,7 +64,7 @@ def _value(
     name: str, text: Any, schema: Schema, now: Callable[[], int] | None, values: Values | None
 ) -> Syntax:
     if isinstance(text, str):
-        return Folder(schema, now).fold(parse_text(text, values))
+        return ConstantFolder(schema, now).fold(parse_text(text, values))
     try:
         return Given(written_of(text), 0)
     except InvalidRequest as error:

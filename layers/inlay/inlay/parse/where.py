@@ -84,7 +84,7 @@ _DAYS = ("CURRENT_DATE", "TODAY")
 _MAX_DIGITS = 76
 
 
-class Folder:
+class ConstantFolder:
     """Folds one text. `timed`: whether the text uses the time, which is asked for once."""
 
     def __init__(self, schema: Schema, now: Callable[[], int] | None) -> None:

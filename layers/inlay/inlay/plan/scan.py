@@ -44,10 +44,10 @@ from inlay.plan.pruning.prune import (
     Evidence,
     Stats,
     all_match,
+    coverage,
     keys_may_match,
     may_match,
     range_predicate,
-    settle,
 )
 
 
@@ -209,8 +209,8 @@ def plan_scan(
         stats = evidence.of(entry)
         sure = evidence.trusted(entry) if entry.is_foreign else stats
         believed = sure if by_rows else stats
-        settled = "all" if everything and entry.rows else settle(predicate, believed, entry.rows)
-        if settled == "none":
+        covered = "all" if everything and entry.rows else coverage(predicate, believed, entry.rows)
+        if covered == "none":
             pruned += 1
             continue
         hits: list[Marker] = []
@@ -228,7 +228,7 @@ def plan_scan(
                 hits.append(marker)
         else:
             left: Predicate = TRUE
-            if settled == "some" or sure is not believed:
+            if covered == "some" or sure is not believed:
                 left = residual(predicate, sure, entry.rows)
             task = FileTask(
                 file=entry,

@@ -254,7 +254,7 @@ class Multipart:
         self._submit(send)
 
     def copy(self, source: Location, byte_range: ByteRange, etag: str) -> None:
-        """The next part, copied by the store. `ObjectGone` or `SourceChanged` is raised by `settle` or
+        """The next part, copied by the store. `ObjectGone` or `SourceChanged` is raised by `drain` or
         `finish`, or by a later part."""
 
         def copy(upload_id: str, number: int) -> Part:
@@ -293,7 +293,7 @@ class Multipart:
             )
         self._flying.append(self.executor.submit(part, self._upload_id, number))
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Waits until all parts so far have arrived: their bytes are no longer held."""
         wait(self._flying)
         while self._flying:
@@ -301,7 +301,7 @@ class Multipart:
 
     def finish(self, size: int) -> Stored:
         """Makes the object of `size` bytes appear. Raises as `complete_once`, and what a part raised."""
-        self.settle()
+        self.drain()
         assert self._upload_id is not None, "an upload has at least one part"
         return complete_once(
             self.store,

@@ -66,7 +66,9 @@ class CalculatedFilter:
     def fields(self) -> frozenset[int]:
         return looked_at(self.expression)
 
-    def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Literal["none", "some", "all"]:
+    def coverage(
+        self, stats: Mapping[int, ColumnStats], rows: int
+    ) -> Literal["none", "some", "all"]:
         return "some"  # what it implies is tested as a predicate
 
     def may_match(self, parts: Sequence[object]) -> list[bool]:

@@ -66,7 +66,9 @@ class ExpressionFilter:
     def of_live_rows(self) -> bool:
         return True
 
-    def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Literal["none", "some", "all"]:
+    def coverage(
+        self, stats: Mapping[int, ColumnStats], rows: int
+    ) -> Literal["none", "some", "all"]:
         return "some" if self.may_match([(stats, rows)])[0] else "none"
 
     def may_match(self, parts: Sequence[tuple[Mapping[int, ColumnStats], int]]) -> list[bool]:

@@ -433,10 +433,10 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
         of_filters = stats = group_stats(file.metadata, ordinal, leaves, absent)
         left = []
         for found in filters:
-            settled = found.settle(stats, rows)
-            if settled == "none":
+            covered = found.coverage(stats, rows)
+            if covered == "none":
                 return None
-            if settled == "some" or foreign:
+            if covered == "some" or foreign:
                 left.append(found)
         if leaves_of_deletes is not leaves:
             stats = group_stats(file.metadata, ordinal, leaves_of_deletes, absent)

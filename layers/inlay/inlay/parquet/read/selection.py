@@ -30,7 +30,7 @@ from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES
 from inlay.parquet.footer.thrift import ThriftError, decode_struct
 from inlay.parquet.read.single_pages import Page, pages_of
 from inlay.parquet.read.statistics import Leaf, bounds_of
-from inlay.plan.pruning.prune import Settled, may_match, settle
+from inlay.plan.pruning.prune import Coverage, coverage, may_match
 from inlay.plan.scan import FileTask, fields_of_marker
 from inlay.storage.base import ByteRange
 
@@ -52,8 +52,8 @@ class RowFilter(Protocol):
         """Whether it may be applied to live rows only: a value of a deleted row could make it fail."""
         ...
 
-    def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
-        """What statistics alone decide for `rows` rows."""
+    def coverage(self, stats: Mapping[int, ColumnStats], rows: int) -> Coverage:
+        """How many of `rows` rows are selected, as far as statistics alone show."""
         ...
 
     def may_match(self, parts: Sequence[tuple[Mapping[int, ColumnStats], int]]) -> Sequence[bool]:
@@ -79,8 +79,8 @@ class PredicateFilter:
     def fields(self) -> frozenset[int]:
         return field_ids(self.predicate)
 
-    def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
-        return settle(self.predicate, stats, rows)
+    def coverage(self, stats: Mapping[int, ColumnStats], rows: int) -> Coverage:
+        return coverage(self.predicate, stats, rows)
 
     def may_match(self, parts: Sequence[tuple[Mapping[int, ColumnStats], int]]) -> Sequence[bool]:
         return [may_match(self.predicate, stats, rows) for stats, rows in parts]

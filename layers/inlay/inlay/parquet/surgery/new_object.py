@@ -204,7 +204,7 @@ class Assembly:
         if parts is not None:
             self._send(parts)
             # Parts hold their bytes until they are sent: wait, or the window would bound nothing.
-            self._upload.settle()
+            self._upload.drain()
 
     def _send(self, parts: tuple[PlannedPart, ...]) -> None:
         pieces = self._pieces

@@ -84,11 +84,11 @@ class _Outcomes:
     null: bool
 
 
-Settled = OneOf["none", "some", "all"]
+Coverage = OneOf["none", "some", "all"]
 
 
-def settle(predicate: Predicate, stats: Stats, rows: int) -> Settled:
-    """What statistics decide for these rows: "none" where not `may_match`, "all" where `all_match`."""
+def coverage(predicate: Predicate, stats: Stats, rows: int) -> Coverage:
+    """How many of these rows match: "none" where not `may_match`, "all" where `all_match`."""
     if rows == 0:
         return "none"
     found = _outcomes(predicate, stats, rows)
