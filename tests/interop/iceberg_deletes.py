@@ -126,6 +126,7 @@ class Iceberg:
             encode_list(
                 manifests,
                 version=sequence,
+                snapshot_id=snapshot_id,
                 parent=None,
                 first_row_id=0,
                 format_version=self.found["format-version"],

@@ -33,6 +33,7 @@ def manifest(entries: list[Entry], version: int = 9) -> tuple[bytes, Manifest]:
         schema={"type": "struct", "schema-id": 0, "fields": []},
         content=0,
         version=version,
+        snapshot_id=version,
         format_version=3,
         sync=SYNC,
     )
@@ -62,7 +63,7 @@ def test_the_least_sequence_is_that_of_the_oldest_entry(entries: list[Entry], le
     _, described = manifest(entries)
     assert described.min_sequence == least
     listed = encode_list(
-        [described], version=9, parent=8, first_row_id=0, format_version=3, sync=SYNC
+        [described], version=9, snapshot_id=9, parent=8, first_row_id=0, format_version=3, sync=SYNC
     )
     assert decode_list(listed) == (described,)
 

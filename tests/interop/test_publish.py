@@ -585,6 +585,7 @@ def test_statistics_are_in_one_order_whether_a_commit_has_them_at_hand_or_reads_
             schema={"schema-id": 0},
             content=0,
             version=1,
+            snapshot_id=1,
             format_version=3,
             sync=bytes(16),
         )

@@ -20,13 +20,15 @@ PANEL = "Read"
 IDLE_SECONDS = 60
 
 
-def catalog_of(root: str) -> Catalog:
+def catalog_of(root: str, *, write: bool = False) -> Catalog:
     """The tables under `root`, a folder of tables, as a catalog whose namespace has the folder's name."""
     from inlay.errors import InvalidRequest
     from inlay.format import keys
     from inlay.iceberg.catalog import Catalog
+    from inlay.ops.catalog.writes import TableWrites
+    from inlay.ops.context import Context, connect
     from inlay.storage.base import Got, Head
-    from inlay.storage.open import open_store
+    from inlay.storage.open import below, open_store
 
     store, prefix = open_store(root)
     namespace = prefix.rpartition("/")[2] or store.bucket
@@ -46,19 +48,28 @@ def catalog_of(root: str) -> Catalog:
         """Not dropped: what was published stays for as long as the drop can be taken back."""
         return isinstance(store.head(f"{folder}{table}/{keys.POINTER}"), Head)
 
+    def is_name(table: str) -> bool:
+        return bool(table) and "/" not in table and table not in (".", "..")
+
+    def context(table: str) -> Context:
+        if not is_name(table):
+            raise InvalidRequest(f"{table[:80]!r} is no name of a folder")
+        return connect(below(root, table))
+
     def pointer(table: str) -> bytes | None:
-        if not table or "/" in table or table in (".", ".."):
+        if not is_name(table):
             return None
         answer = store.get(f"{folder}{table}/{keys.PUBLISHED_POINTER}")
         return answer.body if isinstance(answer, Got) and is_open(table) else None
 
-    return Catalog(namespace, published, pointer)
+    return Catalog(namespace, published, pointer, TableWrites(context) if write else None)
 
 
 def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     """An HTTP server of `catalog`; port 0 is one that is free."""
 
     from inlay.iceberg.catalog import error
+    from inlay.iceberg.commit import MAX_REQUEST_BYTES
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -66,14 +77,29 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
 
         def _answer(self) -> None:
             path, _, query = self.path.partition("?")
-            self._send(catalog.answer(self.command, path, query))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            body = b"" if self.command in ("GET", "HEAD") else self._body()
+            if body is not None:
+                self._send(catalog.answer(self.command, path, query, body, headers))
+
+        def _body(self) -> bytes | None:
+            """What the request carries; None if it was refused."""
+            length = self.headers.get("Content-Length") or "0"
+            is_number = length.isascii() and length.isdecimal() and len(length) < 12
+            if not is_number or int(length) > MAX_REQUEST_BYTES or self.headers.get("Expect"):
+                self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                return None
+            body = self.rfile.read(int(length))
+            if len(body) < int(length):
+                self.close_connection = True
+                return None
+            return body
 
         def _send(self, answer: Answer) -> None:
             self.send_response(answer.status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer.body)))
-            if self.command not in ("GET", "HEAD"):
-                # Its body was not read: what follows on the connection would be taken for a request.
+            if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()
             if self.command != "HEAD":
@@ -83,13 +109,13 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
             self, code: int, message: str | None = None, explain: str | None = None
         ) -> None:
             """What http.server itself refuses: unknown methods, and what is no request."""
+            self.close_connection = True  # a body that was not read would be taken for a request
             if code == HTTPStatus.NOT_IMPLEMENTED:
                 self._send(catalog.answer(self.command, self.path))
                 return
-            self.close_connection = True
             self._send(error(code, "BadRequestException", message or HTTPStatus(code).phrase))
 
-        do_GET = do_HEAD = _answer  # noqa: N815 - http.server's names
+        do_GET = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
 
         def log_message(self, format: str, *args: object) -> None:
             return None
@@ -97,7 +123,11 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     return ThreadingHTTPServer((host, port), Handler)
 
 
-@verb(PANEL, Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"))
+@verb(
+    PANEL,
+    Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"),
+    Example("serve s3://lake/tables --write", "and they create, insert, update and delete"),
+)
 def serve(
     root: Annotated[
         str, typer.Argument(metavar="ROOT", help="The folder of tables: s3://bucket/tables.")
@@ -106,15 +136,20 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="0: one that is free.")
     ] = 8181,
+    write: Annotated[
+        bool, typer.Option("--write", help="Take commits. Whoever reaches the port may write.")
+    ] = False,
 ) -> None:
-    """Serve the published tables of a folder as a read-only Iceberg REST catalog.
+    """Serve the published tables of a folder as an Iceberg REST catalog.
 
     The catalog holds nothing: each answer is the table's published pointer, or a listing. Engines read the
-    metadata and data files themselves, with their own credentials.
+    metadata and data files themselves, with their own credentials. With --write they also create tables,
+    insert, update and delete: each commit of theirs becomes one of the table's.
     """
-    catalog = catalog_of(root)
+    catalog = catalog_of(root, write=write)
     with server_of(catalog, host, port) as server:
-        note(f"http://{host}:{server.server_port} serves the namespace {catalog.namespace!r}")
+        doing = "takes commits to" if write else "serves"
+        note(f"http://{host}:{server.server_port} {doing} the namespace {catalog.namespace!r}")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -68,6 +68,8 @@ RECEIPT_CHAIN = "erasure.chain"
 # was remembered by; a table without it has no memory.
 REMEMBERED = "changes.remembered"
 # Nor this: the published version that another catalog took the table over at (`ops.hand_over`).
+# Before the names of Iceberg's properties, which engines set.
+ICEBERG = "iceberg."
 HANDED_OVER = "handed.over"
 _OWN = (
     *(LEDGER_SALT, ARROW_TYPES, ARROW_CATEGORIES, COMMIT_NOTE, RECEIPT_CHAIN, REMEMBERED),
@@ -346,6 +348,11 @@ def handed_over(values: Mapping[str, str]) -> int | None:
     if text is None:
         return None
     return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def iceberg_properties(values: Mapping[str, str]) -> dict[str, str]:
+    """Those that engines set in an Iceberg table, by their names there."""
+    return {k.removeprefix(ICEBERG): v for k, v in values.items() if k.startswith(ICEBERG)}
 
 
 def settings(values: Mapping[str, str]) -> dict[str, str]:

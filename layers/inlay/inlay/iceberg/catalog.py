@@ -1,12 +1,14 @@
-"""A read-only Iceberg REST catalog: the answer to each request.
+"""An Iceberg REST catalog: the answer to each request.
 
-Promise: the GETs that table readers send are answered according to Iceberg's REST specification
-(`rest-catalog-open-api.yaml`): the configuration, which lists only these requests; namespaces; tables, page
-by page where pages are asked for; and a table, whose answer is its published pointer, unchanged. Everything
-else is an error in the form that clients understand, so that no client takes the catalog for a writable
+Promise: what clients send is answered according to Iceberg's REST specification
+(`rest-catalog-open-api.yaml`): the configuration, which lists the requests that are served; namespaces;
+tables, page by page where pages are asked for; a table, whose answer is its published pointer; and, where
+the catalog is not read only (`writes`), creating, committing, registering and dropping one. Everything else
+is an error in the form that clients understand, so that no client takes a read-only catalog for a writable
 one.
 
-There is one namespace, without others in it, which contains every published table.
+There is one namespace, without others in it, which contains every published table. A commit over several
+tables is refused whole: each table has a pointer of its own.
 """
 
 from __future__ import annotations
@@ -16,47 +18,112 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote
 
+from inlay.errors import (
+    AccessDenied,
+    CommitContention,
+    ConcurrentChange,
+    ErrorKind,
+    InlayError,
+    InvalidRequest,
+    OutcomeUnknown,
+    TableExists,
+    TableNotFound,
+)
+from inlay.iceberg.commit import CommitRequest, commit_request, read_request
+
+_TABLES = "/v1/{prefix}/namespaces/{namespace}/tables"
 ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",
-    "GET /v1/{prefix}/namespaces/{namespace}/tables",
-    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    f"GET {_TABLES}",
+    f"GET {_TABLES}/{{table}}",
+)
+WRITES = (
+    f"POST {_TABLES}",
+    f"POST {_TABLES}/{{table}}",
+    f"DELETE {_TABLES}/{{table}}",
+    f"POST {_TABLES}/{{table}}/metrics",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+    "POST /v1/{prefix}/transactions/commit",
 )
 # Of a page: more tables than one folder can be asked for.
 _SIZE = re.compile(r"[1-9][0-9]{0,8}")
+_CONFLICTS = (ConcurrentChange, CommitContention)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """`body` is JSON, or empty."""
+
     status: int
     body: bytes
+
+
+class Writes(Protocol):
+    """What a catalog does to the table of a name. The bytes are the answer to loadTable."""
+
+    def load(self, table: str) -> bytes: ...
+
+    def create(self, table: str, found: Any, key: str | None) -> bytes: ...
+
+    def stage(self, table: str, found: Any) -> bytes: ...
+
+    def commit(self, table: str, request: CommitRequest) -> bytes: ...
+
+    def register(self, table: str, location: str) -> bytes: ...
+
+    def drop(self, table: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """`published` lists the names of published tables that come after one, in order, and is read only as
-    far as a page goes; `pointer` reads the published pointer of one."""
+    far as a page goes; `pointer` reads the published pointer of one. `writes` None: it is read only."""
 
     namespace: str
     published: Callable[[str], Iterable[str]]
     pointer: Callable[[str], bytes | None]
+    writes: Writes | None = None
 
-    def answer(self, method: str, path: str, query: str = "") -> Answer:
-        if method not in ("GET", "HEAD"):
+    def answer(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """`headers` by their names in lower case."""
+        if method not in ("GET", "HEAD") and self.writes is None:
             return error(406, "UnsupportedOperationException", "this catalog is read only")
         try:
             asked = {k: v[-1] for k, v in parse_qs(query, keep_blank_values=True).items()}
         except ValueError:
             return error(400, "BadRequestException", "the query cannot be read")
-        match [unquote(part) for part in path.strip("/").split("/")]:
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        if method in ("GET", "HEAD"):
+            return self._read(method, parts, asked)
+        assert self.writes is not None
+        try:
+            key = (headers or {}).get("idempotency-key")
+            return self._write(self.writes, method, parts, body, key)
+        except InlayError as refused:
+            return _refused(refused)
+
+    def _read(self, method: str, parts: list[str], asked: Mapping[str, str]) -> Answer:
+        match parts:
             case ["v1", "config"]:
-                return _json({"defaults": {}, "overrides": {}, "endpoints": ENDPOINTS})
+                served = ENDPOINTS if self.writes is None else (*ENDPOINTS, *WRITES)
+                return _json({"defaults": {}, "overrides": {}, "endpoints": served})
             case ["v1", "namespaces"]:
                 return self._namespaces(asked.get("parent", ""))
             case ["v1", "namespaces", name, *rest] if name == self.namespace:
-                return self._inside(rest, asked)
+                answer = self._inside(rest, asked)
+                # A client that only asks whether something is there is answered without a body.
+                return Answer(204, b"") if method == "HEAD" and answer.status == 200 else answer
             case ["v1", "namespaces", name, *_]:
                 return _no_namespace(name)
             case _:  # whatever else is asked for
@@ -75,12 +142,24 @@ class Catalog:
             case ["tables"]:
                 return self._tables(asked)
             case ["tables", table]:
-                found = self.pointer(table)
-                if found is None:
-                    return error(404, "NoSuchTableException", f"no table {table!r} is published")
-                return Answer(200, found)
+                return self._table(table)
+            case ["views"]:
+                return _json({"identifiers": []})
+            case ["views", view]:
+                return error(404, "NoSuchViewException", f"there is no view {view!r}")
             case _:  # whatever else is asked for
                 return _no_endpoint()
+
+    def _table(self, table: str) -> Answer:
+        try:
+            found = self.pointer(table) if self.writes is None else self.writes.load(table)
+        except TableNotFound:
+            found = None
+        except InlayError as refused:
+            return _refused(refused)
+        if found is None:
+            return error(404, "NoSuchTableException", f"no table {table!r} is published")
+        return Answer(200, found)
 
     def _tables(self, asked: Mapping[str, str]) -> Answer:
         size = asked.get("pageSize")
@@ -95,6 +174,127 @@ class Catalog:
         if size is not None and next(names, None) is not None:
             found["next-page-token"] = page[-1]
         return _json(found)
+
+    # -- writes -------------------------------------------------------------------------------
+
+    def _write(
+        self, writes: Writes, method: str, parts: list[str], body: bytes, key: str | None
+    ) -> Answer:
+        match (method, *parts):
+            case ("POST", "v1", "transactions", "commit"):
+                return self._transaction(writes, body, key)
+            case ("POST", "v1", "tables", "rename"):
+                return error(
+                    406,
+                    "UnsupportedOperationException",
+                    "a table's name is its folder: it is not renamed. Next: `inlay copy` makes another",
+                )
+            case ("POST", "v1", "namespaces"):
+                return self._create_namespace(read_request(body))
+            case (_, "v1", "namespaces", name, *rest) if name == self.namespace:
+                return self._write_inside(writes, method, rest, body, key)
+            case (_, "v1", "namespaces", name, *_):
+                return _no_namespace(name)
+            case _:  # whatever else is asked for
+                return _no_endpoint()
+
+    def _create_namespace(self, found: Any) -> Answer:
+        named = found.get("namespace") if isinstance(found, Mapping) else None
+        if named == [self.namespace]:
+            return error(
+                409, "AlreadyExistsException", f"the namespace {self.namespace!r} is there"
+            )
+        return error(
+            406,
+            "UnsupportedOperationException",
+            f"this catalog has one namespace, {self.namespace!r}: the folder that it serves. Next: serve "
+            "another folder by another catalog",
+        )
+
+    def _write_inside(
+        self, writes: Writes, method: str, rest: list[str], body: bytes, key: str | None
+    ) -> Answer:
+        match (method, *rest):
+            case ("POST", "tables"):
+                return self._create(writes, read_request(body), key)
+            case ("POST", "register"):
+                found = read_request(body)
+                table = _name_of(found)
+                location = found.get("metadata-location")
+                if not isinstance(location, str):
+                    raise InvalidRequest("a registration names a metadata-location")
+                return Answer(200, writes.register(table, location))
+            case ("POST", "tables", _, "metrics"):
+                return Answer(204, b"")  # what engines measured is theirs
+            case ("POST", "tables", table):
+                return Answer(200, writes.commit(table, commit_request(read_request(body), key)))
+            case ("DELETE", "tables", table):
+                writes.drop(table)
+                return Answer(204, b"")
+            case ("DELETE", "views", view):
+                return error(404, "NoSuchViewException", f"there is no view {view!r}")
+            case ("POST", "views"):
+                return error(406, "UnsupportedOperationException", "this catalog keeps no views")
+            case ("POST", "properties") | ("DELETE",):
+                return error(
+                    406, "UnsupportedOperationException", "a namespace is the folder that is served"
+                )
+            case _:  # whatever else is asked for
+                return _no_endpoint()
+
+    def _create(self, writes: Writes, found: Any, key: str | None) -> Answer:
+        table = _name_of(found)
+        if found.get("stage-create"):
+            return Answer(200, writes.stage(table, found))
+        return Answer(200, writes.create(table, found, key))
+
+    def _transaction(self, writes: Writes, body: bytes, key: str | None) -> Answer:
+        found = read_request(body)
+        changes = found.get("table-changes") if isinstance(found, Mapping) else None
+        if not isinstance(changes, list) or not changes:
+            raise InvalidRequest("a transaction has a list of table-changes")
+        if len(changes) > 1:
+            return error(
+                406,
+                "UnsupportedOperationException",
+                f"{len(changes)} tables do not change in one commit. Next: commit them one by one",
+            )
+        [change] = changes
+        identifier = change.get("identifier") if isinstance(change, Mapping) else None
+        if not isinstance(identifier, Mapping) or identifier.get("namespace") != [self.namespace]:
+            return _no_namespace(str(identifier and identifier.get("namespace"))[:80])
+        writes.commit(_name_of(identifier), commit_request(change, key))
+        return Answer(204, b"")
+
+
+def _name_of(found: Any) -> str:
+    name = found.get("name") if isinstance(found, Mapping) else None
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest("the request names no table")
+    return name
+
+
+def _refused(refused: InlayError) -> Answer:
+    """An error of Inlay in the specification's form, with what to do next."""
+    text = refused.message + (f". Next: {refused.next_step}" if refused.next_step else "")
+    if isinstance(refused, TableNotFound):
+        return error(404, "NoSuchTableException", text)
+    if isinstance(refused, TableExists):
+        return error(409, "AlreadyExistsException", text)
+    if isinstance(refused, _CONFLICTS):
+        return error(409, "CommitFailedException", text)
+    if isinstance(refused, OutcomeUnknown):
+        # Clients look whether their snapshot is there.
+        return error(500, "CommitStateUnknownException", text)
+    if isinstance(refused, AccessDenied):
+        return error(403, "ForbiddenException", text)
+    match refused.kind:
+        case ErrorKind.RETRY:
+            return error(503, "ServiceUnavailableException", text)
+        case ErrorKind.REBASE:
+            return error(409, "CommitFailedException", text)
+        case ErrorKind.INPUT | ErrorKind.PAGE:
+            return error(400, "BadRequestException", text)
 
 
 def _json(body: object) -> Answer:

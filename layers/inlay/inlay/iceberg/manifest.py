@@ -183,16 +183,18 @@ def encode_manifest(
     schema: Mapping[str, Any],
     content: int,
     version: int,
+    snapshot_id: int,
     format_version: int,
     sync: bytes,
 ) -> tuple[bytes, Manifest]:
-    """The manifest of `entries`, all of `spec`, and its description for the list of snapshot `version`."""
+    """The manifest of `entries`, all of `spec`, and its description for the list of `snapshot_id`, which is
+    published as `version`."""
 
     def record(entry: Entry) -> dict[str, Any]:
         new = not entry.snapshot_id
         return {
             "status": ADDED if new else EXISTING,
-            "snapshot_id": entry.snapshot_id or version,
+            "snapshot_id": entry.snapshot_id or snapshot_id,
             "sequence_number": entry.sequence or version,
             "file_sequence_number": entry.sequence or version,
             "data_file": {
@@ -232,7 +234,7 @@ def encode_manifest(
         content=content,
         sequence=version,
         min_sequence=min((e.sequence or version for e in entries), default=version),
-        snapshot_id=version,
+        snapshot_id=snapshot_id,
         added=len(new),
         existing=len(old),
         added_rows=sum(e.rows for e in new),
@@ -245,12 +247,13 @@ def encode_list(
     manifests: Iterable[Manifest],
     *,
     version: int,
+    snapshot_id: int,
     parent: int | None,
     first_row_id: int | None,
     format_version: int,
     sync: bytes,
 ) -> bytes:
-    """The manifest list of snapshot `version`."""
+    """The manifest list of `snapshot_id`, which is published as `version`."""
 
     def record(m: Manifest) -> dict[str, Any]:
         return {
@@ -273,7 +276,7 @@ def encode_list(
 
     fields = [*_LIST_FIELDS, _FIRST_ROW_ID] if format_version >= 3 else _LIST_FIELDS
     metadata = {
-        "snapshot-id": str(version),
+        "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent is None else str(parent),
         "sequence-number": str(version),
         "format-version": str(format_version),

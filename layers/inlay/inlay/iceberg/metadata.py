@@ -1,7 +1,8 @@
 """Table metadata: the JSON object at the root of a published table, and the pointer to it.
 
 Promise: `table_metadata` is Iceberg's table metadata (specification, "Table Metadata"), of version 2 or 3;
-snapshot ids and sequence numbers are Inlay's versions. The published pointer is the answer of a REST
+sequence numbers are Inlay's versions, and so are snapshot ids, except those that an engine gave to its own
+commits. The published pointer is the answer of a REST
 catalog to `loadTable`, so that a file server can be a catalog; what Inlay itself needs to know of the
 publication is in the metadata's properties.
 """
@@ -14,18 +15,39 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inlay.errors import CorruptTable
+from inlay.format.snapshot import Note, Snapshot, note_of
 from inlay.iceberg.schema import Specs
 
 # Snapshots a published table offers for time travel: each adds some 300 bytes to every publication.
 MAX_SNAPSHOTS = 8
 MAIN = "main"
+# Property of published metadata whose current snapshot has an id that an engine gave it: a commit by path
+# upon it carries the property on, but its snapshot has another id.
+ENGINES_ID = "inlay.snapshot-id"
+# In the note of a version that an engine committed: its id of the snapshot. Ids are 63 bits.
+_NOTED = "iceberg.snapshot-id"
+_MAX_ID = 2**63 - 1
+
+
+def engines_note(snapshot_id: int) -> Note:
+    """The note of a version that an engine commits as its snapshot `snapshot_id`."""
+    return Note(None, {_NOTED: str(snapshot_id)})
+
+
+def engines_id(snapshot: Snapshot) -> int | None:
+    """The id that an engine gave to this version; None for any other version."""
+    text = note_of(snapshot).metadata.get(_NOTED, "")
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_ID))
+    return int(text) if is_number and 0 < int(text) <= _MAX_ID else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A published snapshot: Inlay's `version`, its manifest list, its totals."""
+    """A published snapshot: Inlay's `version`, its manifest list, its totals. `id` is the version, or what
+    the engine that committed it calls it; `parent` is such an id."""
 
     version: int
+    id: int
     time_us: int
     manifest_list: str
     schema_id: int
@@ -36,7 +58,7 @@ class Published:
 
     def to_json(self, format_version: int) -> dict[str, Any]:
         found: dict[str, Any] = {
-            "snapshot-id": self.version,
+            "snapshot-id": self.id,
             "sequence-number": self.version,
             "timestamp-ms": self.time_us // 1000,
             "manifest-list": self.manifest_list,
@@ -52,7 +74,8 @@ class Published:
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> Published:
         return Published(
-            version=found["snapshot-id"],
+            version=found["sequence-number"],
+            id=found["snapshot-id"],
             time_us=found["timestamp-ms"] * 1000,
             manifest_list=found["manifest-list"],
             schema_id=found["schema-id"],
@@ -106,6 +129,7 @@ def table_metadata(
     """`snapshots` oldest first, the last is current; `refs` are tags by name and version; `older_specs` may
     be those of manifests of older snapshots."""
     current = snapshots[-1]
+    ids = {s.version: s.id for s in snapshots}
     found: dict[str, Any] = {
         "format-version": format_version,
         "table-uuid": table_id,
@@ -120,19 +144,19 @@ def table_metadata(
         "last-partition-id": max(
             [specs.last_partition_id, *(f["field-id"] for s in older_specs for f in s["fields"])]
         ),
-        "properties": dict(properties),
-        "current-snapshot-id": current.version,
+        "properties": _with_id(properties, current),
+        "current-snapshot-id": current.id,
         "snapshots": [s.to_json(format_version) for s in snapshots],
         "snapshot-log": [
-            {"snapshot-id": s.version, "timestamp-ms": s.time_us // 1000} for s in snapshots
+            {"snapshot-id": s.id, "timestamp-ms": s.time_us // 1000} for s in snapshots
         ],
         "metadata-log": [],
         "sort-orders": [{"order-id": 0, "fields": []}],
         "default-sort-order-id": 0,
         "refs": {
-            MAIN: {"snapshot-id": current.version, "type": "branch"},
+            MAIN: {"snapshot-id": current.id, "type": "branch"},
             **{
-                name: {"snapshot-id": version, "type": "tag"}
+                name: {"snapshot-id": ids[version], "type": "tag"}
                 for name, version in refs.items()
                 if name != MAIN
             },
@@ -144,16 +168,24 @@ def table_metadata(
     return found
 
 
+def _with_id(properties: Mapping[str, str], current: Published) -> dict[str, str]:
+    """`properties`, with the id that an engine gave to the current snapshot."""
+    own = {ENGINES_ID: str(current.id)} if current.id != current.version else {}
+    return {**properties, **own}
+
+
 def is_publication(found: Any, version: int) -> bool:
     """Whether `found`, table metadata under the name of `version`, was published by Inlay. What another
     engine commits upon a publication has its properties, too, but a snapshot or a log of its own."""
     match found:
         case {
             "current-snapshot-id": current,
+            "last-sequence-number": sequence,
             "metadata-log": [],
-            "properties": {"inlay.fingerprint": _},
+            "properties": {"inlay.fingerprint": _, **others},
         }:
-            return bool(current == version)
+            named = (str(version), others.get(ENGINES_ID))
+            return bool(sequence == version and str(current) in named)
         case _:  # whatever JSON says
             return False
 
@@ -171,7 +203,7 @@ def decode_pointer(data: bytes) -> Publication:
         metadata = answer["metadata"]
         properties = metadata["properties"]
         return Publication(
-            version=int(metadata["current-snapshot-id"]),
+            version=int(metadata["last-sequence-number"]),
             commit=properties.get("inlay.commit", ""),
             table_id=metadata["table-uuid"],
             format_version=int(metadata["format-version"]),

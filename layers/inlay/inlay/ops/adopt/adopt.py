@@ -55,7 +55,7 @@ from inlay.ops.context import Context
 from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.read.compare_statistics import checks_pages, denied_rows, read_pages
-from inlay.ops.schema.create import check_free, first_version
+from inlay.ops.schema.create import CREATE, check_free, first_version
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (
     is_list,
@@ -120,32 +120,54 @@ def adopt(
     Raises `TableExists`, `UnsupportedTable`, `NotGranted`, and what `ingest` raises of a file."""
     checked = check_properties(properties or {})
     date_us = check_free(ctx)
-    with _of_the_source():
+    with of_the_source():
         sources, foreign = _read(ctx, source, tuple(adopt_from))
-        base = _empty(ctx, foreign, checked, date_us)
-        looked = _look_at_all(sources, foreign, base.snapshot, copy=copy)
-        for seen in looked:
-            found = foreign.positions.get(seen.uri)
-            if found and found.max() >= seen.entry.rows:
-                raise CorruptTable("a delete is beyond the end of its data file", key=seen.uri)
+        return found_table(sources, foreign, checked, date_us=date_us, copy=copy)
+
+
+def found_table(
+    sources: Sources,
+    foreign: Foreign,
+    properties: Mapping[str, str],
+    *,
+    date_us: int,
+    copy: bool = False,
+    own: bool = False,
+    table_id: str | None = None,
+    request: Request | None = None,
+) -> Adopted:
+    """The table `foreign` as a new one. `own`: its files are under the new table's root, and are its own
+    from now on; those that it cannot keep as they are, are written again."""
+    ctx = sources.ctx
+    operation = CREATE if own else ADOPT
+    begun = Commit(id=ctx.new_id(), operation=operation)
+    base = _empty(ctx, foreign, properties, date_us, begun, table_id or ctx.new_id())
+    looked = look_at_all(sources, foreign, base.snapshot, copy=copy or own)
+    for seen in looked:
+        found = foreign.positions.get(seen.uri)
+        if found and found.max() >= seen.entry.rows:
+            raise CorruptTable("a delete is beyond the end of its data file", key=seen.uri)
     whole = [seen for seen in looked if not seen.again]
     base, entries = _recorded(base, whole)
     if copy:
         entries = _copied(ctx, entries, date_us)
+    if own:
+        entries = tuple(as_own(sources, e) for e in entries)
     # By URI in the source: the files that have its rows.
     made: dict[str, tuple[DataFile, ...]] = {
         s.uri: (e,) for s, e in zip(whole, entries, strict=True)
     }
     for seen in looked:
         if seen.again:  # one at a time: they are read
-            made[seen.uri] = _written_again(sources, foreign, base, seen)
+            made[seen.uri] = written_again(sources, foreign, base, seen)
     live = tuple(e for found in made.values() for e in found if e.rows)
     names = {uri: tuple(e.key for e in found if e.rows) for uri, found in made.items()}
     left = {s.uri: foreign.positions[s.uri] for s in whole if s.uri in foreign.positions}
     markers = tuple(_markers(ctx, base, left, foreign.keys, names))
     deleted = sum(map(len, left.values()))
     change = Change(
-        operation=ADOPT,
+        operation=operation,
+        request=request,
         updates=(
             AddFiles(live, compared=frozenset(compared_columns(base.snapshot))),
             AddMarkers(markers),
@@ -162,12 +184,21 @@ def adopt(
         deleted_rows=change.deleted_rows,
         markers=len(markers),
         copied=copy,
-        notes=(*foreign.notes, *(() if copy else (_STAYS,))),
+        notes=(*foreign.notes, *(() if copy or own else (_STAYS,))),
     )
 
 
+def as_own(sources: Sources, entry: DataFile) -> DataFile:
+    """The entry of a file under the table's root, which is the table's own from now on."""
+    root = f"{sources.root.uri.rstrip('/')}/"
+    if not entry.key.startswith(root):
+        return entry
+    event = Request.of(f"{entry.key}@{entry.etag}").token
+    return replace(entry, key=entry.key.removeprefix(root), adopted=False, etag=None, event=event)
+
+
 @contextmanager
-def _of_the_source() -> Iterator[None]:
+def of_the_source() -> Iterator[None]:
     """What is damaged is no table of Inlay: `inlay verify` would not find it."""
     try:
         yield
@@ -213,7 +244,12 @@ def _read(ctx: Context, source: str, granted: tuple[str, ...]) -> tuple[Sources,
 
 
 def _empty(
-    ctx: Context, foreign: Foreign, properties: Mapping[str, str], date_us: int
+    ctx: Context,
+    foreign: Foreign,
+    properties: Mapping[str, str],
+    date_us: int,
+    begun: Commit,
+    table_id: str,
 ) -> LoadedTable:
     """The table before its first version, which is planned like any commit."""
     if foreign.last_field_id > MAX_FIELD_ID:
@@ -224,9 +260,9 @@ def _empty(
     schema = foreign.schema
     spec = next(s for s in foreign.specs if s.id == foreign.spec_id)
     snapshot = Snapshot(
-        table_id=ctx.new_id(),
+        table_id=table_id,
         version=0,
-        commit=Commit(id=ctx.new_id(), operation=ADOPT),
+        commit=begun,
         schemas=(schema,),
         schema_id=schema.id,
         last_field_id=foreign.last_field_id,
@@ -251,7 +287,7 @@ def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     """A data file as its footer describes it, read under columns of these names. `absent` are values, by
     field id, of columns that it lacks: it has to be written again with them, as has one whose statistics
     leave out rows of it (`denies`), one with INT96 (`times`) where the table's column is another, and one
@@ -269,6 +305,7 @@ class _Seen:
     unproven: frozenset[int] = frozenset()
     optional: tuple[int, ...] = ()
     denies: bool = False
+    modified_us: int = 0  # when it was written, by its store
     footer: FooterOf | None = None  # until it is compared: there may be many files
 
     @property
@@ -284,9 +321,9 @@ class _Seen:
         return self.entry.key
 
 
-def _look_at_all(
+def look_at_all(
     sources: Sources, foreign: Foreign, snapshot: Snapshot, *, copy: bool
-) -> list[_Seen]:
+) -> list[Seen]:
     uris = {f.uri for f in foreign.files}
     if len(uris) < len(foreign.files):
         raise UnsupportedTable(
@@ -294,7 +331,7 @@ def _look_at_all(
         )
     specs = {s.id: s for s in foreign.specs}
 
-    def look(file: ForeignFile) -> _Seen:
+    def look(file: ForeignFile) -> Seen:
         with _of_the_file(sources, file.uri):
             seen = _examine(sources, foreign, snapshot, file, specs[file.spec_id])
             if seen.absent and not copy:
@@ -310,7 +347,7 @@ def _look_at_all(
         return seen
 
     compared = compared_columns(snapshot)
-    found: list[_Seen] = []
+    found: list[Seen] = []
     for seen in sources.ctx.map(look, foreign.files):
         # One after the other: a row group of a column is decoded at a time.
         with _of_the_file(sources, seen.uri):
@@ -342,7 +379,7 @@ def _of_the_file(sources: Sources, uri: str) -> Iterator[None]:
         raise error.about(table=sources.root.uri, key=uri) from None
 
 
-def _check_required(sources: Sources, seen: _Seen, schema: Schema) -> None:
+def _check_required(sources: Sources, seen: Seen, schema: Schema) -> None:
     """That these columns can be read as required ones."""
     task = FileTask(file=seen.entry, schema=Schema(0, seen.fields))
     wanted = Wanted(schema=schema, columns=seen.optional)
@@ -350,7 +387,7 @@ def _check_required(sources: Sources, seen: _Seen, schema: Schema) -> None:
         pass
 
 
-def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
+def _check_stated(sources: Sources, seen: Seen, schema: Schema) -> None:
     """Delta's readers and some of Iceberg's take a partition's value for that of each row, others the
     column's own: these must be the same."""
     names = denied_rows(
@@ -371,8 +408,8 @@ def _check_stated(sources: Sources, seen: _Seen, schema: Schema) -> None:
 
 
 def _compared(
-    sources: Sources, seen: _Seen, snapshot: Snapshot, compared: Sequence[int], *, copy: bool
-) -> _Seen:
+    sources: Sources, seen: Seen, snapshot: Snapshot, compared: Sequence[int], *, copy: bool
+) -> Seen:
     """Marked, if its statistics leave out rows that it has."""
     if seen.again or not seen.entry.rows:
         return seen
@@ -400,7 +437,7 @@ def _examine(
     snapshot: Snapshot,
     file: ForeignFile,
     spec: PartitionSpec,
-) -> _Seen:
+) -> Seen:
     source = sources.source(file.uri, file.size)
     got = read_tail(source.store, source.location)
     if got.size != file.size:
@@ -443,7 +480,7 @@ def _examine(
         for i, stats in _stated(entry, schema, spec, file.constants).items()
         if i in there and i not in shown_of and i not in times.ids and described.rows
     }
-    return _Seen(
+    return Seen(
         entry,
         fields,
         absent,
@@ -452,6 +489,7 @@ def _examine(
         stored,
         unproven.difference(i for i in unsure if i not in proven),
         optional,
+        modified_us=got.modified_us,
         footer=described.footer_of(got),
     )
 
@@ -504,7 +542,7 @@ def _stated(
     return {i: stats for i, stats in found.items() if stats != ColumnStats()}
 
 
-def _cast_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
+def _cast_elsewhere(schema: Schema, seen: Seen) -> UnsupportedTable:
     names = {field.id: ".".join(path) for path, field in schema.walk()}
     found = ", ".join(f"{names[i]!r} as {kind}" for i, kind in seen.stored.items())
     return UnsupportedTable(
@@ -513,7 +551,7 @@ def _cast_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
     )
 
 
-def _not_in_files(schema: Schema, seen: _Seen) -> UnsupportedTable:
+def _not_in_files(schema: Schema, seen: Seen) -> UnsupportedTable:
     found = (schema.by_id(field_id) for field_id in sorted(seen.absent))
     names = ", ".join(repr(field.name) for field in found if field is not None)
     return UnsupportedTable(
@@ -635,7 +673,7 @@ def _columns_within(kind: pa.DataType) -> Iterator[pa.Field]:
 
 
 def _recorded(
-    base: LoadedTable, looked: Sequence[_Seen]
+    base: LoadedTable, looked: Sequence[Seen]
 ) -> tuple[LoadedTable, tuple[DataFile, ...]]:
     """The table with a schema for each way in which files name its columns, the current one last."""
     snapshot = base.snapshot
@@ -677,8 +715,8 @@ def _copied(ctx: Context, entries: Sequence[DataFile], date_us: int) -> tuple[Da
     return tuple(ctx.map(copied, entries))
 
 
-def _written_again(
-    sources: Sources, foreign: Foreign, base: LoadedTable, seen: _Seen
+def written_again(
+    sources: Sources, foreign: Foreign, base: LoadedTable, seen: Seen
 ) -> tuple[DataFile, ...]:
     """The live rows of a file with the columns that it lacks, as files of the new table."""
     ctx, schema = sources.ctx, base.snapshot.schema

@@ -97,10 +97,36 @@ def read_iceberg(sources: Sources, metadata: str) -> Foreign:
     data = sources.read(metadata, MAX_METADATA_BYTES, "the metadata file")
     if data[:2] == b"\x1f\x8b":
         data = inflate(data, 31, MAX_METADATA_BYTES, "the metadata file")
-    table = read_metadata(data)
+    return foreign_of(sources, read_metadata(data))
+
+
+def foreign_of(sources: Sources, table: SourceTable) -> Foreign:
+    """The table of this metadata."""
     manifests = _manifests(sources, table)
-    files = tuple(_entries(sources, table, [m for m in manifests if m.content == DATA]))
-    deletes = tuple(_entries(sources, table, [m for m in manifests if m.content != DATA]))
+    files = tuple(entries_of(sources, table, [m for m in manifests if m.content == DATA]))
+    deletes = tuple(entries_of(sources, table, [m for m in manifests if m.content != DATA]))
+    by_path = files_by_path(files)
+    specs, spec_ids = _specs(table)
+    applied = Deletes(sources, table, by_path)
+    return Foreign(
+        kind="Iceberg",
+        version="none" if table.snapshot_id is None else str(table.snapshot_id),
+        schema=table.schema,
+        last_field_id=table.last_field_id,
+        naming=Naming(True, table.names),
+        files=tuple(foreign_file(sources, f, table, spec_ids) for f in files),
+        specs=specs,
+        spec_id=spec_ids.get(table.spec_id, 0),
+        primary_key=table.key,
+        declared=dict.fromkeys(table.uuids, "extension:arrow.uuid:"),
+        positions=applied.positions(deletes),
+        keys=tuple(applied.keys([d for d in deletes if d.content == EQUALITY_DELETES])),
+        notes=table.notes,
+    )
+
+
+def files_by_path(files: Sequence[SourceFile]) -> dict[str, SourceFile]:
+    """Data files by their paths. Raises `UnsupportedTable`."""
     for each in files:
         if each.file_format != "PARQUET":
             raise UnsupportedTable(
@@ -113,36 +139,24 @@ def read_iceberg(sources: Sources, metadata: str) -> Foreign:
             "the table has a data file twice, and so each of its rows",
             next_step="Rewrite the source's data files",
         )
-    specs, spec_ids = _specs(table)
-    applied = _Deletes(sources, table, by_path)
-    return Foreign(
-        kind="Iceberg",
-        version="none" if table.snapshot_id is None else str(table.snapshot_id),
-        schema=table.schema,
-        last_field_id=table.last_field_id,
-        naming=Naming(True, table.names),
-        files=tuple(_foreign(sources, f, table, spec_ids) for f in files),
-        specs=specs,
-        spec_id=spec_ids.get(table.spec_id, 0),
-        primary_key=table.key,
-        declared=dict.fromkeys(table.uuids, "extension:arrow.uuid:"),
-        positions=applied.positions(deletes),
-        keys=tuple(applied.keys([d for d in deletes if d.content == EQUALITY_DELETES])),
-        notes=table.notes,
-    )
+    return by_path
 
 
 def _manifests(sources: Sources, table: SourceTable) -> tuple[Manifest, ...]:
     if table.manifest_list is None:
         return ()
-    uri = sources.uri(table.manifest_list)
-    found = decode_list(sources.read(uri, MAX_MANIFEST_BYTES, "the manifest list"))
+    return read_list(sources, table.manifest_list)
+
+
+def read_list(sources: Sources, path: str) -> tuple[Manifest, ...]:
+    """The manifests of a snapshot, by the path of their list."""
+    found = decode_list(sources.read(sources.uri(path), MAX_MANIFEST_BYTES, "the manifest list"))
     if any(m.encrypted for m in found):
         raise UnsupportedTable("the table's manifests are encrypted")
     return found
 
 
-def _entries(
+def entries_of(
     sources: Sources, table: SourceTable, manifests: Sequence[Manifest]
 ) -> Iterator[SourceFile]:
     """The live files of manifests; a few are fetched ahead."""
@@ -189,7 +203,7 @@ def _specs(table: SourceTable) -> tuple[tuple[PartitionSpec, ...], dict[int, int
     return tuple(specs), ids
 
 
-def _foreign(
+def foreign_file(
     sources: Sources, file: SourceFile, table: SourceTable, spec_ids: dict[int, int]
 ) -> ForeignFile:
     spec_id = spec_ids[file.spec.id]
@@ -209,7 +223,7 @@ def _foreign(
     )
 
 
-class _Deletes:
+class Deletes:
     """What the delete files of a snapshot do to its data files."""
 
     def __init__(self, sources: Sources, table: SourceTable, files: dict[str, SourceFile]) -> None:

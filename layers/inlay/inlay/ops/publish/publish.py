@@ -33,7 +33,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
-from inlay.format.properties import Properties
+from inlay.format.properties import Properties, iceberg_properties
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.grouping import Group, groups_of, leaves_of_a_group
 from inlay.iceberg.manifest import (
@@ -49,6 +49,7 @@ from inlay.iceberg.metadata import (
     Published,
     decode_pointer,
     encode_pointer,
+    engines_id,
     table_metadata,
 )
 from inlay.iceberg.schema import (
@@ -363,6 +364,16 @@ class _Attempt:
         return self.loaded.snapshot
 
     @property
+    def snapshot_id(self) -> int:
+        """The version, or what the engine that committed it calls it: unless a snapshot has the name, for
+        a note may say anything."""
+        version = self.snapshot.version
+        own = engines_id(self.snapshot)
+        others = self.previous.snapshots if self.previous is not None else ()
+        taken = any(own in (s.id, s.version) and s.version != version for s in others)
+        return version if own is None or taken else own
+
+    @property
     def format_version(self) -> int:
         return _format_version(self.snapshot)
 
@@ -527,6 +538,7 @@ class _Attempt:
                 schema=schema,
                 content=content,
                 version=version,
+                snapshot_id=self.snapshot_id,
                 format_version=self.format_version,
                 sync=_sync(name),
             )
@@ -549,10 +561,11 @@ class _Attempt:
         listing = self._write_list(manifests, first_row_id)
         current = Published(
             version=version,
+            id=self.snapshot_id,
             time_us=self.snapshot.commit.time_us,
             manifest_list=listing,
             schema_id=self.snapshot.schema_id,
-            parent=self.previous.version if self.previous is not None else None,
+            parent=self.previous.current.id if self.previous is not None else None,
             first_row_id=first_row_id,
             added_rows=next_row_id - first_row_id,
             summary={
@@ -657,7 +670,8 @@ class _Attempt:
         data = encode_list(
             manifests,
             version=version,
-            parent=self.previous.version if self.previous is not None else None,
+            snapshot_id=self.snapshot_id,
+            parent=self.previous.current.id if self.previous is not None else None,
             first_row_id=first_row_id,
             format_version=self.format_version,
             sync=_sync(name),
@@ -720,6 +734,7 @@ class _Attempt:
             },
             next_row_id=next_row_id,
             properties={
+                **iceberg_properties(snapshot.properties),
                 # What other versions of the table need is no orphan: cleaners that know only Iceberg's
                 # metadata refuse (Iceberg Java) where this is said.
                 "gc.enabled": "false",

@@ -23,6 +23,7 @@ from pyroaring import BitMap64
 from inlay.errors import InlayError, Unpublishable
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
+from inlay.iceberg.metadata import engines_id, engines_note
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import puffin_markers
@@ -92,6 +93,8 @@ def settle(
             uploaded_us=loaded.date_us if units else None,
             deleted_rows=0,
             updates=(ReplaceFiles(units), DropMarkers(idle or table_wide(loaded.state))),
+            # What an engine committed keeps its name: the rows are the same.
+            note=None if (own := engines_id(loaded.snapshot)) is None else engines_note(own),
         )
         outcome = commit_or_skip(ctx, change, base=loaded)
         loaded = outcome.loaded

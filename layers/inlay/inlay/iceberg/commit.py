@@ -1,0 +1,387 @@
+"""What an Iceberg client asks of a catalog that takes commits: requirements, updates, new tables.
+
+Promise: `unmet` says which requirement of a request does not hold of a table's metadata, and
+`apply_updates` returns the metadata that the updates make of it, as Iceberg's REST specification defines
+them (`rest-catalog-open-api.yaml`, "TableRequirement", "TableUpdate"). Nothing is guessed: a requirement or
+an update that is not known, or that asks for what Inlay does not keep, is refused by name
+(`InvalidRequest`). Pure: requests are JSON that anybody may have sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, TypeVar
+
+from inlay.errors import InlayError, InvalidRequest
+from inlay.iceberg.metadata import MAIN
+
+# Iceberg's writers send some kilobytes; schemas of thousands of columns some megabytes.
+MAX_REQUEST_BYTES = 16 * 1024 * 1024
+MAX_UPDATES = 10_000
+# Levels of a schema; those of a table of Inlay are fewer.
+_MAX_DEPTH = 64
+T = TypeVar("T")
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """One POST. `idempotency_key` names it where the client repeats it."""
+
+    requirements: tuple[Json, ...]
+    updates: tuple[Json, ...]
+    idempotency_key: str | None = None
+
+    @property
+    def creates(self) -> bool:
+        return any(r.get("type") == "assert-create" for r in self.requirements)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that main is set to by this request, of those that it brings."""
+        brought = {_snapshot(u)["snapshot-id"] for u in self.updates if _is(u, "add-snapshot")}
+        heads = [
+            u.get("snapshot-id")
+            for u in self.updates
+            if _is(u, "set-snapshot-ref") and u.get("ref-name") == MAIN
+        ]
+        return heads[-1] if heads and heads[-1] in brought else None
+
+
+def read_request(body: bytes) -> Any:
+    """The JSON of a request. Raises `InvalidRequest`."""
+    if len(body) > MAX_REQUEST_BYTES:
+        raise InvalidRequest(f"the request has {len(body)} bytes, more than {MAX_REQUEST_BYTES}")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise InvalidRequest("the request is not JSON") from None
+
+
+def commit_request(found: Any, idempotency_key: str | None = None) -> CommitRequest:
+    """Raises `InvalidRequest` for anything but lists of objects."""
+
+    def listed(name: str) -> tuple[Json, ...]:
+        values = found.get(name, []) if isinstance(found, Mapping) else None
+        if not isinstance(values, list) or not all(isinstance(v, Mapping) for v in values):
+            raise InvalidRequest(f"a commit has a list of {name}")
+        if len(values) > MAX_UPDATES:
+            raise InvalidRequest(f"a commit has at most {MAX_UPDATES} {name}")
+        return tuple(values)
+
+    made = CommitRequest(listed("requirements"), listed("updates"), idempotency_key)
+    _checked(lambda: made.snapshot_id)
+    return made
+
+
+# -- requirements ---------------------------------------------------------------------------------
+
+
+def unmet(requirements: Sequence[Json], metadata: Json | None, *, moved: bool = False) -> str:
+    """The first requirement that does not hold, in words; empty if all do. `metadata` None: there is no
+    table. `moved`: main may have another snapshot than the request says. Raises `InvalidRequest`."""
+    for requirement in requirements:
+        reason = _checked(partial(_unmet, requirement, metadata, moved=moved))
+        if reason:
+            return reason
+    return ""
+
+
+def _unmet(requirement: Json, metadata: Json | None, *, moved: bool) -> str:
+    kind = requirement.get("type")
+    if kind == "assert-create":
+        return "" if metadata is None else "the table exists already"
+    if metadata is None:
+        return "the table does not exist"
+    if kind == "assert-ref-snapshot-id":
+        name, wanted = str(requirement["ref"]), requirement.get("snapshot-id")
+        if name == MAIN and moved:
+            return ""
+        has = metadata["refs"].get(name, {}).get("snapshot-id")
+        return "" if has == wanted else f"{name} has snapshot {has}, not {wanted}"
+    of = _OF_METADATA.get(str(kind))
+    if of is None:
+        raise InvalidRequest(f"unknown requirement {str(kind)[:80]!r}")
+    name, field = of
+    has, wanted = metadata[field], requirement[name]
+    return "" if has == wanted else f"{field} is {has}, not {wanted}"
+
+
+# The requirements that compare one field of the metadata, by name: what they hold, and the field.
+_OF_METADATA = {
+    "assert-table-uuid": ("uuid", "table-uuid"),
+    "assert-last-assigned-field-id": ("last-assigned-field-id", "last-column-id"),
+    "assert-current-schema-id": ("current-schema-id", "current-schema-id"),
+    "assert-last-assigned-partition-id": ("last-assigned-partition-id", "last-partition-id"),
+    "assert-default-spec-id": ("default-spec-id", "default-spec-id"),
+    "assert-default-sort-order-id": ("default-sort-order-id", "default-sort-order-id"),
+}
+
+
+# -- updates --------------------------------------------------------------------------------------
+
+
+def apply_updates(metadata: Json, updates: Sequence[Json]) -> dict[str, Any]:
+    """The metadata after the updates, in their order. Raises `InvalidRequest`."""
+    found = json.loads(json.dumps(metadata))
+    last: dict[str, int] = {}
+    for update in updates:
+        _checked(partial(_apply, found, update, last))
+    return dict(found)
+
+
+def _apply(found: dict[str, Any], update: Json, last: dict[str, int]) -> None:
+    match update.get("action"):
+        case "assign-uuid":
+            if found.get("table-uuid") not in (None, update["uuid"]):
+                raise InvalidRequest("the id of a table does not change")
+            found["table-uuid"] = str(update["uuid"])
+        case "upgrade-format-version":
+            version = update["format-version"]
+            if type(version) is not int or version < found["format-version"]:
+                raise InvalidRequest(f"a table does not go back to format version {version}")
+            found["format-version"] = version
+        case "set-location":
+            if str(update["location"]).rstrip("/") != found["location"]:
+                raise InvalidRequest(
+                    "a table stays where it is",
+                    next_step="`inlay copy` makes one elsewhere",
+                )
+        case "add-schema":
+            schema = dict(update["schema"])
+            last["schema"] = _added(found["schemas"], schema, "schema-id", ("fields", _KEY))
+            highest = max((i for _, i in _ids_of(schema)), default=0)
+            found["last-column-id"] = max(found["last-column-id"], highest)
+        case "set-current-schema":
+            found["current-schema-id"] = _chosen(update["schema-id"], last.get("schema"))
+        case "add-spec":
+            spec = _numbered(dict(update["spec"]), found)
+            last["spec"] = _added(found["partition-specs"], spec, "spec-id", ("fields",))
+        case "set-default-spec":
+            found["default-spec-id"] = _chosen(update["spec-id"], last.get("spec"))
+        case "add-sort-order":
+            order = dict(update["sort-order"])
+            last["order"] = _added(found["sort-orders"], order, "order-id", ("fields",))
+        case "set-default-sort-order":
+            found["default-sort-order-id"] = _chosen(update["sort-order-id"], last.get("order"))
+        case "set-properties":
+            given = update["updates" if "updates" in update else "updated"]
+            found["properties"] |= {str(k): str(v) for k, v in given.items()}
+        case "remove-properties":
+            for name in update["removals" if "removals" in update else "removed"]:
+                found["properties"].pop(name, None)
+        case "add-snapshot":
+            snapshot = dict(_snapshot(update))
+            if any(s["snapshot-id"] == snapshot["snapshot-id"] for s in found["snapshots"]):
+                raise InvalidRequest(f"snapshot {snapshot['snapshot-id']} exists already")
+            found["snapshots"].append(snapshot)
+        case "set-snapshot-ref":
+            _set_ref(found, update)
+        case "remove-snapshot-ref":
+            if update["ref-name"] != MAIN:
+                raise _no_refs(str(update["ref-name"]))
+            found["refs"].pop(MAIN, None)
+            found["current-snapshot-id"] = None
+        case "set-statistics" | "remove-statistics" | "set-partition-statistics":
+            pass  # of the source's planner: what is published has none
+        case "remove-partition-statistics":
+            pass
+        case "remove-snapshots":
+            raise InvalidRequest(
+                "snapshots are not expired by an engine",
+                next_step="`inlay expire` ends versions, by the table's own rules; engines see the newest",
+            )
+        case other:
+            raise InvalidRequest(f"unknown update {str(other)[:80]!r}")
+
+
+_KEY = "identifier-field-ids"
+
+
+def _set_ref(found: dict[str, Any], update: Json) -> None:
+    name, snapshot_id = str(update["ref-name"]), update["snapshot-id"]
+    if name != MAIN or update.get("type", "branch") != "branch":
+        raise _no_refs(name)
+    if all(s["snapshot-id"] != snapshot_id for s in found["snapshots"]):
+        raise InvalidRequest(f"there is no snapshot {snapshot_id}")
+    found["refs"][MAIN] = {"snapshot-id": snapshot_id, "type": "branch"}
+    found["current-snapshot-id"] = snapshot_id
+
+
+def _no_refs(name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"engines commit to main only, not to {name[:80]!r}",
+        next_step="`inlay tag` and `inlay branch` make tags and branches",
+    )
+
+
+def _added(listed: list[Any], new: dict[str, Any], name: str, same: tuple[str, ...]) -> int:
+    """The id of `new` in the list, to which it is added unless one like it is there."""
+
+    def content(each: Json) -> list[Any]:
+        return [each.get(field) or [] for field in same]
+
+    for each in listed:
+        if content(each) == content(new):
+            return int(each[name])
+    taken = {int(each[name]) for each in listed}
+    given = new.get(name)
+    if type(given) is not int or given < 0 or given in taken:
+        given = max(taken, default=-1) + 1
+    listed.append({**new, name: given})
+    return given
+
+
+def _chosen(given: Any, last: int | None) -> int:
+    """-1 is what this request added last."""
+    if type(given) is not int or (given == -1 and last is None):
+        raise InvalidRequest("-1 names what a request has added, and this one has added nothing")
+    return last if given == -1 and last is not None else given
+
+
+def _numbered(spec: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """A spec whose fields have ids; those without get new ones, as in metadata of other specs."""
+    known = {
+        (f["source-id"], f["transform"]): f["field-id"]
+        for each in found["partition-specs"]
+        for f in each["fields"]
+    }
+    fields = []
+    for each in spec.get("fields") or ():
+        number = each.get("field-id") or known.get((each.get("source-id"), each["transform"]))
+        number = number or max(found["last-partition-id"], 999) + 1
+        found["last-partition-id"] = max(found["last-partition-id"], number)
+        fields.append({**each, "field-id": number})
+    return {**spec, "fields": fields}
+
+
+def _snapshot(update: Json) -> Json:
+    snapshot = update["snapshot"]
+    if type(snapshot["snapshot-id"]) is not int or not 0 < snapshot["snapshot-id"] < 2**63:
+        raise InvalidRequest("a snapshot has an id of 63 bits")
+    if not isinstance(snapshot.get("manifest-list"), str):
+        raise InvalidRequest("a snapshot has a manifest list")
+    return dict(snapshot)
+
+
+def _is(update: Json, action: str) -> bool:
+    return update.get("action") == action
+
+
+def _checked(read: Callable[[], T]) -> T:
+    """What `read` returns of a request; any shape that it stumbles on is refused."""
+    try:
+        return read()
+    except InlayError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InvalidRequest(
+            f"the request is not of the specification: {type(error).__name__} {str(error)[:80]}"
+        ) from None
+
+
+# -- new tables -----------------------------------------------------------------------------------
+
+
+def empty_metadata(location: str, *, format_version: int = 2) -> dict[str, Any]:
+    """A table before its first update."""
+    return {
+        "format-version": format_version,
+        "location": location.rstrip("/"),
+        "last-sequence-number": 0,
+        "last-updated-ms": 0,
+        "last-column-id": 0,
+        "schemas": [],
+        "current-schema-id": -1,
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        "default-spec-id": 0,
+        "last-partition-id": 999,
+        "properties": {},
+        "current-snapshot-id": None,
+        "snapshots": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "refs": {},
+        "statistics": [],
+    }
+
+
+def created_metadata(found: Any, location: str, uuid: str) -> dict[str, Any]:
+    """The metadata of a table that a client asks to create: columns are numbered from 1, whatever the
+    request calls them. Raises `InvalidRequest`."""
+
+    def build() -> dict[str, Any]:
+        schema, ids = _renumbered(found["schema"])
+        properties = {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
+        updates: list[Json] = [
+            {"action": "assign-uuid", "uuid": uuid},
+            {"action": "add-schema", "schema": schema},
+            {"action": "set-current-schema", "schema-id": -1},
+            {"action": "set-properties", "updates": properties},
+        ]
+        for name, field in (("spec", "partition-spec"), ("sort-order", "write-order")):
+            given = found.get(field)
+            if given and given.get("fields"):
+                named = [{**f, "source-id": ids[f["source-id"]]} for f in given["fields"]]
+                which = "spec-id" if name == "spec" else "sort-order-id"
+                updates.append({"action": f"add-{name}", name: {"fields": named}})
+                updates.append({"action": f"set-default-{name}", which: -1})
+        version = properties.get("format-version", "2")
+        if version not in ("2", "3"):
+            raise InvalidRequest(f"format version {version[:10]!r} is not 2 or 3")
+        return apply_updates(empty_metadata(location, format_version=int(version)), updates)
+
+    return _checked(build)
+
+
+def _renumbered(schema: Json) -> tuple[dict[str, Any], dict[int, int]]:
+    """The schema with ids from 1, in the order in which Iceberg gives them: the fields of a struct, then
+    those within each. And the new id of each old one."""
+    ids: dict[int, int] = {}
+    numbers = count(1)
+
+    def number(old: int) -> int:
+        if old in ids:
+            raise InvalidRequest(f"field id {old} is used twice")
+        ids[old] = next(numbers)
+        return ids[old]
+
+    def kind_of(kind: Any, depth: int) -> Any:
+        if not isinstance(kind, Mapping):
+            return kind
+        if depth > _MAX_DEPTH:
+            raise InvalidRequest(f"the schema has more than {_MAX_DEPTH} levels")
+        made = dict(kind)
+        parts = [p for p in ("element", "key", "value") if f"{p}-id" in kind]
+        if kind["type"] == "struct":
+            fields = [{**f, "id": number(f["id"])} for f in kind["fields"]]
+            made["fields"] = [{**f, "type": kind_of(f["type"], depth + 1)} for f in fields]
+        for part in parts:
+            made[f"{part}-id"] = number(kind[f"{part}-id"])
+        for part in parts:
+            made[part] = kind_of(kind[part], depth + 1)
+        return made
+
+    made = kind_of({**schema, "type": "struct"}, 0)
+    if schema.get(_KEY):
+        made[_KEY] = [ids[i] for i in schema[_KEY]]
+    return {**made, "schema-id": 0}, ids
+
+
+def _ids_of(kind: Any, depth: int = 0) -> Iterator[tuple[str, int]]:
+    """Every field id of a schema, with its field's name."""
+    if not isinstance(kind, Mapping) or depth > _MAX_DEPTH:
+        return
+    for field in kind.get("fields") or ():
+        yield str(field["name"]), int(field["id"])
+        yield from _ids_of(field["type"], depth + 1)
+    for part in ("element", "key", "value"):
+        if f"{part}-id" in kind:
+            yield part, int(kind[f"{part}-id"])
+            yield from _ids_of(kind[part], depth + 1)

@@ -1,0 +1,1 @@
+"""Commits of Iceberg engines, as a catalog takes them."""

@@ -1,0 +1,510 @@
+"""One POST of an engine, one swap: the commit of an Iceberg client as a commit of the table.
+
+Promise: what a request asks for is in the table exactly once, whatever the client repeats: a request whose
+snapshot or idempotency key was applied before is answered by the table as it is now, before a requirement
+is looked at. An append is committed on whatever the table is by then; everything else holds on the version
+that the engine has seen, or is refused (`ConcurrentChange`), and the engine begins again. What the request
+asks for and Inlay has no place for is refused by name, with nothing done.
+
+1. ledger        was it applied?
+2. publication   of the newest version: what requirements are compared with
+3. difference    of metadata, and of the manifest lists (`ops.catalog.rows`): a change
+4. swap          one commit, the linearization point
+5. publication   of that version, which is the answer
+
+A failure after 4 is `OutcomeUnknown`, never a refusal: the next request publishes. The engine's id of its
+snapshot is in the note of the version, so that what is published has it (`iceberg.metadata.engines_id`).
+Properties of Iceberg's are kept under `iceberg.`; statistics files are ignored.
+
+While an erasure is in progress, or for a type that cannot be published, the table is read only to engines
+(`Unpublishable`).
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from inlay.errors import (
+    ConcurrentChange,
+    InlayError,
+    InvalidRequest,
+    OutcomeUnknown,
+    StaleUpload,
+    TableExists,
+    TableNotFound,
+)
+from inlay.format import keys
+from inlay.format.properties import ICEBERG, check_properties
+from inlay.format.schema import Field, ListOf, MapOf, Schema, Struct
+from inlay.format.snapshot import Snapshot
+from inlay.iceberg.commit import (
+    CommitRequest,
+    apply_updates,
+    created_metadata,
+    empty_metadata,
+    unmet,
+)
+from inlay.iceberg.metadata import MAIN, engines_note
+from inlay.iceberg.source import SourceTable, read_metadata
+from inlay.ops.adopt.adopt import found_table
+from inlay.ops.adopt.foreign import Sources
+from inlay.ops.adopt.iceberg import foreign_of
+from inlay.ops.catalog.rows import Difference, difference, planned_base, rows_of
+from inlay.ops.commit.driver import Conflicted, already_applied, commit
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.publish.publish import is_published_whole, publish
+from inlay.ops.publish.settle import refuse_open_erasure
+from inlay.ops.schema.create import check_free
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    AlterSchema,
+    Change,
+    RemoveFiles,
+    Request,
+    Requirement,
+    SameMain,
+    SameSchema,
+    SetPartitioning,
+    SetProperties,
+    Update,
+)
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
+from inlay.plan.pruning.compared import compared_columns
+from inlay.plan.pruning.partitions import repartitioned
+from inlay.plan.schema_conflicts import evolved
+from inlay.plan.schema_evolution import Evolution, Path
+from inlay.storage.base import Got, Location
+
+# Native writers may commit and publish meanwhile; each round begins with the newest version.
+MAX_ROUNDS = 8
+OPERATION = "engine"
+# Properties of what is published that are the publisher's.
+_PUBLISHERS = ("inlay.", "gc.enabled")
+_FORMATS = {2: "v2", 3: "v3"}
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def load(ctx: Context) -> bytes:
+    """The answer to loadTable: what is published, which is the newest version where that can be. Raises
+    `TableNotFound` for one that is not there or was never published."""
+    loaded = load_pointer(ctx)
+    if not is_published_whole(ctx, loaded.snapshot):
+        with suppress(InlayError):  # the last good publication is shown
+            publish(ctx)
+    return _published(ctx)[0]
+
+
+def stage(ctx: Context, found: Any) -> bytes:
+    """The metadata of a table that a commit will create; nothing is written. Raises `InvalidRequest`,
+    `TableExists`."""
+    check_free(ctx)
+    metadata = created_metadata(found, ctx.location(""), ctx.new_id())
+    if ctx.store.scheme == "file":
+        # Engines that write to a disk expect the table's folders to be there; buckets have none.
+        for folder in ("metadata", "data"):
+            ctx.store.put(staged := ctx.key(f"{folder}/_staged"), b"")
+            ctx.store.delete([staged])
+    return json.dumps({"metadata": metadata, "config": {}}).encode()
+
+
+def create(ctx: Context, found: Any, idempotency_key: str | None = None) -> bytes:
+    """Creates an empty table, and returns the answer to loadTable."""
+    metadata = created_metadata(found, ctx.location(""), ctx.new_id())
+    named = Request.named(None if idempotency_key is None else f"iceberg {idempotency_key}", None)
+    return _create(ctx, metadata, named)
+
+
+def commit_table(ctx: Context, request: CommitRequest) -> bytes:
+    """Commits the request, and returns the answer to loadTable. Raises `ConcurrentChange` where a
+    requirement does not hold, `InvalidRequest` and others for what cannot be served, `StaleUpload`,
+    `OutcomeUnknown`."""
+    ctx = replace(ctx, branch=None)
+    named = _named(request)
+    if request.creates:
+        metadata = apply_updates(empty_metadata(ctx.location("")), request.updates)
+        return _create(ctx, metadata, named)
+    for _ in range(MAX_ROUNDS):
+        loaded = load_pointer(ctx)
+        ctx = replace(ctx, table_id=loaded.snapshot.table_id)
+        loaded, before = already_applied(ctx, loaded, named)
+        if before is not None:
+            return _after(ctx, loaded.snapshot.version)
+        refuse_open_erasure(loaded)
+        if not is_published_whole(ctx, loaded.snapshot):
+            publish(ctx)
+            continue
+        body, published = _published(ctx)
+        change = _planned(ctx, loaded, published, request)
+        if change is None:
+            return body
+        try:
+            outcome = commit(ctx, replace(change, request=named), base=loaded)
+        except StaleUpload as error:
+            raise InvalidRequest(
+                "files of this commit were written before the table's garbage boundary: the job took "
+                "longer than its grace period",
+                next_step="Run the job again; `gc.grace_days` is the grace period",
+                table=ctx.uri,
+            ) from error
+        if not isinstance(outcome, Conflicted):
+            return _after(ctx, outcome.loaded.snapshot.version)
+        if _is_strict(change):
+            raise ConcurrentChange(outcome.conflict.reason, table=ctx.uri)
+    raise ConcurrentChange("others keep committing to the table", table=ctx.uri)
+
+
+def _named(request: CommitRequest) -> Request | None:
+    """The request's name in the ledger: the snapshot's id, which a client that repeats itself repeats."""
+    if request.snapshot_id is not None:
+        return Request.named(f"iceberg snapshot {request.snapshot_id}", None)
+    key = request.idempotency_key
+    return Request.named(None if key is None else f"iceberg {key}", None)
+
+
+def _after(ctx: Context, version: int) -> bytes:
+    """The answer once the commit is made: it is never refused any more."""
+    try:
+        loaded = load_pointer(ctx)
+        if not is_published_whole(ctx, loaded.snapshot):
+            publish(ctx)
+        return _published(ctx)[0]
+    except InlayError as error:
+        raise OutcomeUnknown(
+            f"committed as version {version}, and not published: {error.message}",
+            next_step="Load the table: that publishes it",
+            table=ctx.uri,
+        ) from error
+
+
+def _published(ctx: Context) -> tuple[bytes, Mapping[str, Any]]:
+    got = ctx.store.get(ctx.key(keys.PUBLISHED_POINTER))
+    if not isinstance(got, Got):
+        raise TableNotFound(f"no table is published at {ctx.uri}", table=ctx.uri)
+    return got.body, json.loads(got.body)["metadata"]
+
+
+def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) -> bytes:
+    uuid = str(metadata.get("table-uuid") or ctx.new_id())
+    try:
+        date_us = check_free(ctx)
+    except TableExists:
+        loaded = load_pointer(ctx)
+        _, before = already_applied(ctx, loaded, named)
+        if before is not None or (named is None and loaded.snapshot.table_id == uuid):
+            return _after(ctx, loaded.snapshot.version)
+        raise
+    sources = _sources(ctx)
+    table = _source(metadata)
+    properties = _properties_of(metadata)
+    foreign = foreign_of(sources, table)
+    if (reason := _ordered(metadata)) is not None:
+        raise InvalidRequest(reason, next_step="Create the table without it", table=ctx.uri)
+    done = found_table(
+        sources, foreign, properties, date_us=date_us, own=True, table_id=uuid, request=named
+    )
+    return _after(ctx, done.loaded.snapshot.version)
+
+
+def _sources(ctx: Context) -> Sources:
+    """The objects that an engine may name: those under the table's own root."""
+    root = Location(ctx.store.scheme, ctx.store.bucket, ctx.root)
+    return Sources(ctx, root, (glob.escape(f"{root.bucket}/{root.key}".rstrip("/")) + "/*",))
+
+
+def _source(metadata: Mapping[str, Any]) -> SourceTable:
+    return read_metadata(json.dumps(metadata).encode())
+
+
+def _properties_of(metadata: Mapping[str, Any]) -> dict[str, str]:
+    given = {k: v for k, v in metadata["properties"].items() if k != "format-version"}
+    version = _FORMATS.get(metadata["format-version"])
+    if version is None:
+        raise InvalidRequest(f"format version {metadata['format-version']} is not 2 or 3")
+    _check_theirs(given)
+    return check_properties(
+        {"publish.format": version, **{f"{ICEBERG}{k}": v for k, v in given.items()}}
+    )
+
+
+def _check_theirs(names: Mapping[str, object]) -> None:
+    for name in names:
+        if name.startswith(_PUBLISHERS):
+            raise InvalidRequest(
+                f"property {name[:80]!r} is Inlay's own",
+                next_step="`inlay set` sets properties of the table",
+            )
+
+
+# -- the change -----------------------------------------------------------------------------------
+
+
+def _planned(
+    ctx: Context, base: LoadedTable, published: Mapping[str, Any], request: CommitRequest
+) -> Change | None:
+    """What the request asks for, on the version that is published; None where that is nothing."""
+    reason = unmet(request.requirements, published, moved=True)
+    if reason:
+        raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)
+    after = apply_updates(published, request.updates)
+    updates: list[Update] = []
+    snapshot = base.snapshot
+    edit = _schema_edit(ctx, snapshot, published, after)
+    if edit is not None:
+        updates.append(edit)
+        snapshot = _with_schema(snapshot, edit)
+    partitioning = _partitioning(snapshot, published, after)
+    if partitioning is not None:
+        updates.append(partitioning)
+        snapshot = repartitioned(snapshot, partitioning)
+    if (properties := _set_properties(published, after)) is not None:
+        updates.append(properties)
+    if after["default-sort-order-id"] != published["default-sort-order-id"] and _ordered(after):
+        raise InvalidRequest(
+            "the sort order of a table is not changed by an engine",
+            next_step="Create the table with `sort_by`",
+            table=ctx.uri,
+        )
+    sources = _sources(ctx)
+    found, is_append, snapshot_id = _rows(sources, published, after)
+    strict = found is not None and not is_append
+    if strict or (updates and found is not None):
+        reason = unmet(request.requirements, published)
+        if reason:
+            raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)
+    requires: tuple[Requirement, ...] = ()
+    uploaded_us = None
+    if found is not None:
+        of = replace(sources, ctx=replace(ctx, table_id=base.snapshot.table_id))
+        rows = rows_of(of, _source(after), planned_base(base, snapshot), found)
+        compared = frozenset(compared_columns(snapshot))
+        updates.append(AddFiles(rows.files, rows.sources_us, compared))
+        updates.append(AddMarkers(rows.markers))
+        updates.append(RemoveFiles(rows.removed))
+        margin_us = int(CLOCK_MARGIN_SECONDS * 1_000_000)
+        oldest = min((us - margin_us for us in rows.sources_us.values()), default=base.date_us)
+        uploaded_us = min(oldest, base.date_us)
+        if strict:
+            requires = (SameMain(base.snapshot.changed),)
+        elif edit is None:
+            requires = (SameSchema(base.snapshot.schema_id),)
+    if not updates:
+        return None
+    return Change(
+        operation=OPERATION,
+        updates=tuple(updates),
+        requires=requires,
+        uploaded_us=uploaded_us,
+        deleted_rows=None if strict else 0,
+        note=None if snapshot_id is None else engines_note(snapshot_id),
+    )
+
+
+def _is_strict(change: Change) -> bool:
+    return any(isinstance(r, SameMain) for r in change.requires)
+
+
+def _rows(
+    sources: Sources, published: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[Difference | None, bool, int | None]:
+    """The difference between what the engine began on and main after the commit, whether it is an append
+    to whatever there is, and the id of the snapshot. Without one that is new: nothing."""
+    head = after["refs"].get(MAIN, {}).get("snapshot-id")
+    known = {s["snapshot-id"]: s for s in published["snapshots"]}
+    current = published["refs"].get(MAIN, {}).get("snapshot-id")
+    if head == current:
+        return None, False, None
+    if head is None:
+        raise InvalidRequest(
+            "a commit leaves the table without a snapshot",
+            next_step="Delete its rows, or drop the table",
+        )
+    if head in known:
+        raise InvalidRequest(
+            f"an engine does not set main back to snapshot {head}",
+            next_step="`inlay restore` sets a table back to a version",
+        )
+    brought = {s["snapshot-id"]: s for s in after["snapshots"] if s["snapshot-id"] not in known}
+    new = brought[head]
+    parent: Any = new
+    seen = set()
+    while parent is not None and parent["snapshot-id"] in brought:
+        if parent["snapshot-id"] in seen:
+            raise InvalidRequest("the snapshots of the commit are their own parents")
+        seen.add(parent["snapshot-id"])
+        begun = parent.get("parent-snapshot-id")
+        parent = None if begun is None or begun == -1 else brought.get(begun, known.get(begun))
+        if begun not in (None, -1) and parent is None:
+            raise ConcurrentChange(f"snapshot {begun}, which the commit began on, is not published")
+    # A table that is replaced has no parent, and all that there is goes.
+    base = known[current] if parent is None and current in known else parent
+    found = difference(
+        sources,
+        _source(after),
+        None if base is None else base["manifest-list"],
+        new["manifest-list"],
+    )
+    operations = {brought[i].get("summary", {}).get("operation") for i in seen}
+    is_append = found.is_append and operations <= {"append"} and parent is not None
+    return found, is_append, head
+
+
+def _with_schema(snapshot: Snapshot, edit: AlterSchema) -> Snapshot:
+    schema = evolved(snapshot, edit)
+    return replace(
+        snapshot,
+        schemas=(*snapshot.schemas, schema),
+        schema_id=schema.id,
+        last_field_id=max(snapshot.last_field_id, schema.max_id()),
+    )
+
+
+def _set_properties(published: Mapping[str, Any], after: Mapping[str, Any]) -> SetProperties | None:
+    old, new = published["properties"], after["properties"]
+    changed = {k: new.get(k) for k in {*old, *new} if old.get(k) != new.get(k)}
+    _check_theirs(changed)
+    found: dict[str, str | None] = {f"{ICEBERG}{k}": v for k, v in sorted(changed.items())}
+    if after["format-version"] != published["format-version"]:
+        version = _FORMATS.get(after["format-version"])
+        if version is None:
+            raise InvalidRequest(f"format version {after['format-version']} is not 2 or 3")
+        found["publish.format"] = version
+    if not found:
+        return None
+    check_properties({k: v for k, v in found.items() if v is not None})
+    return SetProperties(found)
+
+
+def _partitioning(
+    snapshot: Snapshot, published: Mapping[str, Any], after: Mapping[str, Any]
+) -> SetPartitioning | None:
+    if after["default-spec-id"] == published["default-spec-id"]:
+        return None
+    source = _source(after).specs[after["default-spec-id"]]
+    if source.fields is None:
+        raise InvalidRequest(
+            f"the table cannot be partitioned so: {source.reason}",
+            next_step="Partition it by identity, bucket, truncate, year, month, day or hour of columns",
+        )
+    if source.fields == snapshot.spec.fields:
+        return None
+    return SetPartitioning(planned_on=snapshot.spec_id, fields=source.fields)
+
+
+def _ordered(metadata: Mapping[str, Any]) -> str | None:
+    """Why the sort order cannot be kept; None for none."""
+    order = metadata["default-sort-order-id"]
+    found = next((o for o in metadata["sort-orders"] if o["order-id"] == order), None)
+    return "the table has a sort order" if found is not None and found["fields"] else None
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+def _schema_edit(
+    ctx: Context,
+    snapshot: Snapshot,
+    published: Mapping[str, Any],
+    after: Mapping[str, Any],
+) -> AlterSchema | None:
+    """The change of columns that a request makes; None for none. Raises `InvalidRequest` for what the
+    evolution of a schema cannot be."""
+    if after["current-schema-id"] == published["current-schema-id"]:
+        return None
+    source = _source(after)
+    wanted = source.schema
+    key = tuple(f.name for i in source.key if (f := wanted.by_id(i)) is not None)
+    evolution = evolution_between(snapshot.schema, wanted)
+    if source.key != snapshot.primary_key:
+        evolution = replace(evolution, key=key)
+    edit = AlterSchema(snapshot.schema_id, evolution)
+    made = evolved(snapshot, edit)
+    if made.fields != wanted.fields:
+        raise InvalidRequest(
+            "the new columns are not those that Inlay would make: " + _unlike(made, wanted),
+            next_step="Change the schema in smaller steps, or by `inlay alter`",
+            table=ctx.uri,
+        )
+    if made.fields == snapshot.schema.fields and source.key == snapshot.primary_key:
+        return None
+    return edit
+
+
+def _unlike(made: Schema, wanted: Schema) -> str:
+    have = {f.id: (path, f) for path, f in made.walk()}
+    for path, field in wanted.walk():
+        if field.id not in have:
+            return f"{'.'.join(path)!r} has field id {field.id}"
+        if have[field.id][1] != field:
+            return f"{'.'.join(path)!r} differs"
+    return "their order differs"
+
+
+def evolution_between(before: Schema, after: Schema) -> Evolution:
+    """The steps from one schema to the other, by field ids. What no step can do is left out: the result
+    then differs from `after`."""
+    old = {f.id: (path, f) for path, f in before.walk()}
+    new = {f.id: (path, f) for path, f in after.walk()}
+    dropped = {i for i in old if i not in new}
+    drop = [path for i, (path, _) in old.items() if i in dropped]
+    drop = [p for p in drop if not any(p[:n] in drop for n in range(1, len(p)))]
+    rename: list[tuple[Path, str]] = []
+    widen = []
+    optional: list[Path] = []
+    comment: list[tuple[Path, str]] = []
+    for i, (path, field) in old.items():
+        if i in dropped:
+            continue
+        now = new[i][1]
+        if now.name != field.name:
+            rename.append((path, now.name))
+        if now.type != field.type and not isinstance(now.type, Struct | ListOf | MapOf):
+            widen.append((path, now.type))
+        if now.nullable and not field.nullable:
+            optional.append(path)
+        if now.doc != field.doc:
+            comment.append((path, now.doc))
+    added = [(path, f) for i, (path, f) in sorted(new.items()) if i not in old]
+    names = {path for path, _ in added}
+    tops = [(p, f) for p, f in added if not any(p[:n] in names for n in range(1, len(p)))]
+    return Evolution(
+        drop=tuple(drop),
+        rename=tuple(rename),
+        widen=tuple(widen),
+        optional=tuple(optional),
+        add=tuple((path[:-1], field) for path, field in tops),
+        order=tuple(_orders(after)),
+        comment=tuple(comment),
+    )
+
+
+def _orders(schema: Schema) -> list[Path]:
+    """Every named field, in order, among its siblings."""
+    found: list[Path] = []
+
+    def within(fields: tuple[Field, ...], path: Path) -> None:
+        found.extend((*path, f.name) for f in fields)
+        for each in fields:
+            inside(each, (*path, each.name))
+
+    def inside(field: Field, path: Path) -> None:
+        match field.type:
+            case Struct(fields):
+                within(fields, path)
+            case ListOf(element):
+                inside(element, (*path, "element"))
+            case MapOf(_, value):
+                inside(value, (*path, "value"))
+            case _:  # a plain column has no fields
+                pass
+
+    within(schema.fields, ())
+    return found
