@@ -1,0 +1,388 @@
+"""The catalog that takes commits: engines write, and every reader sees what they wrote."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.cli.serving import catalog_of, server_of
+from inlay.iceberg.catalog import Answer, Catalog
+from inlay.table import Table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("n", pa.int64())])
+Row = dict[str, Any]
+
+
+class Engines:
+    """DuckDB and pyiceberg on one catalog, in a process of their own."""
+
+    def __init__(self, python: Path, uri: str) -> None:
+        self.process = subprocess.Popen(
+            [python, Path(__file__).with_name("write_by_catalog.py"), uri],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, *request: Any) -> Any:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def __call__(self, *request: Any) -> Any:
+        answer = self.ask(*request)
+        assert not isinstance(answer, dict), (request, answer)
+        return answer
+
+    def sql(self, statement: str) -> Any:
+        return self("duckdb", statement)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "tables").mkdir()
+    return tmp_path / "tables"
+
+
+@dataclass
+class Between:
+    """The catalog, with what happens between a client and it: `first` runs before each commit, and with
+    `twice` each POST comes twice, as from a client that did not get the first answer."""
+
+    catalog: Catalog
+    first: Callable[[], object] | None = None
+    twice: bool = False
+    answered: list[tuple[str, int]] = field(default_factory=list)
+    bodies: list[tuple[str, bytes]] = field(default_factory=list)
+
+    @property
+    def namespace(self) -> str:
+        return self.catalog.namespace
+
+    def answer(
+        self, method: str, path: str, query: str = "", body: bytes = b"", headers: Any = None
+    ) -> Answer:
+        if method == "POST" and self.first is not None and b"add-snapshot" in body:
+            first, self.first = self.first, None
+            first()
+        answer = self.catalog.answer(method, path, query, body, headers)
+        if method == "POST" and self.twice and b"add-snapshot" in body and answer.status < 300:
+            answer = self.catalog.answer(method, path, query, body, headers)
+        self.answered.append((f"{method} {path}", answer.status))
+        self.bodies.append((path, body))
+        return answer
+
+
+@pytest.fixture
+def between(root: Path) -> Between:
+    return Between(catalog_of(f"file://{root}", write=True))
+
+
+@pytest.fixture
+def uri(between: Between) -> Iterator[str]:
+    with server_of(between, "127.0.0.1", 0) as server:  # type: ignore[arg-type]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def engines(engines_python: Path, uri: str) -> Iterator[Engines]:
+    made = Engines(engines_python, uri)
+    yield made
+    made.close()
+
+
+def opened(root: Path, name: str = "t") -> Table:
+    return inlay.open(f"file://{root}/{name}")
+
+
+def rows(table: Table) -> list[Row]:
+    return sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["id"])
+
+
+class History:
+    """A table that engines and Inlay write in turns; `model` is what it has, by id."""
+
+    def __init__(self, root: Path, engines: Engines, seed: int) -> None:
+        self.random, self.root, self.engines = random.Random(seed), root, engines
+        self.model: dict[int, Row] = {}
+        self.next = 0
+        form = self.random.choice(["v2", "v3"])
+        if self.random.random() < 0.5:
+            by = self.random.choice([[], ["bucket(3, id)"], ["s"], ["truncate(10, n)"]])
+            inlay.create(
+                f"file://{root}/t",
+                SCHEMA,
+                primary_key="id",
+                partition_by=by,
+                properties={"publish.format": form},
+            ).publish()
+        else:
+            engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR, n BIGINT)")
+
+    @property
+    def table(self) -> Table:
+        return opened(self.root)
+
+    def new_rows(self) -> list[Row]:
+        made = []
+        for _ in range(self.random.randint(1, 6)):
+            self.next += 1
+            made.append({"id": self.next, "s": self.random.choice("abc"), "n": self.next % 37})
+        return made
+
+    def some(self) -> int:
+        return self.random.randint(0, self.next)
+
+    def keep(self, made: list[Row]) -> None:
+        self.model |= {row["id"]: row for row in made}
+
+    def values(self, made: list[Row]) -> str:
+        return ", ".join(f"({r['id']}, '{r['s']}', {r['n']})" for r in made)
+
+    # Each writes, and does the same to the model.
+
+    def duckdb_inserts(self) -> None:
+        made = self.new_rows()
+        self.engines.sql(f"INSERT INTO lake.tables.t VALUES {self.values(made)}")
+        self.keep(made)
+
+    def duckdb_deletes(self) -> None:
+        n = self.some()
+        self.engines.sql(f"DELETE FROM lake.tables.t WHERE id % 5 = {n % 5} AND id > {n // 2}")
+        self.model = {i: r for i, r in self.model.items() if not (i % 5 == n % 5 and i > n // 2)}
+
+    def duckdb_updates(self) -> None:
+        n = self.some()
+        self.engines.sql(f"UPDATE lake.tables.t SET s = 'u' WHERE id >= {n} AND id < {n + 4}")
+        self.keep([{**r, "s": "u"} for i, r in self.model.items() if n <= i < n + 4])
+
+    def duckdb_merges(self) -> None:
+        made = self.new_rows()
+        if self.model:
+            made.append({"id": self.random.choice(list(self.model)), "s": "m", "n": -1})
+        self.engines.sql(
+            f"MERGE INTO lake.tables.t USING (SELECT * FROM (VALUES {self.values(made)}) v(id, s, n)) x "
+            "ON t.id = x.id WHEN MATCHED THEN UPDATE SET s = x.s, n = x.n "
+            "WHEN NOT MATCHED THEN INSERT VALUES (x.id, x.s, x.n)"
+        )
+        self.keep(made)
+
+    def pyiceberg_appends(self) -> None:
+        made = self.new_rows()
+        self.engines("pyiceberg", "append", "tables.t", made)
+        self.keep(made)
+
+    def pyiceberg_deletes(self) -> None:
+        n = self.some()
+        self.engines("pyiceberg", "delete", "tables.t", f"id >= {n} and id < {n + 3}")
+        self.model = {i: r for i, r in self.model.items() if not n <= i < n + 3}
+
+    def pyiceberg_overwrites(self) -> None:
+        n, made = self.some(), self.new_rows()
+        self.engines("pyiceberg", "overwrite", "tables.t", made, f"id < {n // 3}")
+        self.model = {i: r for i, r in self.model.items() if i >= n // 3}
+        self.keep(made)
+
+    def inlay_appends(self) -> None:
+        made = self.new_rows()
+        self.table.append(pa.Table.from_pylist(made, SCHEMA))
+        self.keep(made)
+
+    def inlay_deletes(self) -> None:
+        n = self.some()
+        self.table.delete(f"id = {n}", mode=self.random.choice(["tombstone", "vector", "surgery"]))
+        self.model.pop(n, None)
+
+    def inlay_upserts(self) -> None:
+        if self.table._loaded.snapshot.primary_key:
+            made = self.new_rows()[:1]
+            made += [{**r, "s": "x"} for r in list(self.model.values())[:2]]
+            self.table.upsert(pa.Table.from_pylist(made, SCHEMA))
+            self.keep(made)
+
+    def inlay_maintains(self) -> None:
+        table = self.table
+        match self.random.randrange(4):
+            case 0:
+                table.compact()
+            case 1:
+                table.rewrite()
+            case 2:
+                table.publish()
+            case _:
+                table.collect_garbage(grace=timedelta(hours=1))
+
+    def steps(self) -> list[Any]:
+        return [
+            *(self.duckdb_inserts, self.duckdb_deletes, self.duckdb_updates, self.duckdb_merges),
+            *(self.pyiceberg_appends, self.pyiceberg_deletes, self.pyiceberg_overwrites),
+            *(self.inlay_appends, self.inlay_deletes, self.inlay_upserts, self.inlay_maintains),
+        ]
+
+    def check(self, done: list[str]) -> None:
+        expected = [self.model[i] for i in sorted(self.model)]
+        assert rows(self.table) == expected, done
+        seen = self.engines.sql("SELECT id, s, n FROM lake.tables.t ORDER BY id")
+        assert seen == [list(r.values()) for r in expected], done
+        read = self.engines("pyiceberg", "scan", "tables.t")
+        assert sorted(read, key=lambda r: r["id"]) == expected, done
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_engines_and_inlay_write_one_table_in_turns(
+    seed: int, root: Path, engines: Engines, between: Between
+) -> None:
+    """After each step the table is the same in Inlay, DuckDB and pyiceberg, and the model's; in every other
+    history each request comes twice."""
+    between.twice = bool(seed % 2)
+    history = History(root, engines, seed)
+    done: list[str] = []
+    for _ in range(14):
+        step = history.random.choice(history.steps())
+        done.append(step.__name__)
+        step()
+        history.check(done)
+    history.table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert history.table.verify(depth="pages").findings == ()
+    assert {status for what, status in between.answered if "POST" in what} <= {200, 204}
+
+
+def test_an_append_goes_on_whatever_was_committed_and_the_rest_begins_again(
+    root: Path, engines: Engines, between: Between
+) -> None:
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a'), (2, 'b')")
+
+    def beside(number: int) -> Callable[[], object]:
+        rows = pa.table({"id": [number], "s": ["native"]})
+        return lambda: opened(root).append(rows)
+
+    between.first = beside(10)
+    engines.sql("INSERT INTO lake.tables.t VALUES (3, 'c')")
+    between.first = beside(11)
+    engines("pyiceberg", "append", "tables.t", [{"id": 4, "s": "d"}])
+    assert [r["id"] for r in rows(opened(root))] == [1, 2, 3, 4, 10, 11]
+    # What was read may have changed: DuckDB gives up, pyiceberg reads again.
+    for statement in ("DELETE FROM lake.tables.t WHERE id = 1", "UPDATE lake.tables.t SET s = 'x'"):
+        between.first = beside(12)
+        refused = engines.ask("duckdb", statement)
+        assert "409" in refused["error"], refused
+    assert [r["id"] for r in rows(opened(root))] == [1, 2, 3, 4, 10, 11, 12, 12]
+    assert {r["s"] for r in rows(opened(root))} == {"a", "b", "c", "d", "native"}
+    assert between.answered.count(("POST /v1/transactions/commit", 409)) == 2
+
+
+def test_columns_properties_and_names_of_an_engine_are_the_tables(
+    root: Path, engines: Engines
+) -> None:
+    engines("pyiceberg", "create", "tables.t", {"id": "int64", "s": "string"})
+    engines("pyiceberg", "append", "tables.t", [{"id": 1, "s": "a"}])
+    engines("pyiceberg", "add", "tables.t", "n")
+    engines("pyiceberg", "rename", "tables.t", "s", "text")
+    engines("pyiceberg", "append", "tables.t", [{"id": 2, "text": "b", "n": 7}])
+    engines("pyiceberg", "set", "tables.t", {"owner": "me"})
+    [snapshot] = engines("pyiceberg", "snapshot", "tables.t")
+    [properties] = engines("pyiceberg", "properties", "tables.t")
+    assert properties["owner"] == "me" and opened(root).properties["iceberg.owner"] == "me"
+    assert snapshot > 2**32 or snapshot == opened(root).version
+    assert rows(opened(root)) == [{"id": 1, "text": "a", "n": None}, {"id": 2, "text": "b", "n": 7}]
+    assert engines.sql("FROM lake.tables.t ORDER BY id") == [[1, "a", None], [2, "b", 7]]
+    engines("pyiceberg", "drop", "tables.t", "n")
+    assert opened(root).schema.names == ["id", "text"]
+    assert engines.ask("pyiceberg", "set", "tables.t", {"gc.enabled": "true"})["error"].count(
+        "Inlay"
+    )
+
+
+def test_an_open_erasure_makes_the_table_read_only_to_engines_by_name(
+    root: Path, engines: Engines
+) -> None:
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a'), (2, 'b')")
+    opened(root).delete("id = 1", mode="erase", request_id="case-7")
+    refused = engines.ask("duckdb", "INSERT INTO lake.tables.t VALUES (3, 'c')")
+    assert "case-7" in refused["error"]
+    assert [r["id"] for r in rows(opened(root))] == [2]
+
+
+# -- bad requests ---------------------------------------------------------------------------------
+
+REFUSALS = {400, 404, 406, 409}
+
+
+def mangled(found: Any, random: random.Random) -> Any:
+    """A JSON value with one thing in it that is not as it was."""
+    if isinstance(found, dict) and found and random.random() < 0.9:
+        name = random.choice(list(found))
+        if random.random() < 0.2:
+            return {k: v for k, v in found.items() if k != name}
+        return {**found, name: mangled(found[name], random)}
+    if isinstance(found, list) and found and random.random() < 0.9:
+        at = random.randrange(len(found))
+        if random.random() < 0.2:
+            return [*found[:at], *found[at + 1 :]]
+        return [*found[:at], mangled(found[at], random), *found[at + 1 :]]
+    return random.choice(
+        [None, -1, 0, 2**70, "x", "", 1.5, True, [], {}, [{}], "../../x", "file:///x"]
+    )
+
+
+def test_requests_that_are_not_right_are_refused_and_change_nothing(
+    root: Path, engines: Engines, between: Between
+) -> None:
+    """Whatever a request lacks or has otherwise, the answer is one of the specification's, and a table that
+    was not changed by a success is as it was."""
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR) PARTITIONED BY (s)")
+    engines("pyiceberg", "add", "tables.t", "n")
+    engines("pyiceberg", "create", "tables.u", {"id": "int64", "s": "string"})
+    recorded: list[tuple[str, bytes]] = []
+    for statement in ("INSERT INTO lake.tables.t VALUES (1, 'a', 1), (2, 'b', 2)",):
+        between.bodies.clear()
+        engines.sql(statement)
+        recorded += [(p, b) for p, b in between.bodies if b"table-changes" in b]
+    between.bodies.clear()
+    engines("pyiceberg", "append", "tables.u", [{"id": 1, "s": "a"}])
+    engines("pyiceberg", "add", "tables.u", "n")
+    engines("pyiceberg", "create", "tables.v", {"id": "int64", "s": "string"})
+    recorded += [(p, b) for p, b in between.bodies if b]
+    assert len(recorded) >= 4
+    dice = random.Random(7)
+    expected = {name: rows(opened(root, name)) for name in ("t", "u", "v")}
+    statuses = set()
+    for _ in range(400):
+        path, body = dice.choice(recorded)
+        found = mangled(json.loads(body), dice)
+        sent = json.dumps(found).encode()
+        answer = between.catalog.answer("POST", path, "", sent, {})
+        statuses.add(answer.status)
+        assert answer.status in {200, 204, *REFUSALS}, (answer, found)
+        if answer.status in REFUSALS:
+            said = json.loads(answer.body)["error"]
+            assert said["message"] and said["code"] == answer.status
+        for name, before in expected.items():
+            assert [{k: r[k] for k in ("id", "s")} for r in rows(opened(root, name))] == [
+                {k: r[k] for k in ("id", "s")} for r in before
+            ], found
+    assert statuses >= {200, 400, 409}
+    for sent in (b"", b"{", b"[]", b"null", b"{}" * 9, b"[" * 100_000, b'{"updates": 1}'):
+        assert between.catalog.answer("POST", recorded[0][0], "", sent, {}).status in REFUSALS

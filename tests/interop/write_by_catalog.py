@@ -1,0 +1,93 @@
+"""Writes tables through a REST catalog: `write_by_catalog.py URI`. Each line of input is a JSON list, an
+engine and what it is to do; each line of output is the answer: rows, or a dictionary with the error. Runs
+in the environment of other engines.
+
+["duckdb", "INSERT INTO lake.tables.t VALUES …"]
+["pyiceberg", "append" | "upsert", TABLE, [ROW, …]]
+["pyiceberg", "delete", TABLE, FILTER]
+["pyiceberg", "overwrite", TABLE, [ROW, …], FILTER]
+["pyiceberg", "create", TABLE, {COLUMN: TYPE}]
+["pyiceberg", "add" | "rename" | "drop", TABLE, COLUMN, …]
+["pyiceberg", "scan" | "snapshot" | "properties", TABLE]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
+from read_by_catalog import attached
+
+
+def rows_of(table: Any, given: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(given, schema=table.schema().as_arrow())
+
+
+class Engines:
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.catalog = RestCatalog("lake", uri=uri)
+        self.duck: Any = None
+
+    def duckdb(self, statement: str) -> list[Any]:
+        self.duck = self.duck or attached(self.uri)
+        try:
+            return [list(row) for row in self.duck.execute(statement).fetchall()]
+        except Exception:
+            self.duck.execute("ROLLBACK") if statement == "COMMIT" else None
+            raise
+
+    def pyiceberg(self, verb: str, name: str, *given: Any) -> Any:
+        if verb == "create":
+            types = {k: getattr(pa, v)() for k, v in given[0].items()}
+            self.catalog.create_table(name, pa.schema(types.items()))
+            return []
+        table = self.catalog.load_table(name)
+        match verb:
+            case "scan":
+                return table.scan().to_arrow().to_pylist()
+            case "snapshot":
+                return [table.metadata.current_snapshot_id]
+            case "properties":
+                return [dict(table.properties)]
+            case "append":
+                table.append(rows_of(table, given[0]))
+            case "upsert":
+                table.upsert(rows_of(table, given[0]))
+            case "delete":
+                table.delete(given[0])
+            case "overwrite":
+                table.overwrite(rows_of(table, given[0]), overwrite_filter=given[1])
+            case "set":
+                with table.transaction() as change:
+                    change.set_properties(**given[0])
+            case _:
+                from pyiceberg.types import LongType
+
+                with table.update_schema() as change:
+                    match verb:
+                        case "add":
+                            change.add_column(given[0], LongType())
+                        case "rename":
+                            change.rename_column(*given)
+                        case "drop":
+                            change.delete_column(given[0])
+        return []
+
+
+def main() -> None:
+    engines = Engines(sys.argv[1])
+    for line in sys.stdin:
+        engine, *given = json.loads(line)
+        try:
+            answer: Any = getattr(engines, engine)(*given)
+        except Exception as error:  # whatever an engine raises is the answer
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer, default=str), flush=True)
+
+
+if __name__ == "__main__":
+    main()
