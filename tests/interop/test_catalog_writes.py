@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,14 @@ import pytest
 
 import inlay
 from inlay.cli.serving import catalog_of, server_of
+from inlay.errors import AccessDenied
 from inlay.iceberg.catalog import Answer, Catalog
+from inlay.iceberg.catalog import error as refusal
+from inlay.ops.catalog.writes import TableWrites
+from inlay.ops.context import Context, connect
 from inlay.table import Table
+
+from .test_killed import Dying, Killed
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("n", pa.int64())])
 Row = dict[str, Any]
@@ -70,6 +78,7 @@ class Between:
     twice: bool = False
     answered: list[tuple[str, int]] = field(default_factory=list)
     bodies: list[tuple[str, bytes]] = field(default_factory=list)
+    stopped: list[tuple[str, bytes]] = field(default_factory=list)
 
     @property
     def namespace(self) -> str:
@@ -80,7 +89,11 @@ class Between:
     ) -> Answer:
         if method == "POST" and self.first is not None and b"add-snapshot" in body:
             first, self.first = self.first, None
-            first()
+            try:
+                first()
+            except AccessDenied as error:
+                self.stopped.append((path, body))
+                return refusal(403, "ForbiddenException", error.message)
         answer = self.catalog.answer(method, path, query, body, headers)
         if method == "POST" and self.twice and b"add-snapshot" in body and answer.status < 300:
             answer = self.catalog.answer(method, path, query, body, headers)
@@ -323,6 +336,62 @@ def test_an_open_erasure_makes_the_table_read_only_to_engines_by_name(
     refused = engines.ask("duckdb", "INSERT INTO lake.tables.t VALUES (3, 'c')")
     assert "case-7" in refused["error"]
     assert [r["id"] for r in rows(opened(root))] == [2]
+
+
+def recorded_commit(
+    root: Path, engines: Engines, between: Between, statement: str
+) -> tuple[str, bytes, Path]:
+    """A commit of DuckDB's that did not reach the table, and a copy of everything as it was then."""
+    saved = root.parent / "saved"
+
+    def stop() -> None:
+        shutil.copytree(root, saved)
+        raise AccessDenied("kept back")
+
+    between.first = stop
+    assert "error" in engines.ask("duckdb", statement)
+    return *between.stopped[-1], saved
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
+def test_a_catalog_killed_at_any_write_of_a_commit_has_it_once_when_it_is_sent_again(
+    root: Path, engines: Engines, between: Between, landed: bool
+) -> None:
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql("INSERT INTO lake.tables.t SELECT i, 'a' FROM range(20) r(i)")
+    statement = "DELETE FROM lake.tables.t WHERE id % 3 = 0"
+    path, body, saved = recorded_commit(root, engines, between, statement)
+    expected = [i for i in range(20) if i % 3]
+
+    def dying(wanted: int) -> tuple[Catalog, list[Dying]]:
+        def kill(n: int, key: str) -> None:
+            if n == wanted:
+                raise Killed(key)
+
+        stores: list[Dying] = []
+
+        def context(table: str) -> Context:
+            ctx = connect(f"file://{root}/{table}")
+            stores.append(Dying(ctx.store, **{"after" if landed else "before": kill}))
+            return replace(ctx, store=stores[-1])
+
+        return replace(between.catalog, writes=TableWrites(context)), stores
+
+    for n in range(1, 30):
+        shutil.rmtree(root)
+        shutil.copytree(saved, root)
+        catalog, stores = dying(n)
+        with suppress(Killed):  # once it is committed, a failure is no refusal
+            assert catalog.answer("POST", path, "", body, {}).status in (204, 500)
+        versions = opened(root).version
+        assert between.catalog.answer("POST", path, "", body, {}).status == 204, n
+        assert [r["id"] for r in rows(opened(root))] == expected, n
+        assert opened(root).version - versions in (0, 1), n
+        shown = engines.sql("SELECT id FROM lake.tables.t ORDER BY id")
+        assert [i for [i] in shown] == expected, n
+        if stores[0].puts < n:
+            return
+    raise AssertionError("a commit of more than 30 writes")
 
 
 # -- bad requests ---------------------------------------------------------------------------------

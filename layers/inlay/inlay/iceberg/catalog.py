@@ -261,8 +261,10 @@ class Catalog:
             )
         [change] = changes
         identifier = change.get("identifier") if isinstance(change, Mapping) else None
-        if not isinstance(identifier, Mapping) or identifier.get("namespace") != [self.namespace]:
-            return _no_namespace(str(identifier and identifier.get("namespace"))[:80])
+        if not isinstance(identifier, Mapping):
+            raise InvalidRequest("a change of a transaction names its table")
+        if identifier.get("namespace") != [self.namespace]:
+            return _no_namespace(str(identifier.get("namespace"))[:80])
         writes.commit(_name_of(identifier), commit_request(change, key))
         return Answer(204, b"")
 

@@ -74,7 +74,7 @@ def commit_request(found: Any, idempotency_key: str | None = None) -> CommitRequ
         return tuple(values)
 
     made = CommitRequest(listed("requirements"), listed("updates"), idempotency_key)
-    _checked(lambda: made.snapshot_id)
+    of_the_request(lambda: made.snapshot_id)
     return made
 
 
@@ -85,7 +85,7 @@ def unmet(requirements: Sequence[Json], metadata: Json | None, *, moved: bool = 
     """The first requirement that does not hold, in words; empty if all do. `metadata` None: there is no
     table. `moved`: main may have another snapshot than the request says. Raises `InvalidRequest`."""
     for requirement in requirements:
-        reason = _checked(partial(_unmet, requirement, metadata, moved=moved))
+        reason = of_the_request(partial(_unmet, requirement, metadata, moved=moved))
         if reason:
             return reason
     return ""
@@ -130,7 +130,7 @@ def apply_updates(metadata: Json, updates: Sequence[Json]) -> dict[str, Any]:
     found = json.loads(json.dumps(metadata))
     last: dict[str, int] = {}
     for update in updates:
-        _checked(partial(_apply, found, update, last))
+        of_the_request(partial(_apply, found, update, last))
     return dict(found)
 
 
@@ -272,8 +272,9 @@ def _is(update: Json, action: str) -> bool:
     return update.get("action") == action
 
 
-def _checked(read: Callable[[], T]) -> T:
-    """What `read` returns of a request; any shape that it stumbles on is refused."""
+def of_the_request(read: Callable[[], T]) -> T:
+    """What `read` returns of a request; any shape that it stumbles on is refused. For pure functions of
+    what a request says, alone."""
     try:
         return read()
     except InlayError:
@@ -337,7 +338,7 @@ def created_metadata(found: Any, location: str, uuid: str) -> dict[str, Any]:
             raise InvalidRequest(f"format version {version[:10]!r} is not 2 or 3")
         return apply_updates(empty_metadata(location, format_version=int(version)), updates)
 
-    return _checked(build)
+    return of_the_request(build)
 
 
 def _renumbered(schema: Json) -> tuple[dict[str, Any], dict[int, int]]:

@@ -221,7 +221,7 @@ class Sources:
             raise ObjectGone(
                 f"{what} of the source table is gone",
                 key=uri,
-                next_step="The source may have expired it: adopt the newest version of the table",
+                next_step="Its writer may have expired it: take the newest version of the table",
             )
         if got.size > limit:
             raise UnsupportedTable(

@@ -26,7 +26,8 @@ import glob
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from inlay.errors import (
@@ -47,6 +48,7 @@ from inlay.iceberg.commit import (
     apply_updates,
     created_metadata,
     empty_metadata,
+    of_the_request,
     unmet,
 )
 from inlay.iceberg.metadata import MAIN, engines_note
@@ -54,7 +56,7 @@ from inlay.iceberg.source import SourceTable, read_metadata
 from inlay.ops.adopt.adopt import found_table
 from inlay.ops.adopt.foreign import Sources
 from inlay.ops.adopt.iceberg import foreign_of
-from inlay.ops.catalog.rows import Difference, difference, planned_base, rows_of
+from inlay.ops.catalog.rows import difference, planned_base, rows_of
 from inlay.ops.commit.driver import Conflicted, already_applied, commit
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
@@ -206,8 +208,12 @@ def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) ->
     table = _source(metadata)
     properties = _properties_of(metadata)
     foreign = foreign_of(sources, table)
-    if (reason := _ordered(metadata)) is not None:
-        raise InvalidRequest(reason, next_step="Create the table without it", table=ctx.uri)
+    if of_the_request(partial(_is_ordered, metadata)):
+        raise InvalidRequest(
+            "a table with a sort order is not created by an engine",
+            next_step="Create it without, or by `inlay create --sort-by`",
+            table=ctx.uri,
+        )
     done = found_table(
         sources, foreign, properties, date_us=date_us, own=True, table_id=uuid, request=named
     )
@@ -257,25 +263,32 @@ def _planned(
     after = apply_updates(published, request.updates)
     updates: list[Update] = []
     snapshot = base.snapshot
-    edit = _schema_edit(ctx, snapshot, published, after)
+    edit = of_the_request(partial(_schema_edit, ctx, snapshot, published, after))
     if edit is not None:
         updates.append(edit)
         snapshot = _with_schema(snapshot, edit)
-    partitioning = _partitioning(snapshot, published, after)
+    partitioning = of_the_request(partial(_partitioning, snapshot, published, after))
     if partitioning is not None:
         updates.append(partitioning)
         snapshot = repartitioned(snapshot, partitioning)
-    if (properties := _set_properties(published, after)) is not None:
+    properties = of_the_request(partial(_set_properties, published, after))
+    if properties is not None:
         updates.append(properties)
-    if after["default-sort-order-id"] != published["default-sort-order-id"] and _ordered(after):
+    if of_the_request(partial(_is_ordered, after)):
         raise InvalidRequest(
             "the sort order of a table is not changed by an engine",
             next_step="Create the table with `sort_by`",
             table=ctx.uri,
         )
     sources = _sources(ctx)
-    found, is_append, snapshot_id = _rows(sources, published, after)
-    strict = found is not None and not is_append
+    head = of_the_request(partial(_head, published, after))
+    found, strict = None, False
+    if head is not None:
+        # A table that is replaced has no parent, and all that there is goes.
+        before = head.began_on or head.replaced
+        found = difference(sources, _source(after), before, head.manifest_list)
+        is_append = found.is_append and head.operations == {"append"}
+        strict = not is_append or head.began_on is None
     if strict or (updates and found is not None):
         reason = unmet(request.requirements, published)
         if reason:
@@ -304,7 +317,7 @@ def _planned(
         requires=requires,
         uploaded_us=uploaded_us,
         deleted_rows=None if strict else 0,
-        note=None if snapshot_id is None else engines_note(snapshot_id),
+        note=None if head is None else engines_note(head.id),
     )
 
 
@@ -312,16 +325,25 @@ def _is_strict(change: Change) -> bool:
     return any(isinstance(r, SameMain) for r in change.requires)
 
 
-def _rows(
-    sources: Sources, published: Mapping[str, Any], after: Mapping[str, Any]
-) -> tuple[Difference | None, bool, int | None]:
-    """The difference between what the engine began on and main after the commit, whether it is an append
-    to whatever there is, and the id of the snapshot. Without one that is new: nothing."""
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """Main after the commit, where that is another snapshot: its id, its manifest list, what Iceberg calls
+    the operations that led there; and the manifest list of the snapshot that the engine `began_on`, None
+    where it replaces whatever there is."""
+
+    id: int
+    manifest_list: str
+    operations: frozenset[str]
+    began_on: str | None
+    replaced: str
+
+
+def _head(published: Mapping[str, Any], after: Mapping[str, Any]) -> _Head | None:
     head = after["refs"].get(MAIN, {}).get("snapshot-id")
     known = {s["snapshot-id"]: s for s in published["snapshots"]}
-    current = published["refs"].get(MAIN, {}).get("snapshot-id")
+    current = published["refs"][MAIN]["snapshot-id"]
     if head == current:
-        return None, False, None
+        return None
     if head is None:
         raise InvalidRequest(
             "a commit leaves the table without a snapshot",
@@ -334,27 +356,23 @@ def _rows(
         )
     brought = {s["snapshot-id"]: s for s in after["snapshots"] if s["snapshot-id"] not in known}
     new = brought[head]
-    parent: Any = new
-    seen = set()
-    while parent is not None and parent["snapshot-id"] in brought:
-        if parent["snapshot-id"] in seen:
-            raise InvalidRequest("the snapshots of the commit are their own parents")
-        seen.add(parent["snapshot-id"])
-        begun = parent.get("parent-snapshot-id")
-        parent = None if begun is None or begun == -1 else brought.get(begun, known.get(begun))
-        if begun not in (None, -1) and parent is None:
-            raise ConcurrentChange(f"snapshot {begun}, which the commit began on, is not published")
-    # A table that is replaced has no parent, and all that there is goes.
-    base = known[current] if parent is None and current in known else parent
-    found = difference(
-        sources,
-        _source(after),
-        None if base is None else base["manifest-list"],
+    operations: set[str] = set()
+    at: int | None = head
+    for _ in brought:
+        if at not in brought:
+            break
+        operations.add(str(brought[at].get("summary", {}).get("operation")))
+        begun = brought[at].get("parent-snapshot-id")
+        at = None if begun == -1 else begun
+    if at is not None and at not in known:
+        raise ConcurrentChange(f"snapshot {at}, which the commit began on, is not published")
+    return _Head(
+        head,
         new["manifest-list"],
+        frozenset(operations),
+        None if at is None else known[at]["manifest-list"],
+        known[current]["manifest-list"],
     )
-    operations = {brought[i].get("summary", {}).get("operation") for i in seen}
-    is_append = found.is_append and operations <= {"append"} and parent is not None
-    return found, is_append, head
 
 
 def _with_schema(snapshot: Snapshot, edit: AlterSchema) -> Snapshot:
@@ -399,11 +417,10 @@ def _partitioning(
     return SetPartitioning(planned_on=snapshot.spec_id, fields=source.fields)
 
 
-def _ordered(metadata: Mapping[str, Any]) -> str | None:
-    """Why the sort order cannot be kept; None for none."""
+def _is_ordered(metadata: Mapping[str, Any]) -> bool:
+    """Whether the metadata has a sort order. What is published has none."""
     order = metadata["default-sort-order-id"]
-    found = next((o for o in metadata["sort-orders"] if o["order-id"] == order), None)
-    return "the table has a sort order" if found is not None and found["fields"] else None
+    return any(o["fields"] for o in metadata["sort-orders"] if o["order-id"] == order)
 
 
 # -- columns --------------------------------------------------------------------------------------
