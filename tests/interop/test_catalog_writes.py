@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -336,6 +337,33 @@ def test_an_open_erasure_makes_the_table_read_only_to_engines_by_name(
     refused = engines.ask("duckdb", "INSERT INTO lake.tables.t VALUES (3, 'c')")
     assert "case-7" in refused["error"]
     assert [r["id"] for r in rows(opened(root))] == [2]
+
+
+def test_two_engines_and_a_native_writer_lose_and_double_nothing(
+    root: Path, uri: str, engines: Engines, engines_python: Path
+) -> None:
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    other = Engines(engines_python, uri)
+
+    def by_duckdb() -> None:
+        for n in range(100, 106):
+            engines.sql(f"INSERT INTO lake.tables.t VALUES ({n}, 'duckdb')")
+
+    def by_pyiceberg() -> None:
+        for n in range(200, 206):
+            other("pyiceberg", "append", "tables.t", [{"id": n, "s": "pyiceberg"}])
+
+    def by_inlay() -> None:
+        for n in range(300, 306):
+            opened(root).append(pa.table({"id": [n], "s": ["inlay"]}))
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(write) for write in (by_duckdb, by_pyiceberg, by_inlay)]:
+            done.result()
+    other.close()
+    expected = [*range(100, 106), *range(200, 206), *range(300, 306)]
+    assert [r["id"] for r in rows(opened(root))] == expected
+    assert [i for [i] in engines.sql("SELECT id FROM lake.tables.t ORDER BY id")] == expected
 
 
 def recorded_commit(

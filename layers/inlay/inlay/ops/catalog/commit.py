@@ -51,7 +51,7 @@ from inlay.iceberg.commit import (
     of_the_request,
     unmet,
 )
-from inlay.iceberg.metadata import MAIN, engines_note
+from inlay.iceberg.metadata import MAIN, Publication, decode_pointer, engines_note
 from inlay.iceberg.source import SourceTable, read_metadata
 from inlay.ops.adopt.adopt import found_table
 from inlay.ops.adopt.foreign import Sources
@@ -60,7 +60,7 @@ from inlay.ops.catalog.rows import difference, planned_base, rows_of
 from inlay.ops.commit.driver import Conflicted, already_applied, commit
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.publish.publish import is_published_whole, publish
+from inlay.ops.publish.publish import is_current, publish
 from inlay.ops.publish.settle import refuse_open_erasure
 from inlay.ops.schema.create import check_free
 from inlay.plan.change import (
@@ -99,9 +99,11 @@ def load(ctx: Context) -> bytes:
     """The answer to loadTable: what is published, which is the newest version where that can be. Raises
     `TableNotFound` for one that is not there or was never published."""
     loaded = load_pointer(ctx)
-    if not is_published_whole(ctx, loaded.snapshot):
-        with suppress(InlayError):  # the last good publication is shown
-            publish(ctx)
+    body, publication = _published(ctx)
+    if is_current(ctx, loaded.snapshot, publication):
+        return body
+    with suppress(InlayError):  # the last good publication is shown
+        publish(ctx, base=loaded)
     return _published(ctx)[0]
 
 
@@ -139,13 +141,13 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
         ctx = replace(ctx, table_id=loaded.snapshot.table_id)
         loaded, before = already_applied(ctx, loaded, named)
         if before is not None:
-            return _after(ctx, loaded.snapshot.version)
+            return _after(ctx, loaded)
         refuse_open_erasure(loaded)
-        if not is_published_whole(ctx, loaded.snapshot):
-            publish(ctx)
+        body, publication = _published(ctx)
+        if not is_current(ctx, loaded.snapshot, publication):
+            publish(ctx, base=loaded)
             continue
-        body, published = _published(ctx)
-        change = _planned(ctx, loaded, published, request)
+        change = _planned(ctx, loaded, _metadata(body), request)
         if change is None:
             return body
         try:
@@ -158,7 +160,7 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
                 table=ctx.uri,
             ) from error
         if not isinstance(outcome, Conflicted):
-            return _after(ctx, outcome.loaded.snapshot.version)
+            return _after(ctx, outcome.loaded)
         if _is_strict(change):
             raise ConcurrentChange(outcome.conflict.reason, table=ctx.uri)
     raise ConcurrentChange("others keep committing to the table", table=ctx.uri)
@@ -172,26 +174,29 @@ def _named(request: CommitRequest) -> Request | None:
     return Request.named(None if key is None else f"iceberg {key}", None)
 
 
-def _after(ctx: Context, version: int) -> bytes:
+def _after(ctx: Context, loaded: LoadedTable) -> bytes:
     """The answer once the commit is made: it is never refused any more."""
     try:
-        loaded = load_pointer(ctx)
-        if not is_published_whole(ctx, loaded.snapshot):
-            publish(ctx)
+        publish(ctx, base=loaded)
         return _published(ctx)[0]
     except InlayError as error:
         raise OutcomeUnknown(
-            f"committed as version {version}, and not published: {error.message}",
+            f"committed by version {loaded.snapshot.version}, and not published: {error.message}",
             next_step="Load the table: that publishes it",
             table=ctx.uri,
         ) from error
 
 
-def _published(ctx: Context) -> tuple[bytes, Mapping[str, Any]]:
+def _published(ctx: Context) -> tuple[bytes, Publication]:
+    """The published pointer, as it is answered and as it is read."""
     got = ctx.store.get(ctx.key(keys.PUBLISHED_POINTER))
     if not isinstance(got, Got):
         raise TableNotFound(f"no table is published at {ctx.uri}", table=ctx.uri)
-    return got.body, json.loads(got.body)["metadata"]
+    return got.body, decode_pointer(got.body)
+
+
+def _metadata(body: bytes) -> Mapping[str, Any]:
+    return dict(json.loads(body)["metadata"])
 
 
 def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) -> bytes:
@@ -202,7 +207,7 @@ def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) ->
         loaded = load_pointer(ctx)
         _, before = already_applied(ctx, loaded, named)
         if before is not None or (named is None and loaded.snapshot.table_id == uuid):
-            return _after(ctx, loaded.snapshot.version)
+            return _after(ctx, loaded)
         raise
     sources = _sources(ctx)
     table = _source(metadata)
@@ -217,7 +222,7 @@ def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) ->
     done = found_table(
         sources, foreign, properties, date_us=date_us, own=True, table_id=uuid, request=named
     )
-    return _after(ctx, done.loaded.snapshot.version)
+    return _after(ctx, done.loaded)
 
 
 def _sources(ctx: Context) -> Sources:
