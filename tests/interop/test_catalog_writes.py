@@ -238,13 +238,13 @@ class History:
         table = self.table
         match self.random.randrange(4):
             case 0:
-                table.compact()
+                table.maintain.compact()
             case 1:
-                table.rewrite()
+                table.maintain.rewrite()
             case 2:
                 table.publish()
             case _:
-                table.collect_garbage(grace=timedelta(hours=1))
+                table.maintain.collect_garbage(grace=timedelta(hours=1))
 
     def steps(self) -> list[Any]:
         return [
@@ -276,8 +276,8 @@ def test_engines_and_inlay_write_one_table_in_turns(
         done.append(step.__name__)
         step()
         history.check(done)
-    history.table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
-    assert history.table.verify(depth="pages").findings == ()
+    history.table.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert history.table.maintain.verify(depth="pages").findings == ()
     assert {status for what, status in between.answered if "POST" in what} <= {200, 204}
 
 
