@@ -1,17 +1,21 @@
-"""The published tables as a read-only Iceberg REST catalog, behind a function URL that IAM guards.
+"""The published tables as an Iceberg REST catalog, behind a function URL that IAM guards.
 
-It holds nothing: each answer is a table's published pointer, or a listing. Engines read metadata and data
-with their own rights. Nobody is let in without a signed request (`CatalogPolicy`).
+It holds nothing: each answer is a table's published pointer, or a listing; with `Catalog=readwrite` each
+commit of an engine is one of the table's. Engines read and write metadata and data with their own rights.
+Nobody is let in without a signed request (`CatalogPolicy`).
 """
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from inlay.engine import POINTER, PUBLISHED_POINTER, Catalog, Context, Got, Head
 from inlay.errors import InvalidRequest
+from inlay.functions import settings
 from inlay.functions.observe import count, observed
 from inlay.functions.tables import TABLES, executor, table_context, table_names
 from inlay.functions.validation import check_table_name
@@ -28,10 +32,31 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         method = event["requestContext"]["http"]["method"]
     except (KeyError, TypeError):
         raise InvalidRequest("not a request of a function URL") from None
-    catalog = Catalog(TABLES.rstrip("/"), published, pointer)
-    answer = catalog.answer(str(method), str(path), str(event.get("rawQueryString") or ""))
+    writes = None
+    if settings.catalog_writes():
+        from inlay.engine import TableWrites  # what commits is loaded where commits are taken
+
+        writes = TableWrites(lambda name: table_context(check_table_name(name)))
+    catalog = Catalog(TABLES.rstrip("/"), published, pointer, writes)
+    answer = catalog.answer(
+        str(method),
+        str(path),
+        str(event.get("rawQueryString") or ""),
+        _body(event),
+        event.get("headers") or {},
+    )
     count(None, {f"Answered{answer.status}": 1})
     return {"statusCode": answer.status, "headers": _JSON, "body": answer.body.decode()}
+
+
+def _body(event: Mapping[str, Any]) -> bytes:
+    body = str(event.get("body") or "")
+    if not event.get("isBase64Encoded"):
+        return body.encode()
+    try:
+        return b64decode(body, validate=True)
+    except binascii.Error:
+        raise InvalidRequest("the request's body is not base64") from None
 
 
 def published(after: str) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""The catalog behind a function URL: reads only, of published tables only."""
+"""The catalog behind a function URL: published tables only, and commits only where it takes them."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from inlay.errors import InvalidRequest
 from inlay.local.template import read_body
 from inlay.storage.memory import MemoryStore
 
-from .conftest import BUCKET, ROOT, Functions
+from .conftest import BUCKET, ROOT, Functions, event
 from .policies import load, policies
 
 
@@ -72,3 +73,47 @@ def test_the_url_is_guarded_by_iam_and_the_function_reads_pointers_only() -> Non
         ("s3:ListBucket", ""),
         ("s3:GetObject", "tables/*/metadata/latest.json"),
     }
+
+
+def test_it_takes_commits_where_it_is_to(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table is created by one request, and gets a column by another, which comes in base64."""
+    monkeypatch.setenv("INLAY_CATALOG_WRITES", "true")
+
+    def ask(path: str, body: object, *, encoded: bool = False) -> tuple[int, Any]:
+        asked = event("catalog.write")
+        text = json.dumps(body)
+        asked["rawPath"] = f"/v1/namespaces/tables/tables{path}"
+        asked["body"] = b64encode(text.encode()).decode() if encoded else text
+        asked["isBase64Encoded"] = encoded
+        answer = functions.invoke("catalog", asked)
+        return answer["statusCode"], json.loads(answer["body"] or "null")
+
+    fields = [{"id": 0, "name": "id", "type": "long", "required": False}]
+    schema = {"type": "struct", "fields": fields}
+    status, said = ask("", {"name": "people", "schema": schema, "properties": {"owner": "me"}})
+    assert status == 200, said
+    named = {"id": 2, "name": "s", "type": "string", "required": False}
+    known = said["metadata"]["schemas"][0]
+    wider = {**known, "schema-id": 1, "fields": [*known["fields"], named]}
+    commit = {
+        "requirements": [{"type": "assert-table-uuid", "uuid": said["metadata"]["table-uuid"]}],
+        "updates": [
+            {"action": "add-schema", "schema": wider, "last-column-id": 2},
+            {"action": "set-current-schema", "schema-id": -1},
+        ],
+    }
+    assert ask("/people", commit, encoded=True)[0] == 200
+    table = inlay.open(f"memory://{BUCKET}/tables/people")
+    assert table.schema.names == ["id", "s"] and table.properties["iceberg.owner"] == "me"
+    commit["requirements"] = [{"type": "assert-table-uuid", "uuid": "another"}]
+    assert ask("/people", commit)[0] == 409
+    assert ask("/../secrets", commit)[0] == 404
+
+
+def test_a_catalog_that_takes_commits_may_write_tables_and_drop_them() -> None:
+    grants = policies(load(Catalog="readwrite"))["catalog"]
+    may = {(g.action, g.resource.rpartition(":")[2].partition("/")[2]) for g in grants}
+    assert may >= {("s3:PutObject", "tables/*"), ("s3:DeleteObject", "tables/*/_latest_manifest")}
+    assert ("s3:DeleteObject", "tables/*") not in may

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inlay.format.schema import Schema as Schema
     from inlay.format.snapshot import Snapshot as Snapshot
     from inlay.iceberg.catalog import Catalog as Catalog
+    from inlay.ops.catalog.writes import TableWrites as TableWrites
     from inlay.ops.collect_garbage import collect_garbage as collect_garbage
     from inlay.ops.commit.driver import already_applied as already_applied
     from inlay.ops.context import Context as Context
@@ -73,6 +74,7 @@ NAMES: Mapping[str, str] = {
     "is_published": "inlay.format.properties",
     "is_published_whole": "inlay.ops.publish.publish",
     "Catalog": "inlay.iceberg.catalog",
+    "TableWrites": "inlay.ops.catalog.writes",
     # Objects: a store by its URI, its answers, what a context has requested, the two names that change.
     "open_store": "inlay.storage.open",
     "Got": "inlay.storage.base",

@@ -46,6 +46,11 @@ def dead_letters_url(source_arn: str) -> str:
     return _variable("INLAY_DEAD_LETTERS")
 
 
+def catalog_writes() -> bool:
+    """Whether the catalog takes commits of engines."""
+    return os.environ.get("INLAY_CATALOG_WRITES") == "true"
+
+
 def is_erase_queue(source_arn: str) -> bool:
     """Whether a message came from the queue for erasures."""
     return _is_from("INLAY_ERASE_QUEUE", source_arn)
