@@ -27,6 +27,7 @@ from inlay.ops.catalog.writes import TableWrites
 from inlay.ops.context import Context, connect
 from inlay.table import Table
 
+from .test_erasure import SECRET, finish, found
 from .test_killed import Dying, Killed
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("n", pa.int64())])
@@ -337,6 +338,23 @@ def test_an_open_erasure_makes_the_table_read_only_to_engines_by_name(
     refused = engines.ask("duckdb", "INSERT INTO lake.tables.t VALUES (3, 'c')")
     assert "case-7" in refused["error"]
     assert [r["id"] for r in rows(opened(root))] == [2]
+
+
+def test_no_byte_that_engines_wrote_of_a_person_is_left_after_an_erasure(
+    root: Path, engines: Engines
+) -> None:
+    """In data files, position deletes, manifests and lists of theirs, and in what was published meanwhile."""
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql(f"INSERT INTO lake.tables.t VALUES (1, 'a'), (2, '{SECRET}'), (3, 'b')")
+    engines("pyiceberg", "append", "tables.t", [{"id": 4, "s": SECRET}, {"id": 5, "s": "c"}])
+    engines.sql("UPDATE lake.tables.t SET id = 6 WHERE id = 2")
+    engines("pyiceberg", "delete", "tables.t", "id = 5")
+    assert found(root)
+    table = opened(root)
+    table.delete(f"s = '{SECRET}'", mode="erase", request_id="case-9")
+    finish(table)
+    assert found(root) == []
+    assert engines.sql("SELECT id FROM lake.tables.t ORDER BY id") == [[1], [3]]
 
 
 def test_two_engines_and_a_native_writer_lose_and_double_nothing(
