@@ -343,7 +343,7 @@ def test_an_open_erasure_makes_the_table_read_only_to_engines_by_name(
 def test_no_byte_that_engines_wrote_of_a_person_is_left_after_an_erasure(
     root: Path, engines: Engines
 ) -> None:
-    """In data files, position deletes, manifests and lists of theirs, and in what was published meanwhile."""
+    """In data files, position deletes, manifests and lists of theirs, and in what was published."""
     engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
     engines.sql(f"INSERT INTO lake.tables.t VALUES (1, 'a'), (2, '{SECRET}'), (3, 'b')")
     engines("pyiceberg", "append", "tables.t", [{"id": 4, "s": SECRET}, {"id": 5, "s": "c"}])
