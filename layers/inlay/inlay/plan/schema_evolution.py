@@ -99,6 +99,68 @@ def key_after(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def evolution_between(before: Schema, after: Schema) -> Evolution:
+    """The steps from one schema to the other, by field ids. What no step can do is left out: the result
+    then differs from `after`."""
+    old = {f.id: (path, f) for path, f in before.walk()}
+    new = {f.id: (path, f) for path, f in after.walk()}
+    dropped = {i for i in old if i not in new}
+    drop = [path for i, (path, _) in old.items() if i in dropped]
+    drop = [p for p in drop if not any(p[:n] in drop for n in range(1, len(p)))]
+    rename: list[tuple[Path, str]] = []
+    widen: list[tuple[Path, Primitive]] = []
+    optional: list[Path] = []
+    comment: list[tuple[Path, str]] = []
+    for i, (path, field) in old.items():
+        if i in dropped:
+            continue
+        now = new[i][1]
+        if now.name != field.name:
+            rename.append((path, now.name))
+        if now.type != field.type and isinstance(now.type, Primitive):
+            widen.append((path, now.type))
+        if now.nullable and not field.nullable:
+            optional.append(path)
+        if now.doc != field.doc:
+            comment.append((path, now.doc))
+    added = [(path, f) for i, (path, f) in sorted(new.items()) if i not in old]
+    names = {path for path, _ in added}
+    tops = [(p, f) for p, f in added if not any(p[:n] in names for n in range(1, len(p)))]
+    return Evolution(
+        drop=tuple(drop),
+        rename=tuple(rename),
+        widen=tuple(widen),
+        optional=tuple(optional),
+        add=tuple((path[:-1], field) for path, field in tops),
+        order=tuple(_orders(after)),
+        comment=tuple(comment),
+    )
+
+
+def _orders(schema: Schema) -> list[Path]:
+    """Every named field, in order, among its siblings."""
+    found: list[Path] = []
+
+    def within(fields: tuple[Field, ...], path: Path) -> None:
+        found.extend((*path, f.name) for f in fields)
+        for each in fields:
+            inside(each, (*path, each.name))
+
+    def inside(field: Field, path: Path) -> None:
+        match field.type:
+            case Struct(fields):
+                within(fields, path)
+            case ListOf(element):
+                inside(element, (*path, "element"))
+            case MapOf(_, value):
+                inside(value, (*path, "value"))
+            case Primitive():
+                pass
+
+    within(schema.fields, ())
+    return found
+
+
 # -- paths ----------------------------------------------------------------------------------------
 
 
