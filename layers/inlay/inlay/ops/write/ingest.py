@@ -101,6 +101,7 @@ from inlay.parquet.read.old_times import NO_TIMES, Times, as_table, check_times
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_file
 from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.unsized import largest_decoded, may_exceed
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
@@ -127,6 +128,9 @@ T = TypeVar("T")
 MAX_PLANS = 3
 # Copies of one batch that the GC boundary may overtake.
 MAX_UPLOADS = 3
+# Files up to this size are read where their footers do not say how much text they have: a larger one would
+# have to be read whole for every column, and takes gigabytes for some KB only if it was made to.
+UNSIZED_BYTES = 8 * 2**20
 # Memory of a decoded row group of an object that is read, in units of `ingest.split_bytes`: columns
 # commonly take four times their stored size.
 DECODED_SHARE = 4
@@ -677,6 +681,11 @@ def _examine(
     folders: Folders = {}
     if not own:
         _check_group(group_bytes, snapshot)
+        try:
+            group_bytes = max(group_bytes, _unsized_bytes(found, described.footer, snapshot))
+        except SourceChanged:
+            return Superseded(source)
+        _check_group(group_bytes, snapshot)
         folders = folders_of(location.key, described.arrow.names, snapshot)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     times = Times.of(described.footer, described.arrow, snapshot.schema, finer=True)
@@ -750,6 +759,15 @@ def _end_of(store: ObjectStore, location: Location, kind: TextKind | None) -> Go
     if isinstance(got, Missing):
         raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
     return read_tail(store, location) if got.body.endswith(MAGIC) else got
+
+
+def _unsized_bytes(found: FoundContent, footer: Footer, snapshot: Snapshot) -> int:
+    """Of the largest row group once decoded, where the footer does not say how much text it has; 0 where it
+    says so, or is that of a large file."""
+    limit = Properties(snapshot.properties).number("ingest.group_bytes")
+    if found.got.size > UNSIZED_BYTES or not may_exceed(footer, limit):
+        return 0
+    return largest_decoded(found.content.opened().read(), footer)
 
 
 def _check_group(group_bytes: int, snapshot: Snapshot) -> None:
