@@ -1,4 +1,4 @@
-"""Verbs that change rows: create, append, ingest, adopt, delete, update, upsert, overwrite,
+"""Verbs that change rows: create, append, ingest, adopt, copy, delete, update, upsert, overwrite,
 apply-changes, set."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import typer
 from inlay.cli.command import Example, verb
 from inlay.cli.options import (
     AsJson,
+    AsOf,
     Branch,
     DateFormat,
     Delimiter,
@@ -20,8 +21,10 @@ from inlay.cli.options import (
     Metadata,
     Null,
     Param,
+    Ref,
     RequestId,
     TableUri,
+    Version,
     Where,
     assignments,
     bound_values,
@@ -387,6 +390,52 @@ def _outcome(each: SourceOutcome) -> dict[str, Any]:
             return {**facts, **error.fields()}
         case Duplicate() | Superseded() | TakenBack() | Deferred():
             return facts
+
+
+@verb(
+    PANEL,
+    Example("copy s3://lake/tables/people --into s3://backup/people", "the newest version"),
+    Example("copy ./people --into ./then --as-of 2026-01-31T12:00:00Z", "as it was"),
+    Example("copy s3://lake/tables/people --into ./people --ref audit", "a tag, to this machine"),
+)
+def copy(
+    table: TableUri,
+    into: Annotated[
+        str,
+        typer.Option(
+            "--into", metavar="TABLE", help="Where the new table is to be.", show_default=False
+        ),
+    ],
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new table, in any store, of the rows of one version.
+
+    The new table needs nothing of the old one, and an erasure in the old one does not reach it. Files
+    without deletes are copied by the store, where both tables are in one kind of store; others are written
+    again with their live rows. History stays behind. There is no table until all is copied.
+    """
+    from inlay.ops.copy import copy as run
+
+    with opened(table, version=version, as_of=as_of, ref=ref) as found, connected(into) as context:
+        done = run(found._ctx, found._state(), context)
+    facts = {
+        "table": context.uri,
+        "version": done.loaded.snapshot.version,
+        "source_version": done.source_version,
+        "rows": done.rows,
+        "bytes": done.bytes,
+        "copied_files": done.copied,
+        "written_files": done.written,
+    }
+    if as_json:
+        print_record({**facts, "notes": list(done.notes)}, as_json=True)
+        return
+    print_record(facts, as_json=False)
+    for each in done.notes:
+        note(each)
 
 
 @verb(

@@ -613,6 +613,20 @@ class Table:
         self._loaded = replace(self._loaded, state=load_entries(self._ctx, self._loaded.state))
         return self._loaded.state
 
+    def copy_to(self, into: str | os.PathLike[str], *, context: Context | None = None) -> Table:
+        """A new table at `into`, in any store, with the rows of this version: a tag's or a past one's, too.
+
+        Columns, key, partitions and settings come along; history, branches and what change streams remember
+        do not. Files without deletes are copied by the store, others are written with their live rows: the
+        copy needs nothing of this table, and an erasure here does not reach it (docs/BACKUP.md)."""
+        from inlay.ops.copy import copy
+
+        target = context or connect(arguments.location(into))
+        done = copy(self._ctx, self._state(), target)
+        for note in done.notes:
+            warnings.warn(f"copying {self.uri}: {note}", stacklevel=2)
+        return Table(target, done.loaded)
+
     # -- writing ------------------------------------------------------------------------------
 
     def append(

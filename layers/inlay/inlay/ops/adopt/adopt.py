@@ -239,7 +239,8 @@ def _read(ctx: Context, source: str, granted: tuple[str, ...]) -> tuple[Sources,
         f"no table of Iceberg or Delta is at {source}: it has neither metadata/version-hint.text nor "
         "_delta_log",
         next_step="Of a table that a catalog keeps (Glue, REST, Hive), name the metadata file that the "
-        "catalog shows: metadata/….metadata.json",
+        "catalog shows: metadata/….metadata.json. Files by themselves (year=2024/…) are ingested into a "
+        "table that has the columns, with ingest.folders=text: docs/LANDING.md",
     )
 
 

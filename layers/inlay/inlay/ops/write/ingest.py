@@ -40,11 +40,12 @@ partition values, from which nothing is concluded. Compaction splits it, unless 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -204,6 +205,11 @@ class IngestResult(Shown):
     outcomes: tuple[SourceOutcome, ...]
     write: WriteResult
     loaded: LoadedTable
+
+    def _facts(self) -> Iterator[tuple[str, Any]]:
+        for kind, number in Counter(type(each).__name__ for each in self.outcomes).items():
+            yield kind.lower(), number
+        yield from self.write._facts()
 
 
 @dataclass(frozen=True, slots=True)
