@@ -73,7 +73,7 @@ pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark
 
 ##@ Work on it
 test: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run the tests that a change waits for (TIER=short), Spark beside the others
-	@.ci/side-by-side '$(SPARK_TESTS)' '$(PYTHON_TESTS)'
+	@.ci/side-by-side $(call quoted,$(SPARK_TESTS)) $(call quoted,$(PYTHON_TESTS))
 
 test-wide: ; @$(MAKE) test TIER=wide ## run what shows the same in other settings: stores, engines, writers, seeds
 
@@ -88,6 +88,7 @@ test-python: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run the tests of a TIER
 test-spark: $(READY) ## run the Spark tests of a TIER
 	$(SPARK_TESTS)
 
+quoted = '$(subst ','\'',$(1))'
 TIER_short := not slow and not wide
 TIER_wide := wide and not slow
 TIER_all := not slow
