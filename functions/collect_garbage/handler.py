@@ -69,6 +69,7 @@ def collect_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapp
         # Fetched only where there may be a receipt to write.
         hmac_key=settings.erasure_key() if snapshot.erasures else None,
         signer=settings.receipt_signer() if snapshot.erasures else None,
+        copies=settings.receipt_copies() if snapshot.erasures else None,
         retention_days=settings.retention_days(),
         life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
         clock_margin_seconds=asked.clock_margin_seconds,

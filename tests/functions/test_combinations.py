@@ -35,6 +35,7 @@ OTHERWISE = {
     "EventBridgeRules": "arn:aws:events:us-east-1:123456789012:rule/landed",
     "SignReceipts": "false",
     "CompletionBus": "arn:aws:events:us-east-1:123456789012:event-bus/done",
+    "ReceiptCopies": "audit/inlay",
 }
 BODY = read_body(ROOT / "template.yaml")
 DEFAULTS = {name: str(spec.get("Default", "")) for name, spec in BODY["Parameters"].items()}

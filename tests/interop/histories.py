@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -138,6 +139,8 @@ class History:
     def land(self, rows: pa.Table) -> None:
         path = self.landing / f"{self.next_id}.parquet"
         pq.write_table(rows, path)
+        if self.random.random() < 0.3:
+            os.utime(path, (1, 1))  # before any erasure that is still open
         keep = self.random.random() < 0.3
         if keep:
             self.table.set_properties(ingest__field_ids="keep")
@@ -219,9 +222,14 @@ class History:
             self.table.refs.drop(name)
 
     def erase(self) -> None:
+        """It may be left open, before or after its files are rewritten."""
         self.table.delete(self.condition(), mode="erase")
+        if self.random.random() < 0.4:
+            return
         advance_erasures(self.table._ctx)
         self.table.refresh()
+        if self.random.random() < 0.4:
+            return
         done = self.table.maintain.collect_garbage(
             grace=timedelta(0), life_seconds=0, clock_margin_seconds=0
         )

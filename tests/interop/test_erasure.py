@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import zlib
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import inlay
@@ -44,7 +47,7 @@ def found(root: Path) -> list[str]:
 
 def person(tmp_path: Path, *partition_by: str) -> Table:
     t = inlay.create(
-        f"file://{tmp_path}/t",
+        f"file://{tmp_path}/tables/t",
         SCHEMA,
         primary_key="id",
         partition_by=partition_by,
@@ -70,7 +73,7 @@ def test_no_byte_of_the_erased_values_is_left_in_any_object(
     t.publish()
     t.delete("id = 4", mode="vector")
     t.publish()
-    root = tmp_path / "t"
+    root = tmp_path / "tables/t"
     assert [p for p in found(root) if p.startswith("metadata/inlay-m-")], "bounds are there"
     t.delete(f"s = '{SECRET}'", mode="erase")
     done = finish(t)
@@ -94,7 +97,7 @@ def test_a_table_that_cannot_be_published_keeps_its_erasure_waiting_by_name(tmp_
     assert waiting.what == "published" and "'big'" in waiting.reason
     t.alter(drop=["big"])
     assert finish(t).receipts  # type: ignore[attr-defined]
-    assert found(tmp_path / "t") == []
+    assert found(tmp_path / "tables/t") == []
 
 
 def test_what_was_published_goes_with_an_erasure_once_it_is_withdrawn(tmp_path: Path) -> None:
@@ -103,13 +106,45 @@ def test_what_was_published_goes_with_an_erasure_once_it_is_withdrawn(tmp_path: 
     t.set_properties(publish__format=None)
     t.delete(f"s = '{SECRET}'", mode="erase")
     assert finish(t).receipts  # type: ignore[attr-defined]
-    assert found(tmp_path / "t") == []
-    assert not list((tmp_path / "t" / "metadata").glob("*"))
+    assert found(tmp_path / "tables/t") == []
+    assert not list((tmp_path / "tables/t" / "metadata").glob("*"))
 
 
-def test_an_unfinished_erasure_is_not_published(tmp_path: Path) -> None:
+def shown(t: Table) -> list[int]:
+    """The ids that readers of Iceberg see."""
+    t.publish()
+    pointer = json.loads(Path(t.uri.removeprefix("file://"), "metadata/latest.json").read_text())
+    return sorted(r["id"] for r in read_table(pointer["metadata-location"]))
+
+
+def test_an_erasure_that_waits_for_landed_files_stops_no_publication(tmp_path: Path) -> None:
+    t = person(tmp_path)
+    assert shown(t) == [1, 2, 3, 4, 5, 6]
+    landed = tmp_path / "ingest" / "t" / "hers.parquet"
+    landed.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [7, 8], "s": [SECRET, "dd"]}), landed)
+    os.utime(landed, (1, 1))
+    t.delete(f"s = '{SECRET}'", mode="erase")
+    # Nothing has rewritten its files yet.
+    assert shown(t) == [1, 2, 4]
+    [(_, waiting)] = finish(t).waiting  # type: ignore[attr-defined]
+    assert (waiting.what, Path(waiting.name).name) == ("landing", landed.name)
+    t.append(pa.table({"id": [9, 10], "s": [SECRET, "ee"]}))
+    t.delete("id = 2", mode="tombstone")
+    t.delete("id = 4", mode="vector")
+    assert shown(t) == [1, 9, 10], "later rows are new rows"
+    t.ingest([f"file://{landed}"])
+    assert shown(t) == [1, 8, 9, 10] == sorted(t.refresh().scan().to_arrow()["id"].to_pylist())
+    # The later delete by position is carried out in between, and what it leaves behind is collected.
+    assert any(finish(t).receipts for _ in range(5))  # type: ignore[attr-defined]
+    assert shown(t) == [1, 8, 9, 10]
+
+
+def test_a_file_that_cannot_be_rewritten_for_an_erasure_is_named(tmp_path: Path) -> None:
     t = person(tmp_path)
     t.publish()
     t.delete(f"s = '{SECRET}'", mode="erase")
-    with pytest.raises(Unpublishable, match="in progress"):
+    key = t.snapshot.files.inline[1].key  # with a row that stays
+    (tmp_path / "tables/t" / key).write_bytes(b"PAR1")
+    with pytest.raises(Unpublishable, match=key):
         t.publish()

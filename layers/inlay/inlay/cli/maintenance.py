@@ -271,7 +271,9 @@ def gc(
     """Delete objects that nothing can reach any more, and bring erasures to their end.
 
     For the receipts of erasures, INLAY_ERASURE_KEY is the key of the digest of what was asked, and
-    INLAY_RECEIPT_KEY_FILE a private key (P-256, PEM) that signs them.
+    INLAY_RECEIPT_KEY_FILE a private key (P-256, PEM) that signs them. INLAY_RECEIPT_COPIES is where copies
+    go under S3 Object Lock (s3://BUCKET/PREFIX), with INLAY_RECEIPT_COPIES_MODE (GOVERNANCE or COMPLIANCE)
+    and INLAY_RECEIPT_COPIES_DAYS (3650).
     """
     with opened(table) as found:
         key = os.environ.get("INLAY_ERASURE_KEY")
@@ -280,6 +282,13 @@ def gc(
             from inlay.ops.erase.signing import KeyFile
 
             options["signer"] = KeyFile.read(signing_key)
+        if copies := os.environ.get("INLAY_RECEIPT_COPIES"):
+            from inlay.ops.erase.copies import copies_from_text
+
+            mode, days = (
+                os.environ.get(f"INLAY_RECEIPT_COPIES_{name}") for name in ("MODE", "DAYS")
+            )
+            options["copies"] = copies_from_text(copies, mode, days)
         if life is not None:
             options["life_seconds"] = _seconds(life)
         if clock_margin is not None:

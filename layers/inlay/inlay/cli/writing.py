@@ -454,6 +454,10 @@ def copy(
         'delete ./people --where "id = 42" --mode erase --request-id case-7',
         "no byte of them is to be left",
     ),
+    Example(
+        "delete ./people --keys leavers.csv --mode erase --id-column case",
+        "many at once, with a receipt for each",
+    ),
 )
 def delete(
     table: TableUri,
@@ -471,6 +475,15 @@ def delete(
             "--mode",
             help="tombstone (constant time), vector, surgery, rewrite or erase; else the table's "
             "delete.mode.",
+        ),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            "--id-column",
+            metavar="COLUMN",
+            help="With --keys and --mode erase: the column of the file with the id of each erasure; else "
+            "REQUEST.1, REQUEST.2 …",
         ),
     ] = None,
     null: Null = None,
@@ -494,23 +507,26 @@ def delete(
 
     A tombstone costs the same whatever the size of the table: readers stop seeing the rows at once, and
     `inlay rewrite` removes them from the files. Rows for which the condition is NULL stay.
+
+    With --mode erase each key of a file is an erasure with a receipt of its own, all in one commit.
     """
+    if id_column is not None and keys is None:
+        raise InvalidRequest("--id-column is a column of --keys", next_step="Add the file")
     with opened(table, ref=ref) as found:
         if explain:
             if where is None:
                 raise InvalidRequest("--explain needs --where", next_step="Add a condition")
             _explain_delete(found, where, bound_values(param, where), as_json=as_json)
             return
+        named, ids = None, None
+        if keys is not None:
+            text = text_format(null, delimiter, encoding, format, date_format)
+            named, ids = _keys(keys, physical_schema(found), text, id_column)
         result = found.delete(
             where,
             params=bound_values(param, where),
-            keys=None
-            if keys is None
-            else _keys(
-                keys,
-                physical_schema(found),
-                text_format(null, delimiter, encoding, format, date_format),
-            ),
+            keys=named,
+            ids=ids,
             mode=mode,
             file=file,
             request_id=request_id,
@@ -519,10 +535,26 @@ def delete(
     print_write(result, as_json=as_json)
 
 
-def _keys(path: str, schema: pa.Schema, text: TextFormat) -> pa.Table:
+def _keys(
+    path: str, schema: pa.Schema, text: TextFormat, id_column: str | None
+) -> tuple[pa.Table, list[str] | None]:
+    """The keys of a file, and the ids beside them."""
+    import pyarrow as pa
+
     from inlay.cli.data import read_file
 
-    return read_file(path, schema, text, even=True).read_all()
+    if id_column is None:
+        return read_file(path, schema, text, even=True).read_all(), None
+    if id_column in schema.names:
+        schema = schema.remove(schema.get_field_index(id_column))
+    found = read_file(path, schema.append(pa.field(id_column, pa.string())), text, even=True)
+    rows = found.read_all()
+    if id_column not in rows.column_names:
+        raise InvalidRequest(f"the file of keys has no column {id_column!r}")
+    ids = rows[id_column]
+    if ids.null_count:
+        raise InvalidRequest("a key of the file has no id", next_step="Give each row one")
+    return rows.drop_columns([id_column]), ids.to_pylist()
 
 
 def physical_schema(table: Table) -> pa.Schema:

@@ -14,6 +14,7 @@ from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.verdict import code_of
 
 if TYPE_CHECKING:
+    from inlay.ops.erase.copies import LockedCopies
     from inlay.ops.erase.signing import Signer
 
 
@@ -187,3 +188,14 @@ def receipt_signer() -> Signer | None:
 
         return KeyFile.read(path)
     return None
+
+
+def receipt_copies() -> LockedCopies | None:
+    """Where copies of receipts go, under which retention: `INLAY_RECEIPT_COPIES` (s3://BUCKET/PREFIX),
+    `…_MODE`, `…_DAYS`; None where it is not set."""
+    if not (uri := os.environ.get("INLAY_RECEIPT_COPIES")):
+        return None
+    from inlay.ops.erase.copies import copies_from_text
+
+    mode = os.environ.get("INLAY_RECEIPT_COPIES_MODE")
+    return copies_from_text(uri, mode, os.environ.get("INLAY_RECEIPT_COPIES_DAYS"))

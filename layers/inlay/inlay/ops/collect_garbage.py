@@ -43,6 +43,7 @@ from inlay.ops.commit.driver import (
     refuse_handed_over,
 )
 from inlay.ops.context import Context
+from inlay.ops.erase.copies import LockedCopies
 from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.erase.signing import Signer
 from inlay.ops.maintain.expire import (
@@ -169,6 +170,7 @@ def collect_garbage(
     dry_run: bool = False,
     hmac_key: bytes | None = None,
     signer: Signer | None = None,
+    copies: LockedCopies | None = None,
     life_seconds: float = LIFE_SECONDS,
     clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
     landing: str | None = None,
@@ -177,13 +179,13 @@ def collect_garbage(
     """Deletes what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
     Open erasures are advanced as far as possible (`ops.erase.finish`): with `hmac_key` their receipts have
-    a digest of what was asked, with `signer` they are signed; `life_seconds` is the longest time that one
-    read or write may take, `landing` is the landing prefix (by default `ingest/<table>/` beside
-    `tables/<table>`; "": none), `retention_days` is how long queues, logs and the like keep data, for the
-    receipts (`ops.erase.receipt.OUT_OF_REACH`). `worker` lists and deletes (default: this process).
-    `clock_margin_seconds` is how far LastModified may be behind `Date`
-    (docs/FORMAT.md, section 2): younger objects are not deleted, whatever the grace, and the last sweep of
-    an erasure waits for it. 0 is only correct for a store that takes both from one clock.
+    a digest of what was asked, with `signer` they are signed, with `copies` copied under S3 Object Lock
+    before they count; `life_seconds` is the longest time that one read or write may take, `landing` is the
+    landing prefix (by default `ingest/<table>/` beside `tables/<table>`; "": none), `retention_days` is how
+    long queues, logs and the like keep data, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `worker`
+    lists and deletes (default: this process). `clock_margin_seconds` is how far LastModified may be behind
+    `Date` (docs/FORMAT.md, section 2): younger objects are not deleted, whatever the grace, and the last
+    sweep of an erasure waits for it. 0 is only correct for a store that takes both from one clock.
 
     The grace must be longer than the longest read and the longest upload: it is how long readers of an
     expired version keep its files; a writer slower than that must upload again.
@@ -222,6 +224,7 @@ def collect_garbage(
             margin_us=margin_us,
             hmac_key=hmac_key,
             signer=signer,
+            copies=copies,
             landing=prefix,
             retention_days=retention_days,
             history=history,

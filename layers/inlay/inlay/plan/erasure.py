@@ -175,8 +175,13 @@ def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[s
     evidence = Evidence.of_snapshot(state.snapshot)
     found: dict[str, dict[str, DataFile]] = {e.id: {} for e in erasures}
     open_ = tuple(erasures)
-    held = [(m, [e.id for e in open_ if concerns(m, e)]) for m in state.markers()]
-    held = [(marker, ids) for marker, ids in held if ids]
+
+    def concerned(marker: Marker) -> list[str]:
+        if marker.erasure is not None:  # mostly: a thousand have a marker each
+            return [marker.erasure] if marker.erasure in found else []
+        return [e.id for e in open_ if concerns(marker, e)]
+
+    held = [(marker, ids) for marker in state.markers() if (ids := concerned(marker))]
     for entry in state.files() if held else ():
         for marker, ids in held:
             if marker_may_hit(marker, entry, evidence):

@@ -21,13 +21,14 @@ from inlay.format.snapshot import Tier
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data import layout_of
 from inlay.ops.erase.request import advance_erasures as advance_here
-from inlay.ops.erase.request import contents_to_clean, is_dropped, plan_advance
+from inlay.ops.erase.request import contents_to_clean, is_dropped
 from inlay.ops.maintain.compact import carry_out, unit_bytes_for
 from inlay.ops.maintain.compact import compact as compact_here
 from inlay.ops.maintain.rewrite import (
     FileWork,
     carry_out_file,
     drop_idle,
+    plan_erased,
     plan_rewrite,
 )
 from inlay.ops.maintain.rewrite import rewrite as rewrite_here
@@ -153,7 +154,7 @@ def advance_erasures(
         # A file may be in several contents: attempts are counted for each.
         waves = _Waves(spark, uri, partial(_carry_out_file, strategy="auto"))
         try:
-            run = waves.run(own, with_entries(own, loaded), "erase", plan_advance)
+            run = waves.run(own, with_entries(own, loaded), "erase", plan_erased)
         except RefNotFound:
             if not is_dropped(own):
                 raise

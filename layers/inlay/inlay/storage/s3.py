@@ -445,6 +445,25 @@ class S3Store:
             raise self._unexpected(answer, key)
         return refused
 
+    def put_locked(self, key: str, body: bytes, *, mode: str, until_us: int) -> Written | Refused:
+        """PUT of an object that is not there yet, which nobody may delete until then (S3 Object Lock)."""
+        rules.check_key(key)
+        answer = self._ask(
+            "put_object",
+            key,
+            Body=body,
+            IfNoneMatch="*",
+            ContentMD5=rules.content_md5(body),  # S3 asks for one where there is a lock
+            ObjectLockMode=mode,
+            ObjectLockRetainUntilDate=datetime.fromtimestamp(until_us // 1_000_000, UTC),
+        )
+        if isinstance(answer, _Answer):
+            return _written(answer)
+        refused = _refused(answer)
+        if refused is None:
+            raise self._unexpected(answer, key)
+        return refused
+
     def copy(
         self,
         source: Location,

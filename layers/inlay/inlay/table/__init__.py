@@ -679,6 +679,7 @@ class Table:
         *,
         params: Params = None,
         keys: Any | None = None,
+        ids: Sequence[str] | None = None,
         mode: str | None = None,
         file: str | None = None,
         request_id: str | None = None,
@@ -694,16 +695,27 @@ class Table:
         None is the table's `delete.mode`. `file` limits it to one data file. A condition that calculates
         (`lower(name) = 'ada'`) cannot be kept as a tombstone: the rows that it finds are marked as by
         "vector", and the result's `note` says so.
+
+        `mode="erase"` with `keys` opens an erasure for each key, with a receipt each, in one commit: under
+        the ids `REQUEST.1`, `REQUEST.2` …, or `ids`, one for each key (keys with the same id are erased
+        together).
         """
         if (where is None) == (keys is None):
             raise InvalidRequest("give either where= or keys= to delete", table=self.uri)
         note = make_note(message, metadata)
         if keys is not None and params is not None:
             raise InvalidRequest("params= are values of a condition", next_step="Give where=")
+        if ids is not None and (keys is None or mode != "erase"):
+            raise InvalidRequest(
+                "ids= names the erasures of keys=", next_step='Give keys= and mode="erase"'
+            )
+        if keys is not None and mode == "erase" and file is None:
+            return self._erase_each(_key_table(keys), ids, request_id, note)
         if keys is not None:
             if mode not in (None, "tombstone") or file is not None:
                 raise InvalidRequest(
-                    "keys= deletes from the whole table, by a tombstone: it takes no mode= and no file=",
+                    "keys= deletes from the whole table, by a tombstone or an erasure: it takes no other "
+                    "mode= and no file=",
                     next_step='Write the keys as a condition: "id IN (1, 2)"',
                     table=self.uri,
                 )
@@ -757,6 +769,21 @@ class Table:
                 write.ctx, condition, mode=mode, file=file, base=self._loaded, request=request
             )
         return _noted(write.result, condition, mode or self._setting("delete.mode"))
+
+    def _erase_each(
+        self, keys: pa.Table, ids: Sequence[str] | None, request_id: str | None, note: Note | None
+    ) -> WriteResult:
+        from inlay.ops.erase.request import conditions_of_keys, open_each
+
+        body = f"erase keys:{keys.schema}:{keys.to_pydict()}:{ids and list(ids)}"
+        request = Request.named(self._ctx.new_id() if request_id is None else request_id, body)
+        assert request is not None
+        asked = conditions_of_keys(self.snapshot.schema, keys, request, ids)
+
+        def open_all(ctx: Context) -> Committed | Skipped:
+            return open_each(replace(ctx, branch=None), asked, request=request)
+
+        return self._edit("erase", open_all, note)
 
     def update(
         self,

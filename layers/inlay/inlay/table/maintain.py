@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops.commit.driver import WriteResult
     from inlay.ops.context import Context
+    from inlay.ops.erase.copies import LockedCopies
     from inlay.ops.erase.signing import Signer
     from inlay.ops.hand_over import HandOverResult, TakeBackResult
     from inlay.ops.maintain import compact as compact_op
@@ -165,6 +166,7 @@ class Maintain:
         life_seconds: float = LIFE_SECONDS,
         hmac_key: bytes | None = None,
         signer: Signer | None = None,
+        copies: LockedCopies | None = None,
         landing: str | None = None,
         retention_days: Mapping[str, float] | None = None,
         dry_run: bool = False,
@@ -176,6 +178,7 @@ class Maintain:
         how far clocks of the store may differ: younger objects are kept whatever the grace.
         For erasures, `life_seconds` is the longest one read or write may take, `hmac_key` gives
         receipts a digest of what was asked, `signer` signs them (`inlay.ops.erase.signing.KeyFile`),
+        `copies` puts copies under S3 Object Lock elsewhere (`inlay.ops.erase.copies.LockedCopies`),
         `landing` is the prefix that landed objects are cleared from (None: `ingest/<table>/` beside
         `tables/<table>`; "": none), and `retention_days` states in receipts how
         long queues, logs and other places outside the table keep rows. `dry_run` only reports.
@@ -192,6 +195,7 @@ class Maintain:
                 life_seconds=life_seconds,
                 hmac_key=hmac_key,
                 signer=signer,
+                copies=copies,
                 landing=landing,
                 retention_days=retention_days,
                 dry_run=dry_run,

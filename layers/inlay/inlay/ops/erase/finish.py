@@ -26,6 +26,7 @@ from inlay.format.properties import (
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
+from inlay.ops.erase.copies import LockedCopies, copy_pass
 from inlay.ops.erase.landing import (
     Landing,
     check_landing,
@@ -131,6 +132,7 @@ class _Sweeper:
     margin_us: int
     hmac_key: bytes | None
     signer: Signer | None
+    copies: LockedCopies | None
     landing: str | None
     retention_days: Mapping[str, float]
     history: History
@@ -491,6 +493,11 @@ class _Sweeper:
             other = Waiting("time", f"{self.life_us / 1e6:.0f} s", "another run is ending it")
             return waits | {e.id: [other] for e in due}
         after = write_pass(self.ctx, loaded, before, receipts, self.signer)
+        if self.copies is not None:
+            made_by, now_us = after.made_by or "", loaded.date_us
+            failed = copy_pass(self.ctx, self.copies, receipts, made_by, now_us)
+            if failed is not None:
+                return waits | {e.id: [failed] for e in due}
         closed = CloseErasures(
             tuple(names),
             leaves=SWEEP,
@@ -710,6 +717,7 @@ def finish_erasures(
     margin_us: int,
     hmac_key: bytes | None,
     signer: Signer | None,
+    copies: LockedCopies | None,
     landing: str | None,
     retention_days: Mapping[str, float] | None,
     history: History,
@@ -724,7 +732,7 @@ def finish_erasures(
     # An empty prefix would be the whole bucket, and every table in it a landed object.
     zone = landing or None
     life_us = int(life_seconds * 1_000_000)
-    sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, signer, zone, days, history)
+    sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, signer, copies, zone, days, history)
     deleted, failures = 0, ()
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx, carried=contents))

@@ -30,7 +30,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal as Choice
 from urllib.parse import unquote_plus
 
@@ -86,21 +86,23 @@ def shown_name(name: str, texts: frozenset[str]) -> str:
 
 
 def kept_in_metadata(
-    predicate: Predicate, snapshot: Snapshot, files: Iterable[DataFile], hidden: frozenset[str]
+    predicate: Predicate,
+    snapshot: Snapshot,
+    files: Iterable[DataFile],
+    shown: Callable[[str], str],
 ) -> Iterator[KeptPlace]:
     """Places in the metadata of a table (`snapshot` of main, with `files` of it and of all branches and
     tags) that name a value of the predicate. A range names no value, but selects defaults; for other places
-    see `perhaps_in_metadata`. No place is named by one of `hidden`."""
+    see `perhaps_in_metadata`. `shown` is a name as a receipt may have it."""
     texts = texts_of(predicate)
     seen: set[KeptPlace] = set()
     for schema in snapshot.schemas:
         for path, column in schema.walk():
             name = ".".join(path)
-            shown = shown_name(name, hidden)
-            if shown == WITHHELD:
-                seen.add(KeptPlace("column", shown, "its name"))
+            if shown(name) == WITHHELD:
+                seen.add(KeptPlace("column", WITHHELD, "its name"))
             if _names(column.doc or "", texts):
-                seen.add(KeptPlace("column", shown, "its comment"))
+                seen.add(KeptPlace("column", shown(name), "its comment"))
     yield from sorted(seen, key=lambda place: place.as_json)
     defaults = {
         ".".join(path)
@@ -115,10 +117,10 @@ def kept_in_metadata(
         )
     }
     for name in sorted(defaults | named_defaults(predicate, snapshot.schemas)):
-        yield KeptPlace("default", shown_name(name, hidden), "of the column")
+        yield KeptPlace("default", shown(name), "of the column")
     for name, value in sorted(snapshot.properties.items()):
         if name not in OPAQUE and _names(f"{name}\n{data_in(name, value)}", texts):
-            yield KeptPlace("property", shown_name(name, hidden), "of the table")
+            yield KeptPlace("property", shown(name), "of the table")
     for kind, name in dict.fromkeys(_named_places(snapshot)):
         if _names(name, texts):
             yield KeptPlace(kind, WITHHELD, "its name")
@@ -135,7 +137,10 @@ def _named_places(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def perhaps_in_metadata(
-    mentions: Mentions, texts: frozenset[str], snapshot: Snapshot, files: Iterable[DataFile]
+    mentions: Mentions,
+    snapshot: Snapshot,
+    files: Iterable[DataFile],
+    shown: Callable[[str], str],
 ) -> Iterator[tuple[str, str]]:
     """(kind, name) of each place there with a number, date or word that a condition selects which names no
     value."""
@@ -150,12 +155,12 @@ def perhaps_in_metadata(
     }
     for name, comment in sorted(fields):
         if selects(comment):
-            yield "comment of column", shown_name(name, texts)
+            yield "comment of column", shown(name)
     for name, value in sorted(snapshot.properties.items()):
         # The values of others are settings, a random salt, and a note that goes with the version.
         is_free = name not in PROPERTIES and name not in (*OPAQUE, COMMIT_NOTE)
         if is_free and (selects(name) or selects(data_in(name, value))):
-            yield "property", shown_name(name, texts)
+            yield "property", shown(name)
     names = [
         *(("column", name) for name in sorted({name for name, _ in fields})),
         *_named_places(snapshot),
@@ -400,6 +405,8 @@ def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
     it is known whose it is: few files have any."""
     assert look.table is not None
     table, hidden = look.table, look.texts
+    # Each name is held to all texts once, not once for each erasure.
+    shown = cache(lambda name: shown_name(name, hidden))
     entries = [f.entry for f in look.files.values()]
     by_erasure: dict[str, list[SearchedFile]] = {name: [] for name in look.asked}
     for file in look.files.values():
@@ -417,7 +424,7 @@ def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
             for file in places
             for kind, place in dict.fromkeys(file.perhaps)
         )
-        perhaps.update(perhaps_in_metadata(mentions, hidden, table.snapshot, entries))
+        perhaps.update(perhaps_in_metadata(mentions, table.snapshot, entries, shown))
         if landed := look.landed_perhaps.get(name, 0):
             perhaps["landed object", ""] += landed
         findings[name] = Findings(
@@ -425,7 +432,7 @@ def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
             open_columns=_named(table, {field_id for field_id, _, _ in mentions.columns}),
             kept=(
                 *(place for file in places for place in file.kept(hidden)),
-                *kept_in_metadata(predicate, table.snapshot, entries, hidden),
+                *kept_in_metadata(predicate, table.snapshot, entries, shown),
             ),
             perhaps=tuple(sorted((*place, n) for place, n in perhaps.items())),
             landed=look.landed.get(name, ()),

@@ -30,7 +30,7 @@ from inlay.format.predicate import (
     field_ids,
     with_field_ids,
 )
-from inlay.format.schema import Primitive, Schema
+from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
@@ -46,9 +46,9 @@ from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
 from inlay.ops.erase.last_look import shown_name
 from inlay.ops.erase.receipt import write_waiver
-from inlay.ops.maintain.rewrite import FileWork, carry_out_file
+from inlay.ops.maintain.rewrite import plan_erased, rewrite_erased
 from inlay.ops.maintain.rewrite_file import ResourceLimits
-from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
+from inlay.ops.maintain.units import Budget, Failure, Run, with_entries
 from inlay.ops.metadata.load import (
     LoadedTable,
     load_again,
@@ -65,17 +65,14 @@ from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.parse import format_predicate
 from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Request
 from inlay.plan.erasure import (
-    PURGE,
     REWRITE,
     Waiting,
-    find_erasure,
     landing_prefix,
     legal_holds,
     pieces_of,
     ref_suffix,
     unclean_files,
 )
-from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.prune import Evidence, lacks_columns_of, may_match
@@ -134,57 +131,115 @@ def open_erasure(
     Its id is the request's, or a new one. Raises `InvalidRequest` when a legal hold keeps a version that
     may hold such rows, and when there is a receipt of that id.
     """
+    erasure_id = request.text if request is not None else ctx.new_id()
+    return open_each(ctx, {erasure_id: predicate}, base=base, request=request)
+
+
+def open_each(
+    ctx: Context,
+    asked: Mapping[str, Predicate],
+    *,
+    base: LoadedTable | None = None,
+    request: Request | None,
+) -> Committed | Skipped:
+    """Opens an erasure of each of these conditions under its id, all in one commit: each gets a receipt of
+    its own. Raises what `open_erasure` raises, and `InvalidRequest` for more than `MAX_AT_ONCE`; none is
+    open then."""
     ctx = replace(ctx, branch=None)
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     snapshot = loaded.snapshot
-    _refuse_holds(ctx, snapshot, predicate)
-    _refuse_dropped_columns(ctx, snapshot, predicate)
-    erasure_id = request.text if request is not None else ctx.new_id()
-    if len(receipt_key(erasure_id)) - len(RECEIPTS) > MAX_RECEIPT_NAME:
-        raise InvalidRequest(
-            f"an erasure's id names its receipt and is too long for that: {erasure_id[:50]!r}…",
-            next_step="Use an id of at most 80 letters, or 250 of a to z, digits and `_.-~`",
-            table=ctx.uri,
-        )
-    if find_erasure(snapshot, erasure_id) is not None:
-        raise InvalidRequest(
-            f"erasure {erasure_id!r} is open already",
-            next_step="Use another request id for another erasure",
-            table=ctx.uri,
-        )
-    if request is not None and isinstance(ctx.store.head(ctx.key(receipt_key(erasure_id))), Head):
-        # Of an erasure that the ledger has forgotten, or of a table that was here before.
-        raise InvalidRequest(
-            f"erasure {erasure_id!r} has ended, and its receipt is there",
-            next_step="Use another request id: each erasure has a receipt of its own",
-            table=ctx.uri,
-        )
+    _refuse_too_many(ctx, asked)
+    any_predicate = any_of(list(asked.values()))
+    _refuse_holds(ctx, snapshot, any_predicate)
+    _refuse_dropped_columns(ctx, snapshot, any_predicate)
+    _refuse_taken(ctx, snapshot, list(asked), ended=request is not None)
     # First: an erasure whose table has forgotten the rows must not leave their keys here.
     if has_memory(snapshot):
-        erase_remembered(ctx, loaded, predicate, erasure_id)
+        for erasure_id, predicate in asked.items():
+            erase_remembered(ctx, loaded, predicate, erasure_id)
     # Contents of branches and tags get one of the same name when they are read (`plan.refs.ref_view`).
-    marker = replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
-    erasure = Erasure(
-        id=erasure_id,
-        predicate=predicate,
-        text=format_predicate(predicate, snapshot.schema),
-        phase=REWRITE,
-        opened_version=0,
-        opened_us=0,
+    markers = tuple(
+        replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
+        for erasure_id, predicate in asked.items()
+    )
+    erasures = (
+        Erasure(
+            id=erasure_id,
+            predicate=predicate,
+            text=format_predicate(predicate, snapshot.schema),
+            phase=REWRITE,
+            opened_version=0,
+            opened_us=0,
+        )
+        for erasure_id, predicate in asked.items()
     )
     change = Change(
         operation="erase",
         request=request,
         # Writers in progress have read the rows before: what they upload can no longer be committed.
-        updates=(AddMarkers((marker,)), MoveBoundary(None), OpenErasure(erasure)),
+        updates=(AddMarkers(markers), MoveBoundary(None), *map(OpenErasure, erasures)),
         deleted_rows=None,
     )
     opened = expect_committed(ctx, commit(ctx, change, base=loaded))
     if isinstance(opened, Skipped):
         return opened
     return replace(opened, note=_will_end(opened.loaded.snapshot))
+
+
+# Of one request. Each is in the pointer twice, in its marker and in the erasure, until its files have been
+# rewritten: every commit until then writes that again, compressed.
+MAX_AT_ONCE = 1_000
+MAX_BYTES_AT_ONCE = 256 * 1024
+
+
+def _refuse_too_many(ctx: Context, asked: Mapping[str, Predicate]) -> None:
+    size = sum(map(stored_bytes, asked.values()))
+    if len(asked) > MAX_AT_ONCE or (len(asked) > 1 and size > MAX_BYTES_AT_ONCE):
+        raise InvalidRequest(
+            f"{len(asked):,} erasures, whose conditions take {size:,} bytes, are more than one request may "
+            f"open: {MAX_AT_ONCE:,}, and {MAX_BYTES_AT_ONCE:,} bytes",
+            next_step="Send the keys in several requests: those that are open together are erased together",
+            table=ctx.uri,
+        )
+
+
+def _refuse_taken(ctx: Context, snapshot: Snapshot, ids: Sequence[str], *, ended: bool) -> None:
+    """`ended`: also where an erasure of that id has ended. One request for each id, or a listing."""
+    open_ = {erasure.id for erasure in snapshot.erasures}
+    for erasure_id in ids:
+        if len(receipt_key(erasure_id)) - len(RECEIPTS) > MAX_RECEIPT_NAME:
+            raise InvalidRequest(
+                f"an erasure's id names its receipt and is too long for that: {erasure_id[:50]!r}…",
+                next_step="Use an id of at most 80 letters, or 250 of a to z, digits and `_.-~`",
+                table=ctx.uri,
+            )
+        if erasure_id in open_:
+            raise InvalidRequest(
+                f"erasure {erasure_id!r} is open already",
+                next_step="Use another request id for another erasure",
+                table=ctx.uri,
+            )
+    # Of an erasure that the ledger has forgotten, or of a table that was here before.
+    for erasure_id in _with_receipt(ctx, ids) if ended else ():
+        raise InvalidRequest(
+            f"erasure {erasure_id!r} has ended, and its receipt is there",
+            next_step="Use another request id: each erasure has a receipt of its own",
+            table=ctx.uri,
+        )
+
+
+def _with_receipt(ctx: Context, ids: Sequence[str]) -> list[str]:
+    by_key = {ctx.key(receipt_key(erasure_id)): erasure_id for erasure_id in ids}
+    if len(by_key) == 1:
+        [key] = by_key
+        return [*ids] if isinstance(ctx.store.head(key), Head) else []
+    # What many of one request have in common is the beginning of their names.
+    first, last = min(by_key), max(by_key)
+    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
+    listed = ctx.store.list(first[:same])
+    return [by_key[info.key] for info in listed if info.key in by_key]
 
 
 def _will_end(snapshot: Snapshot) -> str:
@@ -274,32 +329,65 @@ def open_erasures(
 def condition_of_keys(schema: Schema, keys: pa.Table) -> Predicate:
     """TRUE for the rows with one of these keys: columns of `schema`, in its types. Rows with a NULL name
     none. Raises `InvalidRequest` without any."""
-    columns = [schema.column(name) for name in keys.column_names]
-    fields = [(f.id, f.type) for f in columns if f is not None and isinstance(f.type, Primitive)]
-    if len(fields) < len(columns) or not fields:
-        raise InvalidRequest("the keys have a column that is not a primitive column of the table")
-    rows = [
-        [to_physical(value, kind) for value, (_, kind) in zip(row, fields, strict=True)]
-        for row in zip(*(column for column in keys.drop_null().columns), strict=True)
-    ]
+    rows = _physical_rows(schema, keys.drop_null())
     if not rows:
         raise InvalidRequest(
             "the keys name no row", next_step="Give at least one key without a NULL"
         )
-    if len(fields) == 1:
-        [(field_id, kind)] = fields
-        return In(field_id, kind, tuple(v for [v] in rows if v is not None))
-    parts = [
-        And(
-            tuple(
-                Comparison(field_id, "=", Literal(kind, value))
-                for value, (field_id, kind) in zip(row, fields, strict=True)
-                if value is not None
-            )
+    return _any_key(rows)
+
+
+def conditions_of_keys(
+    schema: Schema, keys: pa.Table, request: Request, ids: Sequence[str] | None = None
+) -> dict[str, Predicate]:
+    """By erasure, a condition for each of these keys: under the ids `ID.1`, `ID.2` … of a request, or those
+    given, of which one may have several keys. Raises `InvalidRequest` for a key with a NULL, which names
+    nobody, and for other numbers of ids."""
+    if ids is not None and len(ids) != keys.num_rows:
+        raise InvalidRequest(f"{keys.num_rows:,} keys have {len(ids):,} ids")
+    if keys.num_rows == 0 or any(column.null_count for column in keys.columns):
+        raise InvalidRequest(
+            "each key to erase names somebody: there is none, or one with a NULL",
+            next_step="Leave such rows out, or erase by a condition",
         )
+    named = ids or [f"{request.text}.{n}" for n in range(1, keys.num_rows + 1)]
+    rows: dict[str, list[_Key]] = {}
+    for erasure_id, row in zip(named, _physical_rows(schema, keys), strict=True):
+        rows.setdefault(erasure_id, []).append(row)
+    return {erasure_id: _any_key(found) for erasure_id, found in rows.items()}
+
+
+# (field, type, value) of each column of a key.
+_Key = Sequence[tuple[int, Primitive, Value]]
+
+
+def _physical_rows(schema: Schema, keys: pa.Table) -> list[_Key]:
+    columns = [schema.column(name) for name in keys.column_names]
+    fields = [(f.id, f.type) for f in columns if f is not None and isinstance(f.type, Primitive)]
+    if len(fields) < len(columns) or not fields:
+        raise InvalidRequest("the keys have a column that is not a primitive column of the table")
+    rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
+    return [
+        [
+            (field_id, kind, value)
+            for (field_id, kind), given in zip(fields, row, strict=True)
+            if (value := to_physical(given, kind)) is not None
+        ]
         for row in rows
     ]
-    return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _any_key(rows: Sequence[_Key]) -> Predicate:
+    [(field_id, kind, _), *others] = rows[0]
+    if not others:
+        values = tuple(value for [(_, _, value)] in rows)
+        if len(values) > 1:
+            return In(field_id, kind, values)
+        return Comparison(field_id, "=", Literal(kind, values[0]))
+    parts = tuple(
+        And(tuple(Comparison(f, "=", Literal(k, value)) for f, k, value in row)) for row in rows
+    )
+    return parts[0] if len(parts) == 1 else Or(parts)
 
 
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
@@ -360,11 +448,11 @@ def advance_erasures(
     for own, loaded in contents_to_clean(ctx, main):
         if any(run.commits for run in runs) and budget.is_over(ctx):
             rest = with_entries(own, loaded).state
-            left += len(plan_advance(rest, frozenset(f.key for f in rest.files())))
+            left += len(plan_erased(rest, frozenset(f.key for f in rest.files())))
             continue
         try:
             before = with_entries(own, loaded)
-            run = _advance(own, before, budget, limits)
+            run = rewrite_erased(own, before, budget, limits)
         except RefNotFound:
             if not is_dropped(own):
                 raise
@@ -409,32 +497,6 @@ def is_dropped(ctx: Context) -> bool:
     """Whether the branch or tag that was being cleaned has been dropped: then nothing of it is left to
     clean."""
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
-
-
-def _advance(ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits) -> Run:
-    """The files of one content, all of whose entries are loaded."""
-
-    def perform(now: LoadedTable, work: FileWork) -> Done:
-        return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
-
-    return run_units(
-        ctx,
-        loaded,
-        operation="erase",
-        plan=plan_advance,
-        perform=perform,
-        idle=table_wide,
-        budget=budget,
-    )
-
-
-def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
-    """The files that open erasures concern, each with every delete that may hit it: after the first phase
-    for deletes that came since."""
-    found = unclean_files(state, state.snapshot.erasures)
-    unclean = {key: f for files in found.values() for key, f in files.items() if key in only}
-    tasks = live_tasks(state, unclean.values(), state.markers())
-    return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
 
 
 # -- landed objects that are waited for -----------------------------------------------------------
@@ -491,6 +553,7 @@ def erase_status(
         return ()
     loaded = with_entries(ctx, loaded)
     prefix = landing_prefix(ctx.root) if landing is None else landing
+    waiting = _waiting(ctx, loaded, prefix, failures or {})
     return tuple(
         ErasureStatus(
             id=erasure.id,
@@ -500,42 +563,51 @@ def erase_status(
             opened_us=erasure.opened_us,
             objects=erasure.objects,
             rows=erasure.rows,
-            waiting=tuple(_waiting(ctx, loaded, erasure, prefix, failures or {})),
+            waiting=tuple(waiting[erasure.id]),
         )
         for erasure in loaded.snapshot.erasures
     )
 
 
 def _waiting(
-    ctx: Context,
-    loaded: LoadedTable,
-    erasure: Erasure,
-    prefix: str | None,
-    failures: Mapping[str, str],
-) -> Iterator[Waiting]:
-    match erasure.phase:
-        case "rewrite":
-            held = legal_holds(loaded.snapshot)
-            for name, each in each_content(ctx, loaded):
-                if name in held:
-                    continue
-                for key in unclean_files(each.state, [erasure])[erasure.id]:
-                    reason = failures.get(key, "it has to be rewritten" + ref_suffix(name))
-                    yield Waiting("file", key, reason)
-            for name in held:
-                yield Waiting("hold", name, "a legal hold keeps old versions")
-            if prefix:
-                found = check_landing(ctx, loaded, [erasure], prefix)[erasure.id]
-                yield from found.waiting
-                for version in (*found.ingested, *found.dead):
-                    yield Waiting("landing", version.key, "collect_garbage has to delete it")
-                for upload in found.uploads:
-                    yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
-        case "purge" | "sweep":
-            purged = erasure.phase == PURGE
-            who = "readers of old versions" if purged else "writers from before"
-            yield Waiting("time", "collect_garbage", f"{who} may still be running")
-            for name, each in each_content(ctx, loaded):
-                for key in unclean_files(each.state, [erasure])[erasure.id]:
-                    reason = "a delete committed since has to be applied" + ref_suffix(name)
-                    yield Waiting("file", key, failures.get(key, reason))
+    ctx: Context, loaded: LoadedTable, prefix: str | None, failures: Mapping[str, str]
+) -> dict[str, list[Waiting]]:
+    """What each open erasure waits for: every content and the landing zone are looked at once for all."""
+    erasures = loaded.snapshot.erasures
+    found: dict[str, list[Waiting]] = {e.id: [] for e in erasures}
+    for erasure in erasures:
+        match erasure.phase:
+            case "rewrite":
+                continue
+            case "purge":
+                reason = "readers of old versions may still be running"
+            case "sweep":
+                reason = "writers from before may still be running"
+        found[erasure.id].append(Waiting("time", "collect_garbage", reason))
+    held = legal_holds(loaded.snapshot)
+    rewriting = [e for e in erasures if e.phase == REWRITE]
+    for name, each in each_content(ctx, loaded):
+        unclean = unclean_files(each.state, erasures)
+        for erasure in erasures:
+            is_first = erasure.phase == REWRITE
+            if is_first and name in held:
+                continue
+            reason = "it has to be rewritten" if is_first else _LATE_DELETE
+            for key in unclean[erasure.id]:
+                why = failures.get(key, reason + ref_suffix(name))
+                found[erasure.id].append(Waiting("file", key, why))
+    for erasure in rewriting:
+        for name in held:
+            found[erasure.id].append(Waiting("hold", name, "a legal hold keeps old versions"))
+    landed = check_landing(ctx, loaded, rewriting, prefix) if rewriting and prefix else {}
+    for erasure_id, landing in landed.items():
+        waits = found[erasure_id]
+        waits += landing.waiting
+        for version in (*landing.ingested, *landing.dead):
+            waits.append(Waiting("landing", version.key, "collect_garbage has to delete it"))
+        for upload in landing.uploads:
+            waits.append(Waiting("landing", upload.key, "collect_garbage has to abort the upload"))
+    return found
+
+
+_LATE_DELETE = "a delete committed since has to be applied"

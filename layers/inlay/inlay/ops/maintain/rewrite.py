@@ -10,14 +10,18 @@ unit (`ops.maintain.units`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from inlay.format.entry import DataFile
-from inlay.format.predicate import Predicate, field_ids
+from inlay.format.predicate import Comparison, Predicate, field_ids
+from inlay.format.schema import Primitive
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
 from inlay.ops.context import Context, InlineExecutor
@@ -42,11 +46,13 @@ from inlay.ops.maintain.units import (
 )
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.metadata.memory import has_memory, memory_context
-from inlay.parquet.arrow.evaluate import columns_of, selected
+from inlay.parquet.arrow.evaluate import Columns, column_at, columns_of, comparable, selected
+from inlay.parquet.arrow.types import to_array
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
 from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
+from inlay.plan.erasure import unclean_files
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.literals import any_of
@@ -183,6 +189,34 @@ def plan_rewrite(
     return dead + [FileWork(t, t.file) for t in tasks.values() if t.markers]
 
 
+def rewrite_erased(
+    ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits = NO_LIMITS
+) -> Run:
+    """Rewrites the files of one content that open erasures concern; all entries of `loaded` are loaded."""
+
+    def perform(now: LoadedTable, work: FileWork) -> Done:
+        return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
+
+    return run_units(
+        ctx,
+        loaded,
+        operation="erase",
+        plan=plan_erased,
+        perform=perform,
+        idle=table_wide,
+        budget=budget,
+    )
+
+
+def plan_erased(state: State, only: frozenset[str]) -> Sequence[FileWork]:
+    """The files that open erasures concern, each with every delete that may hit it: after the first phase
+    for deletes that came since."""
+    found = unclean_files(state, state.snapshot.erasures)
+    unclean = {key: f for files in found.values() for key, f in files.items() if key in only}
+    tasks = live_tasks(state, unclean.values(), state.markers())
+    return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
+
+
 def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False) -> None:
     """Commits without the markers that can hit no file any more; with `metadata`, merges segments."""
     idle = idle_in(run.loaded.state)
@@ -309,18 +343,75 @@ def count_erased(
     columns = columns_of(subschema(schema, tops))
     counts = dict.fromkeys((e.id for e, _ in asked), 0)
     stay: set[str] = set()
-    for batch in read_tasks(ctx.objects, [rows_of_any], wanted, ctx.executor):
+    named = [(erasure.id, predicate) for erasure, predicate in asked]
+    batches = read_tasks(ctx.objects, [rows_of_any], wanted, ctx.executor)
+    for batch in _joined(batches) if len(named) > 1 else batches:
         positions = batch.column(len(tops))
-        for erasure, predicate in asked:
-            hit = selected(predicate, batch, columns)
-            if not hit.true_count:
-                continue
-            gone = hit.true_count
+        for name, hit in _hit_by_each(named, batch, columns):
+            gone = len(hit)
             if went is not None:
-                left = len(went.moved(BitMap64(positions.filter(hit).to_pylist())))
+                left = len(went.moved(BitMap64(positions.take(hit).to_pylist())))
                 gone -= left
-                stay |= {erasure.id} if left else set()
-            counts[erasure.id] += gone
+                stay |= {name} if left else set()
+            counts[name] += gone
     for name, rows in counts.items():
         if rows:
             yield name, int(name not in stay), rows
+
+
+# Rows of several erasures that are looked at together.
+_JOINED_ROWS = 65_536
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: each is held to every erasure's condition."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if waiting and rows + batch.num_rows > _JOINED_ROWS:
+            yield pa.concat_batches(waiting)
+            waiting, rows = [], 0
+        if batch.num_rows:
+            waiting.append(batch)
+            rows += batch.num_rows
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _hit_by_each(
+    asked: Sequence[tuple[str, Predicate]], batch: pa.RecordBatch, columns: Columns
+) -> Iterator[tuple[str, pa.Array]]:
+    """(name, ordinals of the rows that its condition selects), where there are any. A thousand conditions
+    on the value of one column are looked up in it, not evaluated."""
+    rows_of: dict[tuple[int, Primitive], dict[object, list[int]]] = {}
+    for name, predicate in asked:
+        match predicate:
+            case Comparison(field_id, "=", literal) if _is_plain(literal.type):
+                column = field_id, literal.type
+                if column not in rows_of:
+                    rows_of[column] = _rows_by_value(field_id, literal.type, batch, columns)
+                found = rows_of[column].get(literal.value)
+                if found:
+                    yield name, to_array(found, pa.int64())
+            case _:  # is evaluated
+                hit = selected(predicate, batch, columns)
+                if hit.true_count:
+                    yield name, pc.indices_nonzero(hit)
+
+
+def _is_plain(kind: Primitive) -> bool:
+    """Whether equal values are equal objects of Python."""
+    return kind.is_integer or kind.name == "string"
+
+
+def _rows_by_value(
+    field_id: int, kind: Primitive, batch: pa.RecordBatch, columns: Columns
+) -> dict[object, list[int]]:
+    path = columns.get(field_id)
+    held = None if path is None else comparable(column_at(path, batch), kind)
+    rows: dict[object, list[int]] = defaultdict(list)
+    if held is not None:
+        values, indices = held
+        for at, value in enumerate(values if indices is None else values.take(indices)):
+            rows[value.as_py()].append(at)
+    return rows

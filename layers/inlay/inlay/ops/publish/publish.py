@@ -90,7 +90,13 @@ from inlay.ops.metadata.publication import (
     relative,
 )
 from inlay.ops.publish.files import check_files, puffin_sizes, write_position_deletes
-from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
+from inlay.ops.publish.settle import (
+    REWRITE_BYTES,
+    asks_for_rows,
+    is_concerned,
+    is_settled,
+    settle,
+)
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State, live_entries
 from inlay.plan.pruning.prune import Evidence
@@ -100,9 +106,6 @@ from inlay.storage.base import Got, Head, IfMatch, Missing, Refused, Written
 MAX_ROUNDS = 8
 # A publisher that takes longer gives up before it swaps: what it wrote may be collected by then.
 MAX_SECONDS = 3_600.0
-# Files that engines would misread are rewritten, up to this many bytes a publication: what a function with
-# fifteen minutes can do.
-REPACK_BYTES = 4 * 2**30
 # Up to this many entries of files with vectors are looked up one by one.
 FEW = 4
 
@@ -170,7 +173,6 @@ def publish(
         version = loaded.snapshot.version
         follows = found.publication is not None and found.publication.version + 1 == version
         refuse_foreign(ctx, found.publication, hint, look_ahead=not follows)
-        refuse_open_erasure(loaded)
         attempt = _Attempt(ctx, loaded, None if rebuild else found.publication, look_into_files)
         unfit = attempt.prepare()
         if unfit is not None and unfit.repack:
@@ -189,7 +191,9 @@ def publish(
             raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
         if _swap(ctx, found, encode_pointer(metadata, location), loaded.snapshot.version):
             now = load_again(ctx, replace(loaded, state=attempt.state))
-            if (now.snapshot.boundary.time_us or 0) > loaded.date_us:
+            moved, before = now.snapshot.boundary, loaded.snapshot.boundary
+            # An erasure moved it in the version that was loaded, perhaps in the same second.
+            if moved.version != before.version and (moved.time_us or 0) > loaded.date_us:
                 # A collector began meanwhile: it may not have seen this publication and may have deleted
                 # its objects as garbage. From now on it sees it: repeat, with new objects.
                 loaded, rebuild = now, True
@@ -215,14 +219,14 @@ def _repacked(
     """The table with these files rewritten, how many, by how many commits."""
     from inlay.ops.maintain.compact import repack  # rare: files of unusual writers
 
-    run = repack(ctx, loaded, keys, max_bytes=REPACK_BYTES)
+    run = repack(ctx, loaded, keys, max_bytes=REWRITE_BYTES)
     if run.failures:
         failure = run.failures[0]
         raise Unpublishable(f"{failure.key}: {failure.error.message}", table=ctx.uri)
     if run.left:
         raise Unpublishable(
             f"{run.left} files ({run.left_bytes:,} bytes) are stored in a way that other engines misread",
-            next_step=f"Publish again: each time rewrites some {REPACK_BYTES:,} bytes of them",
+            next_step=f"Publish again: each time rewrites some {REWRITE_BYTES:,} bytes of them",
             table=ctx.uri,
         )
     return run.loaded, len(run.done), run.commits
@@ -394,6 +398,10 @@ class _Attempt:
         markers = list(self.state.markers())
         if not is_settled(markers):
             return _Unfit()
+        if asks_for_rows(self.snapshot):
+            self.state = load_entries(self.ctx, self.state)
+            if is_concerned(self.state):
+                return _Unfit()
         self.state = load_nodes(self.ctx, self.state)
         snapshot = self.snapshot
         leaves = self.state.open_files().leaves

@@ -8,14 +8,14 @@ the blob. Files named in `stamp` get a copy whose footer has the table's field i
 
 A settled file keeps its name and gets the sequence of the version that was read (docs/FORMAT.md, section
 8): every delete up to that version is in its vector. Where those deletes go by the same commit, its entry
-stays as it is. While an erasure has its predicate nothing is settled:
-its own delete must still apply to the files that it has to rewrite.
+stays as it is. Files that an open erasure concerns are rewritten first, as it would: afterwards its markers
+hit none, and those that stay are for files made of older objects, which come with a marker of their own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
@@ -23,11 +23,13 @@ from pyroaring import BitMap64
 from inlay.errors import InlayError, Unpublishable
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
+from inlay.format.snapshot import Snapshot
 from inlay.iceberg.metadata import engines_id, engines_note
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import puffin_markers
-from inlay.ops.maintain.units import idle_in, table_wide, with_entries
+from inlay.ops.maintain.rewrite import rewrite_erased
+from inlay.ops.maintain.units import Budget, Run, idle_in, table_wide, with_entries
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.publish.files import is_of_the_file
 from inlay.parquet.footer.footer import decode_footer
@@ -35,6 +37,7 @@ from inlay.parquet.read.describe import read_tail
 from inlay.parquet.read.reader import read_positions
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
+from inlay.plan.erasure import unclean_files
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
@@ -47,6 +50,8 @@ COMMIT_FILES = 4_096
 COMMIT_BYTES = 32 * 2**30
 # Rounds that leave no fewer files than before: others may delete faster than this settles.
 MAX_ROUNDS = 8
+# Of files that are rewritten for a publication: what a function with fifteen minutes can do.
+REWRITE_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,17 @@ class Settled:
     files: int = 0
 
 
-def is_settled(markers: Collection[Marker]) -> bool:
-    """Whether every delete is a vector, and the only one of its file."""
-    vectors = {m.file for m in markers if isinstance(m.body, Vector)}
-    return len(vectors) == len(markers)
+def is_settled(markers: Iterable[Marker]) -> bool:
+    """Whether every delete is a vector, and the only one of its file; but for those of erasures, which
+    count by the files that they still concern."""
+    others = [m for m in markers if m.erasure is None]
+    vectors = {m.file for m in others if isinstance(m.body, Vector)}
+    return len(vectors) == len(others)
+
+
+def asks_for_rows(snapshot: Snapshot) -> bool:
+    """Whether an open erasure may still have rows to remove: which files it concerns takes every entry."""
+    return any(e.predicate is not None for e in snapshot.erasures)
 
 
 def settle(
@@ -72,14 +84,18 @@ def settle(
     rewrite_vectors: Collection[str] = (),
 ) -> Settled:
     """Settles the whole table. Files of `stamp` get the table's field ids; the vectors of files of
-    `rewrite_vectors` are rewritten. Raises `Unpublishable` while an erasure is open, and when others keep
-    deleting."""
+    `rewrite_vectors` are rewritten. Raises `Unpublishable` for a file that cannot be rewritten for an
+    erasure, or has no room in this run, and when others keep deleting."""
     commits = files = 0
     stamp, rewrite_vectors = set(stamp), set(rewrite_vectors)
     rounds, fewest = 0, math.inf
     while rounds < MAX_ROUNDS:
         loaded = with_entries(ctx, loaded)
-        refuse_open_erasure(loaded)
+        if asks_for_rows(loaded.snapshot) and is_concerned(loaded.state):
+            run = _rewritten(ctx, loaded)
+            loaded, commits, files = run.loaded, commits + run.commits, files + len(run.done)
+            rounds += 1
+            continue
         works = list(_plan(loaded.state, stamp, rewrite_vectors))
         idle = () if works else idle_in(loaded.state)
         if not works and not idle:
@@ -111,15 +127,32 @@ def settle(
     )
 
 
-def refuse_open_erasure(loaded: LoadedTable) -> None:
-    for erasure in loaded.pointer.erasures:
-        if erasure.predicate is not None:
-            raise Unpublishable(
-                f"the erasure {erasure.id!r} is still in progress",
-                next_step="Publish it once the erasure's files are rewritten (inlay rewrite) and its "
-                "predicate is forgotten (inlay gc); the functions do both",
-                version=loaded.pointer.version,
-            )
+def is_concerned(state: State) -> bool:
+    """Whether an open erasure may still remove rows of a file; every entry is loaded."""
+    return any(unclean_files(state, state.snapshot.erasures).values())
+
+
+def _rewritten(ctx: Context, loaded: LoadedTable) -> Run:
+    """The table with the files rewritten that open erasures concern."""
+    budget = Budget(max_bytes=REWRITE_BYTES, held_bytes=lambda work: work.held_bytes)
+    run = rewrite_erased(ctx, loaded, budget)
+    if run.failures:
+        failure = run.failures[0]
+        raise Unpublishable(
+            f"an erasure is in progress, and {failure.key} cannot be rewritten for it: "
+            f"{failure.error.message}",
+            next_step=failure.error.next_step,
+            table=ctx.uri,
+            version=run.loaded.snapshot.version,
+        )
+    if run.left:
+        raise Unpublishable(
+            f"an erasure is in progress, and has {run.left} more files to rewrite",
+            next_step="Publish again: each time rewrites more of them, as `inlay rewrite` does",
+            table=ctx.uri,
+            version=run.loaded.snapshot.version,
+        )
+    return run
 
 
 @dataclass(frozen=True, slots=True)

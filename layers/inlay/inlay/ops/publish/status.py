@@ -39,11 +39,6 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
         return None
     chosen = Properties(snapshot.properties).text("publish.format")
     reasons = list(refusals(snapshot.schema, format_version=3 if chosen == "v3" else 2))
-    reasons += [
-        f"the erasure {e.id!r} is still in progress"
-        for e in snapshot.erasures
-        if e.predicate is not None
-    ]
     if handed_over(snapshot.properties) is not None:
         reasons.append("the table was handed over to another catalog")
     version = None

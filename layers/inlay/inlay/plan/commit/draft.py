@@ -129,6 +129,8 @@ class Draft:
         self.salt = next_salt(state.snapshot, change, salt)
         self.dropped = _Dropped()
         self.dropped_markers = 0
+        # By erasure that is opened: files and rows that its marker drops by metadata alone.
+        self.emptied: dict[str, tuple[int, int]] = {}
 
     def build(self) -> Snapshot | None:
         base, change = self.base, self.change
@@ -258,6 +260,7 @@ class Draft:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
+            before = self.dropped.files, self.dropped.rows
             left: list[DataFile] = []
             for entry in tier.inline:
                 if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
@@ -280,6 +283,9 @@ class Draft:
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self.dropped.add((entry,))
             tier = Tier(self._mark_dead(tier, dead), tier.inline)
+            if marker.erasure is not None:
+                files, rows = self.dropped.files - before[0], self.dropped.rows - before[1]
+                self.emptied[marker.erasure] = files, rows
         return tier
 
     def _drops_whole(self, segment: Segment, predicate: Predicate) -> bool:
@@ -458,12 +464,13 @@ class Draft:
                 return dataclasses.replace(snapshot, expired=(*past[-1:], *young))
             case OpenErasure(erasure):
                 # Files that its marker empties by metadata alone have left in this commit.
+                objects, rows = self.emptied.get(erasure.id, (0, 0))
                 opened = dataclasses.replace(
                     erasure,
                     opened_version=version,
                     phase_version=version,
-                    objects=self.dropped.files,
-                    rows=self.dropped.rows,
+                    objects=objects,
+                    rows=rows,
                 )
                 return dataclasses.replace(snapshot, erasures=(*snapshot.erasures, opened))
             case MoveErasures(erasures):

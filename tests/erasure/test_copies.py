@@ -1,0 +1,133 @@
+"""Copies of receipts under S3 Object Lock, in a bucket of another account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import boto3
+import pytest
+
+from inlay.errors import InvalidRequest
+from inlay.format.codec import decode_frame
+from inlay.ops.erase import finish
+from inlay.ops.erase.check_receipt import verify_receipt
+from inlay.ops.erase.copies import LockedCopies, copies_from_text
+from inlay.plan.receipt_chain import Chain
+
+from .people import People, new_people
+
+COPIES = LockedCopies("s3://audit/inlay", "COMPLIANCE", 30)
+
+
+@pytest.fixture
+def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The client of a server without the bucket yet."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3", region_name="us-east-1")
+    yield client
+    server.stop()
+
+
+def due() -> People:
+    """A table whose two erasures end with the next collection."""
+    people = new_people()
+    people.append(*range(10))
+    people.erase(request="case-1")
+    people.erase(request="case-2")
+    people.advance()
+    for _ in range(2):
+        people.collect(copies=COPIES)
+        people.time.sleep(1_000)
+    return people
+
+
+def test_an_erasure_ends_once_its_copies_are_locked(audit: Any) -> None:
+    people = due()
+    waiting = people.collect(copies=COPIES)
+    assert waiting.receipts == ()
+    assert {(name, w.what, w.name) for name, w in waiting.waiting} == {
+        ("case-1", "copies", COPIES.uri),
+        ("case-2", "copies", COPIES.uri),
+    }
+    assert "no bucket 'audit'" in waiting.waiting[0][1].reason
+    assert len(people.snapshot.erasures) == 2, "still open"
+
+    audit.create_bucket(Bucket="audit", ObjectLockEnabledForBucket=True)
+    people.time.sleep(60)
+    assert len(people.collect(copies=COPIES).receipts) == 2
+    assert people.snapshot.erasures == ()
+    copies = {
+        each["Key"]: audit.get_object(Bucket="audit", Key=each["Key"])
+        for each in audit.list_objects_v2(Bucket="audit")["Contents"]
+    }
+    bodies = {key: got["Body"].read() for key, got in copies.items()}
+    for key, body in bodies.items():
+        assert sha256(body).hexdigest()[:32] in key
+        assert copies[key]["ObjectLockMode"] == "COMPLIANCE"
+        until = copies[key]["ObjectLockRetainUntilDate"]
+        now = datetime.fromtimestamp(people.time.now_us() / 1e6, UTC)
+        assert abs(until - now - timedelta(days=30)) < timedelta(minutes=1)
+    # What is needed to check them without the table's bucket: the receipts, all lists they name, the pass.
+    by_digest = {sha256(body).hexdigest(): body for body in bodies.values()}
+    for name in ("case-1", "case-2"):
+        receipt = people.store.get(people.ctx.key(f"erasure/{name}.json")).body
+        assert by_digest[sha256(receipt).hexdigest()] == receipt
+        said = decode_frame("erasure", receipt, key=name)
+        named = [*said["gone"], said["left"], said["look"]["list"]]
+        assert named and all(each["sha256"] in by_digest for each in named)
+        assert verify_receipt(people.ctx, name).problems == ()
+    made_by = Chain.of(people.snapshot.properties).made_by
+    assert made_by is not None
+    assert people.store.get(people.ctx.key(made_by)).body in by_digest.values()
+
+
+def test_copies_made_again_are_the_same_objects(
+    audit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that died between the copies and the commit, and a later one."""
+    audit.create_bucket(Bucket="audit", ObjectLockEnabledForBucket=True)
+    people = due()
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(finish, "CloseErasures", die)
+        with pytest.raises(KeyboardInterrupt):
+            people.collect(copies=COPIES)
+    people.time.sleep(60)
+    assert len(people.collect(copies=COPIES).receipts) == 2
+    versions = audit.list_object_versions(Bucket="audit")["Versions"]
+    keys = [each["Key"] for each in versions]
+    assert len(keys) == len(set(keys)), "none has two versions"
+    assert sum("/erasure/" in key for key in keys) == 2
+    with pytest.raises(audit.exceptions.ClientError, match="AccessDenied"):
+        audit.delete_object(Bucket="audit", Key=keys[0], VersionId=versions[0]["VersionId"])
+
+
+def test_a_retention_is_checked_when_it_is_set() -> None:
+    assert copies_from_text("s3://audit/x", None, None) == LockedCopies(
+        "s3://audit/x", "GOVERNANCE", 3_650
+    )
+    for uri, mode, days in (
+        ("file:///tmp", "GOVERNANCE", "1"),
+        ("s3://audit", "LEGAL", "1"),
+        ("s3://audit", "COMPLIANCE", "0"),
+        ("s3://audit", "COMPLIANCE", "a year"),
+    ):
+        with pytest.raises(InvalidRequest):
+            copies_from_text(uri, mode, days)
