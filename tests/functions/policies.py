@@ -266,6 +266,14 @@ class GuardedStore(MemoryStore):
             self._ask("DeleteObject", key)
         return super().delete(named)
 
+    def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Any:
+        named = list(objects)
+        for key, _ in named:
+            # AWS, conditional deletes: both permissions.
+            self._ask("DeleteObject", key)
+            self._ask("GetObject", key)
+        return super().delete_unchanged(named)
+
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Any:
         named = list(versions)
         for key, version_id in named:

@@ -822,6 +822,15 @@ class TestVersions:
         assert list(store.list_versions("")) == []
         assert isinstance(store.get("a"), Missing)
 
+    def test_what_was_overwritten_is_not_deleted_by_its_old_content(self, subject: Subject) -> None:
+        store = subject.store
+        old, other = put(store, "a", b"1"), put(store, "b", b"2")
+        put(store, "a", b"22")
+        named = [("a", old.etag), ("b", other.etag), ("c", other.etag)]
+        assert list(store.delete_unchanged(named)) == []
+        assert got(store, "a") == b"22"
+        assert isinstance(store.head("b"), Missing)
+
     def test_an_overwritten_version_can_still_be_copied_and_its_end_read(
         self, versioned: ObjectStore, subject: Subject
     ) -> None:

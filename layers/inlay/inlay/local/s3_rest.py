@@ -407,8 +407,13 @@ class S3:
             raise S3Error(400, "MalformedXML", words)
         quiet = text(tree, "Quiet") == "true"
         deleted: list[dict[str, Any]] = []
+        refused: list[dict[str, Any]] = []
         for each in wanted:
             key, version_id = text(each, "Key") or "", text(each, "VersionId")
+            if (etag := text(each, "ETag")) and self._differs(request.bucket, key, etag):
+                words = "At least one of the pre-conditions you specified did not hold"
+                refused.append({"Key": key, "Code": "PreconditionFailed", "Message": words})
+                continue
             removed = self._remove(request.bucket, key, version_id)
             if quiet:
                 continue
@@ -423,7 +428,12 @@ class S3:
                     else None,
                 }
             )
-        return document("DeleteResult", {"Deleted": deleted})
+        return document("DeleteResult", {"Deleted": deleted, "Error": refused})
+
+    def _differs(self, bucket: str, key: str, etag: str) -> bool:
+        """Whether the object is there, with another ETag."""
+        found = MemoryStore(bucket, region=self.region).head(key)
+        return not isinstance(found, Missing) and found.info.etag != etag.strip('"')
 
     # -- multipart ----------------------------------------------------------------------------
 

@@ -336,9 +336,21 @@ class AzureStore:
             lambda key, _: self._delete(key, {}, whole), [(key, None) for key in named]
         )
 
+    def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        def delete(key: str, etag: str | None) -> None:
+            condition = {"If-Match": rules.quoted_etag(etag or "")}
+            self._delete(key, {}, {"x-ms-delete-snapshots": "include", **condition})
+
+        return rest.delete_each(delete, list(objects))
+
     def _delete(self, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> None:
         answer = self._ask(
-            "DELETE", key, query=query, headers=headers, outcomes=(404, 409), whole=rest.no_body
+            "DELETE",
+            key,
+            query=query,
+            headers=headers,
+            outcomes=(404, 409, 412) if "If-Match" in headers else (404, 409),
+            whole=rest.no_body,
         )
         if answer.status == 404 and answer.code not in _GONE:
             raise self._unexpected(answer, key)

@@ -283,6 +283,12 @@ class ObjectStore(Protocol):
         """Delete keys in batches of 1,000; a key that is not there counts as deleted."""
         ...
 
+    def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        """Delete (key, ETag) in batches of 1,000, where names keep no versions: a key whose content has
+        another ETag by then stays, which is no failure. Compared in one step with the deletion where the
+        store does that (docs/STORES.md)."""
+        ...
+
     # -- multipart ----------------------------------------------------------------------------
 
     def create_multipart(

@@ -197,6 +197,15 @@ class DirectoryStore:
                 failures.append(DeleteFailure(key, None, str(error)))
         return failures
 
+    def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        """A file system does not compare and delete in one step: this looks right before."""
+
+        def same(key: str, etag: str) -> bool:
+            found = self.head(key)
+            return isinstance(found, Head) and found.info.etag == etag
+
+        return self.delete(key for key, etag in objects if same(key, etag))
+
     def _delete(self, key: str) -> None:
         parent, name = self._tree.split(key)
         with files.typed(key):

@@ -404,6 +404,15 @@ class GcsStore:
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         return rest.delete_each(self._delete, [(key, None) for key in keys])
 
+    def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        def same(key: str, etag: str) -> str | None:
+            found = self.head(key)
+            is_same = isinstance(found, Head) and found.info.etag == etag
+            return found.info.version_id if is_same and isinstance(found, Head) else None
+
+        named = ((key, same(key, etag)) for key, etag in objects)
+        return rest.delete_each(self._delete, [(key, at) for key, at in named if at is not None])
+
     def _delete(self, key: str, generation: str | None) -> None:
         query = {"generation": generation}
         self._ask(

@@ -451,6 +451,15 @@ class MemoryStore:
                     self.remove(key)
         return ()
 
+    def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        for batch in rules.delete_batches(objects):
+            with self._region.lock:
+                for key, etag in batch:
+                    found = self.head(key)
+                    if isinstance(found, Head) and found.info.etag == etag:
+                        self.remove(key)
+        return ()
+
     def remove(self, key: str, version_id: str | None = None) -> Version | None:
         """Removes a version for good; without an id the object, which in a versioned bucket is hidden by a
         marker. Returns what was removed, or the marker."""

@@ -455,7 +455,9 @@ class S3Store:
             IfNoneMatch="*",
             ContentMD5=rules.content_md5(body),  # S3 asks for one where there is a lock
             ObjectLockMode=mode,
-            ObjectLockRetainUntilDate=datetime.fromtimestamp(until_us // 1_000_000, UTC),
+            ObjectLockRetainUntilDate=datetime.fromtimestamp(until_us // 1_000_000, UTC)
+            .isoformat()
+            .replace("+00:00", "Z"),
         )
         if isinstance(answer, _Answer):
             return _written(answer)
@@ -497,6 +499,19 @@ class S3Store:
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         return self._delete({"Key": key} for key in keys)
 
+    def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        """A server that does not know conditions on deletes ignores them, or refuses the request: then they
+        are deleted without."""
+        failures: list[DeleteFailure] = []
+        for batch in rules.delete_batches(objects):
+            try:
+                failures += self._delete(
+                    {"Key": key, "ETag": rules.quoted_etag(etag)} for key, etag in batch
+                )
+            except (InvalidRequest, UnsupportedStore):
+                failures += self.delete(key for key, _ in batch)
+        return failures
+
     def _delete(self, objects: Iterable[Mapping[str, str]]) -> Sequence[DeleteFailure]:
         failures: list[DeleteFailure] = []
         for batch in rules.delete_batches(objects):
@@ -507,7 +522,8 @@ class S3Store:
                 if not again or attempt == MAX_ATTEMPTS:
                     break
                 failures += [_failure(each) for each in refused if each not in again]
-                left = [{k: each[k] for k in ("Key", "VersionId") if k in each} for each in again]
+                names = {each["Key"] for each in again}
+                left = [each for each in left if each["Key"] in names]
                 _back_off(attempt, again[0]["Code"], self._name)
             failures += [_failure(each) for each in refused]
         return failures
@@ -518,7 +534,8 @@ class S3Store:
         content = self._content("delete_objects", None, batch[0]["Key"], Delete=asked)
         refused: Sequence[Mapping[str, str]] = content.get("Errors", ())
         # A missing key counts as deleted; some servers report a missing version as an error.
-        return [each for each in refused if each["Code"] not in s3_errors.GONE]
+        done = s3_errors.GONE | {"PreconditionFailed"}  # of `delete_unchanged`: it was overwritten
+        return [each for each in refused if each["Code"] not in done]
 
     # -- multipart ----------------------------------------------------------------------------
 

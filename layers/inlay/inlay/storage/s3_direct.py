@@ -133,6 +133,8 @@ _ASKED: Final = rules.HEADERS | {
     "ContentMD5": "content-md5",
     "IfMatch": "if-match",
     "IfNoneMatch": "if-none-match",
+    "ObjectLockMode": "x-amz-object-lock-mode",
+    "ObjectLockRetainUntilDate": "x-amz-object-lock-retain-until-date",
     "Range": "range",
 }
 _ANSWERED: Final = rules.HEADERS | {
@@ -154,6 +156,8 @@ _METHODS: Final = {
     "list_objects_v2": "GET",
     "put_object": "PUT",
 }
+# In the path, and what is sent in other ways.
+_ELSE: Final = frozenset({"Body", "Key", "Metadata"})
 OPERATIONS: Final = frozenset(_METHODS)
 _METADATA: Final = "x-amz-meta-"
 
@@ -186,6 +190,8 @@ class DirectLine:
                 headers[header] = str(value).lower() if isinstance(value, bool) else value
             elif (parameter := _QUERY.get(name)) is not None:
                 query.append(f"{parameter}={quote(value, safe='-_.~')}")
+            else:  # none is left out without a word
+                assert name in _ELSE, name
         for name, value in arguments.get("Metadata", {}).items():
             headers[_METADATA + name] = value
         if operation == "list_objects_v2":

@@ -281,6 +281,14 @@ class WrappedStore:
             )
         return failures
 
+    def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        failures: list[DeleteFailure] = []
+        for batch in rules.delete_batches(objects):
+            failures += self._ask(
+                Asked("delete", batch[0][0]), partial(self.inner.delete_unchanged, batch)
+            )
+        return failures
+
     # -- pages --------------------------------------------------------------------------------
 
     def _paged(self, verb: str, prefix: str, items: Iterator[T]) -> Iterator[T]:

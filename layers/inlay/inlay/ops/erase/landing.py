@@ -171,12 +171,14 @@ def clear_landing(ctx: Context, found: Iterable[Landing]) -> tuple[int, tuple[De
     meanwhile is not known."""
     each = tuple(found)
     listed = list({(v.key, v.version_id): v for f in each for v in (*f.dead, *f.ingested)}.values())
-    same = ctx.map(lambda version: _is_still_there(ctx, version), listed)
-    gone = [(v.key, v.version_id) for v, kept in zip(listed, same, strict=True) if kept]
+    looked = list(ctx.map(lambda version: _as_listed(ctx, version), listed))
+    gone = [(v.key, v.version_id) for v, by in zip(listed, looked, strict=True) if by == "version"]
+    same = [(v.key, v.etag) for v, by in zip(listed, looked, strict=True) if by == "content"]
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
+    failures += tuple(ctx.store.delete_unchanged(same)) if same else ()
     for upload in {u: None for f in each for u in f.uploads}:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
-    return len(gone) - len(failures), failures
+    return len(gone) + len(same) - len(failures), failures
 
 
 def what_ended_meanwhile(found: Landing) -> Iterator[Waiting]:
@@ -188,15 +190,18 @@ def what_ended_meanwhile(found: Landing) -> Iterator[Waiting]:
         yield Waiting("landing", upload.key, "its upload is still under way")
 
 
-def _is_still_there(ctx: Context, version: ObjectVersion) -> bool:
-    """Whether the name and version id still stand for the content that was listed."""
+def _as_listed(ctx: Context, version: ObjectVersion) -> str | None:
+    """By what the content that was listed can be deleted: its "version", or, where the bucket keeps none,
+    its "content"; None where it was overwritten."""
     if version.version_id != NULL_VERSION or version.marker:
-        return True
+        return "version"
     head = ctx.store.head(version.key)
     if isinstance(head, Missing):
-        return True  # deleted, or hidden by a marker
-    is_versioned = head.info.version_id not in (None, NULL_VERSION)
-    return is_versioned or head.info.etag == version.etag
+        return "version"  # deleted, or hidden by a marker
+    if head.info.version_id is None:
+        return "content" if head.info.etag == version.etag else None
+    is_same = head.info.version_id != NULL_VERSION or head.info.etag == version.etag
+    return "version" if is_same else None
 
 
 def shut_out(ctx: Context, found: Iterable[Landing]) -> tuple[Request, ...]:
