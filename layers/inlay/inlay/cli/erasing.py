@@ -203,6 +203,14 @@ def _verify_receipt(
         raise typer.Exit(1)
 
 
+def _rows_with(found: list[Any] | None) -> dict[str, str]:
+    """What the search of all columns of text found, where it was asked for."""
+    if found is None:
+        return {}
+    shown = [f"{rows:,} in {column} ({counted(files, 'file')})" for column, rows, files in found]
+    return {"the texts, in rows": "; ".join(shown) or "nowhere in this table"}
+
+
 def _day(time_us: int) -> str:
     return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
@@ -284,6 +292,7 @@ def _sections(body: Mapping[str, Any], check: ReceiptCheck) -> list[_Section]:
             f"{look['judged_by_own_bounds']:,} by bounds that Inlay wrote, {look['newer']:,} newer",
             "when": _day(look["looked_us"]),
             "not searched": f"{look['unsearched']:,}",
+            **_rows_with(look.get("rows_with")),
             "cost": f"{look['requests']:,} requests, {size_text(look['bytes'])}",
         }
     )

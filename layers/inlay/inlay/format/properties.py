@@ -176,6 +176,14 @@ PROPERTIES = {
             ("no", "yes"),
         ),
         Property(
+            "erasure.search",
+            "no",
+            "whether the last look of an erasure also searches every column of text for the texts that its "
+            "condition names, in all rows: the receipt then says where else they are, or nowhere. Reads "
+            "these columns whole",
+            ("no", "yes"),
+        ),
+        Property(
             "ingest.split_bytes",
             str(64 * 2**20),
             "a landing file that spans partitions is split up to this size; a larger one is kept whole, in "

@@ -20,6 +20,7 @@ from inlay.format.keys import MEMORY, ObjectKind, classify
 from inlay.format.properties import (
     ARROW_CATEGORIES,
     RECEIPT_CHAIN,
+    Properties,
     arrow_categories,
     categories_text,
 )
@@ -35,11 +36,13 @@ from inlay.ops.erase.landing import (
     what_ended_meanwhile,
 )
 from inlay.ops.erase.last_look import (
+    Findings,
     LastCheck,
     find_originals,
     findings_of,
     named_by_older_files,
     search_files,
+    shown_name,
 )
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
@@ -96,6 +99,7 @@ from inlay.plan.erasure import (
 )
 from inlay.plan.maintain.roots import Listed, cutoff_with_margin
 from inlay.plan.metadata.state import Contents
+from inlay.plan.pruning.literals import texts_of
 from inlay.plan.receipt_chain import Chain
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Got, ObjectVersion, Upload
 
@@ -206,7 +210,10 @@ class _Sweeper:
             self.ctx, loaded, live, since_us, searched.texts, self.history
         )
         searched.originals_since = loaded.snapshot.oldest_version
-        write_looks(self.ctx, searched, findings_of(self.ctx, searched))
+        found = findings_of(self.ctx, searched)
+        if Properties(loaded.snapshot.properties).text("erasure.search") == "yes":
+            found = self._with_rows(contents, searched, found)
+        write_looks(self.ctx, searched, found)
         moved = tuple(
             replace(
                 erasure,
@@ -239,6 +246,29 @@ class _Sweeper:
         # again.
         commit(self.ctx, change, base=loaded)
         return waits
+
+    def _with_rows(
+        self,
+        contents: Sequence[tuple[str | None, LoadedTable]],
+        look: LastCheck,
+        found: Mapping[str, Findings],
+    ) -> dict[str, Findings]:
+        """With the rows that have a text of the condition in any column, where it names one."""
+        from inlay.ops.erase.subject import search_for_each  # only where it is asked for
+
+        texts = {name: texts_of(predicate) for name, predicate in look.asked.items()}
+        named = {name: own for name, own in texts.items() if own}
+        rows = search_for_each(self.ctx, contents, named, look.rows) if named else {}
+        hidden = look.texts
+        return {
+            name: own
+            if name not in rows
+            else replace(
+                own,
+                rows_with=tuple((shown_name(c, hidden), n, files) for c, n, files in rows[name]),
+            )
+            for name, own in found.items()
+        }
 
     def _mark_residue(
         self,

@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 from typing import Literal as Choice
 from urllib.parse import unquote_plus
 
@@ -299,6 +300,8 @@ class Findings:
     kept: tuple[KeptPlace, ...]
     perhaps: tuple[tuple[str, str, int], ...]
     landed: tuple[NeverTaken, ...]
+    # Of the property `erasure.search`: column, rows, files. None: not searched.
+    rows_with: tuple[tuple[str, int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +333,8 @@ class LastCheck:
     # Of `find_originals`, in versions from `originals_since` on.
     originals: Mapping[str, int] = field(default_factory=dict)
     originals_since: int = 0
+    # Rows with a text of a condition, by file (`ops.erase.subject`), where they are searched for.
+    rows: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     # Of searches that told apart which erasure a finding is of.
     more_requests: int = 0
     more_bytes: int = 0

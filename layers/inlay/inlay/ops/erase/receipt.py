@@ -132,6 +132,7 @@ _RECEIPT_WITH_LISTS = {
             "columns?": ([str], None),
             "searched_in_part?": (COUNT, None),
             "perhaps?": [Row.of(str, str, COUNT)],
+            "rows_with?": ([Row.of(str, COUNT, COUNT)], None),
             "landed?": [Row.of(str, str, str, str)],
             **{f"{n}": COUNT for n in ("files", "judged_by_rows", "judged_by_own_bounds")},
             **{f"{n}": COUNT for n in ("newer", "unsearched", "requests", "bytes")},
@@ -221,6 +222,7 @@ def write_looks(ctx: Context, look: LastCheck, findings: Mapping[str, Findings])
             "open_columns": list(own.open_columns),
             "kept": [k.as_json for k in own.kept],
             "perhaps": [list(place) for place in own.perhaps],
+            "rows_with": None if own.rows_with is None else [list(each) for each in own.rows_with],
             "landed": [
                 [shown_name(o.version.key, look.texts), o.kind.value, o.said, o.where]
                 for o in own.landed
@@ -459,6 +461,7 @@ def _look_of(made: List, found: Mapping[str, Any], opened_version: int) -> dict[
         "open_columns": found.get("open_columns"),
         "perhaps": found.get("perhaps", [])[:MAX_NAMED],
         "perhaps_count": len(found.get("perhaps", [])),
+        "rows_with": found.get("rows_with"),
         "key_values": dict(list(found["key_values"].items())[:MAX_NAMED]),
         "kept": found["kept"][:MAX_NAMED],
         "kept_count": len(found["kept"]),

@@ -15,7 +15,7 @@ that are not a branch or tag are not read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -37,6 +37,8 @@ from inlay.plan.scan import FileTask
 # Positions that are listed of each file and column; all are counted.
 MAX_POSITIONS = 100
 _NAME = "subject"
+# Up to so many are looked for one by one.
+FEW_TEXTS = 4
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _TEXTS = (
@@ -100,6 +102,47 @@ def search_subject(
     )
 
 
+def search_for_each(
+    ctx: Context,
+    contents: Sequence[tuple[str | None, LoadedTable]],
+    asked: Mapping[str, frozenset[str]],
+    searched: dict[str, tuple[SubjectRows, ...]],
+) -> dict[str, tuple[tuple[str, int, int], ...]]:
+    """By erasure, (column, rows, files) with one of its texts, however many they are: each live file is
+    read once. `searched` remembers files for the next time; a row counts for each text that it has."""
+    texts = sorted(frozenset[str]().union(*asked.values()))
+    live: dict[str, tuple[DataFile, Schema]] = {}
+    for _, content in contents:
+        for entry in content.state.files():
+            if entry.key not in searched:
+                schema = content.snapshot.schema_by_id(entry.schema_id)
+                live.setdefault(entry.key, (entry, schema))
+
+    def search(file: tuple[DataFile, Schema]) -> tuple[SubjectRows, ...]:
+        return tuple(_search_rows(ctx, *file, texts, ignore_case=False))
+
+    searched.update(zip(live, ctx.map(search, live.values()), strict=True))
+    by_text: dict[str, list[SubjectRows]] = {}
+    here = {entry.key for _, content in contents for entry in content.state.files()}
+    for key, found in searched.items():
+        for each in found if key in here else ():
+            by_text.setdefault(texts[each.text], []).append(each)
+    return {
+        name: tuple(
+            (column, sum(f.rows for f in found), len({f.file for f in found}))
+            for column, found in _by_column(f for t in own for f in by_text.get(t, ()))
+        )
+        for name, own in asked.items()
+    }
+
+
+def _by_column(found: Iterable[SubjectRows]) -> list[tuple[str, list[SubjectRows]]]:
+    columns: dict[str, list[SubjectRows]] = {}
+    for each in found:
+        columns.setdefault(each.column, []).append(each)
+    return sorted(columns.items())
+
+
 # -- rows -----------------------------------------------------------------------------------------
 
 
@@ -118,13 +161,19 @@ def _search_rows(
     task = FileTask(file=entry, schema=schema)
     wanted = Wanted(schema=schema, columns=columns, position=True)
     hits: dict[tuple[str, int], _Hits] = {}
+    # Of many texts, most values have none.
+    any_text = "|".join(map(_as_regex, texts)) if len(texts) > FEW_TEXTS else None
     # This runs in a task of the executor: waiting for other tasks of it could block for ever.
     for batch in read_tasks(ctx.objects, [task], wanted, InlineExecutor()):
         positions = batch.column(len(columns))
         numbers = pa.array(range(batch.num_rows), pa.int64())
         for name, column in zip(batch.schema.names, batch.columns[:-1], strict=False):
             for path, values, rows in _texts_within(name, column, numbers):
-                for place, text in enumerate(texts):
+                if any_text is not None:
+                    hit_any = pc.match_substring_regex(values, any_text, ignore_case=ignore_case)
+                    hit_any = hit_any.fill_null(False)
+                    values, rows = values.filter(hit_any), rows.filter(hit_any)
+                for place, text in enumerate(texts) if len(values) else ():
                     found = pc.match_substring(values, text, ignore_case=ignore_case)
                     if not pc.any(found, min_count=0).as_py():
                         continue
@@ -141,6 +190,13 @@ def _search_rows(
             rows=hit.rows,
             positions=tuple(hit.positions),
         )
+
+
+def _as_regex(text: str) -> str:
+    """A pattern of RE2 that means just the text: every other ASCII character is a mark, and escaped."""
+    return "".join(
+        c if c.isalnum() or c == "_" or not c.isascii() else f"\\x{ord(c):02x}" for c in text
+    )
 
 
 def _has_text(kind: Type) -> bool:
