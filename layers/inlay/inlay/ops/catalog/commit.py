@@ -38,6 +38,7 @@ from inlay.errors import (
     StaleUpload,
     TableExists,
     TableNotFound,
+    Unpublishable,
 )
 from inlay.format import keys
 from inlay.format.properties import ICEBERG, check_properties
@@ -61,7 +62,6 @@ from inlay.ops.commit.driver import Conflicted, already_applied, commit
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.publish.publish import is_current, publish
-from inlay.ops.publish.settle import refuse_open_erasure
 from inlay.ops.schema.create import check_free
 from inlay.plan.change import (
     AddFiles,
@@ -127,6 +127,17 @@ def create(ctx: Context, found: Any, idempotency_key: str | None = None) -> byte
     return _create(ctx, metadata, named)
 
 
+def _refuse_open_erasure(loaded: LoadedTable) -> None:
+    for erasure in loaded.pointer.erasures:
+        if erasure.predicate is not None:
+            raise Unpublishable(
+                f"the erasure {erasure.id!r} is still in progress: engines can read, and not write",
+                next_step="Commit again once the erasure's files are rewritten (inlay rewrite) and its "
+                "predicate is forgotten (inlay gc); the functions do both",
+                version=loaded.pointer.version,
+            )
+
+
 def commit_table(ctx: Context, request: CommitRequest) -> bytes:
     """Commits the request, and returns the answer to loadTable. Raises `ConcurrentChange` where a
     requirement does not hold, `InvalidRequest` and others for what cannot be served, `StaleUpload`,
@@ -142,7 +153,7 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
         loaded, before = already_applied(ctx, loaded, named)
         if before is not None:
             return _after(ctx, loaded)
-        refuse_open_erasure(loaded)
+        _refuse_open_erasure(loaded)
         body, publication = _published(ctx)
         if not is_current(ctx, loaded.snapshot, publication):
             publish(ctx, base=loaded)
