@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import inlay.ops.maintain.compact as module
@@ -143,40 +143,48 @@ def test_many_small_files_do_not_take_up_a_large_neighbour(bench: Bench) -> None
 
 
 @given(
-    sizes=st.lists(st.integers(0, 24).map(lambda n: 3**n // 2**n + 100), min_size=1, max_size=40),
-    target=st.integers(200, 40_000),
+    sizes=st.lists(
+        st.integers(0, 24).map(lambda n: 3**n // 2**n + 100) | st.integers(1, 600),
+        min_size=1,
+        max_size=40,
+    ),
+    target=st.integers(200, 40_000) | st.integers(200, 2_000),
+    below=st.integers(1, 4),
 )
-def test_packing_is_worth_what_it_reads_and_ends(sizes: list[int], target: int) -> None:
+@example(sizes=[101] * 11 + [229, 294, 101, 107, 101, 101], target=502, below=1)
+def test_packing_is_worth_what_it_reads_and_ends(sizes: list[int], target: int, below: int) -> None:
     """By sizes alone: what a pack makes is as large as its inputs together."""
     loaded = SIZED.load().state
     [entry] = loaded.files()
+    small = target // below
 
-    def plan_of(files: list[tuple[str, int]]) -> list[list[str]]:
+    def plan_of(files: list[tuple[str, int, int]]) -> list[list[str]]:
         entries = (
-            replace(entry, key=key, size=size, sequence=n) for n, (key, size) in enumerate(files, 1)
+            replace(entry, key=key, size=size, sequence=100, arrived=n) for key, size, n in files
         )
         tier = replace(loaded.snapshot.files, inline=tuple(entries))
         state = State(replace(loaded.snapshot, files=tier))
-        units = plan_compaction(state, target_bytes=target, small_bytes=target).units
+        units = plan_compaction(state, target_bytes=target, small_bytes=small).units
         return [list(unit.inputs) for unit in units]
 
-    files = [(f"f{n:03}", size) for n, size in enumerate(sizes)]
-    size_of = dict(files)
+    files = [(f"f{n:03}", size, n) for n, size in enumerate(sizes, 1)]
+    size_of = {key: size for key, size, _ in files}
     order = list(size_of)
     units = plan_of(files)
     packed = [key for unit in units for key in unit]
     assert len(packed) == len(set(packed))
+    full = {k for unit in units if sum(size_of[k] for k in unit) >= small for k in unit}
     for unit in units:
         inputs = [size_of[key] for key in unit]
         assert len(unit) > 1 and sum(inputs) <= target
         assert sum(inputs) - max(inputs) >= max(inputs) / 2
         between = order[order.index(unit[0]) : order.index(unit[-1]) + 1]
-        assert unit == [key for key in between if size_of[key] < target]
-    first_of = {unit[0]: unit for unit in units}
+        assert unit == [k for k in between if size_of[k] < small and (k in unit or k not in full)]
+    unit_of = {unit[-1]: unit for unit in units}
     after = [
-        (key, sum(size_of[k] for k in first_of[key]) if key in first_of else size)
-        for key, size in files
-        if key not in packed or key in first_of
+        (key, sum(size_of[k] for k in unit_of[key]) if key in unit_of else size, n)
+        for key, size, n in files
+        if key not in packed or key in unit_of
     ]
     assert plan_of(after) == []
 

@@ -2,7 +2,9 @@
 
 Promise: every unit can be done and committed on its own, reads at most about one target file, mixes no
 partitions, and comes before every unit that gains less for the bytes it reads. A file is in at most one
-unit. The plan of a table that needs nothing is empty, and a compacted table needs nothing.
+unit. The plan of a table that needs nothing is empty. Packing ends: each pack leaves fewer files, and each
+byte is in a file half as large again or larger (so it is packed at most log(target / size) / log 1.5
+times); and where packed files are as large as their inputs together, the next plan packs nothing.
 """
 
 from __future__ import annotations
@@ -195,17 +197,68 @@ def _unit(kind: UnitKind, files: Sequence[DataFile], gain: float) -> CompactionU
 def _bins(
     tasks: Iterable[FileTask], snapshot: Snapshot, *, target: int, small: int
 ) -> Iterator[list[DataFile]]:
-    """Small files of one partition, adjacent in sort order or age, together up to `target` bytes."""
+    """Small files of one partition, adjacent in sort order or age, together up to `target` bytes. The next
+    bins are none if what a bin becomes is as large as its files: no neighbours that are left, packed or
+    not, are worth packing (a file that is not small any more is no neighbour)."""
     few = (task.file for task in tasks if task.file.size < small)
     for files in _by_partition(few).values():
         files.sort(key=lambda f: _place(f, snapshot))
-        bin_: list[DataFile] = []
-        for entry in files:
-            if bin_ and sum(f.size for f in bin_) + entry.size > target:
-                yield from _worth_packing(bin_)
-                bin_ = []
-            bin_.append(entry)
-        yield from _worth_packing(bin_)
+        left: list[_Run] = []
+        for run in _filled(files, target):
+            left.append(run)
+            while left:
+                if left[-1].bytes >= small:
+                    yield from left.pop().packed()
+                elif (count := _worth_joining(left, target)) > 1:
+                    # Only what ends with the newest has to be tried: the others were, when they came.
+                    left[-count:] = [_Run.of(f for run in left[-count:] for f in run.files)]
+                else:
+                    break
+        for run in left:
+            yield from run.packed()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbours that become one file, or one file that stays."""
+
+    files: tuple[DataFile, ...]
+    bytes: int
+
+    @staticmethod
+    def of(files: Iterable[DataFile]) -> _Run:
+        files = tuple(files)
+        return _Run(files, sum(f.size for f in files))
+
+    def packed(self) -> Iterator[list[DataFile]]:
+        if len(self.files) > 1:
+            yield list(self.files)
+
+
+def _filled(files: Sequence[DataFile], target: int) -> Iterator[_Run]:
+    """All the files: as many neighbours together as `target` holds."""
+    bin_: list[DataFile] = []
+    size = 0
+    for entry in files:
+        if bin_ and size + entry.size > target:
+            yield from _worth_packing(bin_)
+            bin_, size = [], 0
+        bin_.append(entry)
+        size += entry.size
+    yield from _worth_packing(bin_)
+
+
+def _worth_joining(runs: Sequence[_Run], target: int) -> int:
+    """How many of the last runs are worth one file, most if there is a choice. Runs that are not, within
+    one target, are few: the largest is more than twice the others together, on either side of it again."""
+    count = size = largest = 0
+    for n, run in enumerate(reversed(runs), 1):
+        size, largest = size + run.bytes, max(largest, run.bytes)
+        if size > target:
+            break
+        if n > 1 and size - largest >= largest * WORTH_SHARE:
+            count = n
+    return count
 
 
 def _by_partition(files: Iterable[DataFile]) -> Mapping[GroupKey, list[DataFile]]:
@@ -222,20 +275,21 @@ def _place(entry: DataFile, snapshot: Snapshot) -> tuple[bool, object, int, str]
         stats = entry.stats.get(snapshot.sort_by[0])
         lower = None if stats is None else stats.lower
     has_none = lower is None
-    return has_none, 0 if lower is None else order_key(lower), entry.sequence or 0, entry.key
+    return has_none, 0 if lower is None else order_key(lower), entry.newest_rows, entry.key
 
 
-def _worth_packing(bin_: list[DataFile]) -> Iterator[list[DataFile]]:
-    """The bin, or what is on either side of a file that is too large for the rest of it: the sides keep
-    their places in the order. Packing them leaves that file too large, so the next plan is empty."""
-    if len(bin_) < 2:
+def _worth_packing(bin_: list[DataFile]) -> Iterator[_Run]:
+    """The bin, or a file that is too large for the rest of it between what is on either side: the sides
+    keep their places in the order."""
+    if not bin_:
         return
     at = max(range(len(bin_)), key=lambda n: bin_[n].size)
     largest = bin_[at].size
     if sum(f.size for f in bin_) - largest >= largest * WORTH_SHARE:
-        yield bin_
+        yield _Run.of(bin_)
     else:  # the rest is at most half of the largest: the recursion is as deep as sizes have bits
         yield from _worth_packing(bin_[:at])
+        yield _Run.of(bin_[at : at + 1])
         yield from _worth_packing(bin_[at + 1 :])
 
 
