@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import uuid
 from datetime import timedelta
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -453,3 +455,23 @@ def test_a_restore_loses_no_key() -> None:
     t.apply_changes(table_of([("u", 1, "late", 3)]), order="lsn", op="op")
     t.apply_changes(table_of(later), order="lsn", op="op")
     assert shown(t) == expected([first, later])
+
+
+@pytest.mark.parametrize("op", [None, "op"])
+def test_a_frame_of_polars_is_taken(op: str | None) -> None:
+    """Its texts are views, which Arrow neither filters nor takes; within structs and lists, too."""
+    rows = [(1, "a"), (2, "b" * 40), (1, "c"), (2, "d")]
+    frame = pl.DataFrame(
+        {
+            "id": [id_ for id_, _ in rows],
+            "text": [text for _, text in rows],
+            "inner": [{"x": text, "y": [text, None]} for _, text in rows],
+            "lsn": range(4),
+        }
+    )
+    t = inlay.create(f"memory://{uuid.uuid4().hex}/t", frame.to_arrow().schema, primary_key="id")
+    deletes = {} if op is None else {"op": op}
+    given = frame if op is None else frame.with_columns(pl.Series("op", ["c", "c", "u", "d"]))
+    t.apply_changes(given, order="lsn", **deletes)
+    kept = frame[2:] if op is None else frame[2:3]
+    assert pl.from_arrow(t.refresh().scan(order_by="id", limit=9).to_arrow()).equals(kept)

@@ -212,6 +212,28 @@ def test_a_scan_reads_what_files_of_another_form_do_not_give(says, folder):
     assert requests(table, READS["some rows"]) == (first, truth)
 
 
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("how", ["another ETag", "no footer"])
+def test_an_entry_that_does_not_fit_is_dropped_and_read_again(how, memory, folder):
+    """As after a bucket was copied back or replicated: the same bytes under other ETags."""
+    table = made()
+    read = READS["some rows"]
+    right = read(as_new(table))
+    disk, opened = DiskCache(folder), as_new(table)
+    if memory:
+        read(opened)
+    for entry in opened.files().to_pylist():
+        name = f"{table.uri}/{entry['key']}"
+        kept = disk.get(name)
+        assert kept is not None
+        if how == "another ETag":
+            disk.put(name, Kept("another", kept.body))
+        else:
+            disk.put(name, Kept(kept.etag, bytes(len(kept.body))))
+    assert read(opened) == right
+    assert read(as_new(table)) == right
+
+
 def test_an_unwritable_folder_costs_requests_only(folder, monkeypatch):
     table = made()
     assert requests(table, READS["all"])[1] == as_new(table).scan().to_arrow()

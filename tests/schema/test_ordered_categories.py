@@ -11,11 +11,13 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import inlay
 from inlay.errors import SchemaMismatch
 from inlay.format.properties import ARROW_CATEGORIES
+from inlay.ops.write.ingest import Ingested, Rejected
 from inlay.parquet.arrow.categories import merged
 
 SIZES = ["small", "medium", "large", "huge"]
@@ -204,9 +206,9 @@ def test_rows_whose_order_nobody_said_are_not_called_ordered():
 
 @pytest.mark.parametrize("form", ["table", "batch", "reader", "pandas", "polars", "upsert"])
 def test_data_without_rows_says_the_order_of_rows_that_came_otherwise(form, tmp_path):
-    """A Parquet file has the order of pandas' categories only as that of a dictionary page."""
+    """A file without Arrow's schema says nothing of an order."""
     frame = pd.DataFrame({"size": pd.Categorical(["huge", "small"], SIZES, ordered=True)})
-    frame.to_parquet(tmp_path / "landed.parquet")
+    frame.to_parquet(tmp_path / "landed.parquet", store_schema=False)
     schema = pa.Schema.from_pandas(frame).remove_metadata()
     table = inlay.create(tmp_path / "table", schema, primary_key="size")
     table.ingest([(tmp_path / "landed.parquet").as_uri()])
@@ -345,3 +347,84 @@ def test_the_property_is_the_librarys_own():
         table.set_properties(arrow__categories="{}")
     table.set_properties(arrow__categories=None)
     assert not table.refresh().schema.field("size").type.ordered
+
+
+def landed(path, data: pa.Table, **options) -> str:
+    pq.write_table(data, path, **options)
+    return path.as_uri()
+
+
+def ingested(table: inlay.Table, uri: str) -> object:
+    [outcome] = table.ingest([uri]).outcomes
+    table.refresh()
+    return outcome
+
+
+def requests(table: inlay.Table, uri: str) -> dict[str, int]:
+    before = table.usage
+    ingested(table, uri)
+    return dict((table.usage - before).requests)
+
+
+@pytest.mark.parametrize("rows", [2, 400_000])
+def test_a_landed_file_brings_its_order(tmp_path, rows):
+    """Small objects come whole with their footer; of large ones the dictionary pages are read."""
+    fresh = pa.array(range(rows)) if rows > 2 else pa.array([1, 2])
+    size = ordered(["large", "small"] * (rows // 2))
+    kinds = {
+        "size": size,
+        "list": pa.ListArray.from_arrays(pa.array([0, *range(1, rows + 1)], pa.int32()), size),
+        "inner": pa.StructArray.from_arrays([size], ["x"]),
+        "id": fresh,
+    }
+    data = pa.table(kinds)
+    table = inlay.create((tmp_path / "t").as_uri(), data.schema)
+    uri = landed(tmp_path / "a.parquet", data, row_group_size=150_000)
+    assert isinstance(ingested(table, uri), Ingested)
+    assert orders(table) == {tuple(SIZES)}
+    back = table.scan().to_arrow()
+    assert {c.values.dictionary.to_pylist() == SIZES for c in back["list"].chunks} == {True}
+    assert {c.field(0).dictionary.to_pylist() == SIZES for c in back["inner"].chunks} == {True}
+    assert back.to_pandas()["size"].max() == "large"
+    # More entries extend the order; a contradiction is refused, and changes nothing.
+    more = pa.table({"size": ordered(["huge"], ["tiny", *SIZES])})
+    assert isinstance(ingested(table, landed(tmp_path / "b.parquet", more)), Ingested)
+    assert orders(table) == {("tiny", *SIZES)}
+    wrong = pa.table({"size": ordered(["huge"], ["huge", "small"])})
+    refused = ingested(table, landed(tmp_path / "c.parquet", wrong))
+    assert isinstance(refused, Rejected) and isinstance(refused.error, SchemaMismatch)
+    assert orders(table) == {("tiny", *SIZES)} and table.count() == rows + 1
+
+
+def test_landed_files_without_an_order_cost_and_say_nothing(tmp_path):
+    plain = pa.table({"size": pa.array(["large", "huge"] * 200_000), "id": range(400_000)})
+    table = inlay.create(
+        (tmp_path / "t").as_uri(), pa.schema([("size", ordered([]).type), ("id", pa.int64())])
+    )
+    texts = inlay.create((tmp_path / "u").as_uri(), plain.schema)
+    uri = landed(tmp_path / "a.parquet", plain)
+    asked = requests(table, uri)
+    assert asked == requests(texts, uri)
+    assert ARROW_CATEGORIES not in table.properties
+    # Others list the entries of a dictionary as rows have them.
+    other = landed(
+        tmp_path / "b.parquet", plain.set_column(0, "size", ordered(["huge", "small"] * 200_000))
+    )
+    path = tmp_path / "b.parquet"
+    path.write_bytes(path.read_bytes().replace(b"parquet-cpp-arrow", b"parquet-rs-arrow!"))
+    ingested(table, other)
+    assert ARROW_CATEGORIES not in table.properties
+
+
+def test_a_dictionary_that_grows_and_one_without_entries_of_its_rows(tmp_path):
+    """Every row group has a dictionary of its own; one that is full goes on in plain pages."""
+    schema = pa.schema([("size", pa.dictionary(pa.int16(), pa.string(), ordered=True))])
+    table = inlay.create((tmp_path / "t").as_uri(), schema)
+    path = tmp_path / "a.parquet"
+    with pq.ParquetWriter(path, schema, dictionary_pagesize_limit=64) as writer:
+        for entries in (SIZES[:2], SIZES[:3], SIZES):
+            rows = ordered([entries[-1]], entries, pa.int16())
+            writer.write_table(pa.table({"size": rows}))
+    assert isinstance(ingested(table, path.as_uri()), Ingested)
+    assert orders(table) == {tuple(SIZES)}
+    assert column(table).to_pylist() == ["medium", "large", "huge"]

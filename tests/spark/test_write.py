@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.spark import native_append, read
 from inlay.spark.source import InlayDataSource
 
 from .conftest import load, sorted_rows
@@ -393,3 +394,16 @@ def test_values_that_a_declared_type_does_not_take_are_refused(
             query = writer.option("checkpointLocation", f"{tmp_path}/checkpoint").start(table.uri)
             query.awaitTermination()
     assert table.refresh().scan().to_arrow().equals(good)
+
+
+def test_a_folder_of_any_name_is_read_and_written(spark, tmp_path):
+    """What a URI escapes, what Hadoop's paths and globs take apart, and escapes that are part of a name: by
+    the path and by the URI, natively and by the source."""
+    path = tmp_path / "a b=1,c;d%20 é#?+[x]*{a,b}"
+    rows = spark.range(10)
+    rows.write.format("inlay").mode("append").save(path.as_uri())
+    native_append.append(rows, str(path))
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert inlay.open(path).count() == 20
+    assert read(spark, path.as_uri(), native="auto").count() == 20
+    assert spark.read.format("inlay").load(str(path)).count() == 20

@@ -221,3 +221,12 @@ def test_the_home_is_what_shells_say(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_location("~").key == "home/me"
     assert parse_location("./~/t").key.endswith("/~/t")
     assert parse_location("a~/t").key.endswith("a~/t")
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///", "/", "file:////", "file:///.", "file:///tmp/..", "file:///%2F"]
+)
+def test_no_table_is_made_of_a_whole_disk(uri: str) -> None:
+    """As of f"file:///{variable}" where the variable is empty. Nothing is written before it is refused."""
+    with pytest.raises(InvalidRequest, match="the root of the disk"):
+        inlay.create(uri, pa.schema([("id", pa.int64())]))

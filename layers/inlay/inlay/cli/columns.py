@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -207,14 +208,16 @@ def _changes(schemas: tuple[Schema, ...]) -> list[dict[str, Any]]:
 # -- columns as text ------------------------------------------------------------------------------
 
 
+# Parts of a path in double quotes may have blanks.
+_ADDED = re.compile(r'\s*((?:"(?:[^"]|"")*"|[^\s"])+)\s+(.*)', re.DOTALL)
+
+
 def _column(text: str) -> tuple[str, pa.Field]:
     """`address.zip string not null` → the path as it was written, and the field."""
     from inlay.cli.schema import parse_schema
 
-    name, _, rest = text.strip().partition(" ")
-    if text.strip().startswith('"'):
-        at = text.strip().find('" ') + 1
-        name, rest = text.strip()[:at], text.strip()[at:]
+    found = _ADDED.fullmatch(text)
+    name, rest = found.groups() if found else ("", "")
     if not name or not rest.strip():
         raise InvalidRequest(
             f"--add is a name and a type, not {text[:80]!r}",

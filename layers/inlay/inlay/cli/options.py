@@ -148,9 +148,11 @@ def text_format(
 def assignments(given: Iterable[str] | None, what: str, *, empty: bool = True) -> dict[str, str]:
     """`NAME=VALUE`, given several times. Raises `InvalidRequest` also for a name given twice: which of its
     values counts would be a guess."""
+    from inlay.format.schema import cut_at_equals
+
     found: dict[str, str] = {}
     for text in given or ():
-        name, equals, value = (part.strip() for part in text.partition("="))
+        name, equals, value = (part.strip() for part in cut_at_equals(text))
         if not equals or not name or not (empty or value):
             raise InvalidRequest(f"{what} is written NAME=VALUE, not {text[:80]!r}")
         if name in found:
@@ -187,13 +189,9 @@ def noted(message: str | None, metadata: list[str] | None) -> dict[str, Any]:
 
 def split_partitions(given: list[str] | None) -> tuple[str, ...]:
     """`--partition-by "day(ts), bucket(16, id)" --partition-by region` → the three fields."""
-    from inlay.parse.partitioning import split_fields
+    from inlay.format.schema import listed_names
 
-    return tuple(field for each in given or () for field in split_fields(each))
-
-
-# What stands between commas that are not within double quotes.
-_BETWEEN = re.compile(r'(?:"(?:[^"]|"")*"|[^,"]|")+')
+    return tuple(field for each in given or () for field in listed_names(each, calls=True))
 
 
 def split_names(given: list[str] | None) -> list[str]:
@@ -202,5 +200,6 @@ def split_names(given: list[str] | None) -> list[str]:
     >>> split_names(['a,"b,c"', "d"])
     ['a', '"b,c"', 'd']
     """
-    found = (name.strip() for each in given or () for name in _BETWEEN.findall(each))
-    return [name for name in found if name]
+    from inlay.format.schema import listed_names
+
+    return [name for each in given or () for name in listed_names(each)]

@@ -262,6 +262,44 @@ def split_path(text: str) -> tuple[str, ...] | None:
     return tuple(parts) if parts and at == len(text) + 1 else None
 
 
+_LISTED = re.compile(r'"(?:[^"]|"")*"|.', re.DOTALL)
+
+
+def listed_names(text: str, *, calls: bool = False) -> tuple[str, ...]:
+    """The names of a text that lists them, as they are written there: commas within double quotes do not
+    separate, nor with `calls` those within brackets; blanks around a name are not part of it.
+
+    >>> listed_names('a, "b, c"')
+    ('a', '"b, c"')
+    >>> listed_names("day(ts), bucket(16, id)", calls=True)
+    ('day(ts)', 'bucket(16, id)')
+    """
+    found, depth = [""], 0
+    for part in _LISTED.findall(text):
+        depth += {"(": 1, ")": -1}.get(part, 0) if calls else 0
+        if part == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += part
+    return tuple(name.strip() for name in found if name.strip())
+
+
+# What may be in double quotes before `=`: a name, or the parts of a path.
+_QUOTED = re.compile(r'\s*"(?:[^"]|"")*"(?:[^="]*\."(?:[^"]|"")*")*')
+
+
+def cut_at_equals(text: str) -> tuple[str, str, str]:
+    """`NAME=VALUE` as `str.partition` cuts it, but not at a `=` within the double quotes of a name.
+
+    >>> cut_at_equals('"a=b"=1')
+    ('"a=b"', '=', '1')
+    """
+    quoted = _QUOTED.match(text)
+    head = quoted[0] if quoted else ""
+    name, equals, value = text[len(head) :].partition("=")
+    return head + name, equals, value
+
+
 # -- types as text --------------------------------------------------------------------------------
 
 

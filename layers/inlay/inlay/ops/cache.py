@@ -175,6 +175,11 @@ class DiskCache:
             return None
         return found
 
+    def drop(self, name: str) -> None:
+        """Forget it: the store has another content."""
+        with contextlib.suppress(OSError):
+            self._path(name).unlink(missing_ok=True)
+
     def put(self, name: str, kept: Kept) -> None:
         """Keep it, if there is room for it and the folder can be written."""
         rest = json.dumps({"name": name, "etag": kept.etag}).encode() + b"\n" + kept.body

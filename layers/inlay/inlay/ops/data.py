@@ -29,6 +29,7 @@ from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Rows, Vector
 from inlay.format.properties import Properties, is_published
 from inlay.format.puffin import encode_puffin
+from inlay.format.schema import listed_names
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
@@ -89,8 +90,8 @@ def _bloom_columns(snapshot: Snapshot, properties: Properties) -> tuple[int, ...
     wanted = properties.text("write.bloom_filters")
     if wanted == "key":
         return tuple(i for i in snapshot.primary_key if i not in snapshot.sort_by[:1])
-    names = {name.strip() for name in wanted.split(",")}
-    return tuple(field.id for field in snapshot.schema.fields if field.name in names)
+    names = {snapshot.schema.column_named(name) for name in listed_names(wanted)}
+    return tuple(field.id for field in snapshot.schema.fields if field in names)
 
 
 def _nothing() -> None: ...

@@ -652,8 +652,9 @@ def resolve(name: Name, schema: Schema, *, or_text: bool = False) -> Field:
             raise refused(name, f"column {part!r} is not a struct: it has no fields to name")
     if found is not None:
         return found
+    bare = not any(quoted for _, quoted in name.parts)
     whole = schema.column(spelled(name))  # a column whose own name contains dots
-    if whole is not None:
+    if bare and whole is not None:
         return whole
     raise refused(name, f"there is no column {spelled(name)[:80]!r}", _near(name, schema, or_text))
 

@@ -34,27 +34,11 @@ def partition_fields(texts: Sequence[str], schema: Schema) -> tuple[PartitionFie
         raise InvalidRequest(f"a table is partitioned by at most {MAX_FIELDS} fields")
     found: list[PartitionField] = []
     for text in texts:
-        made = _field(text if schema.column(text) is not None else text.strip(), schema)
+        made = _field(text, schema)
         if any((f.source, f.transform) == (made.source, made.transform) for f in found):
             raise InvalidRequest(f"the partitioning lists {text.strip()[:100]} twice")
         found.append(made)
     return tuple(found)
-
-
-def split_fields(text: str) -> tuple[str, ...]:
-    """`"day(ts), bucket(16, id)"` → its two fields; commas within brackets do not separate.
-
-    >>> split_fields("day(ts), bucket(16, id)")
-    ('day(ts)', 'bucket(16, id)')
-    """
-    found, depth = [""], 0
-    for character in text:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += character
-    return tuple(field.strip() for field in found if field.strip())
 
 
 def _field(text: str, schema: Schema) -> PartitionField:
@@ -75,7 +59,7 @@ def _field(text: str, schema: Schema) -> PartitionField:
 
 
 def _parsed(text: str, schema: Schema) -> tuple[Transform, str]:
-    match = _CALL.fullmatch(text)
+    match = _CALL.fullmatch(text.strip())
     # A column may have the name of a transform.
     just_a_name = match is None or (
         schema.column(match[3]) is None and schema.column(text) is not None

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from inlay.arguments import time_us
 from inlay.errors import InvalidRequest
+from inlay.format.schema import listed_names, split_path
 from inlay.spark.connect import at_ref
 
-# Between names, but not inside bucket(16, id).
-_COMMA = re.compile(r",(?![^(]*\))")
 # As `spark.sql.files.maxPartitionBytes`.
 PARTITION_BYTES = 128 * 1024 * 1024
 
@@ -200,7 +198,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         merge_schema=_flag(found, "mergeSchema"),
         primary_key=_columns(found.get("primaryKey", "")),
         sort_by=_columns(found.get("sortBy", "")),
-        partition_by=_columns(found.get("partitionBy", "")),
+        partition_by=_listed(found.get("partitionBy", ""), calls=True),
     )
 
 
@@ -243,9 +241,16 @@ def _uri(options: Mapping[str, str]) -> str:
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """`a, b` or, for names that contain commas, a JSON list."""
+    """Names in `a, "b, c"` or a JSON list."""
+    if text.lstrip().startswith("["):
+        return _listed(text)
+    parts = ((name, split_path(name) or ()) for name in _listed(text))
+    return tuple(path[0] if len(path) == 1 else name for name, path in parts)
+
+
+def _listed(text: str, *, calls: bool = False) -> tuple[str, ...]:
     if not text.lstrip().startswith("["):
-        return tuple(name.strip() for name in _COMMA.split(text) if name.strip())
+        return listed_names(text, calls=calls)
     try:
         return tuple(str(name) for name in json.loads(text))
     except ValueError:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest
+from inlay.format.schema import cut_at_equals, split_path
 from inlay.parquet.arrow.date_text import in_iso, on_another_day
 from inlay.parse import date_format as parse
 from inlay.text.refused import Misread
@@ -89,11 +90,13 @@ class DateFormats:
         general: DateFormat | None = None
         own: dict[str, DateFormat] = {}
         for text in given:
-            name, equals, rest = text.partition("=")
-            if equals and "%" not in name:
-                if name.strip() in own:
-                    raise InvalidRequest(f"column {name.strip()[:80]!r} has two formats of dates")
-                own[name.strip()] = DateFormat.parse(rest, alone=True)
+            said, equals, rest = cut_at_equals(text)
+            if equals and ("%" not in said or said.lstrip().startswith('"')):
+                path = split_path(said.strip()) or ()
+                name = path[0] if len(path) == 1 else said.strip()
+                if name in own:
+                    raise InvalidRequest(f"column {name[:80]!r} has two formats of dates")
+                own[name] = DateFormat.parse(rest, alone=True)
             elif general is not None:
                 raise InvalidRequest(
                     "two formats of dates: which of them a value has would be a guess",

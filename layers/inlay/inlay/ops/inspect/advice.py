@@ -11,6 +11,7 @@ values if these have distances and are not concentrated in one corner, else thei
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.values import is_nan, order_key
 from inlay.ops.inspect.columns import value_text
 from inlay.parse import format_predicate
+from inlay.parse.grammar import quote_path
 from inlay.plan.maintain.clustering import order_of
 from inlay.plan.maintain.compaction import CompactionPlan, plan_compaction
 from inlay.plan.metadata.state import State
@@ -422,7 +424,12 @@ def _of_query(query: Query, ordered_by: str) -> Finding:
         return Finding(what, why)
     if worst.column == ordered_by:
         return Finding(what, why, "inlay compact TABLE")
-    return Finding(what, why, f"inlay set TABLE compact.columns={worst.column}")
+    return Finding(what, why, f"inlay set TABLE compact.columns={_named(worst.column)}")
+
+
+def _named(column: str) -> str:
+    """The name as a shell and the property take it."""
+    return column if column.isidentifier() else shlex.quote(quote_path((column,)))
 
 
 def _depth(state: State, axes: Sequence[Axis], files: Sequence[DataFile]) -> Finding | None:
@@ -437,7 +444,7 @@ def _depth(state: State, axes: Sequence[Axis], files: Sequence[DataFile]) -> Fin
             why = (
                 f"Nothing keeps files in order of {axis.column}: each holds values from everywhere."
             )
-            return Finding(what, why, f"inlay set TABLE compact.columns={axis.column}")
+            return Finding(what, why, f"inlay set TABLE compact.columns={_named(axis.column)}")
         newest = max(f.newest_rows for f in files)
         recent = sum(f.newest_rows > newest - RECENT for f in files)
         why = (

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import Marker, Rows
 from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Or, Predicate
-from inlay.format.schema import Primitive, Schema
+from inlay.format.schema import Primitive, Schema, listed_names, split_path
 from inlay.format.values import order_key
 from inlay.parquet.arrow.evaluate import column_at, columns_of, selected
 from inlay.parquet.arrow.pieces import take_rows
@@ -43,12 +43,10 @@ from inlay.plan.scan import FileTask
 # Rows that are compared at a time: the first of them bound the others, most of which then need no sorting.
 PIECE_ROWS = 4096
 
-_KEYS = re.compile(r'(?:[^,"]|"(?:[^"]|"")*")+')
 _KEY = re.compile(
     r"\s*(?P<name>.+?)(?:\s+(?P<way>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?\s*",
     re.IGNORECASE | re.DOTALL,
 )
-_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def parse_order(order_by: str | Sequence[str], schema: Schema) -> tuple[OrderKey
     """Keys from `"price DESC, id"`, or from a list of such: names as in SQL, each with ASC or DESC and with
     NULLS FIRST or NULLS LAST. Raises `InvalidRequest`."""
     if isinstance(order_by, str):
-        texts = [order_by] if schema.column(order_by) else _KEYS.findall(order_by)
+        texts = [order_by] if schema.column(order_by) else list(listed_names(order_by))
     elif isinstance(order_by, Sequence) and all(isinstance(each, str) for each in order_by):
         texts = list(order_by)
     else:
@@ -89,10 +87,8 @@ def _key(text: str, schema: Schema) -> OrderKey:
         field, way, nulls = exact, None, None
     else:
         name, way, nulls = found["name"], found["way"], found["nulls"]
-        parts = tuple(
-            (plain.strip(), False) if plain else (quoted.replace('""', '"'), True)
-            for quoted, plain in _PART.findall(name)
-        )
+        quoted = '"' in name
+        parts = tuple((part, quoted) for part in split_path(name) or (name,))
         with errors_in(text):
             field = schema.column(name) or resolve(Name(parts, found.start("name")), schema)
     assert field is not None

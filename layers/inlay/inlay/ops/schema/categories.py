@@ -1,4 +1,4 @@
-"""Orders of categories that appended rows bring: kept in the table before the rows are.
+"""Orders of categories that rows bring, appended or in files: kept in the table before the rows are.
 
 Promise: what a scan says of an order is what the data said. A dictionary that contradicts the order of its
 column, or does not say where its new entries belong, is refused by column before anything is written.
@@ -11,7 +11,7 @@ rows have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -19,18 +19,20 @@ import pyarrow as pa
 
 from inlay.errors import SchemaMismatch
 from inlay.format.properties import ARROW_CATEGORIES, arrow_categories, categories_text
-from inlay.format.schema import Schema
+from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.categories import (
+    MAX_ENTRIES,
     UNORDERED,
     Entries,
     Given,
     as_given,
     contradiction,
+    entries_of,
     given_orders,
     merged,
     name_of,
@@ -68,11 +70,38 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
     else:
         batches = _batches(given) if isinstance(given, pa.Table) else [given]
 
+    def found(snapshot: Snapshot) -> Mapping[int, Given]:
+        return given_orders(batches, snapshot.schema, ordered_columns(snapshot))
+
+    return _admitted(ctx, loaded, found), given
+
+
+def admit_dictionaries(
+    ctx: Context, loaded: LoadedTable, dictionaries: Iterable[tuple[int, pa.Array]]
+) -> LoadedTable:
+    """The table with the orders of a file: by field id the entries of its dictionaries. Which of them rows
+    have was not looked at. Raises `SchemaMismatch`."""
+    given: dict[int, Given] = {}
+    for field_id, values in dictionaries:
+        field = loaded.snapshot.schema.by_id(field_id)
+        assert field is not None and isinstance(field.type, Primitive)
+        entries = entries_of(values.slice(0, MAX_ENTRIES), field.type)
+        given.setdefault(field_id, Given(field.type)).orders.setdefault(entries)
+
+    def found(snapshot: Snapshot) -> Mapping[int, Given]:
+        return {i: each for i, each in given.items() if i in ordered_columns(snapshot)}
+
+    return _admitted(ctx, loaded, found)
+
+
+def _admitted(
+    ctx: Context, loaded: LoadedTable, found: Callable[[Snapshot], Mapping[int, Given]]
+) -> LoadedTable:
     def plan(now: LoadedTable) -> Change | None:
         snapshot = now.snapshot
-        found = given_orders(batches, snapshot.schema, ordered_columns(snapshot))
         known = arrow_categories(snapshot.properties)
-        new = {**known, **{i: _order(ctx, snapshot, i, g, known.get(i)) for i, g in found.items()}}
+        orders = found(snapshot).items()
+        new = {**known, **{i: _order(ctx, snapshot, i, g, known.get(i)) for i, g in orders}}
         if new == known:
             return None
         text = categories_text(new)
@@ -93,7 +122,7 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
             ),
         )
 
-    return commit_planned(ctx, loaded, plan).loaded, given
+    return commit_planned(ctx, loaded, plan).loaded
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:

@@ -11,6 +11,7 @@ compaction rewrites them; each is pruned by the spec it was written under.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -158,7 +159,14 @@ def _registered(ctx: Context, snapshot: Snapshot) -> LoadedTable:
 
 def check_free(ctx: Context) -> int:
     """The store's date at which there was no table at `ctx.root`, nor the remains of one. Raises
-    `TableExists`, `ForeignArchives`."""
+    `TableExists`, `ForeignArchives`; `InvalidRequest` for a disk's root, whose every folder would be the
+    table's to collect."""
+    if ctx.store.scheme == "file" and os.path.normpath("/" + ctx.root).strip("/") == "":
+        raise InvalidRequest(
+            f"{ctx.uri} is the root of the disk, not a place for a table",
+            next_step="Name a folder: file:///data/people. (Is a variable in the path empty?)",
+            table=ctx.uri,
+        )
     # Before the pointer is read: archives that exist while no pointer does are not a racing creator's.
     left = next(iter(ctx.store.list(ctx.key(ARCHIVES + "v"))), None)
     # The store's clock, not this host's: the 404 for an absent pointer has a Date like any answer.

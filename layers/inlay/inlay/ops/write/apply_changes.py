@@ -35,8 +35,8 @@ import pyarrow.compute as pc
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.expression import Condition, looked_at
 from inlay.format.predicate import Predicate, field_ids
-from inlay.format.properties import REMEMBERED, Properties, listed
-from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.properties import REMEMBERED, Properties
+from inlay.format.schema import Field, Primitive, Schema, listed_names
 from inlay.ops.commit.driver import (
     Committed,
     Planned,
@@ -74,7 +74,7 @@ from inlay.parquet.arrow.change_order import (
     ranks,
     unpacked,
 )
-from inlay.parquet.arrow.conform import conformed
+from inlay.parquet.arrow.conform import conformed, without_views
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
@@ -154,7 +154,7 @@ class Rules:
     @classmethod
     def of_table(cls, properties: Properties) -> Rules:
         """Those of the properties `changes.*`. Raises `InvalidRequest`."""
-        order = listed(properties.text("changes.order"))
+        order = listed_names(properties.text("changes.order"))
         operations, op = properties.text("changes.operations"), properties.text("changes.op")
         delete_when = properties.text("changes.delete_when")
         if not order:
@@ -200,7 +200,7 @@ def apply_changes(
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return Applied(before)
-    records = reader_of(data).read_all()
+    records = without_views(reader_of(data).read_all())
     records, gone = _without_operations(ctx, records, rules, loaded.snapshot.schema)
     if Properties(loaded.snapshot.properties).adds_columns:
         loaded = admit_columns(ctx, loaded, [records.schema])
@@ -368,6 +368,8 @@ class _Batch:
 def _order_names(
     ctx: Context, schema: Schema, order: Sequence[str], names: Sequence[str]
 ) -> tuple[str, ...]:
+    asked = ((name, schema.column_named(name)) for name in order)
+    order = [name if column is None else column.name for name, column in asked]
     missing = [name for name in order if name not in schema.names]
     if missing or not order:
         raise SchemaMismatch(
@@ -396,7 +398,7 @@ def _flag_of(ctx: Context, schema: Schema, given: Schema, name: str | None) -> F
     """The column that a delete sets."""
     if name is None:
         return None
-    found = schema.column(name)
+    found = schema.column_named(name)
     kind = getattr(found, "type", None)
     is_flag = isinstance(kind, Primitive) and kind.name in ("bool", "timestamp", "timestamptz")
     if found is None or not is_flag:
@@ -405,9 +407,9 @@ def _flag_of(ctx: Context, schema: Schema, given: Schema, name: str | None) -> F
             next_step='Add one: t.alter(add={"deleted": pa.bool_()})',
             table=ctx.uri,
         )
-    if name in given.names:
+    if found.name in given.names:
         raise SchemaMismatch(
-            f"the data has the column {name!r}, which deletes set",
+            f"the data has the column {found.name!r}, which deletes set",
             next_step="Leave it out of the data",
             table=ctx.uri,
         )

@@ -19,6 +19,11 @@ rewritten, up to `ingest.split_bytes`; a larger one, or an adopted one, stays as
 CSV and JSON objects, where the table takes them (`ingest.formats`), are read and written as data files
 (`ops.write.landed_text`), known by the same identity.
 
+Where the table has a column of ordered categories and Arrow's C++ library (pyarrow, pandas, R) wrote it
+as one, of texts, the dictionaries of its row groups are read, because they have all entries in their
+order. Other writers list the entries as rows come, and a dictionary of numbers is not kept by Parquet:
+these bring rows without an order.
+
 Columns that only the names of an object's folders have (`month=2/`) are written into the copy, where the
 table says so (property `ingest.folders`, `ops.write.folders`).
 
@@ -41,7 +46,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -67,6 +72,7 @@ from inlay.format.landing import HEAD_BYTES, LandedKind, LandedObject, TextKind,
 from inlay.format.properties import Properties, is_published, listed
 from inlay.format.snapshot import Snapshot
 from inlay.notebook import Shown
+from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.driver import (
     Committed,
     Planned,
@@ -82,16 +88,20 @@ from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.read.compare_statistics import NEXT_STEP, checks_pages, denied_rows, read_pages
 from inlay.ops.schema.alter import admit_columns, brings_columns
+from inlay.ops.schema.categories import admit_dictionaries
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.content import Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
 from inlay.ops.write.landed_text import LandedText, TextRows, landed_kind, list_refused, rows_of
+from inlay.parquet.arrow.categories import ordered_leaves
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.footer.footer import MAGIC, Footer
+from inlay.parquet.footer.writers import Writer
 from inlay.parquet.read.data_file import FooterOf, largest_group
 from inlay.parquet.read.describe import (
     TAIL_BYTES,
+    Described,
     entry_of,
     parse_object_footer,
     partition_in,
@@ -103,7 +113,7 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_file
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.unsized import largest_decoded, may_exceed
-from inlay.parquet.surgery.residue import unused_entries
+from inlay.parquet.surgery.residue import dictionary_entries, unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.compared import compared_columns
@@ -230,6 +240,7 @@ class _Seen:
     unproven: frozenset[int] = frozenset()
     group_bytes: int = 0  # its largest row group, decoded
     tail: FooterOf | None = None  # its footer as it was read; of a small object all of it
+    orders: Mapping[int, int] = field(default_factory=dict)  # ordered categories: field id to leaf
     # The names its content is remembered by. An event without a version id names the current version by
     # its ETag only: an event of that version itself has the same content.
     names: tuple[Request, ...] = ()
@@ -440,11 +451,16 @@ def _copied(
 ) -> _Batch:
     """Checks every source and copies the new ones into the table."""
     batch, new = _begun(ctx, sources, loaded)
-    loaded = batch.loaded = _look_at_all(ctx, batch, new, adopt)
+    batch.loaded = _look_at_all(ctx, batch, new, adopt)
 
     # Sources given without an ETag get their identity only now.
     _drop_known(ctx, batch)
     _check_rows(ctx, batch, adopt)
+    compared = compared_columns(batch.loaded.snapshot)
+    _learn_orders(ctx, batch)
+    loaded = batch.loaded
+    if compared_columns(loaded.snapshot) != compared:  # another key was set meanwhile
+        _check_rows(ctx, batch, adopt)
 
     def take(item: tuple[int, _Seen | _SeenText]) -> tuple[int, SourceOutcome | _Taken]:
         position, seen = item
@@ -732,6 +748,7 @@ def _examine(
         unproven=unproven,
         group_bytes=group_bytes,
         tail=described.footer_of(got),
+        orders=ordered_leaves(described.arrow, snapshot) if _keeps_orders(described) else {},
         names=names,
     )
 
@@ -774,6 +791,43 @@ def _unsized_bytes(found: FoundContent, footer: Footer, snapshot: Snapshot) -> i
     if found.got.size > UNSIZED_BYTES or not may_exceed(footer, limit):
         return 0
     return largest_decoded(found.content.opened().read(), footer)
+
+
+def _keeps_orders(described: Described) -> bool:
+    """Whether a dictionary page of texts is the dictionary that its writer was given."""
+    return Writer.of(described.metadata.created_by).name == "parquet-cpp-arrow"
+
+
+def _learn_orders(ctx: Context, batch: _Batch) -> None:
+    """The table gets the orders of categories that the objects bring. Those that contradict it are
+    refused."""
+    for position, seen in list(batch.seen.items()):
+        if isinstance(seen, _SeenText) or not seen.orders:
+            continue
+
+        def learn(source: IngestSource, seen: _Seen = seen) -> LoadedTable | Superseded:
+            objects = replace(_outside(ctx, seen), cache=ObjectCache())
+            assert seen.tail is not None
+            objects.cache.put(seen.in_place.key, seen.tail, len(seen.tail.tail))
+            task = FileTask(file=seen.in_place, schema=batch.loaded.snapshot.schema)
+            nothing = Wanted(schema=task.schema, columns=())
+            fields = {leaf: field_id for field_id, leaf in seen.orders.items()}
+            try:
+                opened = open_file(objects, task, nothing, ctx.executor)
+                found = dictionary_entries(opened, ctx.executor, fields)
+                entries = [(fields[leaf], values) for leaf, values in found]
+            except (SnapshotGone, ObjectGone):
+                raise ObjectGone(f"{source.location.uri} no longer exists") from None
+            except SourceChanged:
+                return Superseded(source)
+            return admit_dictionaries(ctx, batch.loaded, entries)
+
+        found = _guarded(ctx, seen.source, batch.loaded.snapshot, learn)
+        if isinstance(found, LoadedTable):
+            batch.loaded = found
+        else:
+            batch.settle(position, found)
+            del batch.seen[position]
 
 
 def _check_group(group_bytes: int, snapshot: Snapshot) -> None:

@@ -88,6 +88,8 @@ def upsert(
     schema = loaded.snapshot.schema
     reader = reader_of(data)
     given = given_columns(ctx, reader.schema, schema, names, "upsert")
+    found = None if order is None else schema.column_named(order)
+    order = order if found is None else found.name
     if order is not None and order not in given.names:
         raise SchemaMismatch(
             f"the data lacks {order!r}, which defines the order of its rows",

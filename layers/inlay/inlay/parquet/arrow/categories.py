@@ -19,7 +19,7 @@ from inlay.format.properties import arrow_categories, arrow_types
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
 from inlay.format.values import decode_value, encode_value
-from inlay.parquet.arrow.types import is_list, to_array, to_arrow_array, to_physical
+from inlay.parquet.arrow.types import is_list, paired, to_array, to_arrow_array, to_physical
 
 # Of one dictionary: more are not looked at, because no table keeps as many (`ops.schema.categories`).
 MAX_ENTRIES = 16_384
@@ -167,6 +167,19 @@ def ordered_columns(snapshot: Snapshot) -> dict[int, int]:
                 bits = int(index.removeprefix("u").removeprefix("int"))
                 found[field_id] = 2 ** (bits if index.startswith("u") else bits - 1)
     return found
+
+
+def ordered_leaves(arrow: pa.Schema, snapshot: Snapshot) -> dict[int, int]:
+    """By field id the leaves that both the file and the table have as ordered dictionaries. `arrow` is the
+    file's schema as its writer left it beside the Parquet schema: a dictionary of texts or bytes."""
+    ordered = ordered_columns(snapshot)
+    if not ordered:
+        return {}
+    return {
+        field.id: leaf
+        for _, column, field, leaf in paired(arrow, snapshot.schema.fields)
+        if field.id in ordered and pa.types.is_dictionary(column.type) and column.type.ordered
+    }
 
 
 def as_given(entries: Entries, given: Given, known: Entries, snapshot: Snapshot) -> Entries:

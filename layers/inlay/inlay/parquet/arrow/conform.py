@@ -42,6 +42,7 @@ from inlay.parquet.arrow.types import (
     to_scalar,
     unsupported,
 )
+from inlay.parquet.arrow.words import words_of
 
 Path = tuple[str, ...]
 # How pandas calls the index of a frame that was filtered or sorted.
@@ -230,16 +231,68 @@ def conformed(
     arrow = schema_to_arrow(target)
     defaults = sum(len(f.default) for f in target.fields if isinstance(f.default, str | bytes))
     for batch in batches:
-        for piece in pieces(batch, row_bytes=4 * defaults):  # of a character, 4 bytes at most
-            columns = dict(zip(piece.schema.names, piece.columns, strict=True))
-            try:
-                arrays = _conform_fields(
-                    columns, recorded.fields, target.fields, piece.num_rows, (), by_value
-                )
-            except (pa.ArrowCapacityError, pa.ArrowInvalid):
-                _check_size(piece)
-                raise
-            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+        try:
+            # Of a character, 4 bytes at most.
+            for piece in pieces(batch, row_bytes=4 * defaults):
+                columns = dict(zip(piece.schema.names, piece.columns, strict=True))
+                try:
+                    arrays = _conform_fields(
+                        columns, recorded.fields, target.fields, piece.num_rows, (), by_value
+                    )
+                except (pa.ArrowCapacityError, pa.ArrowInvalid):
+                    _check_size(piece)
+                    raise
+                yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+        except (pa.ArrowInvalid, pa.ArrowIndexError):
+            if by_value:
+                _check_whole(batch)
+            raise
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """A caller's rows with texts and bytes in layouts that Arrow can filter, take and compare: a view has
+    none of these. Raises SchemaMismatch for views that point out of their memory."""
+    kinds = [without_view(column.type) for column in table.schema]
+    for at, kind in enumerate(kinds):
+        column = table.schema.field(at)
+        if not kind.equals(column.type):
+            for batch in table.select([at]).to_batches():
+                _check_whole(batch)
+            table = table.set_column(at, column.with_type(kind), table.column(at).cast(kind))
+    return table
+
+
+def without_view(kind: pa.DataType) -> pa.DataType:
+    """The type with the large layouts, which hold as much, in place of views."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(without_view(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = without_view(kind.key_type), without_view(kind.item_type)
+        same = key.equals(kind.key_type) and item.equals(kind.item_type)
+        return kind if same else pa.map_(key, item)
+    if not is_list(kind) or without_view(kind.value_type).equals(kind.value_type):
+        return kind
+    value = kind.value_field.with_type(without_view(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(value, kind.list_size)
+    return pa.large_list(value)
+
+
+def _check_whole(batch: pa.RecordBatch) -> None:
+    """Raises SchemaMismatch for a column that breaks Arrow's own rules."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+            raise SchemaMismatch(
+                f"column {name!r} of the data is not valid Arrow: {words_of(error)}",
+                next_step="Whatever made or sent it has damaged it: make it again. "
+                "pyarrow's validate(full=True) says the same",
+            ) from None
 
 
 def _check_size(row: pa.RecordBatch) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from inlay.parquet.arrow.types import to_array
 from inlay.parse.date_format import DAYS, MONTHS, DateFormat, pieces
 
-_SHORT_MONTHS = pa.array([name[:3].lower() for name in MONTHS])
-_SHORT_DAYS = pa.array([name[:3].lower() for name in DAYS])
-_HOURS = pa.array(["12", *(f"{hour:02}" for hour in range(1, 12))])
+_SHORT_MONTHS = to_array([name[:3].lower() for name in MONTHS], pa.string())
+_SHORT_DAYS = to_array([name[:3].lower() for name in DAYS], pa.string())
+_HOURS = to_array(["12", *(f"{hour:02}" for hour in range(1, 12))], pa.string())
 
 # Of years from 1: two digits that make a multiple of four above zero, at the end or before 00.
 _FOURTH = "(0[48]|[2468][048]|[13579][26])"

@@ -51,6 +51,7 @@ from inlay.parquet.read.deleted_rows import (
 from inlay.parquet.read.ranges import (
     SMALL_OBJECT_BYTES,
     Objects,
+    Remembered,
     Source,
     Steps,
     fetch_tail,
@@ -317,17 +318,44 @@ def _load_footer(
         )
     source = objects.source(entry.key, entry.size, entry.etag)
     cached: FooterOf | None = objects.cache.get(entry.key)
+    forget = partial(_forget, objects, entry.key, source.location.uri)
     if cached is not None and len(cached.tail) >= min(wanted, entry.size):
-        return source.pinned(cached.etag), cached
+        known = Remembered(cached.tail, forget)
+        return replace(source.pinned(cached.etag), remembered=known), cached
     first = wanted if cached is not None else first_bytes(task, asked, whole_bytes)
     kept_here = kept_tail(objects.disk, source, min(first, entry.size))
-    tail, source = kept_here or fetch_tail(source, first, entry.size)
+    if kept_here is not None:
+        tail, kept = kept_here
+        try:
+            footer = _footer_of(entry, tail, kept)
+        except (UnreadableFile, UnsupportedFile):
+            forget()  # of another object: the store is asked
+        else:
+            _remember(objects, entry, footer, wanted, is_all=first == wanted)
+            return replace(kept, remembered=Remembered(tail, forget)), footer
+    tail, source = fetch_tail(source, first, entry.size)
     if cached is not None:
-        footer = replace(cached, tail=tail)
+        if source.etag != cached.etag and not tail.endswith(cached.tail):
+            forget()
+            raise source.changed()
+        footer = replace(cached, tail=tail, etag=source.etag or cached.etag)
         objects.cache.put(entry.key, footer, _FOOTER_FACTOR * entry.footer_size + len(tail))
-        if kept_here is None:
-            keep_tail(objects.disk, source, tail)
-        return source.pinned(cached.etag), footer
+        keep_tail(objects.disk, source, tail)
+        return source, footer
+    footer = _footer_of(entry, tail, source)
+    if _remember(objects, entry, footer, wanted, is_all=first == wanted):
+        keep_tail(objects.disk, source, tail)
+    return source, footer
+
+
+def _forget(objects: Objects, key: str, uri: str) -> None:
+    """What is remembered of the object, here and on disk, is of another content."""
+    objects.cache.put(key, None, 0)
+    if objects.disk is not None:
+        objects.disk.drop(uri)
+
+
+def _footer_of(entry: DataFile, tail: bytes, source: Source) -> FooterOf:
     with reading(entry.key):
         metadata = parse_metadata(tail, file_size=entry.size, foreign=entry.is_foreign)
     rows = total_rows(metadata)
@@ -338,14 +366,19 @@ def _load_footer(
             key=entry.key,
         )
     assert source.etag is not None  # fetch_tail pins
-    footer = FooterOf(metadata, tail, entry.size, source.etag)
+    return FooterOf(metadata, tail, entry.size, source.etag)
+
+
+def _remember(
+    objects: Objects, entry: DataFile, footer: FooterOf, wanted: int, *, is_all: bool
+) -> bool:
+    """Whether its end is worth keeping on disk, too."""
     # What is remembered of a file is its footer, and rows only of a small one.
-    as_asked = first == wanted or len(tail) <= SMALL_OBJECT_BYTES
+    tail = footer.tail
+    as_asked = is_all or len(tail) <= SMALL_OBJECT_BYTES
     kept = footer if as_asked else replace(footer, tail=tail[len(tail) - wanted :])
     objects.cache.put(entry.key, kept, _FOOTER_FACTOR * entry.footer_size + len(kept.tail))
-    if kept_here is None and as_asked:
-        keep_tail(objects.disk, source, tail)
-    return source, footer
+    return as_asked
 
 
 @contextmanager

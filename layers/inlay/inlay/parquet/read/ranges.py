@@ -68,6 +68,14 @@ SMALL_OBJECT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
+class Remembered:
+    """The end of an object as it was read earlier, and how to forget it."""
+
+    tail: bytes
+    forget: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One object to read: `name` is its name in the table's metadata, `key` its key in the store.
 
@@ -82,6 +90,8 @@ class Source:
     etag: str | None = None
     version_id: str | None = None
     owned: bool = True
+    # Where the ETag was remembered: what was read then.
+    remembered: Remembered | None = None
 
     @property
     def location(self) -> Location:
@@ -169,6 +179,8 @@ class Disk(Protocol):
 
     def put(self, name: str, kept: Kept) -> None: ...
 
+    def drop(self, name: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Objects:
@@ -222,7 +234,7 @@ def fetch_pinned(source: Source, byte_range: ByteRange) -> tuple[bytes, Source]:
         case Missing():
             raise source.gone()
         case Refused():
-            raise source.changed()
+            return fetch_pinned(_looked_at_again(source), byte_range)
         case Got():
             pass
     if source.size not in (None, got.size):
@@ -233,6 +245,19 @@ def fetch_pinned(source: Source, byte_range: ByteRange) -> tuple[bytes, Source]:
             key=source.name,
         )
     return got.body, source.pinned(got.etag)
+
+
+def _looked_at_again(source: Source) -> Source:
+    """For an object that has another ETag than the one that was remembered, as if it was copied back or
+    replicated: where its end is the same, it is the same object. Raises `SourceChanged`."""
+    known, size = source.remembered, source.size
+    if known is None or size is None:
+        raise source.changed()
+    known.forget()
+    tail, fresh = fetch_tail(replace(source, etag=None, remembered=None), len(known.tail), size)
+    if not tail.endswith(known.tail):
+        raise source.changed()
+    return fresh
 
 
 def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:

@@ -18,7 +18,7 @@ there alone is not certain (`Residue.certain`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Literal
@@ -203,6 +203,24 @@ def unused_entries(
         name = next((c.name for c in coded if c.has_unused(held, ordinal)), None)
         if name is not None:
             yield ordinal, name
+
+
+def dictionary_entries(
+    opened: OpenFile, executor: Executor, leaves: Collection[int]
+) -> Iterator[tuple[int, pa.Array]]:
+    """The leaf and what its dictionary page lists, in its order, for each row group. No other page is
+    fetched."""
+    footer = opened.decoded()
+    columns = [_Column(footer, footer.leaves[n], 0, TRUE, filters=False) for n in leaves]
+    for ordinal in range(footer.num_row_groups):
+        held = _Held(opened, executor)
+        chunks = [(column, column.chunk(ordinal)) for column in columns]
+        places = [place for _, chunk in chunks if (place := _dictionary_place(chunk)) is not None]
+        held.fetch(places)
+        for column, chunk in chunks:
+            entries = column._entries(held, chunk)
+            if entries is not None:
+                yield column.leaf.index, entries
 
 
 def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from inlay.errors import InvalidRequest
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive
+from inlay.format.schema import Primitive, listed_names
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.metadata.state import State, live_entries
@@ -61,7 +61,7 @@ def order_of(snapshot: Snapshot) -> Order | None:
     """
     properties = Properties(snapshot.properties)
     strategy = properties.text("compact.strategy")
-    names = [n.strip() for n in properties.text("compact.columns").split(",") if n.strip()]
+    names = listed_names(properties.text("compact.columns"))
     if strategy == "pack" or (strategy == "auto" and not (names or snapshot.sort_by)):
         return None
     columns = tuple(_column(snapshot, name) for name in names) or snapshot.sort_by
@@ -76,9 +76,9 @@ def order_of(snapshot: Snapshot) -> Order | None:
 
 
 def _column(snapshot: Snapshot, name: str) -> int:
-    for field in snapshot.schema.fields:
-        if field.name == name and isinstance(field.type, Primitive):
-            return field.id
+    field = snapshot.schema.column_named(name)
+    if field is not None and isinstance(field.type, Primitive):
+        return field.id
     raise InvalidRequest(
         f"compact.columns names {name!r}, which is not a primitive column of this table",
         next_step=f"The columns are: {', '.join(f.name for f in snapshot.schema.fields)}",
