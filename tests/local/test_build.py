@@ -180,9 +180,7 @@ def test_the_layer_installs_what_is_pinned_by_hash() -> None:
     pinned = (folder / "requirements.txt").read_text().splitlines()
     assert [line.split()[0] for line in hashed] == pinned, "run `make layer-lock`"
     assert all("--hash=sha256:" in line for line in hashed)
-    assert (
-        "--require-hashes --requirement requirements.hashes" in (folder / "Makefile").read_text()
-    )
+    assert "--require-hashes --requirement requirements.hashes" in (folder / "Makefile").read_text()
 
 
 def _pythons() -> list[str]:
