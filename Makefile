@@ -61,10 +61,10 @@ SECURITY := .tools/security/.ready
 EMULATORS := .tools/emulators/.ready
 
 ##@ Try it
-demo: $(READY) $(TOOLS) $(ENGINES) ## run the whole product on this machine and check every answer (SCALE=0.1)
+demo: $(READY) $(ENGINES) ## run the whole product on this machine and check every answer (SCALE=0.1)
 	$(BIN)/inlay local demo --scale $(SCALE)
 
-up: $(READY) $(TOOLS) ## keep the local AWS running: S3, SQS, the functions, the schedules
+up: $(READY) ## keep the local AWS running: S3, SQS, the functions, the schedules
 	$(BIN)/inlay local up
 
 pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark, checked step by step
@@ -100,7 +100,7 @@ costs: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## measure the CPU that test fil
 	$(BIN)/python -m tests.cpu $(ARGS)
 
 LEAST := .tools/least/bin/python
-test-least: $(READY) $(TOOLS) ## run what talks to S3 and SQS on the oldest boto3 that pyproject.toml allows
+test-least: $(READY) ## run what talks to S3 and SQS on the oldest boto3 that pyproject.toml allows
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/least
 	@least=$$(sed -n 's/^    "boto3>=\(.*\)",/\1/p' pyproject.toml) && echo "boto3 $$least" && \
 		$(UV) export --quiet --frozen --no-hashes --no-annotate --no-emit-project --no-default-groups \
@@ -131,7 +131,7 @@ model: $(READY) ## visit every state of the model of commits, in its large bound
 soak-commits: $(READY) ## commit from many processes with kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
 
-soak: $(READY) $(TOOLS) ## kill the functions at random, double and lose messages, for MINUTES=10
+soak: $(READY) ## kill the functions at random, double and lose messages, for MINUTES=10
 	$(BIN)/python benchmarks/soak_functions.py --minutes $(MINUTES) --seed $(SEED)
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
@@ -191,7 +191,7 @@ sam-local: build ## run one function in a container on the local AWS (FUNCTION=i
 ##@ Set it up
 setup: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## install everything the other targets need
 
-tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
+tools: $(TOOLS) ## install the SAM CLI into .tools/sam
 
 engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
 
@@ -219,22 +219,33 @@ security-lock: $(UV) ## pin checkov and pip-audit again, from .ci/security-requi
 		--generate-hashes --custom-compile-command "make security-lock" .ci/security-requirements.in \
 		-o .ci/security-requirements.txt
 
-layer-lock: $(UV) ## pin the layer's packages again, from uv.lock
+layer-lock: $(READY) ## pin the layer's packages again, from uv.lock
 	@# The Lambda runtime brings boto3 and what boto3 needs.
 	$(LAYER_EXPORT) --no-hashes --output-file layers/inlay/requirements.txt
 	$(LAYER_EXPORT) --output-file layers/inlay/requirements.hashes
+	$(SBOM) --extra functions | $(BIN)/python .ci/sbom.py layers/inlay/requirements.txt > layers/inlay/sbom.json
 
 LAYER_EXPORT = $(UV) export --quiet --frozen --no-default-groups --extra functions --no-emit-project \
 	--no-annotate --no-header \
 	$(foreach package,boto3 botocore s3transfer jmespath python-dateutil six urllib3,\
 		--no-emit-package $(package))
 
-sbom: $(READY) ## write the components of the layer and the wheel, as CycloneDX, into artifacts/
-	@mkdir -p artifacts
-	$(UV) export --quiet --frozen --no-default-groups --extra functions --format cyclonedx1.5 \
-		--output-file artifacts/sbom-layer.json
-	$(UV) export --quiet --frozen --no-default-groups --format cyclonedx1.5 \
-		--output-file artifacts/sbom-wheel.json
+SBOM = $(UV) export --quiet --frozen --no-default-groups --format cyclonedx1.5
+
+RELEASE := artifacts/release
+VERSION = $(shell sed -n 's/^__version__ = "\([^"]*\)".*/\1/p' layers/inlay/inlay/__init__.py)
+release: $(READY) $(TOOLS) ## build what is published: layers, a template for plain CloudFormation, wheel, SBOMs, checksums
+	@rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+	@for each in x86_64 arm64; do ARCHITECTURE=$$each $(SAM) build --parameter-overrides Architecture=$$each \
+		--build-dir artifacts/build-$$each --cache-dir artifacts/cache-$$each > artifacts/build-$$each.log 2>&1 \
+		|| { cat artifacts/build-$$each.log; exit 1; }; grep "^no strip\|^no Python" artifacts/build-$$each.log || true; done
+	.tools/sam/bin/python .ci/release.py $(RELEASE) \
+		$(foreach each,x86_64 arm64,$(each)=artifacts/build-$(each)/InlayLayer)
+	.tools/sam/bin/cfn-lint $(RELEASE)/*.template.json
+	@cp layers/inlay/sbom.json $(RELEASE)/inlay-layer-$(VERSION).sbom.json
+	@$(SBOM) | $(BIN)/python .ci/sbom.py > $(RELEASE)/inlay_tables-$(VERSION).sbom.json
+	@SOURCE_DATE_EPOCH=315532800 $(UV) build --quiet --wheel --out-dir $(RELEASE) && rm -f $(RELEASE)/.gitignore
+	@cd $(RELEASE) && sha256sum * > ../SHA256SUMS && mv ../SHA256SUMS . && cat SHA256SUMS
 
 security: $(SECURITY) $(TOOLS) ## check the template for weaknesses: cfn-lint and checkov, no finding allowed
 	.tools/sam/bin/cfn-lint template.yaml
@@ -311,4 +322,4 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@touch $@
 
 .PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
-	emulators engines engines-lock examples examples-lock sam-lock security-lock layer-lock sbom audit security clean distclean help
+	emulators engines engines-lock examples examples-lock sam-lock security-lock layer-lock release sbom audit security clean distclean help

@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 import inlay
 from inlay.errors import InlayError, StoreUnavailable
 from inlay.functions.dead_letters import drop, read_letters, redrive
-from inlay.local.runtime import Failed
+from inlay.local.runtime_api import Failed
 from inlay.local.s3_events import event
 from inlay.local.stack import LocalOptions, LocalStack, environment
 

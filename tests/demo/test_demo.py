@@ -10,13 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from inlay.cli.app import app
-from inlay.errors import InvalidRequest
 from inlay.local.demo import play as playing
 from inlay.local.demo.play import DemoOptions, play
 from inlay.local.demo.readers import engines_python
 from inlay.local.demo.steps import STEPS, land
 from inlay.local.demo.world import World
-from inlay.local.runtime import find_emulator
 from inlay.local.s3server import AwsProcess
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +23,6 @@ pytestmark = pytest.mark.functions
 
 @pytest.fixture
 def options(tmp_path: Path) -> DemoOptions:
-    try:
-        find_emulator(ROOT / "template.yaml")
-    except InvalidRequest as error:
-        pytest.skip(str(error))
     return DemoOptions(scale=0.01, spark=False, template=ROOT / "template.yaml", home=tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the local AWS share: the emulator, and functions small enough to read."""
+"""What the tests of the local AWS share: functions small enough to read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inlay.errors import InvalidRequest
-from inlay.local.runtime import FunctionPool, find_emulator
+from inlay.local.runtime import FunctionPool
 from inlay.local.template import Function
-
-ROOT = Path(__file__).parents[2]
 
 HANDLER = """
 import os, time
@@ -29,16 +26,8 @@ def handler(event, context):
 """
 
 
-@pytest.fixture(scope="session")
-def emulator() -> Path:
-    try:
-        return find_emulator(ROOT / "template.yaml")
-    except InvalidRequest as missing:
-        pytest.skip(str(missing))
-
-
 @pytest.fixture
-def start_function(emulator: Path, tmp_path: Path) -> Iterator[Callable[..., FunctionPool]]:
+def start_function(tmp_path: Path) -> Iterator[Callable[..., FunctionPool]]:
     """Start the handler above, with a timeout and a number of processes."""
     (tmp_path / "handler.py").write_text(HANDLER)
     with ExitStack() as running:
@@ -56,7 +45,6 @@ def start_function(emulator: Path, tmp_path: Path) -> Iterator[Callable[..., Fun
             return running.enter_context(
                 FunctionPool(
                     function,
-                    emulator=emulator,
                     environment={"GIVEN": "by the template"},
                     log=tmp_path / "sample.log",
                     size=size,

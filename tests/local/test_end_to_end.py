@@ -18,10 +18,11 @@ import pytest
 
 import inlay
 import inlay.errors
-from inlay.local.runtime import Failed, Returned
+from inlay.local.runtime_api import Failed, Returned
 from inlay.local.s3_events import event as landing_event
 from inlay.local.s3server import AwsProcess
 from inlay.local.stack import LocalOptions, LocalStack, environment
+from inlay.local.template import rate_seconds, read_body
 
 from .test_runtime import wait_until
 
@@ -31,7 +32,7 @@ ORDERS = (ROOT / "events" / "orders.parquet").read_bytes()
 
 
 @pytest.fixture(scope="module")
-def stack(emulator: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     options = LocalOptions(
         template=ROOT / "template.yaml",
         parameters={"AutoCreate": "true"},
@@ -54,6 +55,53 @@ def rows(stack: LocalStack, table: str) -> int:
 
 def log(stack: LocalStack, function: str) -> str:
     return (stack.options.home / f"{function}.log").read_text()
+
+
+def test_what_runs_is_what_the_template_says(stack: LocalStack) -> None:
+    """Queues, dead letters, notifications, versions, schedules: compared with the file itself."""
+    body = read_body(ROOT / "template.yaml")
+    resources = {name: each["Properties"] for name, each in body["Resources"].items()}
+    kinds = {name: each["Type"] for name, each in body["Resources"].items()}
+    queues = [name for name, kind in kinds.items() if kind == "AWS::SQS::Queue"]
+    for name in queues:
+        found = stack.sqs.get_queue_attributes(
+            QueueUrl=stack.queue_url(name), AttributeNames=["All"]
+        )["Attributes"]
+        said = resources[name]
+        assert found["MessageRetentionPeriod"] == str(said["MessageRetentionPeriod"])
+        assert found["VisibilityTimeout"] == str(said.get("VisibilityTimeout", 30))
+        redrive = json.loads(found["RedrivePolicy"]) if "RedrivePolicy" in found else None
+        if redrive is None:
+            assert "RedrivePolicy" not in said
+            continue
+        letters = redrive["deadLetterTargetArn"].rpartition(":")[2]
+        assert said["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": f"{letters}.Arn"}
+        assert int(redrive["maxReceiveCount"]) == said["RedrivePolicy"]["maxReceiveCount"]
+    assert set(stack._queue_urls) == set(queues)
+    notified = stack.s3.get_bucket_notification_configuration(Bucket=stack.bucket)
+    assert [
+        (
+            each["QueueArn"].rpartition(":")[2],
+            [r["Value"] for r in each["Filter"]["Key"]["FilterRules"]],
+        )
+        for each in notified["QueueConfigurations"]
+    ] == [("IngestQueue", ["ingest/"]), ("PublishQueue", ["tables/", "/_latest_manifest"])]
+    assert stack.s3.get_bucket_versioning(Bucket=stack.bucket)["Status"] == "Enabled"
+    parameters = {name: each.get("Default") for name, each in body["Parameters"].items()}
+    scheduled = {
+        (
+            Path(said["CodeUri"]).name,
+            rate_seconds(parameters[event["Properties"]["Schedule"]["Ref"]]),
+            event["Properties"].get("Input"),
+        )
+        for name, said in resources.items()
+        if kinds[name] == "AWS::Serverless::Function"
+        for event in said.get("Events", {}).values()
+    }
+    assert scheduled == {(s.function, s.every_seconds, s.input) for s in stack.template.schedules}
+    given = {"AutoCreate": "true"}
+    own = {name: value for name, value in stack.template.parameters.items() if "::" not in name}
+    assert own == {**{name: str(value) for name, value in parameters.items()}, **given}
 
 
 def test_dropped_files_become_rows_in_few_commits(stack: LocalStack) -> None:
@@ -141,7 +189,7 @@ def test_a_delete_request_hides_rows_and_maintenance_removes_them(stack: LocalSt
 def test_an_erasure_runs_to_its_receipt(stack: LocalStack) -> None:
     land(stack, "person/orders.parquet")
     stack.drain()
-    stack.send("DeleteQueue", {"table": "person", "where": "customer_id = 7", "mode": "erase"})
+    stack.send("EraseQueue", {"table": "person", "where": "customer_id = 7", "mode": "erase"})
     stack.drain()  # the rewrite function was notified by its queue
     assert rows(stack, "person") == 90
     for _ in range(4):
@@ -173,9 +221,11 @@ def test_a_redelivered_delete_spares_rows_that_came_later(stack: LocalStack) -> 
 def test_a_bad_delete_request_goes_to_the_dead_letters(stack: LocalStack) -> None:
     stack.send("DeleteQueue", {"table": "nobody-made-this", "where": "x = 1"})
     stack.send("DeleteQueue", "not JSON")
+    # As when deployed, where those who may delete are not those who may erase.
+    stack.send("DeleteQueue", {"table": "shop", "where": "customer_id = 7", "mode": "erase"})
     stack.drain()
     reasons = [letter.reasons["Error"] for letter in stack.dead_letters("DeleteQueue")]
-    assert sorted(reasons) == ["InvalidRequest", "TableNotFound"]
+    assert sorted(reasons) == ["InvalidRequest", "NotAllowed", "TableNotFound"]
 
 
 # One ingest of one file: read the pointer, read the footer, copy, archive the pointer, swap it.
@@ -242,9 +292,7 @@ def test_logs_name_the_commit_but_no_value_and_no_literal(stack: LocalStack) -> 
     assert "a secret" not in told
 
 
-def test_another_s3_server_is_watched_for_landing_files(
-    stack: LocalStack, emulator: Path, tmp_path: Path
-) -> None:
+def test_another_s3_server_is_watched_for_landing_files(stack: LocalStack, tmp_path: Path) -> None:
     """In a separate process: the settings of two stacks would meet in this one's environment."""
     script = tmp_path / "other.py"
     script.write_text(
@@ -293,7 +341,7 @@ def test_draining_waits_for_scheduled_runs_and_names_the_logs_when_it_takes_too_
     stack.drain()
 
 
-def test_a_stack_goes_on_with_the_data_of_the_one_before(emulator: Path, tmp_path: Path) -> None:
+def test_a_stack_goes_on_with_the_data_of_the_one_before(tmp_path: Path) -> None:
     def started(home: str) -> LocalStack:
         return LocalStack(
             LocalOptions(
@@ -325,7 +373,7 @@ def test_a_stack_goes_on_with_the_data_of_the_one_before(emulator: Path, tmp_pat
         assert second._erasure_key() == key
 
 
-def test_local_up_says_what_ends_in_the_dead_letters(emulator: Path, tmp_path: Path) -> None:
+def test_local_up_says_what_ends_in_the_dead_letters(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "inlay", "local", "up", "--port", "0"]
     out = tmp_path / "out"
     with (

@@ -10,7 +10,7 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
-from inlay.local.runtime import Failed
+from inlay.local.runtime_api import Failed
 from inlay.local.s3server import AwsProcess
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
@@ -37,7 +37,7 @@ def work(stack: LocalStack, function: str, **event: Any) -> Any:
     return answer.payload
 
 
-def test_a_stack_over_a_retained_bucket_goes_on(emulator: Path, tmp_path: Path) -> None:
+def test_a_stack_over_a_retained_bucket_goes_on(tmp_path: Path) -> None:
     with AwsProcess(["s3"]) as aws, environment(aws.env()):
         with stack_on(aws, tmp_path / "first") as first, environment(first.environment):
             for name in ("a", "b"):
@@ -86,7 +86,7 @@ def test_a_stack_over_a_retained_bucket_goes_on(emulator: Path, tmp_path: Path) 
                     assert second.dead_letters(queue.logical_id) == [], json.dumps(queue.logical_id)
 
 
-def test_an_embedded_server_has_no_bucket_from_before(tmp_path: Path, emulator: Path) -> None:
+def test_an_embedded_server_has_no_bucket_from_before(tmp_path: Path) -> None:
     stack = LocalStack(
         LocalOptions(template=ROOT / "template.yaml", parameters={"ExistingBucket": "ours"})
     )

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from inlay.errors import InvalidRequest
 from inlay.local import end_with_parent
-from inlay.local.runtime import Failed, FunctionPool, Returned, find_emulator
+from inlay.local.runtime import FunctionPool
+from inlay.local.runtime_api import Failed, Returned
 
 pytestmark = pytest.mark.functions
 Start = Callable[..., FunctionPool]
@@ -120,9 +120,9 @@ def test_closing_leaves_no_process(start_function: Start) -> None:
     assert isinstance(pool.invoke({}), Failed)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is a Linux binary")
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 def test_a_leashed_command_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
-    # The grandchild leads a separate process group, as the emulator makes the function do.
+    # The grandchild leads a separate process group, as a function may do.
     inner = "import os,sys,time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(600)"
     outer = f"""
 import subprocess, sys, time
@@ -138,20 +138,3 @@ time.sleep(600)
     os.kill(starter.pid, signal.SIGKILL)
     starter.wait()
     wait_until(lambda: not alive(pid))
-
-
-def test_a_missing_emulator_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("INLAY_RIE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(InvalidRequest, match=r"pip install --no-deps --target .*cache/inlay/sam"):
-        find_emulator(tmp_path / "template.yaml")
-    (tmp_path / "Makefile").touch()  # a checkout
-    with pytest.raises(InvalidRequest, match="make tools"):
-        find_emulator(tmp_path / "template.yaml")
-    for machine in ("x86_64", "arm64"):
-        binary = tmp_path / f"cache/inlay/sam/samcli/local/rapid/aws-lambda-rie-{machine}"
-        binary.parent.mkdir(parents=True, exist_ok=True)
-        binary.touch()
-    assert find_emulator(tmp_path / "template.yaml").is_relative_to(tmp_path / "cache")

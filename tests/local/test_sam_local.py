@@ -1,7 +1,7 @@
 """`sam local invoke` on the embedded S3 and SQS: with exactly the variables that SAM passes a container.
 
 SAM takes of `--env-vars` only what the template declares for the function. In a container where there is an
-engine; else under the same emulator without one.
+engine; else on the same runtime API without one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import boto3
 import pytest
 
 import inlay
-from inlay.local.runtime import FunctionPool, Returned
+from inlay.local.runtime import FunctionPool
+from inlay.local.runtime_api import Returned
 from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
 from inlay.local.template import Template, load_template, read_body
@@ -114,7 +115,7 @@ def test_whatever_resource_a_function_names_is_a_local_one_or_none() -> None:
 
 
 def test_the_functions_work_on_the_embedded_aws_with_the_variables_sam_passes(
-    aws: AwsProcess, emulator: Path, tmp_path: Path
+    aws: AwsProcess, tmp_path: Path
 ) -> None:
     template = all_functions()
     address = aws.endpoint_url.removeprefix("http://")
@@ -132,7 +133,6 @@ def test_the_functions_work_on_the_embedded_aws_with_the_variables_sam_passes(
             pool = running.enter_context(
                 FunctionPool(
                     function,
-                    emulator=emulator,
                     environment={**CREDENTIALS, **passed},
                     log=tmp_path / f"{function.name}.log",
                     size=1,

@@ -173,7 +173,13 @@ def up(
         ),
     ] = False,
     speed: Annotated[
-        float, typer.Option(min=1, help="Run schedules this many times as often.")
+        float,
+        typer.Option(
+            min=1,
+            help="Run schedules this many times as often, each no sooner than its last run has ended. "
+            "What they do takes as long as ever, and days (grace, expiry), the quarter of an hour after "
+            "which a landed file counts as lost, batching windows and retries keep their length.",
+        ),
     ] = 1.0,
     port: Annotated[int, typer.Option(help="Of S3 and SQS; 0 takes a free one.")] = 4566,
     host: Annotated[

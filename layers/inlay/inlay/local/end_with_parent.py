@@ -6,8 +6,8 @@ Promise: when standard input reaches its end (the starter closed it, exited or w
 command ends, every process of this session is killed. The starter keeps the write end of a pipe as
 our standard input and starts us in a session of our own.
 
-The session is what has to go, not the process group: the Lambda emulator gives the function's
-process a group of its own. Started as a plain script, so it imports nothing but this.
+The session is what has to go, not the process group: a process may give another one a group of its
+own. Started as a plain script, so it imports nothing but this.
 """
 
 import os

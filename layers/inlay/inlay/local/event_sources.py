@@ -4,9 +4,11 @@ Promise: a message is deleted only after the function said that it dealt with it
 larger than the mapping allows, nor older than its window; one that fails becomes visible again and
 SQS itself moves it to the dead letters after its last try.
 
-Two things differ from AWS on purpose. A failed message comes back after `retry_seconds` instead of
-the queue's visibility timeout, which is made for machines that nobody watches. And while somebody
-waits for the queues to drain, a batch does not wait for its window.
+Three things differ from AWS on purpose. A failed message comes back after `retry_seconds` instead of
+the queue's visibility timeout, which is made for machines that nobody watches. While somebody waits for
+the queues to drain, a batch does not wait for its window. And a schedule is not due again while its last
+run waits or runs: at `schedule_speed` above 1 work takes as long as ever, so runs would pile up, and
+the schedule that is most often due would keep the others' from ever beginning.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from inlay.local.runtime import Failed, Invocation
+from inlay.local.runtime_api import Failed, Invocation
 from inlay.local.template import ACCOUNT, EventSource, Schedule
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class EventSources:
     schedule_speed: float
     _stopping: threading.Event = field(default_factory=threading.Event)
     _hurried: int = 0
-    _scheduled: int = 0
+    _scheduled: set[Schedule] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -88,7 +90,7 @@ class EventSources:
     @property
     def running_schedules(self) -> int:
         """How many scheduled runs are under way."""
-        return self._scheduled
+        return len(self._scheduled)
 
     @contextmanager
     def hurry(self) -> Iterator[None]:
@@ -210,16 +212,18 @@ class EventSources:
             for schedule, at in due.items():
                 if at <= time.monotonic():
                     due[schedule] = time.monotonic() + schedule.every_seconds / self.schedule_speed
-                    self._run(partial(self._fire, schedule), "scheduled")
+                    with self._lock:
+                        is_under_way = schedule in self._scheduled
+                        self._scheduled.add(schedule)
+                    if not is_under_way:
+                        self._run(partial(self._fire, schedule), "scheduled")
 
     def _fire(self, schedule: Schedule) -> None:
-        with self._lock:
-            self._scheduled += 1
         try:
             self.invoke(schedule.function, scheduled_event(schedule, self.region))
         finally:
             with self._lock:
-                self._scheduled -= 1
+                self._scheduled.discard(schedule)
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=f"event-source-{name}", daemon=True)

@@ -1,6 +1,6 @@
 """The whole product on this machine: what `template.yaml` describes, started.
 
-Promise: inside `with LocalStack() as stack:` the bucket, the queues with their dead letters, the five
+Promise: inside `with LocalStack() as stack:` the bucket, the queues with their dead letters, the six
 functions, their event sources and schedules exist and work; afterwards nothing of it runs. The
 processes also end when this one is killed.
 
@@ -35,10 +35,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.dead_letters import Letter, read_letters, release
 from inlay.local.event_sources import Attached, EventSources
-from inlay.local.runtime import FunctionPool, Invocation, find_emulator
+from inlay.local.runtime import FunctionPool
+from inlay.local.runtime_api import Invocation
 from inlay.local.s3_events import event_of
 from inlay.local.s3server import HOST, AwsProcess
-from inlay.local.template import Queue, Template, find_template, load_template, read_body
+from inlay.local.template import Queue, Template, find_template, load_template
 from inlay.storage.base import NULL_VERSION
 
 if TYPE_CHECKING:
@@ -139,11 +140,7 @@ class LocalStack:
     def start(self) -> LocalStack:
         """Start everything; what was started is stopped again if a step fails."""
         path = self.options.template or find_template()
-        emulator = find_emulator(path)
-        # Here nobody has to be kept from erasing.
-        known = read_body(path)["Parameters"]
-        own = {n: v for n, v in {"EraseFromDeleteQueue": "true"}.items() if n in known}
-        self.template = load_template(path, {**own, **self.options.parameters})
+        self.template = load_template(path, self.options.parameters)
         if self.template.bucket.existing and self.options.endpoint_url is None:
             raise InvalidRequest(
                 "the local AWS makes its bucket itself",
@@ -171,7 +168,7 @@ class LocalStack:
             self.sqs = self._client("sqs", self.sqs_endpoint_url)
             self._create_queues()
             self._create_bucket()
-            self.functions = self._start_functions(emulator, started)
+            self.functions = self._start_functions(started)
             self._start_event_sources(started)
             if self.options.endpoint_url:
                 self._start_watch(started)
@@ -381,9 +378,7 @@ class LocalStack:
             Bucket=self.bucket, NotificationConfiguration={"QueueConfigurations": configured}
         )
 
-    def _start_functions(
-        self, emulator: Path, started: contextlib.ExitStack
-    ) -> dict[str, FunctionPool]:
+    def _start_functions(self, started: contextlib.ExitStack) -> dict[str, FunctionPool]:
         created = {
             **self._queue_urls,
             self.template.bucket.logical_id: self.bucket,
@@ -399,7 +394,6 @@ class LocalStack:
             function.name: started.enter_context(
                 FunctionPool(
                     function,
-                    emulator=emulator,
                     environment={
                         **self.template.environment(function, created),
                         **self.environment,

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import inlay
 from inlay.local.demo.figures import SQL, Figures
-from inlay.local.runtime import Failed
+from inlay.local.runtime_api import Failed
 from inlay.local.s3_events import event_of
 from inlay.local.stack import LocalStack
 from inlay.table import Table
@@ -127,8 +127,7 @@ class World:
     def request_delete(self, request_id: str, **request: Any) -> None:
         """Queue a delete request and wait for it. Conditions are put to the truth as they are."""
         self.requests[request_id] = {"id": request_id, "table": self.table, **request}
-        self.stack.send("DeleteQueue", self.requests[request_id])
-        self.stack.drain()
+        self.repeat_delete(request_id)
         if "where" in request:
             self.truth.delete(request["where"])
         else:
@@ -137,7 +136,8 @@ class World:
 
     def repeat_delete(self, request_id: str) -> None:
         """Send a request again, word for word."""
-        self.stack.send("DeleteQueue", self.requests[request_id])
+        request = self.requests[request_id]
+        self.stack.send("EraseQueue" if request.get("mode") == "erase" else "DeleteQueue", request)
         self.stack.drain()
 
     def run(self, function: str, **event: Any) -> Mapping[str, Any]:
@@ -198,7 +198,13 @@ class World:
         """Why messages could not be dealt with; in this demo each can."""
         return [
             f"{queue}: {letter.reasons or letter.body[:200]}"
-            for queue in ("IngestQueue", "DeleteQueue", "RewriteQueue", "PublishQueue")
+            for queue in (
+                "IngestQueue",
+                "DeleteQueue",
+                "EraseQueue",
+                "RewriteQueue",
+                "PublishQueue",
+            )
             for letter in self.stack.dead_letters(queue)
         ]
 
