@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.simulator.cloudwatch import ALARM, OK, Metrics, alarms_of, state
 
 import inlay
 
-from .conftest import BUCKET, KEY, ORDERS, Functions, event, few, fresh, landing_message
+from .conftest import BUCKET, EVENTS, KEY, ORDERS, Functions, event, few, fresh, landing_message
 
 
 def test_an_overwritten_file_keeps_its_rows_where_the_bucket_keeps_versions(
@@ -220,12 +221,24 @@ def test_the_age_of_what_is_pending_is_a_metric(
     functions: Functions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     functions.create_orders()
-    landing_message(functions, ORDERS)
+    functions.set_variable("POWERTOOLS_METRICS_NAMESPACE", "Inlay/local")
+    alarm = alarms_of(EVENTS.parent / "template.yaml", stack="local")["LandingAgeAlarm"]
+    lost = landing_message(functions, ORDERS)
     functions.clock.pass_days(0.5)
-    sweep(functions)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    def swept(at: float) -> tuple[list[Any], str]:
+        sweep(functions)
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        metrics = Metrics()
+        for line in lines:
+            metrics.put_embedded(line, at)
+        return lines, state(alarm, metrics, at)
+
+    lines, red = swept(0.0)
     [age] = [each["OldestPendingSeconds"][0] for each in lines if "OldestPendingSeconds" in each]
-    assert 43_000 < age < 43_500
+    assert 43_000 < age < 43_500 and red == ALARM
+    functions.invoke("ingest", lost)
+    assert swept(3600.0)[1] == OK
 
 
 @settings(deadline=None, max_examples=15)

@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from tests.simulator.cloudwatch import ALARM, OK, Metrics, alarms_of, state
 
 import inlay
 import inlay.errors
 from inlay.errors import InvalidRequest
-from inlay.local.template import _Loader
 from inlay.plan.maintain import compaction
 
 from . import conftest
@@ -262,6 +261,7 @@ def test_an_erasure_that_waits_says_for_what_and_how_long(
     functions.land()
     functions.replay("ingest.normal")
     functions.land("ingest/orders/pending.parquet")
+    functions.set_variable("POWERTOOLS_METRICS_NAMESPACE", "Inlay/local")
     functions.clock.pass_days(0.1)
     functions.replay("delete.erase")
     functions.replay("rewrite.queue")
@@ -278,6 +278,12 @@ def test_an_erasure_that_waits_says_for_what_and_how_long(
     [age] = [each["OldestErasureDays"][0] for each in told if "OldestErasureDays" in each]
     assert 3.9 < age < 4.2
     assert [1] in [each.get("ErasuresWaitingForLanding") for each in told]
+    metrics = Metrics()
+    for line in told:
+        metrics.put_embedded(line, 0.0)
+    alarm = alarms_of(EVENTS.parent / "template.yaml", stack="local")["ErasureAgeAlarm"]
+    assert state(alarm, metrics, 0.0) == ALARM
+    assert state(alarm, Metrics(), 0.0) == OK  # without an open erasure nothing is written
 
     functions.store.delete(["ingest/orders/pending.parquet"])
     for _ in range(6):
@@ -286,14 +292,6 @@ def test_an_erasure_that_waits_says_for_what_and_how_long(
     capsys.readouterr()
     functions.round("collect_garbage.erasures")
     assert "OldestErasureDays" not in capsys.readouterr().out
-
-
-def test_the_alarm_looks_at_the_metric_that_the_function_writes() -> None:
-    body = yaml.load((EVENTS.parent / "template.yaml").read_text(), Loader=_Loader)
-    alarm = body["Resources"]["ErasureAgeAlarm"]["Properties"]
-    assert alarm["MetricName"] == "OldestErasureDays"
-    assert alarm["Namespace"] == {"Fn::Sub": "Inlay/${AWS::StackName}"}
-    assert alarm["Dimensions"] == [{"Name": "service", "Value": "collect_garbage"}]
 
 
 @pytest.mark.parametrize(

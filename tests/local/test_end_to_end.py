@@ -381,7 +381,7 @@ def test_local_up_says_what_ends_in_the_dead_letters(tmp_path: Path) -> None:
         subprocess.Popen(command, stdout=file, stderr=file, cwd=tmp_path) as up,
     ):
         try:
-            wait_until(lambda: "Ctrl-C" in out.read_text())
+            wait_until(lambda: "Ctrl-C" in out.read_text(), seconds=120)
             queue = next(
                 row.split()[-1] for row in out.read_text().splitlines() if "delete queue" in row
             )
@@ -394,10 +394,10 @@ def test_local_up_says_what_ends_in_the_dead_letters(tmp_path: Path) -> None:
             )
             body = json.dumps({"table": "nobody-made-this", "where": "name = 'Mustermann'"})
             sqs.send_message(QueueUrl=queue, MessageBody=body)
-            wait_until(lambda: "dead letter in DeleteDeadLetters" in out.read_text())
+            wait_until(lambda: "dead letter in Delete" in out.read_text(), seconds=120)
         finally:
             up.send_signal(signal.SIGINT)
-            assert up.wait(60) == 0
+            assert up.wait(120) == 0
     said = out.read_text()
     assert "request for nobody-made-this: TableNotFound" in said
     assert "inlay dlq show" in said

@@ -1,0 +1,1 @@
+"""`inlay doctor`: what is wrong with a stack or a bucket, and the command that mends it. Reads only."""
