@@ -72,11 +72,12 @@ def stack_body() -> dict[str, Any]:
 
 
 class Aws:
-    """moto's clients, with what moto has not: simulated policies and the account's concurrency."""
+    """moto's clients, with what moto has not: simulated policies, who pays, the account's concurrency."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.concurrency = 1000
+        self.payer = "BucketOwner"
         self.denied: set[str] = set()
         self.may_not: set[str] = set()
         self.known: dict[str, Any] = {}
@@ -88,6 +89,8 @@ class Aws:
             if service == "lambda":
                 limit = {"AccountLimit": {"UnreservedConcurrentExecutions": self.concurrency}}
                 made.get_account_settings = lambda: limit
+            if service == "s3":
+                made.get_bucket_request_payment = lambda Bucket: {"Payer": self.payer}  # noqa: N803
             if service == "iam":
                 made.simulate_principal_policy = self._simulate
             self.known[service] = made
@@ -163,11 +166,14 @@ def notifications(aws: Aws) -> dict[str, Any]:
     }
 
 
-def make_bucket(aws: Aws, **options: Any) -> None:
+def make_bucket(aws: Aws, *, retention: Any = None, **options: Any) -> None:
     s3 = aws.client("s3")
     where = {"LocationConstraint": REGION}
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=where, **options)
     s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    if retention:
+        lock = {"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": retention}}
+        s3.put_object_lock_configuration(Bucket=BUCKET, ObjectLockConfiguration=lock)
     # Before the policy: moto reads no conditions.
     s3.put_object(Bucket=BUCKET, Key="tables/people/_latest_manifest", Body=b"{}")
     rules = {"Rules": lifecycle()}
@@ -268,6 +274,10 @@ def few(aws: Aws) -> None:
     aws.concurrency = 10
 
 
+def ask_requesters(aws: Aws) -> None:
+    aws.payer = "Requester"
+
+
 def deny(aws: Aws) -> None:
     aws.denied.add("s3:DeleteObjectVersion")
 
@@ -330,12 +340,7 @@ AILMENTS: dict[str, tuple[Callable[[Aws], Any], str, Severity, str]] = {
     "another key": (encrypt(True), "encryption", E, "KmsKeyArn=arn:aws:kms"),
     "no bucket key": (encrypt(False), "encryption", W, "BucketKeyEnabled"),
     "keys of producers": (s3("delete_bucket_policy"), "customer keys", W, "put-bucket-policy"),
-    "requester pays": (
-        s3("put_bucket_request_payment", RequestPaymentConfiguration={"Payer": "Requester"}),
-        "requester pays",
-        E,
-        "put-bucket-request-payment",
-    ),
+    "requester pays": (ask_requesters, "requester pays", E, "put-bucket-request-payment"),
     "no events": (
         s3("put_bucket_notification_configuration", NotificationConfiguration={}),
         "notifications",
@@ -376,20 +381,18 @@ def test_a_clock_that_is_off_a_quiet_stack_and_another_region_are_told(aws: Aws)
 
 def test_locked_objects_are_told_by_how_long_they_keep_erasures_open(aws: Aws) -> None:
     client = aws.client("s3")
-    for each in client.list_object_versions(Bucket=BUCKET)["Versions"]:
-        client.delete_object(Bucket=BUCKET, Key=each["Key"], VersionId=each["VersionId"])
-    client.delete_bucket(Bucket=BUCKET)
-    make_bucket(aws, ObjectLockEnabledForBucket=True)
-    (found,) = aws.examine().findings
-    assert (found.check, found.severity) == ("object lock", W)
-    retention = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}}
-    client.put_object_lock_configuration(
-        Bucket=BUCKET,
-        ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": retention},
-    )
-    (found,) = aws.examine().findings
-    assert (found.check, found.severity) == ("object lock", E)
-    assert "30 days (COMPLIANCE)" in found.what and "put-object-lock-configuration" in found.mend
+    for retention, severity, said in (
+        (None, W, "can be locked"),
+        ({"Mode": "COMPLIANCE", "Days": 30}, E, "30 days (COMPLIANCE)"),
+    ):
+        for each in client.list_object_versions(Bucket=BUCKET)["Versions"]:
+            client.delete_object(Bucket=BUCKET, Key=each["Key"], VersionId=each["VersionId"])
+        client.delete_bucket(Bucket=BUCKET)
+        make_bucket(aws, retention=retention, ObjectLockEnabledForBucket=True)
+        (found,) = aws.examine().findings
+        assert (found.check, found.severity) == ("object lock", severity)
+        assert said in found.what
+    assert "put-object-lock-configuration" in found.mend
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,11 @@ from typer.testing import CliRunner
 import inlay
 import inlay.table
 from inlay.cli.app import app
+from inlay.local.template import decided, read_body
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 
-from .conftest import BUCKET, Functions, fresh
+from .conftest import BUCKET, EVENTS, Functions, fresh
 from .policies import ACCOUNT, REGION, Guard, grants_of, guarded, load
 from .test_policies import ADOPTED, ADOPTED_KEY_ARN, KEY_ARN
 
@@ -237,3 +238,28 @@ def test_a_producer_of_one_table_may_put_files_of_that_table_alone() -> None:
     # `${!…}` is how a template writes IAM's own variables.
     assert statement["Resource"].endswith("/ingest/${!aws:PrincipalTag/inlay-table}/*")
     assert set(statement["Action"]) == {"s3:PutObject", "s3:AbortMultipartUpload"}
+
+
+def test_only_the_rules_that_a_parameter_names_may_send_events_of_buckets() -> None:
+    """Also those that pass on the events of another account's bucket; without the parameter none may."""
+    rules = [
+        "arn:aws:events:eu-west-1:123456789012:rule/own",
+        "arn:aws:events:eu-west-1:1:rule/b/r",
+    ]
+    body = read_body(EVENTS.parent / "template.yaml")
+    known = {name: str(each.get("Default", "")) for name, each in body["Parameters"].items()}
+
+    def senders(given: str) -> list[Any]:
+        found = decided(body, {**known, "EventBridgeRules": given})["Resources"]
+        statements = found["IngestQueuePolicy"]["Properties"]["PolicyDocument"]["Statement"]
+        return [
+            each
+            for each in statements
+            if each.get("Principal") == {"Service": "events.amazonaws.com"}
+        ]
+
+    (one,) = senders(",".join(rules))
+    assert one["Condition"] == {"ArnEquals": {"aws:SourceArn": rules}}
+    assert one["Action"] == "sqs:SendMessage"
+    assert one["Resource"] == {"Fn::GetAtt": "IngestQueue.Arn"}
+    assert senders("") == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from inlay.local.template import decided, read_body
 
 ALARM, OK, NO_DATA = "ALARM", "OK", "INSUFFICIENT_DATA"
-_STATISTICS = {"Sum": sum, "Maximum": max}
+_STATISTICS: Mapping[str, Callable[[list[float]], float]] = {"Sum": sum, "Maximum": max}
 _OPERATORS = {"GreaterThanThreshold": operator.gt, "LessThanThreshold": operator.lt}
 # How many periods beyond its own an alarm looks back for data, where some is missing.
 _LOOK_BACK = 2

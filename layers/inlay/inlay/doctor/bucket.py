@@ -63,7 +63,7 @@ def region(at: Deployment) -> Iterator[Finding]:
 
 
 def clocks(at: Deployment) -> Iterator[Finding]:
-    answer = at.clients("s3").head_bucket(Bucket=at.bucket)
+    answer = at.clients("s3").get_bucket_location(Bucket=at.bucket)
     said = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     if said is None:
         return

@@ -32,7 +32,7 @@ class Check:
 
 OF_A_BUCKET = (
     Check("region", bucket.region, "s3:GetBucketLocation"),
-    Check("clocks", bucket.clocks, "s3:ListBucket"),
+    Check("clocks", bucket.clocks, "s3:GetBucketLocation"),
     Check("rights", bucket.rights, "s3:ListBucket, s3:GetObject"),
     Check("versions", bucket.versions, "s3:GetBucketVersioning"),
     Check("lifecycle", bucket.lifecycle, "s3:GetLifecycleConfiguration"),
