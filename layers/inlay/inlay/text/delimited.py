@@ -250,8 +250,8 @@ class CsvFile:
             form = self._text.dates.reads(field.name, field.type)
             convert = form.read if form else from_texts
 
-            def read(start: int) -> pa.Array:
-                made = convert(texts.column(field.name).slice(start), field.type)
+            def read(start: int, stop: int) -> pa.Array:
+                made = convert(texts.column(field.name).slice(start, stop - start), field.type)
                 return without_null(made) if field.name in required else made
 
             return read

@@ -164,8 +164,8 @@ class JsonFile:
             form = self._formats.reads(field.name, field.type)
             values = [row.get(field.name) for row in rows]
 
-            def read(start: int) -> pa.Array:
-                some = values[start:] if start else values
+            def read(start: int, stop: int) -> pa.Array:
+                some = values[start:stop]
                 if form is None:
                     made = from_json(some, field.type)
                 else:

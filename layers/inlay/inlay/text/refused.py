@@ -6,8 +6,9 @@ text as a whole, at its place: with a limit of 0 the first one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -76,8 +77,10 @@ class Refusals:
         )
 
 
-# Reads a column's values from a row on. Raises `Misread`.
-Column = Callable[[int], pa.Array]
+# Reads a column's values from a row to before another. Raises `Misread`.
+Column = Callable[[int, int], pa.Array]
+# Rows that are read together where some of them cannot be: each of those makes its block be read again.
+BLOCK_ROWS = 64
 
 
 def misread_rows(
@@ -88,15 +91,24 @@ def misread_rows(
     arrays: list[pa.Array] = []
     reasons: dict[int, str] = {}
     for name, read in columns:
-        start, found = 0, 0
-        while start <= rows and found <= room:
+        try:
+            arrays.append(read(0, rows))
+        except Misread:
+            for row, what in islice(_misread(read, rows), room + 1):
+                reasons.setdefault(row, f"{name} {what}")
+    return arrays, dict(sorted(reasons.items()))
+
+
+def _misread(read: Column, rows: int) -> Iterator[tuple[int, str]]:
+    for begin in range(0, rows, BLOCK_ROWS):
+        start, stop = begin, min(begin + BLOCK_ROWS, rows)
+        while start < stop:
             try:
-                arrays.append(read(start))
+                read(start, stop)
                 break
             except Misread as error:
-                reasons.setdefault(start + error.row, f"{name} {error.what}")
-                start, found = start + error.row + 1, found + 1
-    return arrays, dict(sorted(reasons.items()))
+                yield start + error.row, error.what
+                start += error.row + 1
 
 
 def without_null(values: pa.Array) -> pa.Array:
