@@ -109,6 +109,11 @@ class Split:
         return tuple(task for share in self.shares for task in share.tasks)
 
 
+# Given several paths with one of these, Spark reads each of them once for every one (4.3, also when asked
+# not to take them for patterns).
+_GLOB = frozenset("?*[]{}\\")
+
+
 # -- which files ----------------------------------------------------------------------------------
 
 
@@ -155,6 +160,8 @@ def split(
     root = hadoop_root(spark, uri, chosen[0].file.key) if chosen else ""
     if root is None:
         return none("Spark has no access")
+    if not _GLOB.isdisjoint(root):
+        return none("signs of a pattern in the path")
     exact = _exact(spark, uri, chosen)
     for deleted, share in by_deletes.items():
         ids = {f.id for f in _looked_at(schema, columns, predicate, *deleted.where)}
