@@ -329,6 +329,14 @@ def tour(actor: Actor, *, versioned: bool) -> None:
         f"memory://{BUCKET}/tables/texts", pa.schema([("id", pa.int64())]), properties=takes
     )
     actor("ingest", landing_message(functions, b"id\n1\nx\n", "ingest/texts/a.csv"))
+    # A file of keys is read and deleted.
+    functions.store.put("keys/leavers.csv", b"order_id\n90\n91\n")
+    leavers = {
+        "table": "orders",
+        "mode": "erase",
+        "keys_from": f"memory://{BUCKET}/keys/leavers.csv",
+    }
+    actor("delete", from_queue(batch(leavers), "EraseQueue"))
     # Uploads that break off are aborted.
     inlay.create(
         f"memory://{BUCKET}/tables/parts",
@@ -564,7 +572,7 @@ def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
     prefix = parameters.get("Prefix", "")
     bucket = parameters.get("ExistingBucket", BUCKET)
     allowed = {f"arn:aws:s3:::{bucket}", KEY_ARN, "ErasureKey"}
-    allowed |= {f"arn:aws:s3:::{bucket}/{prefix}{zone}/*" for zone in ("tables", "ingest")}
+    allowed |= {f"arn:aws:s3:::{bucket}/{prefix}{zone}/*" for zone in ("tables", "ingest", "keys")}
     allowed.add(f"arn:aws:s3:::{bucket}/{prefix}ingest/*/_refused/*")
     published = ("latest.json", "v*.metadata.json")
     allowed |= {f"arn:aws:s3:::{bucket}/{prefix}tables/*/metadata/{name}" for name in published}

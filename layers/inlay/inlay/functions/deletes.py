@@ -64,6 +64,10 @@ def is_heavy(asked: DeleteRequest, snapshot: Snapshot) -> bool:
 def _apply(
     ctx: Context, asked: DeleteRequest, request: Request, base: LoadedTable
 ) -> Sequence[Committed | Skipped]:
+    if asked.keys_from is not None:
+        from inlay.functions.key_files import open_from_file  # rare, and many modules
+
+        return (open_from_file(ctx, asked.keys_from, base, request),)
     keys = None
     if asked.where is None:
         schema = schema_to_arrow(base.snapshot.schema, with_ids=False)

@@ -93,22 +93,27 @@ class DeleteRequest(_Identified):
 
     `where` is SQL. `keys` are columns with lists of values (`{"user_id": [1, 2]}`), rows (`[{"a": 1,
     "b": 2}]`), or values of the primary key when that is one column (`[1, 2]`). `mode` is the table's
-    own unless given; an erasure of many values becomes several, `ID.1`, `ID.2` … (`open_erasures`).
+    own unless given; an erasure of many values becomes several, `ID.1`, `ID.2` … (`open_erasures`). An
+    erasure takes `keys_from` in their place, the URI of a file of keys (`inlay.functions.key_files`).
     """
 
     where: str | None = Field(None, min_length=1)
     keys: dict[str, list[Scalar]] | list[dict[str, Scalar]] | list[Scalar] | None = None
     mode: Mode | None = None
+    keys_from: str | None = Field(None, min_length=1)
 
     @model_validator(mode="after")
     def _names_rows(self) -> DeleteRequest:
-        if (self.where is None) == (self.keys is None):
-            raise ValueError("give either where or keys")
+        if sum(given is not None for given in (self.where, self.keys, self.keys_from)) != 1:
+            raise ValueError("give either where or keys, or keys_from")
+        if self.keys_from is not None and self.mode != "erase":
+            raise ValueError("keys_from is of erasures")
         return self
 
     @property
     def body(self) -> str:
-        return json.dumps([self.table, self.where, self.keys, self.mode], sort_keys=True)
+        file = [] if self.keys_from is None else [self.keys_from]
+        return json.dumps([self.table, self.where, self.keys, self.mode, *file], sort_keys=True)
 
     def forwarded(self, request_id: str, time_us: int) -> dict[str, object]:
         """This request with its id and time included, for another queue."""
