@@ -59,6 +59,7 @@ ENGINES := .tools/engines/.ready
 EXAMPLES := .tools/examples/.ready
 SECURITY := .tools/security/.ready
 EMULATORS := .tools/emulators/.ready
+SPARKS := .tools/spark40/.ready .tools/spark41/.ready .tools/spark42/.ready
 
 ##@ Try it
 demo: $(READY) $(ENGINES) ## run the whole product on this machine and check every answer (SCALE=0.1)
@@ -109,6 +110,9 @@ test-least: $(READY) ## run what talks to S3 and SQS on the oldest boto3 that py
 		$(UV) pip install --quiet --python $(LEAST) -r .tools/least/requirements.txt "boto3==$$least"
 	@$(UV) pip install --quiet --no-deps --python $(LEAST) --editable .
 	$(LEAST) -m pytest tests/store tests/functions tests/local/test_end_to_end.py -m "not slow" $(ARGS)
+
+test-sparks: $(READY) $(SPARKS) ## run every verb on each release of PySpark, and hold the table of docs/SPARK.md
+	$(BIN)/python -m pytest tests/sparks $(ARGS)
 
 lint: $(READY) $(TOOLS) ## check style, formatting, the import contracts and the template
 	$(BIN)/ruff check
@@ -198,6 +202,15 @@ engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines,
 examples: $(EXAMPLES) ## install Ibis and dbt into .tools/examples, for the examples of docs/TOOLS.md
 
 emulators: $(EMULATORS) ## install Azurite and JavaScript's Parquet writers, for tests/store and tests/erasure (needs Node.js and npm)
+
+sparks: $(SPARKS) ## install the older releases of PySpark into .tools/spark40 to .tools/spark42, for tests/sparks
+
+sparks-lock: $(UV) ## pin them again, from .ci/spark-requirements.in
+	@for release in 0 1 2; do \
+		echo "pyspark==4.$$release.*" | $(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+			--generate-hashes --custom-compile-command "make sparks-lock" - .ci/spark-requirements.in \
+			-o .ci/spark4$$release-requirements.txt; \
+	done
 
 engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -306,6 +319,13 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 		.ci/engines-requirements.txt
 	@touch $@
 
+.tools/spark4%/.ready: .ci/spark4%-requirements.txt | $(UV)
+	@echo "installing PySpark 4.$* into .tools/spark4$*"
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/spark4$*
+	@$(UV) pip sync --quiet --require-hashes --python .tools/spark4$*/bin/python \
+		.ci/spark4$*-requirements.txt
+	@touch $@
+
 # An environment of its own: dbt pins many libraries.
 $(EXAMPLES): .ci/examples-requirements.txt | $(UV)
 	@echo "installing Ibis and dbt into .tools/examples"
@@ -321,5 +341,5 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
-	emulators engines engines-lock examples examples-lock sam-lock security-lock layer-lock release sbom audit security clean distclean help
+.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-sparks test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
+	emulators engines engines-lock examples examples-lock sparks sparks-lock sam-lock security-lock layer-lock release sbom audit security clean distclean help

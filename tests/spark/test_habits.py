@@ -197,3 +197,58 @@ def test_a_table_is_no_folder_of_parquet(spark: Any, new_table: NewTable) -> Non
     spark.range(3).write.mode("overwrite").parquet(table.uri)
     with pytest.raises(TableNotFound):
         inlay.open(table.uri)
+
+
+def reading(option: str, value: object) -> Callable[[Any, str], Any]:
+    return lambda spark, uri: spark.read.format("inlay").option(option, value).load(uri)
+
+
+def following(option: str, value: object) -> Callable[[Any, str], Any]:
+    def run(spark: Any, uri: str) -> None:
+        rows = spark.readStream.format("inlay").option(option, value).load(uri)
+        stream = rows.writeStream.format("noop").trigger(availableNow=True)
+        stream.start().awaitTermination()
+
+    return run
+
+
+def writing(mode: str | None = None, **options: object) -> Callable[[Any, str], Any]:
+    def run(spark: Any, uri: str) -> None:
+        writer = spark.range(90, 91).write.format("inlay").options(**options)
+        (writer if mode is None else writer.mode(mode)).save(uri)
+
+    return run
+
+
+def saved(spark: Any, uri: str) -> None:
+    spark.range(1).write.format("inlay").mode("append").saveAsTable("habit_saved")
+
+
+# What a user of Delta or Iceberg types, and words of the error that name the way here; "" where it works.
+TYPED: list[tuple[str, Callable[[Any, str], Any]]] = [
+    ("Inlay's way: version", reading("versionAsOf", 2)),
+    ("Inlay's way: asOf", reading("timestampAsOf", "2026-01-01")),
+    ("Inlay's way: changeFeed", reading("readChangeFeed", "true")),
+    ("Inlay's way: startVersion", following("startingVersion", 1)),
+    ('(?i)"append"', writing()),
+    ('(?i)"append"', writing("error")),
+    ("requestId", writing("append", txnAppId="a")),
+    (r"alter\(", writing("overwrite", overwriteSchema="true")),
+    ("inlay.spark.view", saved),
+    ("Give its place", lambda spark, uri: spark.read.format("inlay").load()),
+    ("", writing("append", mergeSchema="true")),
+]
+
+
+def test_what_other_formats_users_type_works_or_names_the_way(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(rows(0, 5))
+    for words, typed in TYPED:
+        if words:
+            with pytest.raises(Exception, match=words):
+                typed(spark, table.uri)
+        else:
+            typed(spark, table.uri)
+    assert table.refresh().count() == 6
+    assert not spark.catalog.tableExists("habit_saved")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from inlay.errors import InvalidRequest
-from inlay.spark.options import read_options, write_options
+from inlay.spark.options import _READ, _WRITE, INSTEAD, read_options, write_options
 
 
 def test_names_of_options_know_no_case() -> None:
@@ -37,3 +37,19 @@ def test_an_option_that_makes_no_sense_is_refused(options: dict[str, str], compl
 def test_a_read_option_is_no_write_option() -> None:
     with pytest.raises(InvalidRequest, match="'version'"):
         write_options({"path": "/t", "version": "3"})
+
+
+@pytest.mark.parametrize("name", sorted(INSTEAD))
+def test_an_option_of_another_format_names_the_way_here(name: str) -> None:
+    words = INSTEAD[name]
+    refused = 0
+    for options, known in ((read_options, _READ), (write_options, _WRITE)):
+        if name in map(str.lower, known):
+            continue
+        with pytest.raises(InvalidRequest) as error:
+            options({"path": "/t", name.title(): "1"})
+        assert error.value.next_step == f"Inlay's way: {words}"
+        refused += 1
+    assert refused
+    if " " not in words:
+        assert words in (*_READ, *_WRITE)

@@ -18,7 +18,8 @@ from inlay.errors import TableReplaced
 from inlay.spark import InlayTable, append, cluster, dml, maintenance, native_append, read
 from inlay.spark import merge as merging
 from inlay.spark.connect import load_state
-from inlay.spark.feed import InlayFeedStream, feed_columns, feed_schema
+from inlay.spark.feed import feed_columns, feed_schema
+from inlay.spark.feed_stream import InlayFeedStream
 from inlay.spark.merge import merge
 from inlay.spark.options import read_options, write_options
 from inlay.spark.recent_rows import Recent

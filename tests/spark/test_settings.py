@@ -182,7 +182,7 @@ def test_queries_that_are_analysed_at_the_same_time_read_one_version_each(
     new_table: NewTable,
 ) -> None:
     """Threads of a notebook: Spark calls back for one query between two mentions of another."""
-    from inlay.spark.sql import MAX_QUERIES, _Function
+    from inlay.spark.table_function import MAX_QUERIES, _Function
 
     table = new_table(pa.table({"id": [1]}))
     queries = [object() for _ in range(MAX_QUERIES + 1)]

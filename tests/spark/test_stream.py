@@ -13,7 +13,8 @@ import pytest
 import inlay
 from inlay.errors import InvalidRequest, VersionNotFound
 from inlay.spark.connect import at_ref, load_state
-from inlay.spark.feed import InlayFeedStream, feed_schema
+from inlay.spark.feed import feed_schema
+from inlay.spark.feed_stream import InlayFeedStream
 from inlay.spark.options import read_options
 from inlay.spark.stream import InlayStreamReader
 from inlay.spark.types import spark_schema

@@ -1,7 +1,7 @@
 """Inlay tables in Spark.
 
-`session`, `read` and `view` are the entry points: they let Spark's own Parquet reader read. `InlayTable`
-has UPDATE, DELETE and MERGE. `spark.read.format("inlay")` needs nothing from here: the module
+`session`, `read` and `view` are the entry points: they let Spark's own Parquet reader read. `sql` and
+`InlayTable` have UPDATE, DELETE and MERGE. `spark.read.format("inlay")` needs nothing from here: the module
 `pyspark_inlay` registers the format.
 """
 
@@ -21,19 +21,19 @@ except ModuleNotFoundError as error:
         name="pyspark",
     ) from None
 
+from inlay.spark.releases import OLDEST, release_of
+
 if TYPE_CHECKING:
     from inlay.spark.api import count, explain, read
     from inlay.spark.dml import InlayTable
     from inlay.spark.native_append import append
     from inlay.spark.sessions import local_session, register, session
-    from inlay.spark.sql import view, views
+    from inlay.spark.statements import sql
+    from inlay.spark.table_function import view, views
 
-# The first release with everything that is needed: Arrow writers, admission control of streams.
-OLDEST_PYSPARK = (4, 2)
-
-if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_PYSPARK:
+if release_of(pyspark.__version__) < OLDEST:
     raise ImportError(
-        f"Inlay needs PySpark {OLDEST_PYSPARK[0]}.{OLDEST_PYSPARK[1]} or newer, and this is "
+        f"Inlay needs PySpark {OLDEST[0]}.{OLDEST[1]} or newer, and this is "
         f"{pyspark.__version__}: install 'inlay-tables[spark]' where you can choose; on a managed service "
         "choose a release with a newer Spark (docs/SPARK.md lists them)"
     )
@@ -48,8 +48,9 @@ _FROM = {
     "read": "api",
     "register": "sessions",
     "session": "sessions",
-    "view": "sql",
-    "views": "sql",
+    "sql": "statements",
+    "view": "table_function",
+    "views": "table_function",
 }
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "read",
     "register",
     "session",
+    "sql",
     "view",
     "views",
 ]

@@ -79,17 +79,27 @@ def quoted(name: str) -> str:
 def attribute(frame: Any, name: str) -> Column:
     """The column of this very name. `frame[…]` takes a quoted name for a pattern where the session says so
     (`spark.sql.parser.quotedRegexColumnNames`). Raises `SchemaMismatch` for one of several."""
-    from pyspark.sql.classic.column import Column
-
     if frame.columns.count(name) != 1:
         raise SchemaMismatch(
             f"{frame.columns.count(name)} columns of the DataFrame are named {name[:100]!r}",
             next_step="Rename them apart",
         )
     place = frame.columns.index(name)
+    return attribute_at(frame, place)
+
+
+def attribute_at(frame: Any, place: int) -> Column:
+    """The column at this place, whatever its name."""
     found = frame._jdf.queryExecution().analyzed().output().apply(place)
-    expressions = frame.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils
-    return Column(expressions.column(found))
+    return column_of(frame.sparkSession, found)
+
+
+def column_of(spark: Any, expression: Any) -> Column:
+    """One of Spark's expressions as a Column."""
+    from pyspark.sql.classic.column import Column
+
+    expressions = spark._jvm.org.apache.spark.sql.classic.ExpressionUtils
+    return Column(expressions.column(expression))
 
 
 def check_names(*sides: Iterable[str]) -> None:

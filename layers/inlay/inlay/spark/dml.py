@@ -24,9 +24,10 @@ to the driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -50,7 +51,8 @@ from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
-from inlay.spark.conditions import attribute, check_names, default_of, quoted
+from inlay.spark.catalyst import check_stored, resolved
+from inlay.spark.conditions import attribute, check_names, column_of, default_of, quoted
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
@@ -66,12 +68,13 @@ KEYS_BYTES = PARTITION_BYTES
 
 # Added columns: the position of a row of the table, whether the source has it, and which clause applies.
 _FILE = "__inlay_file"
-_POSITION = "__inlay_position"
+POSITION = "__inlay_position"
 _SOURCE = "__inlay_source"
 _CLAUSE = "__inlay_clause"
 
 ClauseKind = Literal["matched", "not matched", "not matched by source"]
-Action = Literal["update", "delete", "insert"]
+# "keep": the source has a row that matches, and no clause applies to it; only counted.
+Action = Literal["update", "delete", "insert", "keep"]
 Values = Mapping[str, "str | Column"]
 
 
@@ -88,23 +91,26 @@ class _Clause:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DmlResult:
     """`committed` False: there was nothing to do, or this request was `applied_before`. The counts are
-    rows, by what happened to them; `read_files` are the files of the table that could have such rows."""
+    rows, by what happened to them (None: not counted); `read_files` are the files of the table that could
+    have such rows."""
 
     committed: bool
     version: int
     read_files: int = 0
     updated: int = 0
-    deleted: int = 0
+    deleted: int | None = 0
     inserted: int = 0
     applied_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one task did: files written, rows of existing files to delete, and counts by clause."""
+    """What one task did: files written, rows of existing files to delete, rows that were matched and stay,
+    and counts by clause."""
 
     files: tuple[DataFile, ...]
     gone: Mapping[str, BitMap64]
+    kept: Mapping[str, BitMap64]
     counts: Mapping[int, int]
     twice: bool  # a row of the table was matched more than once
 
@@ -134,14 +140,22 @@ class InlayTable:
         self._spark = spark
         self._uri = at_ref(uri, ref)
         self._alias: str | None = None
+        self._is_strict = False
         _, loaded = load_writable(self._uri)  # raises here if the table does not exist
         self._table_id = loaded.snapshot.table_id
 
     def alias(self, name: str) -> InlayTable:
         """Sets the name of the table's rows in conditions."""
-        found = InlayTable.__new__(InlayTable)
-        found._spark, found._uri, found._table_id = self._spark, self._uri, self._table_id
+        found = copy(self)
         found._alias = name
+        return found
+
+    def strictly(self) -> InlayTable:
+        """By the rules of SQL's statements (`inlay.spark.sql`): a value of another type is assigned where
+        SQL assigns it, and several rows of the source that match one row of the table are refused even
+        where at most one of them meets a clause's condition."""
+        found = copy(self)
+        found._is_strict = True
         return found
 
     def toDF(self) -> DataFrame:  # noqa: N802 - as Spark's own names; so below
@@ -202,7 +216,8 @@ class InlayTable:
             tasks = self._reached(loaded, rows_of, condition, clauses)
             target = self._target(tasks, schema)
             values = [_values(c, schema, rows_of.frame, self._alias) for c in clauses]
-            rows = _actions(target, rows_of.frame, condition, clauses, values, schema)
+            strict = self._is_strict
+            rows = _actions(target, rows_of.frame, condition, clauses, values, schema, strict)
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
             result = _result(loaded.snapshot.version, parts, clauses, len(tasks), change)
@@ -317,10 +332,14 @@ def _actions(
     clauses: Sequence[_Clause],
     values: Sequence[Mapping[str, Any]],
     schema: Schema,
+    strict: bool,
 ) -> DataFrame:
-    """The affected rows: clause, file, position, and their new values."""
+    """The affected rows: clause, file, position, and their new values. Names in a clause are those of the
+    rows that it is about: the source's where the table has no match, the table's where the source has
+    none."""
     from pyspark.sql import functions as f
 
+    spark: Any = target.sparkSession
     rows = target
     if source is not None:
         kinds = {clause.kind for clause in clauses}
@@ -340,30 +359,44 @@ def _actions(
         "not matched": ~has_target,
         "not matched by source": ~has_source,
     }
+    sides = {"matched": rows, "not matched": source, "not matched by source": target}
+    asked = spark_schema(schema)
+    kinds_of = {field.name: field.dataType for field in asked}
     chosen: Any = f
+    assigned: list[dict[str, Any]] = []
     for number, clause in enumerate(clauses):
-        applies = of_kind[clause.kind]
+        given = dict(values[number])
         if clause.condition is not None:
-            applies = applies & _column(clause.condition)
-        chosen = chosen.when(applies, f.lit(number))
+            given[_CLAUSE] = clause.condition
+        side: Any = sides[clause.kind]
+        found = dict(zip(given, resolved(side, list(map(_column, given.values()))), strict=True))
+        condition = found.pop(_CLAUSE, None)
+        applies = of_kind[clause.kind]
+        chosen = chosen.when(
+            applies if condition is None else applies & column_of(spark, condition), f.lit(number)
+        )
+        if strict:
+            for name, one in found.items():
+                check_stored(spark, one, kinds_of[name], name)
+        assigned.append({name: column_of(spark, one) for name, one in found.items()})
+    if strict and not _only_deletes(clauses):
+        # Whichever clause applies, two rows of the source for one of the table are one too many.
+        chosen = chosen.when(of_kind["matched"], f.lit(len(clauses)))
     rows = rows.select("*", chosen.otherwise(f.lit(None)).cast("int").alias(_CLAUSE))
     rows = rows.where(f.col(_CLAUSE).isNotNull())
-    spark = target.sparkSession
-    asked = spark_schema(schema)
     named = []
     for place, field in enumerate(asked):
         value: Any = f
         for number, clause in enumerate(clauses):
             if clause.action == "delete":
                 continue
-            given = values[number].get(field.name)
-            if given is None:
-                given = _kept(clause, target, schema.fields[place], field.dataType)
-            assigned = _assigned(_column(given), field.dataType, spark)
-            value = value.when(f.col(_CLAUSE) == number, assigned)
+            new = assigned[number].get(field.name)
+            if new is None:
+                new = _kept(clause, target, schema.fields[place], field.dataType)
+            value = value.when(f.col(_CLAUSE) == number, assigned_as(new, field.dataType, spark))
         value = f.lit(None).cast(field.dataType) if value is f else value
         named.append(value.alias(f"c{place}"))
-    return rows.select(_CLAUSE, _FILE, _POSITION, *named)
+    return rows.select(_CLAUSE, _FILE, POSITION, *named)
 
 
 def _column(given: Any) -> Any:
@@ -372,11 +405,18 @@ def _column(given: Any) -> Any:
     return f.expr(given) if isinstance(given, str) else given
 
 
-def _assigned(value: Any, kind: DataType, spark: Any) -> Any:
+def _only_deletes(clauses: Sequence[_Clause]) -> bool:
+    """Whether it makes no difference how often a row is matched."""
+    matched = [c for c in clauses if c.kind == "matched"]
+    # A Column compares to a Column.
+    return not matched or (
+        len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
+    )
+
+
+def assigned_as(value: Any, kind: DataType, spark: Any) -> Any:
     """A value as the column's type. One that does not fit is an error, also where the session's casts give
     NULL or another number (`spark.sql.ansi.enabled` false)."""
-    from pyspark.sql.classic.column import Column
-
     jvm = spark._jvm.org.apache.spark.sql
     cast = jvm.catalyst.expressions.Cast(
         jvm.classic.ExpressionUtils.expression(value._jc),
@@ -384,7 +424,7 @@ def _assigned(value: Any, kind: DataType, spark: Any) -> Any:
         spark._jvm.scala.Option.apply(spark.conf.get("spark.sql.session.timeZone")),
         jvm.catalyst.expressions.EvalMode.ANSI(),
     )
-    return Column(jvm.classic.ExpressionUtils.column(cast))
+    return column_of(spark, cast)
 
 
 def _values(
@@ -452,7 +492,7 @@ def _kept(clause: _Clause, target: DataFrame, field: Field, kind: DataType) -> A
 def _write(
     rows: DataFrame, uri: str, loaded: LoadedTable, clauses: Sequence[_Clause]
 ) -> list[_Part]:
-    actions = tuple(clause.action for clause in clauses)
+    actions = (*(clause.action for clause in clauses), "keep")
     write = partial(_write_part, uri, without_entries(loaded), actions)
     # Partitions large enough for a file, however few rows the join returns.
     return collect_pickled(rows.hint("rebalance"), write)
@@ -465,19 +505,13 @@ def _change(
     clauses: Sequence[_Clause],
     request: Request | None,
 ) -> Change:
-    gone: dict[str, BitMap64] = {}
-    marked = 0
-    for part in parts:
-        for key, positions in part.gone.items():
-            marked += len(positions)
-            gone[key] = gone.get(key, BitMap64()) | positions
-    twice = any(part.twice for part in parts) or marked > sum(map(len, gone.values()))
-    only_deletes = [(c.action, c.condition) for c in clauses if c.kind == "matched"] == [
-        ("delete", None)
-    ]
-    if twice and not only_deletes:
+    gone = _together(part.gone for part in parts)
+    matched = _together((gone, *(part.kept for part in parts)))
+    seen = sum(_number(part.gone) + _number(part.kept) for part in parts)
+    twice = any(part.twice for part in parts) or seen > _number(matched)
+    if twice and not _only_deletes(clauses):
         raise InvalidRequest(
-            "several rows of the source match one row of the table",
+            "several rows of the source match one row of the table (MERGE_CARDINALITY_VIOLATION)",
             next_step="Keep one row of the source for each key, the newest for instance",
             table=uri,
         )
@@ -489,7 +523,7 @@ def _change(
         operation="merge",
         request=request,
         uploaded_us=loaded.date_us,
-        deleted_rows=sum(map(len, gone.values())),
+        deleted_rows=_number(gone),
         updates=(
             AddFiles(tuple(file for part in parts for file in part.files)),
             AddMarkers(tuple(vectors)),
@@ -497,6 +531,18 @@ def _change(
         ),
         requires=(Reads(TRUE, loaded.snapshot.version, frozenset(gone)),),
     )
+
+
+def _together(found: Iterable[Mapping[str, BitMap64]]) -> dict[str, BitMap64]:
+    whole: dict[str, BitMap64] = {}
+    for positions in found:
+        for key, rows in positions.items():
+            whole[key] = whole.get(key, BitMap64()) | rows
+    return whole
+
+
+def _number(positions: Mapping[str, BitMap64]) -> int:
+    return sum(map(len, positions.values()))
 
 
 def _result(
@@ -509,7 +555,8 @@ def _result(
     counts = {"update": 0, "delete": 0, "insert": 0}
     for part in parts:
         for number, rows in part.counts.items():
-            counts[clauses[number].action] += rows
+            if number < len(clauses):  # not those that were only matched
+                counts[clauses[number].action] += rows
     return DmlResult(
         committed=False,
         version=version,
@@ -523,7 +570,7 @@ def _result(
 
 def _placed(schema: Schema) -> StructType:
     found = spark_schema(schema)
-    return found.add(_FILE, "string", nullable=False).add(_POSITION, "long", nullable=False)
+    return found.add(_FILE, "string", nullable=False).add(POSITION, "long", nullable=False)
 
 
 def _plain(shape: StructType) -> StructType:
@@ -560,8 +607,11 @@ def _write_part(
     """Writes a task's new rows, and records the positions of the rows that they replace."""
     ctx = connect(uri)
     schema = loaded.snapshot.schema
-    writing = pa.array([n for n, action in enumerate(actions) if action != "delete"], pa.int32())
+    writing = [n for n, action in enumerate(actions) if action in ("update", "insert")]
+    written = pa.array(writing, pa.int32())
+    keep = pa.scalar(actions.index("keep"), pa.int32())
     gone: dict[str, BitMap64] = {}
+    kept: dict[str, BitMap64] = {}
     counts: dict[int, int] = {}
     noted = 0
 
@@ -571,17 +621,21 @@ def _write_part(
             clause, file, position = batch.columns[:3]
             for row in pc.value_counts(clause).to_pylist():
                 counts[row["values"]] = counts.get(row["values"], 0) + row["counts"]
+            is_kept = pc.equal(clause, keep)
             for key in pc.unique(file.drop_null()).to_pylist():
-                places = position.filter(pc.equal(file, key))
-                noted += len(places)
-                gone.setdefault(key, BitMap64()).update(places.to_pylist())
-            kept = batch.filter(pc.is_in(clause, value_set=writing))
-            yield pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
+                of_file = pc.equal(file, key)
+                for found, chosen in ((kept, is_kept), (gone, pc.invert(is_kept))):
+                    places = position.filter(pc.and_(of_file, chosen))
+                    if len(places):
+                        noted += len(places)
+                        found.setdefault(key, BitMap64()).update(places.to_pylist())
+            new = batch.filter(pc.is_in(clause, value_set=written))
+            yield pa.RecordBatch.from_arrays(new.columns[3:], names=list(schema.names))
 
     fitted = conformed(rows(), schema, schema, by_value=True)
     checked = Declared.of(loaded.snapshot).checked(fitted)
     files = tuple(
         write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )
-    twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
-    yield pickled_batch(_Part(files, gone, counts, twice))
+    twice = noted > _number(_together((gone, kept)))
+    yield pickled_batch(_Part(files, gone, kept, counts, twice))

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyspark
+
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format import keys
 from inlay.format.landing import landed_object
@@ -40,11 +42,13 @@ from inlay.ops.write.ingest import take_over
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.compared import compared_columns
+from inlay.spark.catalyst import items, kind_of
 from inlay.spark.conditions import attribute, default_of
 from inlay.spark.connect import at_ref, bound
 from inlay.spark.context import activate
 from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
+from inlay.spark.releases import release_of
 from inlay.spark.types import SPARK_TYPES, has_twins, named_as_in, spark_schema
 from inlay.spark.writer import OWN_REQUEST, WriteJob, plan_write
 from inlay.storage.base import Location
@@ -123,7 +127,7 @@ def append(
         activate(frame.sparkSession)
         writer = frame.write.format("inlay").mode("append").option("tableId", job.table_id)
         writer.option("requestId", identity).save(uri)
-        return _result(ctx, job)
+        return source_result(job)
     with _written(frame, ctx, root, loaded) as files:
 
         def plan(base: LoadedTable) -> Change | None:
@@ -169,8 +173,17 @@ def _why_by_source(frame: DataFrame, snapshot: Snapshot) -> str:
 
 
 def _is_observed(frame: Any) -> bool:
-    patterns = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     plan = frame._jdf.queryExecution().analyzed()
+    if release_of(pyspark.__version__) < (4, 1):
+        # Here no pattern of the plan's tree says it.
+        pending = [plan]
+        while pending:
+            node = pending.pop()
+            if kind_of(node) == "CollectMetrics":
+                return True
+            pending += items(node.children())
+        return False
+    patterns = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     return bool(plan.containsPattern(patterns.COLLECT_METRICS()))
 
 
@@ -194,8 +207,9 @@ def _is_written(kind: Type) -> bool:
     return all(_is_written(part.type) for part in fields_within(kind))
 
 
-def _result(ctx: Context, job: WriteJob) -> WriteResult:
+def source_result(job: WriteJob) -> WriteResult:
     """What the source has committed, found by its request."""
+    ctx = bound(job.uri, job.table_id)
     loaded = load_pointer(ctx)
     _, done = already_applied(ctx, loaded, job.request)
     if done is None and not job.named:  # no rows

@@ -49,6 +49,35 @@ _WRITE = (
     "sortBy",
     "partitionBy",
 )
+# What Delta's and Iceberg's sources call them, and Inlay's way.
+INSTEAD = {
+    "versionasof": "version",
+    "timestampasof": "asOf",
+    "snapshot-id": "version",
+    "as-of-timestamp": "asOf",
+    "branch": "ref",
+    "tag": "ref",
+    "readchangefeed": "changeFeed",
+    "readchangedata": "changeFeed",
+    "startingversion": "startVersion",
+    "startingtimestamp": "startTime",
+    "start-snapshot-id": "startVersion",
+    "endingversion": "version",
+    "endingtimestamp": "asOf",
+    "end-snapshot-id": "version",
+    "stream-from-timestamp": "startTime",
+    "ignorechanges": "changeFeed, or nothing: a stream has added rows",
+    "ignoredeletes": "nothing: a stream has added rows",
+    "skipchangecommits": "nothing: a stream has added rows",
+    "txnappid": "requestId",
+    "txnversion": "requestId",
+    "overwriteschema": "inlay.open(uri).alter(…) before the write",
+    "replaceusing": "inlay.spark.sql, MERGE INTO",
+    "maxrecordsperfile": "the property write.target_file_bytes of the table",
+    "compression": "the property write.compression of the table",
+    "mergeschema": "mergeSchema of a write, or inlay.open(uri).alter(add={…})",
+    "inferschema": "nothing: the table has its schema",
+}
 # Methods of `Table` whose result the option `table` reads.
 METADATA = (
     "history",
@@ -223,9 +252,10 @@ def _checked(options: Mapping[str, str], known: tuple[str, ...], verb: str) -> d
     names = {name.lower(): name for name in known}
     unknown = [name for name in options if name.lower() not in names]
     if unknown:
+        instead = INSTEAD.get(unknown[0].lower())
         raise InvalidRequest(
             f"unknown {verb} option {unknown[0][:100]!r}",
-            next_step=f"Known ones: {', '.join(known)}",
+            next_step=f"Inlay's way: {instead}" if instead else f"Known ones: {', '.join(known)}",
         )
     return {names[name.lower()]: value for name, value in options.items()}
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
 from inlay.spark.context import activate, find_context
-from inlay.spark.sql import register_function
+from inlay.spark.table_function import register_function
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

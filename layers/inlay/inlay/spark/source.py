@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from inlay.plan.metadata.state import State
-    from inlay.spark.feed import InlayFeedStream
+    from inlay.spark.feed_stream import InlayFeedStream
     from inlay.spark.options import ReadOptions
     from inlay.spark.sink import InlayStreamWriter
     from inlay.spark.stream import InlayStreamReader
@@ -116,6 +116,12 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
     def streamReader(  # noqa: N802
         self, schema: StructType
     ) -> InlayStreamReader | InlayFeedStream:
+        from inlay.spark.releases import STREAM_READERS, check_release
+
+        instead = (
+            "Read the rows that were added in batches, by the options changeFeed and startVersion"
+        )
+        check_release(STREAM_READERS, 'readStream.format("inlay")', instead)
         from inlay.errors import InvalidRequest
         from inlay.ops.metadata.load import load_pointer
         from inlay.spark.connect import bound, is_tag
@@ -132,12 +138,16 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
             )
         state = loaded.state
         if options.change_feed:
-            from inlay.spark.feed import InlayFeedStream
+            from inlay.spark.feed_stream import InlayFeedStream
 
             return InlayFeedStream(options, state, schema)
         return InlayStreamReader(options, state, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> InlayStreamWriter:  # noqa: N802
+        from inlay.spark.releases import STREAM_WRITERS, check_release
+
+        instead = "Use foreachBatch with inlay.spark.append, as docs/SPARK.md shows, or MergeSink"
+        check_release(STREAM_WRITERS, 'writeStream.format("inlay")', instead)
         from inlay.spark.options import write_options
         from inlay.spark.sink import InlayStreamWriter
 

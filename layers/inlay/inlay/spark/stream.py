@@ -44,7 +44,8 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MAIN, MERGE
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.connect import connect, load_state, ref_of
-from inlay.spark.feed import StepPartition, VersionStream, checked_offset, is_over, step_of_units
+from inlay.spark.feed import StepPartition, checked_offset, step_of_units
+from inlay.spark.feed_stream import VersionStream, is_over
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.reader import TaskReader

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
@@ -81,7 +82,8 @@ def _row(name: LeafName) -> SparkLeaf:
         case "date":
             return _whole(st.DateType(), "INT32")
         case "time":
-            return SparkLeaf(st.TimeType(6))
+            # Since 4.1.
+            return SparkLeaf(st.TimeType(6) if hasattr(st, "TimeType") else None)
         case "timestamp":
             return SparkLeaf(st.TimestampNTZType(), "INT64", written=True, bounds=True)
         case "timestamptz":
@@ -183,7 +185,7 @@ def spark_type(kind: Type, path: tuple[str, ...] = ()) -> st.DataType:
 
 def _leaf(kind: Primitive, path: tuple[str, ...]) -> st.DataType:
     found = SPARK_TYPES[kind.name].type
-    if found is None and kind.precision <= MAX_DECIMAL_DIGITS:
+    if found is None and kind.name == "decimal" and kind.precision <= MAX_DECIMAL_DIGITS:
         found = st.DecimalType(kind.precision, kind.scale)
     if found is not None and kind.unit != "ns":
         return found
@@ -197,7 +199,9 @@ def arrow_for(schema: st.StructType) -> pa.Schema:
     """The Arrow schema that Spark expects of batches with this Spark schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # before 4.2: in UTC unless told otherwise
 
 
 def arrow_for_new(data: st.StructType) -> pa.Schema:

@@ -39,18 +39,18 @@ def test_a_view_is_of_the_newest_version_whenever_it_is_queried(
 def test_every_mention_of_a_table_in_a_query_is_of_one_version(
     spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.spark import sql
+    from inlay.spark import table_function
 
     table = new_table(pa.table({"id": [1]}))
     view(spark, "twice", table.uri)
-    find = sql._find_version
+    find = table_function._find_version
 
     def find_and_append(*asked: Any) -> int:
         version = find(*asked)
         table.append(pa.table({"id": [2]}))  # between the first mention and the second
         return version
 
-    monkeypatch.setattr(sql, "_find_version", find_and_append)
+    monkeypatch.setattr(table_function, "_find_version", find_and_append)
     query = "SELECT (SELECT count(*) FROM twice), count(*) FROM twice a JOIN twice b ON a.id = b.id"
     assert spark.sql(query).first() == (1, 1)
     monkeypatch.undo()

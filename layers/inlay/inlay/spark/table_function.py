@@ -18,7 +18,7 @@ functions of `foreachBatch` do; Spark Connect has no such way.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -137,45 +137,9 @@ class _Function:
     def apply(self, arguments: Any) -> Any:
         """Name and arguments are defined by Spark."""
         expressions = [arguments.apply(place) for place in range(arguments.length())]
-        uri, asked = self._called(expressions)
+        uri, asked = called(expressions)
         frame = read(self._spark, uri, version=self._version(uri, asked), ref=_text(asked, "ref"))
         return frame._jdf.queryExecution().analyzed()
-
-    def _called(self, expressions: list[Any]) -> tuple[str, Mapping[str, object]]:
-        places, asked = [], {}
-        for expression in expressions:
-            if expression.getClass().getSimpleName() == "NamedArgumentExpression":
-                name, value = expression.key().lower(), self._value(expression.value())
-                if name in asked or value is None:
-                    what = "is given twice" if name in asked else "is NULL"
-                    raise InvalidRequest(
-                        f"{name[:80]} {what}", next_step="Leave it out, or give a value"
-                    )
-                asked[name] = value
-            else:
-                places.append(self._value(expression))
-        unknown = asked.keys() - set(_NAMED)
-        if len(places) != 1 or not isinstance(places[0], str) or unknown:
-            raise InvalidRequest(
-                "give the table's location by position, and options by name",
-                next_step=f"{FUNCTION}('s3://bucket/tables/name', {', '.join(_NAMED)} => …)",
-            )
-        return places[0], asked
-
-    def _value(self, expression: Any) -> object:
-        """The value of a literal, or of another expression that needs no row."""
-        if not (expression.resolved() and expression.foldable()):
-            raise InvalidRequest(
-                f"{expression.sql()[:100]} is not known before the query runs",
-                next_step=f"Give {FUNCTION}(…) literals",
-            )
-        value = expression.eval(None)
-        kind = expression.dataType().simpleString()
-        if kind == "string":
-            return str(value.toString())
-        if kind.startswith("timestamp"):
-            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
-        return value
 
     def _version(self, uri: str, asked: Mapping[str, object]) -> int:
         """The version that this query reads. Spark analyses a whole query, views included, with one cache
@@ -203,6 +167,46 @@ class _Function:
 
     class Java:
         implements = ("scala.Function1",)
+
+
+def called(expressions: Sequence[Any]) -> tuple[str, Mapping[str, object]]:
+    """The location and the options in the function's arguments, Spark's expressions. Raises
+    `InvalidRequest`."""
+    places, asked = [], {}
+    for expression in expressions:
+        if expression.getClass().getSimpleName() == "NamedArgumentExpression":
+            name, value = expression.key().lower(), _value(expression.value())
+            if name in asked or value is None:
+                what = "is given twice" if name in asked else "is NULL"
+                raise InvalidRequest(
+                    f"{name[:80]} {what}", next_step="Leave it out, or give a value"
+                )
+            asked[name] = value
+        else:
+            places.append(_value(expression))
+    unknown = asked.keys() - set(_NAMED)
+    if len(places) != 1 or not isinstance(places[0], str) or unknown:
+        raise InvalidRequest(
+            "give the table's location by position, and options by name",
+            next_step=f"{FUNCTION}('s3://bucket/tables/name', {', '.join(_NAMED)} => …)",
+        )
+    return places[0], asked
+
+
+def _value(expression: Any) -> object:
+    """The value of a literal, or of another expression that needs no row."""
+    if not (expression.resolved() and expression.foldable()):
+        raise InvalidRequest(
+            f"{expression.sql()[:100]} is not known before the query runs",
+            next_step=f"Give {FUNCTION}(…) literals",
+        )
+    value = expression.eval(None)
+    kind = expression.dataType().simpleString()
+    if kind == "string":
+        return str(value.toString())
+    if kind.startswith("timestamp"):
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+    return value
 
 
 def _find_version(uri: str, asked: Mapping[str, object]) -> int:

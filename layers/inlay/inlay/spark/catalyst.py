@@ -1,0 +1,218 @@
+"""Spark's plans and expressions, read and rebuilt from Python.
+
+Promise: what a statement means is said by Spark's own parser, and by its own rules for WITH and for
+parameters; nothing here looks at a statement's text. A node is Spark's JVM object, known by the names of
+its class and fields, which a release may move or add to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.spark.conditions import column_of
+from inlay.spark.context import context_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Arguments = Mapping[str, Any] | Sequence[Any] | None
+
+
+class Catalyst:
+    """What one session's parser and analyser offer. Raises `InvalidRequest` for Spark Connect."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context_of(spark, "inlay.spark.sql")
+        self._spark: Any = spark
+        self.session: Any = spark._jsparkSession
+        self._jvm: Any = spark._jvm
+        self.parser: Any = self.session.sessionState().sqlParser()
+
+    def statement(self, text: str, args: Arguments) -> Any:
+        """The plan of a statement, with its WITH and its parameters in their places. Raises Spark's
+        `ParseException`."""
+        rules = self._jvm.org.apache.spark.sql.catalyst.analysis
+        plan = self.parser.parsePlan(text)
+        if kind_of(plan) == "UnresolvedWith":
+            plan = rules.CTESubstitution.apply(plan)
+        if not args:
+            return plan
+        if isinstance(args, Mapping):
+            names = self.seq(list(args))
+            plan = rules.NameParameterizedQuery(plan, names, self._literals(list(args.values())))
+        else:
+            plan = rules.PosParameterizedQuery(plan, self._literals(args))
+        return rules.BindParameters.apply(plan)
+
+    def _literals(self, values: Sequence[Any]) -> Any:
+        """Values as the expressions that Spark binds."""
+        from pyspark.sql import functions as f
+
+        row = self._spark.range(1).select(*(f.lit(v).alias(f"a{n}") for n, v in enumerate(values)))
+        found = items(row._jdf.queryExecution().analyzed().projectList())
+        return self.seq([alias.child() for alias in found])
+
+    def seq(self, values: Sequence[Any]) -> Any:
+        return self._jvm.PythonUtils.toSeq(list(values))
+
+    def frame(self, plan: Any) -> DataFrame:
+        """The rows of a plan; of a command, what it returns."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        datasets = self._jvm.org.apache.spark.sql.classic.Dataset
+        return DataFrame(datasets.ofRows(self.session, plan), self._spark)
+
+    def column(self, expression: Any) -> Column:
+        return column_of(self._spark, expression)
+
+    def expression(self, column: Column) -> Any:
+        return self.session.expression(column._jc)
+
+    def names_in(self, text: str) -> tuple[str, ...]:
+        """The parts of a name with dots and backticks."""
+        return tuple(items(self.parser.parseMultipartIdentifier(text)))
+
+    def transformed(self, plan: Any, rule: Callable[[Any], Any]) -> Any:
+        """The plan with each node, those of subqueries too, as the rule returns it."""
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        ensure_callback_server_started(self._spark.sparkContext._gateway)
+        return plan.transformDownWithSubqueries(_Rule(rule))
+
+    def function(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """The plan of a call of a table function."""
+        catalyst = self._jvm.org.apache.spark.sql.catalyst
+        by_name = [
+            catalyst.expressions.NamedArgumentExpression(key, value) for key, value in named.items()
+        ]
+        given = self.seq([*arguments, *by_name])
+        return catalyst.analysis.UnresolvedTableValuedFunction(self.seq([name]), given, False)
+
+    def literal(self, value: Any) -> Any:
+        """Raises `InvalidRequest` for what is no value of Spark's."""
+        return self._literals([value]).apply(0)
+
+    def cast(self, expression: Any, kind: str) -> Any:
+        """An ANSI cast to a type, in Spark's words for it, in the session's time zone."""
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        return expressions.Cast(
+            expression,
+            self.parser.parseDataType(kind),
+            self._jvm.scala.Option.apply(self._spark.conf.get("spark.sql.session.timeZone")),
+            expressions.EvalMode.ANSI(),
+        )
+
+
+class _Rule:
+    """Spark's partial function of a node."""
+
+    def __init__(self, rule: Callable[[Any], Any]) -> None:
+        self._rule = rule
+
+    # Scala's names.
+    def applyOrElse(self, node: Any, default: Any) -> Any:  # noqa: N802
+        return self._rule(node)
+
+    def apply(self, node: Any) -> Any:
+        return self._rule(node)
+
+    def isDefinedAt(self, node: Any) -> bool:  # noqa: N802
+        return True
+
+    class Java:
+        implements = ("scala.PartialFunction",)
+
+
+def kind_of(node: Any) -> str:
+    return str(node.getClass().getSimpleName()).removesuffix("$")
+
+
+def fields_of(node: Any) -> dict[str, Any]:
+    """A node's fields by name. What a release lacks is not in it."""
+    return {node.productElementName(n): node.productElement(n) for n in range(node.productArity())}
+
+
+def items(found: Any) -> list[Any]:
+    return [found.apply(n) for n in range(found.length())]
+
+
+def entries(found: Any) -> dict[str, Any]:
+    """A Scala map from text."""
+    return {pair._1(): pair._2() for pair in items(found.toSeq())}
+
+
+def value_of(option: Any) -> Any:
+    """What a Scala Option holds, or None."""
+    return option.get() if option.isDefined() else None
+
+
+def is_default(expression: Any) -> bool:
+    """Whether this is the word DEFAULT."""
+    if kind_of(expression) != "UnresolvedAttribute":
+        return False
+    parts: Sequence[str] = items(expression.nameParts())
+    return [part.upper() for part in parts] == ["DEFAULT"]
+
+
+# -- expressions, resolved -------------------------------------------------------------------------
+
+
+def resolved(frame: DataFrame, columns: Sequence[Column]) -> list[Any]:
+    """The columns as expressions over this frame's own: names mean what they mean there, wherever the
+    expressions are used afterwards. Raises Spark's `AnalysisException`, and `InvalidRequest` for what is
+    more than an expression on one row (an aggregate, a window)."""
+    if not columns:
+        return []
+    shown = [column.alias(f"__inlay_value_{n}") for n, column in enumerate(columns)]
+    plan: Any = frame.select(*shown)._jdf.queryExecution().analyzed()
+    if kind_of(plan) == "Project":
+        output: Any = frame._jdf.queryExecution().analyzed().outputSet()
+        found = [alias.child() for alias in items(plan.projectList())]
+        if len(found) == len(columns) and all(e.references().subsetOf(output) for e in found):
+            return found
+    raise InvalidRequest(
+        "a condition or value is made of more than one row (an aggregate, a window, a generator)",
+        next_step="Compute it in the source, or in a subquery",
+    )
+
+
+def check_stored(
+    spark: Any, expression: Any, kind: Any, name: str, *, by_position: bool = False
+) -> None:
+    """Raises `SchemaMismatch` where SQL does not assign a value of this type to the column, by the
+    session's `spark.sql.storeAssignmentPolicy`; like Spark's own tables, in another policy than STRICT by
+    ANSI's."""
+    given = expression.dataType()
+    to = spark._jsparkSession.parseDataType(kind.json())
+    casts = spark._jvm.org.apache.spark.sql.catalyst.expressions.Cast
+    strict = spark.conf.get("spark.sql.storeAssignmentPolicy").upper() == "STRICT"
+    fits = casts.canUpCast(given, to) if strict else casts.canANSIStoreAssign(given, to)
+    if not fits:
+        raise SchemaMismatch(
+            f"SQL assigns no {given.simpleString()[:200]} to the column {name[:100]!r}, which is "
+            f"{to.simpleString()[:200]}",
+            next_step=f"Write CAST(… AS {to.sql()[:200]})",
+        )
+    names = _names_within(given)  # none in an untyped NULL
+    if not by_position and names and names != _names_within(to):
+        raise SchemaMismatch(
+            f"the fields within {name[:100]!r} have other names than those of the value, or another order",
+            next_step="Build it with named_struct(…) in the table's order",
+        )
+
+
+def _names_within(kind: Any) -> list[str]:
+    """The fields' names at every level, in order."""
+    match kind_of(kind):
+        case "StructType":
+            fields = list(kind.fields())
+            inner = [name for field in fields for name in _names_within(field.dataType())]
+            return [field.name().lower() for field in fields] + inner
+        case "ArrayType":
+            return _names_within(kind.elementType())
+        case "MapType":
+            return _names_within(kind.keyType()) + _names_within(kind.valueType())
+        case _:  # the set of Spark's types is open
+            return []

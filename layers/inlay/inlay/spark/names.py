@@ -1,0 +1,99 @@
+"""Which table a name in a statement means.
+
+Promise: a name is Inlay's if it is
+
+    inlay.`s3://bucket/tables/events`     the location itself
+    events                                a temporary view that is all of one table: by `view`, by
+                                          `SELECT * FROM inlay('…')`, or `USING inlay OPTIONS (path '…')`
+
+and nothing else is: a view that selects, joins or renames is a query, and every other name is Spark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inlay.errors import InvalidRequest
+from inlay.spark.catalyst import Catalyst, entries, items, kind_of, value_of
+from inlay.spark.connect import at_ref
+from inlay.spark.table_function import FUNCTION, called
+
+# The options of a view `USING inlay` with which it is still all of one table, to write to.
+_OF_TABLES = frozenset({"path", "ref", "partitionoverwritemode"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """`name` is what the rows are called where a statement gives no alias; `why_fixed` says what is wrong
+    with writing to it, "" where nothing is."""
+
+    name: str
+    location: str
+    ref: str | None = None
+    why_fixed: str = ""
+
+    @property
+    def uri(self) -> str:
+        return at_ref(self.location, self.ref)
+
+    def to_write(self) -> Named:
+        """Raises `InvalidRequest` for what can only be read."""
+        if self.why_fixed:
+            raise InvalidRequest(
+                f"{self.name[:100]!r} {self.why_fixed}, and cannot be written to",
+                next_step=f"Make a view of the whole table: view(spark, 'name', {self.location!r})",
+            )
+        return self
+
+
+def find_named(spark: Any, catalyst: Catalyst, parts: Sequence[str]) -> Named | None:
+    """The table of this name; None if the name is not Inlay's."""
+    by_place = len(parts) == 2 and parts[0].lower() == FUNCTION
+    # A catalog of the session's own comes first.
+    if by_place and spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is None:
+        return Named(name=parts[1], location=parts[1])
+    if len(parts) != 1:
+        return None
+    found = value_of(catalyst.session.sessionState().catalog().getRawTempView(parts[0]))
+    if found is None:
+        return None
+    text = value_of(found.tableMeta().viewText())
+    return _of_text(catalyst, parts[0], found, text) if text else _of_source(parts[0], found)
+
+
+def _of_text(catalyst: Catalyst, name: str, found: Any, text: str) -> Named | None:
+    plan = catalyst.parser.parsePlan(text)
+    call = plan.child() if kind_of(plan) == "Project" else plan
+    if kind_of(call) != "UnresolvedTableValuedFunction":
+        return None
+    if [part.lower() for part in items(call.name())] != [FUNCTION]:
+        return None
+    location, asked = called(items(call.functionArgs()))
+    ref = asked.get("ref")
+    why = ""
+    if asked.keys() & {"version", "as_of"}:
+        why = "is a view of an earlier version"
+    metadata = found.tableMeta()
+    selected = kind_of(plan) == "Project" and [kind_of(c) for c in items(plan.projectList())]
+    if selected not in (False, ["UnresolvedStar"]) or (
+        items(metadata.viewQueryColumnNames()) != [f.name() for f in metadata.schema().fields()]
+    ):
+        why = "is a view that chooses or renames columns"
+    return Named(name=name, location=location, ref=None if ref is None else str(ref), why_fixed=why)
+
+
+def _of_source(name: str, found: Any) -> Named | None:
+    plan = value_of(found.plan())
+    if plan is None or kind_of(plan) != "DataSourceV2Relation" or plan.table().name() != FUNCTION:
+        return None
+    options = {k.lower(): v for k, v in dict(plan.options().asCaseSensitiveMap()).items()}
+    others = options.keys() - _OF_TABLES
+    why = f"is a view with the option {sorted(others)[0]!r}" if others else ""
+    return Named(name=name, location=options["path"], ref=options.get("ref"), why_fixed=why)
+
+
+def static_values(spec: Any) -> dict[str, str | None]:
+    """The partitions that `PARTITION (day = '…', hour)` gives, None for those that the rows give."""
+    return {name: value_of(value) for name, value in entries(spec).items()}

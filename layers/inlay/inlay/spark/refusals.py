@@ -1,0 +1,130 @@
+"""Statements about Inlay tables that Spark's SQL, Delta's or Iceberg's have and `inlay.spark.sql` has not.
+
+Promise: each is refused by its name, with the call that does it. One about another table is Spark's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from inlay.errors import InvalidRequest
+from inlay.spark.catalyst import Catalyst, fields_of, items, kind_of
+from inlay.spark.names import find_named
+
+# Commands by the name of Spark's plan: what each is called, and Inlay's way.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "AddColumns": ("ALTER TABLE … ADD COLUMNS", "inlay.open(uri).alter(add={'a': pa.int64()})"),
+    "DropColumns": ("ALTER TABLE … DROP COLUMNS", "inlay.open(uri).alter(drop=['a'])"),
+    "RenameColumn": ("ALTER TABLE … RENAME COLUMN", "inlay.open(uri).alter(rename={'a': 'b'})"),
+    "AlterColumn": ("ALTER TABLE … ALTER COLUMN", "inlay.open(uri).alter(widen=…, comment=…)"),
+    "AlterColumns": ("ALTER TABLE … ALTER COLUMN", "inlay.open(uri).alter(widen=…, comment=…)"),
+    "ReplaceColumns": ("ALTER TABLE … REPLACE COLUMNS", "inlay.open(uri).alter(add=…, drop=…)"),
+    "SetTableProperties": ("SET TBLPROPERTIES", "inlay.open(uri).set_properties({…})"),
+    "UnsetTableProperties": ("UNSET TBLPROPERTIES", "inlay.open(uri).set_properties({…: None})"),
+    "ShowTableProperties": ("SHOW TBLPROPERTIES", "inlay.open(uri).properties"),
+    "AlterTableClusterBy": ("ALTER TABLE … CLUSTER BY", "the job pipelines.cluster"),
+    "AddPartitions": ("ADD PARTITION", "INSERT: partitions come with their rows"),
+    "DropPartitions": ("DROP PARTITION", "DELETE FROM … WHERE the partition's columns"),
+    "RenamePartitions": ("RENAME PARTITION", "UPDATE … SET the partition's column"),
+    "RepairTable": ("MSCK REPAIR TABLE", "nothing: the table knows its files"),
+    "RecoverPartitions": ("RECOVER PARTITIONS", "nothing: the table knows its files"),
+    "ShowPartitions": (
+        "SHOW PARTITIONS",
+        "spark.read.format('inlay').option('table', 'partitions').load(uri)",
+    ),
+    "TruncatePartition": ("TRUNCATE … PARTITION", "DELETE FROM … WHERE the partition's columns"),
+    "DropTable": ("DROP TABLE", "DROP VIEW for the name, inlay.drop(uri) for the table"),
+    "RenameTable": (
+        "ALTER TABLE … RENAME TO",
+        "view(spark, 'other', uri): names are the session's",
+    ),
+    "SetTableLocation": ("SET LOCATION", "view(spark, 'name', uri) of the other place"),
+    "AnalyzeTable": ("ANALYZE TABLE", "nothing: files carry their statistics"),
+    "AnalyzeColumn": ("ANALYZE TABLE", "nothing: files carry their statistics"),
+    "LoadData": ("LOAD DATA", "inlay.open(uri).ingest(files)"),
+    "ShowCreateTable": ("SHOW CREATE TABLE", "DESCRIBE, and inlay.open(uri).properties"),
+    "CommentOnTable": ("COMMENT ON TABLE", "inlay.open(uri).set_properties({'comment': '…'})"),
+    "CreateIndex": ("CREATE INDEX", "the property write.bloom_columns, or a sorted table"),
+}
+# Words that Spark's grammar does not know, first in a statement of Delta's or Iceberg's.
+WORDS: Mapping[str, str] = {
+    "OPTIMIZE": "inlay.open(uri).compact(), or the jobs pipelines.compact and pipelines.cluster",
+    "VACUUM": "inlay.open(uri).collect_garbage(), or the job pipelines.collect_garbage",
+    "RESTORE": "inlay.open(uri).restore(version)",
+    "REORG": "inlay.open(uri).compact(), or the job pipelines.materialize_deletes",
+    "CONVERT": "inlay.adopt(…)",
+    "COPY": "inlay.open(uri).ingest(files)",
+    "GENERATE": "inlay.open(uri).publish()",
+    "FSCK": "inlay.open(uri).verify()",
+    "CLONE": "inlay.open(uri).branch(name)",
+}
+_PROCEDURES = (
+    "inlay.open(uri) has compact, expire, collect_garbage, restore, rewrite; pipelines has jobs"
+)
+# ALTER TABLE of Delta's and Iceberg's extensions.
+_ALTER = re.compile(
+    r"\A\s*ALTER\s+TABLE\b.*?\b((?:CREATE|DROP|REPLACE)\s+(?:OR\s+REPLACE\s+)?(?:TAG|BRANCH)"
+    r"|WRITE\s+ORDERED|(?:ADD|DROP)\s+PARTITION\s+FIELD|CLUSTER\s+BY|ADD\s+CONSTRAINT)\b",
+    re.DOTALL | re.IGNORECASE,
+)
+_FIRST = re.compile(r"\A(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
+
+
+def refuse_text(text: str) -> None:
+    """Raises `InvalidRequest` for a statement that Spark's parser does not know and others' do."""
+    found = _FIRST.match(text)
+    word = found[1].upper() if found else ""
+    if word in WORDS:
+        raise InvalidRequest(
+            f"{word} is no statement of Spark's SQL", next_step=f"For an Inlay table: {WORDS[word]}"
+        )
+    if (altered := _ALTER.match(text)) is not None:
+        raise InvalidRequest(
+            f"ALTER TABLE … {' '.join(altered[1].upper().split())} is no statement of Spark's SQL",
+            next_step="For an Inlay table: inlay.open(uri).tag(…), .branch(…), .drop_ref(…), "
+            ".set_partitioning(…)",
+        )
+
+
+def refuse_command(spark: Any, catalyst: Catalyst, plan: Any) -> None:
+    """Raises `InvalidRequest` for a command about an Inlay table that is not served."""
+    kind = kind_of(plan)
+    if kind == "ExplainCommand":
+        kind = kind_of(plan.logicalPlan())
+        if kind in ("MergeIntoTable", "UpdateTable", "DeleteFromTable", "InsertIntoStatement"):
+            target = fields_of(plan.logicalPlan()).get("targetTable") or plan.logicalPlan().table()
+            while kind_of(target) == "SubqueryAlias":
+                target = target.child()
+            if _is_named(spark, catalyst, target):
+                raise InvalidRequest(
+                    "a change of an Inlay table is several jobs, and EXPLAIN shows one plan",
+                    next_step="explain(spark, uri) says how the table is read",
+                )
+        return
+    if kind == "Call":
+        procedure = items(plan.child().nameParts())
+        catalog = spark.conf.get(f"spark.sql.catalog.{procedure[0]}", None)
+        if len(procedure) < 2 or catalog is None:
+            raise InvalidRequest(
+                f"there is no procedure {'.'.join(procedure)[:100]!r}", next_step=_PROCEDURES
+            )
+        return
+    if kind not in COMMANDS:
+        return
+    for child in items(plan.children()):
+        if _is_named(spark, catalyst, child):
+            name, instead = COMMANDS[kind]
+            raise InvalidRequest(f"{name} is not served in SQL", next_step=instead)
+
+
+def _is_named(spark: Any, catalyst: Catalyst, node: Any) -> bool:
+    match kind_of(node):
+        case "UnresolvedTable" | "UnresolvedTableOrView" | "UnresolvedRelation":
+            parts = items(node.multipartIdentifier())
+        case "UnresolvedIdentifier":
+            parts = items(node.nameParts())
+        case _:  # the set of Spark's plans is open
+            return False
+    return find_named(spark, catalyst, parts) is not None

@@ -1,0 +1,297 @@
+"""SQL's statements about Inlay tables: `inlay.spark.sql`.
+
+::
+
+    sql(spark, "MERGE INTO people t USING changes s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * …")
+    sql(spark, "DELETE FROM people WHERE day < :day", args={"day": date(2026, 1, 1)}, request_id="…")
+    sql(spark, "SELECT * FROM people VERSION AS OF 12")
+
+Promise: a statement means what it means to Spark: its parser makes the plan, its analyser resolves names,
+conditions, subqueries and parameters, and the plan becomes calls of `InlayTable`, `append` and the source.
+A statement about no Inlay table goes to `spark.sql` as it is. What is not served is refused by name
+(`InvalidRequest`, `UnsupportedType`), with the call that does it. Nothing of the session is replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.spark.catalyst import (
+    Arguments,
+    Catalyst,
+    fields_of,
+    is_default,
+    items,
+    kind_of,
+    value_of,
+)
+from inlay.spark.conditions import default_of, quoted
+from inlay.spark.connect import load_state
+from inlay.spark.creations import CREATIONS, create_table
+from inlay.spark.dml import DmlResult, InlayTable, Merge
+from inlay.spark.inserts import insert
+from inlay.spark.names import Named, find_named
+from inlay.spark.refusals import refuse_command, refuse_text
+from inlay.spark.table_function import FUNCTION, register_function
+from inlay.spark.types import spark_schema, spelled
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from inlay.format.schema import Schema
+
+# A relation that a statement writes to, in Spark's own words.
+_WRITTEN = "__required_write_privileges__"
+_SHAPE = (
+    "committed boolean, version long, applied_before boolean, updated long, deleted long, "
+    "inserted long, read_files long"
+)
+
+
+def sql(
+    spark: SparkSession, text: str, args: Arguments = None, *, request_id: str | None = None
+) -> DataFrame:
+    """Runs one statement. Of a change it returns one row: `committed`, `version`, `applied_before`, and the
+    rows `updated`, `deleted` and `inserted` (NULL where they are not counted); of others what Spark
+    returns. `args` are values for `:name` or `?`, bound as in `spark.sql`. With a `request_id` a change is
+    made once."""
+    catalyst = Catalyst(spark)
+    register_function(spark)
+    return _Statements(spark, catalyst, request_id).run(text, args)
+
+
+class _Statements:
+    def __init__(self, spark: Any, catalyst: Catalyst, request_id: str | None) -> None:
+        self._spark = spark
+        self._catalyst = catalyst
+        self._request_id = request_id
+
+    def run(self, text: str, args: Arguments) -> DataFrame:
+        from pyspark.errors import ParseException
+
+        try:
+            plan = self._catalyst.statement(text, args)
+        except ParseException:
+            refuse_text(text)
+            raise
+        if (history := self._history(plan)) is not None:
+            return history
+        read = self._catalyst.transformed(plan, self._table_read)
+        done = self._change(read)
+        if done is not None:
+            return self._told(done)
+        refuse_command(self._spark, self._catalyst, read)
+        if self._request_id is not None:
+            raise InvalidRequest(
+                "the statement changes no Inlay table, so it cannot be done once by a request_id",
+                next_step="Leave request_id out, or name a table as docs/SPARK.md says",
+            )
+        if read.fastEquals(plan):
+            return self._spark.sql(text, args)
+        return self._catalyst.frame(read)
+
+    def _change(self, plan: Any) -> DmlResult | None:
+        kind = kind_of(plan)
+        if kind in CREATIONS:
+            return create_table(self._spark, self._catalyst, kind, plan, self._request_id)
+        fields = fields_of(plan)
+        match kind:
+            case "MergeIntoTable" if (target := self._target(plan.targetTable())) is not None:
+                return self._merge(target, fields)
+            case "UpdateTable" if (target := self._target(plan.table())) is not None:
+                return self._update(target, plan)
+            case "DeleteFromTable" if (target := self._target(plan.table())) is not None:
+                table = self._table(target)
+                return table.delete(
+                    self._catalyst.column(plan.condition()), request_id=self._request_id
+                )
+            case "InsertIntoStatement" if (target := self._target(plan.table())) is not None:
+                return insert(self._spark, self._catalyst, target, fields, self._request_id)
+            case "TruncateTable" if (target := self._target(plan.table())) is not None:
+                return self._table(target).delete(request_id=self._request_id)
+            case _:  # the set of Spark's statements is open
+                return None
+
+    def _told(self, done: DmlResult) -> DataFrame:
+        row = (
+            done.committed,
+            done.version,
+            done.applied_before,
+            done.updated,
+            done.deleted,
+            done.inserted,
+            done.read_files,
+        )
+        return self._spark.createDataFrame([row], _SHAPE)
+
+    # -- tables -------------------------------------------------------------------------------
+
+    def _target(self, plan: Any) -> Named | None:
+        """The table that a statement changes; None for one of Spark's own."""
+        alias = None
+        while kind_of(plan) == "SubqueryAlias":
+            alias = alias or plan.alias()
+            plan = plan.child()
+        if kind_of(plan) not in ("UnresolvedRelation", "UnresolvedTable"):
+            raise InvalidRequest(
+                "what the statement changes is a query, not a table",
+                next_step=f"Name a view of a table, or {FUNCTION}.`s3://bucket/tables/name`",
+            )
+        parts = items(plan.multipartIdentifier())
+        found = find_named(self._spark, self._catalyst, parts)
+        if found is None:
+            if len(parts) == 1 and self._spark.catalog._jcatalog.tableExists(parts[0]):
+                self._refuse_query(parts[0])
+            return None
+        return replace(found.to_write(), name=alias or found.name)
+
+    def _refuse_query(self, name: str) -> None:
+        catalog = self._catalyst.session.sessionState().catalog()
+        if catalog.getRawTempView(name).isDefined():
+            raise InvalidRequest(
+                f"{name[:100]!r} is a view of a query or of another source, not of an Inlay table",
+                next_step=f"Make one of the table: view(spark, {name[:100]!r}, 's3://…')",
+            )
+
+    def _table(self, target: Named) -> InlayTable:
+        table = InlayTable(self._spark, target.location, ref=target.ref)
+        return table.alias(target.name).strictly()
+
+    def _table_read(self, node: Any) -> Any:
+        """A table that a query names by its location, or of the past, as a call of the table function."""
+        match kind_of(node):
+            case "PlanWithUnresolvedIdentifier" if node.identifierExpr().foldable():
+                name = str(node.identifierExpr().eval(None).toString())
+                parts = self._catalyst.seq(self._catalyst.names_in(name))
+                return self._table_read(node.planBuilder().apply(parts, node.children()))
+            case "UnresolvedRelation" if not node.options().containsKey(_WRITTEN):
+                parts = items(node.multipartIdentifier())
+                named = len(parts) == 2 and find_named(self._spark, self._catalyst, parts)
+                return self._read(named, {}) if named else node
+            case "RelationTimeTravel" if kind_of(node.relation()) == "UnresolvedRelation":
+                parts = items(node.relation().multipartIdentifier())
+                found = find_named(self._spark, self._catalyst, parts)
+                return node if found is None else self._past(found, node)
+            case _:  # the set of Spark's plans is open
+                return node
+
+    def _past(self, named: Named, node: Any) -> Any:
+        if named.why_fixed:
+            raise InvalidRequest(
+                f"{named.name[:100]!r} {named.why_fixed}, so it has no other versions",
+                next_step=f"Query a view of the whole table, or {FUNCTION}({named.location!r}, …)",
+            )
+        time, version = value_of(node.timestamp()), value_of(node.version())
+        if time is not None:
+            return self._read(named, {"as_of": self._catalyst.cast(time, "timestamp")})
+        if version.isdigit():
+            return self._read(named, {"version": self._catalyst.literal(int(version))})
+        return self._read(replace(named, ref=version), {})
+
+    def _read(self, named: Named, asked: dict[str, Any]) -> Any:
+        if named.ref is not None:
+            asked = {**asked, "ref": self._catalyst.literal(named.ref)}
+        location = self._catalyst.literal(named.location)
+        return self._catalyst.function(FUNCTION, [location], asked)
+
+    def _history(self, plan: Any) -> DataFrame | None:
+        """Of `DESCRIBE HISTORY people`, which Spark's grammar takes for a column of a table HISTORY."""
+        if kind_of(plan) != "DescribeColumn" or kind_of(plan.relation()) != "UnresolvedTableOrView":
+            return None
+        described = [part.lower() for part in items(plan.relation().multipartIdentifier())]
+        if described != ["history"] or self._spark.catalog.tableExists("history"):
+            return None
+        named = find_named(self._spark, self._catalyst, items(plan.column().nameParts()))
+        if named is None:
+            return None
+        reader = self._spark.read.format(FUNCTION).option("table", "history")
+        if named.ref is not None:
+            reader = reader.option("ref", named.ref)
+        return reader.load(named.location)
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def _update(self, target: Named, plan: Any) -> DmlResult:
+        schema = load_state(target.uri).snapshot.schema
+        condition = value_of(plan.condition())
+        return self._table(target).update(
+            self._assignments(plan.assignments(), schema),
+            None if condition is None else self._catalyst.column(condition),
+            request_id=self._request_id,
+        )
+
+    def _merge(self, target: Named, fields: dict[str, Any]) -> DmlResult:
+        if fields.get("withSchemaEvolution"):
+            raise InvalidRequest(
+                "MERGE WITH SCHEMA EVOLUTION adds no columns",
+                next_step="Add them first: inlay.open(uri).alter(add={…}); then MERGE without it",
+            )
+        schema = load_state(target.uri).snapshot.schema
+        source = self._catalyst.frame(fields["sourceTable"])
+        merge = self._table(target).merge(source, self._catalyst.column(fields["mergeCondition"]))
+        for kind in ("matchedActions", "notMatchedActions", "notMatchedBySourceActions"):
+            for action in items(fields[kind]):
+                merge = self._clause(merge, kind, action, source, schema)
+        return merge.execute(request_id=self._request_id)
+
+    def _clause(
+        self, merge: Merge, kind: str, action: Any, source: DataFrame, schema: Schema
+    ) -> Merge:
+        found = value_of(action.condition())
+        where = None if found is None else self._catalyst.column(found)
+        by_source = kind == "notMatchedBySourceActions"
+        match kind_of(action):
+            case "DeleteAction" if by_source:
+                return merge.whenNotMatchedBySourceDelete(where)
+            case "DeleteAction":
+                return merge.whenMatchedDelete(where)
+            case "UpdateAction" if by_source:
+                given = self._assignments(action.assignments(), schema)
+                return merge.whenNotMatchedBySourceUpdate(where, set=given)
+            case "UpdateAction":
+                given = self._assignments(action.assignments(), schema)
+                return merge.whenMatchedUpdate(where, set=given)
+            case "UpdateStarAction":
+                _check_all(source, schema)
+                return merge.whenMatchedUpdateAll(where)
+            case "InsertAction":
+                given = self._assignments(action.assignments(), schema)
+                return merge.whenNotMatchedInsert(where, values=given)
+            case "InsertStarAction":
+                _check_all(source, schema)
+                return merge.whenNotMatchedInsertAll(where)
+            case other:  # the set of Spark's clauses is open
+                raise InvalidRequest(f"MERGE has no clause for {other}")
+
+    def _assignments(self, assignments: Any, schema: Schema) -> dict[str, Column]:
+        kinds = {field.name: field.dataType for field in spark_schema(schema)}
+        given: dict[str, Column] = {}
+        for assignment in items(assignments):
+            key, value = assignment.key(), assignment.value()
+            name = ".".join(map(quoted, items(key.nameParts())))
+            if is_default(value):
+                column = spelled(items(key.nameParts())[-1], schema.names)
+                if column is None:
+                    raise SchemaMismatch(f"the table has no column {name[:100]}")
+                field = schema.column(column)
+                assert field is not None
+                new = default_of(field, kinds[column])
+            else:
+                new = self._catalyst.column(value)
+            if name in given:
+                raise InvalidRequest(f"the column {name[:100]} gets two values")
+            given[name] = new
+        return given
+
+
+def _check_all(source: DataFrame, schema: Schema) -> None:
+    """`*` takes every column of the table, from the source's of its name. As in Spark, one that the source
+    lacks is an error, and one that the table lacks is left out."""
+    for name in schema.names:
+        if spelled(name, source.columns) is None:
+            raise SchemaMismatch(
+                f"* takes all columns of the table, and the source has no {name[:100]!r}",
+                next_step=f"Name the columns; the source has {', '.join(source.columns)[:400]}",
+            )
