@@ -205,11 +205,13 @@ emulators: $(EMULATORS) ## install Azurite and JavaScript's Parquet writers, for
 
 sparks: $(SPARKS) ## install the older releases of PySpark into .tools/spark40 to .tools/spark42, for tests/sparks
 
+# The patch releases are those of services (docs/SPARK.md), the least that has to work.
 sparks-lock: $(UV) ## pin them again, from .ci/spark-requirements.in
-	@for release in 0 1 2; do \
-		echo "pyspark==4.$$release.*" | $(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+	@for version in 4.0.2 4.1.1 4.2.0; do \
+		release=$$(echo "$$version" | cut -c1,3); \
+		echo "pyspark==$$version" | $(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
 			--generate-hashes --custom-compile-command "make sparks-lock" - .ci/spark-requirements.in \
-			-o .ci/spark4$$release-requirements.txt; \
+			-o .ci/spark$$release-requirements.txt; \
 	done
 
 engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 import random
+import re
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as f
 
@@ -368,7 +371,7 @@ def test_a_name_is_a_view_of_a_whole_table_or_its_place(
     assert sql(spark, f"SELECT count(*) FROM {place} p").first() == (39,)
     spark.sql(f"CREATE OR REPLACE TEMP VIEW into_it USING inlay OPTIONS (path '{table.uri}')")
     assert sql(spark, "UPDATE into_it SET name = 'x' WHERE into_it.id = 2").first().updated == 1
-    branch = table.refresh().branch("next")
+    branch = table.refresh().refs.branch("next")
     view(spark, "on_branch", table.uri, ref="next")
     sql(spark, "DELETE FROM on_branch")
     assert (branch.refresh().count(), table.refresh().count()) == (0, 39)
@@ -394,9 +397,9 @@ def test_a_name_is_a_view_of_a_whole_table_or_its_place(
 
 
 def test_versions_times_and_history(spark: Any, table: inlay.Table) -> None:
-    table.refresh().tag("begun")
+    table.refresh().refs.tag("begun")
     table.delete("id < 10")
-    times = {row["version"]: row["time"] for row in table.history().to_pylist()}
+    times = {row["version"]: row["time"] for row in table.inspect.history().to_pylist()}
     count = "SELECT count(*) FROM people"
     zone = spark.conf.get("spark.sql.session.timeZone")
     try:
@@ -527,7 +530,8 @@ WRONG: list[tuple[str, type[Exception], str]] = [
     ("SELEKT 1", ParseException, "SELEKT"),
     ("OPTIMIZE people ZORDER BY (id)", InvalidRequest, "compact"),
     ("-- a comment\nVACUUM people RETAIN 1 HOURS", InvalidRequest, "collect_garbage"),
-    ("ALTER TABLE people CREATE BRANCH b", InvalidRequest, r"branch\("),
+    ("CREATE TABLE other SHALLOW CLONE people", InvalidRequest, "branch"),
+    ("ALTER TABLE people CREATE BRANCH b", InvalidRequest, "refs has tag"),
     ("ALTER TABLE people ADD COLUMNS (a INT)", InvalidRequest, r"alter\(add"),
     ("ALTER TABLE people RENAME COLUMN name TO other", InvalidRequest, r"alter\(rename"),
     ("ALTER TABLE people SET TBLPROPERTIES ('a' = 'b')", InvalidRequest, "set_properties"),
@@ -548,13 +552,17 @@ def test_what_is_wrong_or_not_served_is_refused_by_name(spark: Any, table: inlay
     assert content(table) == before
 
 
-def test_every_refusal_names_a_way(spark: Any) -> None:
+def test_every_refusal_names_a_way_that_is_there(spark: Any) -> None:
     assert all(name and way for name, way in COMMANDS.values())
-    assert all(WORDS.values())
-    jvm = spark._jvm.org.apache.spark.sql.catalyst.plans.logical
-    missing = [
-        name for name in COMMANDS if not callable(getattr(getattr(jvm, name), "apply", None))
+    ways = [*(way for _, way in COMMANDS.values()), *WORDS.values()]
+    called = [
+        found[1] for way in ways for found in re.finditer(r"inlay\.open\(uri\)\.([\w.]+)", way)
     ]
+    table = inlay.create("memory://ways/t", pa.schema([("id", pa.int64())]))
+    assert len(called) > 10
+    assert all(attrgetter(name)(table) is not None for name in called)
+    jvm = spark._jvm.org.apache.spark.sql.catalyst.plans.logical
+    missing = [name for name in COMMANDS if not isinstance(getattr(jvm, name), JavaClass)]
     assert missing in ([], ["AlterColumn"])  # AlterColumns since 4.0
 
 

@@ -7,14 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
+
+from inlay.errors import InvalidRequest
+from inlay.spark.source import InlayDataSource
 
 
 @pytest.fixture
 def with_pyspark(tmp_path: Path) -> Path:
-    """A folder with a PySpark 4.1 that has what looking sources up takes, and nothing else."""
+    """A folder with a PySpark 3.5 that has what looking sources up takes, and nothing else."""
     folder = tmp_path / "pyspark"
     (folder / "sql").mkdir(parents=True)
-    (folder / "__init__.py").write_text('__version__ = "4.1.1"\n')
+    (folder / "__init__.py").write_text('__version__ = "3.5.6"\n')
     (folder / "sql" / "__init__.py").touch()
     (folder / "sql" / "datasource.py").write_text("class DataSource:\n    pass\n")
     return tmp_path
@@ -41,5 +45,18 @@ def said(folder: Path, program: str) -> str:
 )
 def test_an_older_pyspark_is_named_with_what_is_needed(with_pyspark: Path, program: str) -> None:
     message = said(with_pyspark, program)
-    assert "Inlay needs PySpark 4.2 or newer, and this is 4.1.1" in message
+    assert "Inlay needs PySpark 4.0 or newer, and this is 3.5.6" in message
     assert "[spark]'" in message
+
+
+def test_a_verb_that_a_release_lacks_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.0.2")
+    source = InlayDataSource({"path": "/nowhere"})
+    for verb, made in (
+        ("readStream", source.streamReader),
+        ("writeStream", lambda schema: source.streamWriter(schema, False)),
+    ):
+        with pytest.raises(InvalidRequest, match=rf"{verb}.*needs PySpark 4.*this is 4.0.2"):
+            made(StructType())

@@ -34,9 +34,7 @@ class Catalyst:
         """The plan of a statement, with its WITH and its parameters in their places. Raises Spark's
         `ParseException`."""
         rules = self._jvm.org.apache.spark.sql.catalyst.analysis
-        plan = self.parser.parsePlan(text)
-        if kind_of(plan) == "UnresolvedWith":
-            plan = rules.CTESubstitution.apply(plan)
+        plan = rules.CTESubstitution.apply(self.parser.parsePlan(text))
         if not args:
             return plan
         if isinstance(args, Mapping):

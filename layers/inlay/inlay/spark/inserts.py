@@ -215,7 +215,10 @@ def _selects(spark: Any, static: Mapping[str, str | None], schema: Schema) -> st
     from pyspark.sql import functions as f
 
     names = list(static)
-    casts = [assigned_as(f.lit(static[name]), kinds[name], spark) for name in names]
+    casts = [
+        assigned_as(f.lit(static[name]), kinds[name], spark).alias(f"v{n}")
+        for n, name in enumerate(names)
+    ]
     values = spark.range(1).select(*casts).toArrow().to_pylist()[0].values()
     parts = []
     for name, value in zip(names, values, strict=True):

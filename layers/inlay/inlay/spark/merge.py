@@ -69,7 +69,6 @@ from inlay.spark.conditions import check_names, quoted
 from inlay.spark.connect import bound, check_writable, connect, without_entries
 from inlay.spark.context import activate
 from inlay.spark.recent_rows import Recent, find_positions
-from inlay.spark.sink import is_applied
 from inlay.spark.types import (
     arrow_for,
     arrow_for_new,
@@ -78,6 +77,7 @@ from inlay.spark.types import (
     nullable,
     spelled,
 )
+from inlay.spark.writer import is_applied
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -50,18 +50,17 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 # Words that Spark's grammar does not know, first in a statement of Delta's or Iceberg's.
 WORDS: Mapping[str, str] = {
-    "OPTIMIZE": "inlay.open(uri).compact(), or the jobs pipelines.compact and pipelines.cluster",
-    "VACUUM": "inlay.open(uri).collect_garbage(), or the job pipelines.collect_garbage",
-    "RESTORE": "inlay.open(uri).restore(version)",
-    "REORG": "inlay.open(uri).compact(), or the job pipelines.materialize_deletes",
+    "OPTIMIZE": "inlay.open(uri).maintain.compact(), or the jobs pipelines.compact and pipelines.cluster",
+    "VACUUM": "inlay.open(uri).maintain.collect_garbage(), or the job pipelines.collect_garbage",
+    "RESTORE": "inlay.open(uri).refs.restore(version)",
+    "REORG": "inlay.open(uri).maintain.compact(), or the job pipelines.materialize_deletes",
     "CONVERT": "inlay.adopt(…)",
     "COPY": "inlay.open(uri).ingest(files)",
     "GENERATE": "inlay.open(uri).publish()",
-    "FSCK": "inlay.open(uri).verify()",
-    "CLONE": "inlay.open(uri).branch(name)",
+    "FSCK": "inlay.open(uri).maintain.verify()",
 }
 _PROCEDURES = (
-    "inlay.open(uri) has compact, expire, collect_garbage, restore, rewrite; pipelines has jobs"
+    "inlay.open(uri).maintain has compact, expire, collect_garbage, rewrite; .refs has restore"
 )
 # ALTER TABLE of Delta's and Iceberg's extensions.
 _ALTER = re.compile(
@@ -69,6 +68,7 @@ _ALTER = re.compile(
     r"|WRITE\s+ORDERED|(?:ADD|DROP)\s+PARTITION\s+FIELD|CLUSTER\s+BY|ADD\s+CONSTRAINT)\b",
     re.DOTALL | re.IGNORECASE,
 )
+_CLONE = re.compile(r"\b(?:SHALLOW|DEEP)?\s*CLONE\b", re.IGNORECASE)
 _FIRST = re.compile(r"\A(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
 
 
@@ -80,11 +80,16 @@ def refuse_text(text: str) -> None:
         raise InvalidRequest(
             f"{word} is no statement of Spark's SQL", next_step=f"For an Inlay table: {WORDS[word]}"
         )
+    if word == "CREATE" and _CLONE.search(text):
+        raise InvalidRequest(
+            "CREATE TABLE … CLONE is no statement of Spark's SQL",
+            next_step="For an Inlay table: inlay.open(uri).refs.branch(name), or CREATE TABLE … AS SELECT",
+        )
     if (altered := _ALTER.match(text)) is not None:
         raise InvalidRequest(
             f"ALTER TABLE … {' '.join(altered[1].upper().split())} is no statement of Spark's SQL",
-            next_step="For an Inlay table: inlay.open(uri).tag(…), .branch(…), .drop_ref(…), "
-            ".set_partitioning(…)",
+            next_step="For an Inlay table: inlay.open(uri).refs has tag, branch, drop; "
+            "inlay.open(uri).set_partitioning(…)",
         )
 
 

@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
-from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.metadata.load import load_pointer
@@ -31,7 +30,7 @@ from inlay.plan.change import AddFiles, AdvanceStream, Change, Request
 from inlay.spark.connect import bound, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in
-from inlay.spark.writer import QUERY_ID, check_fits_table
+from inlay.spark.writer import QUERY_ID, check_fits_table, is_applied
 
 
 @dataclass(frozen=True)
@@ -128,17 +127,3 @@ def commit_batch(
     )
     expect_committed(ctx, commit(ctx, change, base=loaded))
     return True
-
-
-def is_applied(snapshot: Snapshot, query: str, batch: int) -> bool:
-    """Whether the table has a query's micro-batch. Spark repeats none but the last: one before it is of a
-    checkpoint that was put back, where other rows have its number, or of a second driver. Raises
-    `InvalidRequest`, because those rows would be taken for repeated ones."""
-    last = snapshot.ledger.streams.get(query, -1)
-    if last > batch:
-        raise InvalidRequest(
-            f"the table has micro-batch {last} of the query {query}, which is at {batch}: its checkpoint "
-            "is older than the table, or it runs twice",
-            next_step="Start it with a new checkpoint, at the first rows that the table lacks",
-        )
-    return last == batch

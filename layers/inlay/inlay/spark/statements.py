@@ -14,6 +14,7 @@ A statement about no Inlay table goes to `spark.sql` as it is. What is not serve
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,8 @@ class _Statements:
                 next_step="Leave request_id out, or name a table as docs/SPARK.md says",
             )
         if read.fastEquals(plan):
-            return self._spark.sql(text, args)
+            given = dict(args) if isinstance(args, Mapping) else list(args or ())
+            return self._spark.sql(text, given or None)
         return self._catalyst.frame(read)
 
     def _change(self, plan: Any) -> DmlResult | None:

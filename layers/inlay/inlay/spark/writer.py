@@ -210,6 +210,20 @@ def replaced_files(state: State, files: Sequence[DataFile], *, since: int) -> tu
     return tuple(file.key for file in found)
 
 
+def is_applied(snapshot: Snapshot, query: str, batch: int) -> bool:
+    """Whether the table has a query's micro-batch. Spark repeats none but the last: one before it is of a
+    checkpoint that was put back, where other rows have its number, or of a second driver. Raises
+    `InvalidRequest`, because those rows would be taken for repeated ones."""
+    last = snapshot.ledger.streams.get(query, -1)
+    if last > batch:
+        raise InvalidRequest(
+            f"the table has micro-batch {last} of the query {query}, which is at {batch}: its checkpoint "
+            "is older than the table, or it runs twice",
+            next_step="Start it with a new checkpoint, at the first rows that the table lacks",
+        )
+    return last == batch
+
+
 def check_fits_table(data: StructType, schema: Schema) -> None:
     """Raises `SchemaMismatch` unless rows of this Spark schema can be rows of the table, `UnsupportedType`
     for types that no table has. Whether each value of a wider column fits is checked when it is written,
