@@ -10,6 +10,8 @@ with deletes pending, which native Parquet does not see. `--keys 0.01` runs two 
 100 was deleted by its order, also by CPU. `--writes` appends the rows instead, out of memory and out of
 Parquet files, beside `df.write.parquet` with the same codec, also by CPU of the whole tree of processes.
 `--maintenance` compacts and clusters them, beside Spark reading the same files, sorting and writing them.
+`--changes 100000` merges so many rows by key, first in a new session and then warm, updates 1 %, and asks
+for a sum before and after: `--scale 0.334 --changes 100000` are 2M rows.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from pyspark.sql import functions
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import inlay
-from inlay.spark import append, count, local_session, read
+from inlay.spark import InlayTable, append, count, local_session, read
 from inlay.spark.cluster import cluster
 from inlay.spark.maintenance import compact
 from inlay.spark.types import arrow_for
@@ -351,6 +353,44 @@ def _compare_writes(
         print(f"{way:<42}{beside(least[way], least['df.write.parquet'])}", flush=True)
 
 
+def compare_changes(spark: Any, lines: inlay.Table, changes: int, folder: Path, times: int) -> None:
+    """Seconds and CPU of changes that touch scattered rows, the first of a session apart; and of a query
+    after each, beside the same query before."""
+    share = max(2, lines.count() // changes)
+
+    def measured(name: str, run: Callable[[], Any]) -> tuple[float, float]:
+        started, used = time.perf_counter(), tree_cpu()
+        run()
+        found = time.perf_counter() - started, tree_cpu() - used
+        print(f"{name:<34}{found[0]:>8.2f}s wall{found[1]:>8.2f}s CPU", flush=True)
+        return found
+
+    def query() -> Any:
+        return total(read(spark, lines.uri))
+
+    def source(number: int) -> str:
+        place = str(folder / f"changes-{number}")
+        rows = read(spark, lines.uri).where(f"pmod(hash(l_orderkey), {share}) = {number}")
+        rows.withColumn("l_tax", functions.col("l_tax") + 1).write.parquet(place)
+        return place
+
+    places = [source(number) for number in range(times + 1)]
+    for _ in range(times):
+        measured("sum of 2 columns, before", query)
+    same = "t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber"
+    for number, place in enumerate(places):
+        rows = spark.read.parquet(place).alias("s")
+        merge = InlayTable(spark, lines.uri).alias("t").merge(rows, same)
+        merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
+        measured("merge, warm" if number else "merge, the session's first", merge.execute)
+        measured("sum of 2 columns, after", query)
+    for number in range(times):
+        where = f"pmod(hash(l_orderkey), 100) = {number}"
+        update = partial(InlayTable(spark, lines.uri).update, {"l_tax": "l_tax + 1"}, where)
+        measured("UPDATE of 1 %", update)
+        measured("sum of 2 columns, after", query)
+
+
 def in_files(lines: inlay.Table, place: Path, number: int, strategy: str) -> inlay.Table:
     """The rows of `lines`, in this number of files of another table."""
     rows = lines.scan().to_arrow()
@@ -423,6 +463,7 @@ def main() -> None:
     parser.add_argument(
         "--maintenance", action="store_true", help="compaction and clustering instead"
     )
+    parser.add_argument("--changes", type=int, help="merges of so many rows instead")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = (asked.folder or Path(scratch)).absolute()
@@ -438,6 +479,9 @@ def main() -> None:
             return
         if asked.maintenance:
             compare_maintenance(spark, lines, Path(scratch), asked.times)
+            return
+        if asked.changes:
+            compare_changes(spark, lines, asked.changes, Path(scratch), asked.times)
             return
         if asked.keys:
             compare_keys(spark, lines, asked.keys, asked.times)

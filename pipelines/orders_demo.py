@@ -91,9 +91,10 @@ class Pipeline:
 
     def _changes(self, keys: list[int], number: int) -> Iterator[dict[str, Any]]:
         chance = self.random
+        last = max(keys)
         for seq in range(1, number + 1):
             op = chance.choices("IUD", weights=(2, 6, 2))[0]
-            key = max(keys) + seq if op == "I" else chance.choice(keys)
+            key = last + seq if op == "I" else chance.choice(keys)
             record: dict[str, Any] = {"op": op, "orderkey": key, "seq": seq}
             if op != "D":
                 record |= {
@@ -169,8 +170,8 @@ class Pipeline:
 
     # -- the telling --------------------------------------------------------------------------
 
-    def step(self, name: str, run: Callable[[], str]) -> None:
-        print(f"{name:<9}  …", flush=True)
+    def step(self, name: str, run: Callable[[], str], doing: str = "") -> None:
+        print(f"{name:<9}  {doing}…", flush=True)
         started = time.monotonic()
         what = run()
         seconds = time.monotonic() - started
@@ -249,7 +250,11 @@ def _embedded_s3(stack: ExitStack) -> str:
 
 def _run(pipeline: Pipeline, asked: argparse.Namespace) -> None:
     try:
-        pipeline.step("generate", lambda: pipeline.generate(asked.scale, asked.changes))
+        pipeline.step(
+            "generate",
+            lambda: pipeline.generate(asked.scale, asked.changes),
+            f"TPC-H orders at scale {asked.scale:g}, and {asked.changes:,} changes to them ",
+        )
         pipeline.step("start", pipeline.start)
         pipeline.step("load", pipeline.load)
         pipeline.check()

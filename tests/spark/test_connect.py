@@ -20,7 +20,7 @@ import json, sys
 import pyarrow as pa
 from pyspark.sql import SparkSession
 import inlay
-from inlay.spark import InlayTable, count, explain, read, view, views
+from inlay.spark import InlayTable, count, explain, read, sql, view, views
 from inlay.spark import cluster, garbage, maintenance
 from inlay.spark.merge_sink import MergeSink
 
@@ -73,6 +73,7 @@ verbs = {
     "write": write,
     "view": lambda: view(spark, "t", uri),
     "views": lambda: views(spark, f"file://{folder}/lake"),
+    "sql": lambda: sql(spark, "DELETE FROM t"),
     "update": lambda: InlayTable(spark, uri).update({"id": "id + 1"}),
     "delete": lambda: InlayTable(spark, uri).delete("id = 1"),
     "merge": lambda: InlayTable(spark, uri).alias("t").merge(source, "t.id = s.id")
@@ -98,7 +99,7 @@ spark.stop()
 """
 
 REFUSED = {
-    *("view", "views", "update", "delete", "merge", "compact", "materialize_deletes"),
+    *("view", "views", "sql", "update", "delete", "merge", "compact", "materialize_deletes"),
     *("advance_erasures", "cluster", "collect_garbage", "MergeSink"),
 }
 
