@@ -422,7 +422,7 @@ def test_versions_times_and_history(spark: Any, table: inlay.Table) -> None:
         "WHERE b.id IN (SELECT id FROM people VERSION AS OF ?)".replace("?", "2"),
     )
     assert joined.first() == (10,)
-    told = sql(spark, "MERGE INTO people t USING people VERSION AS OF 2 s ON t.id = s.id "
+    told = sql(spark, "MERGE INTO people t USING (SELECT * FROM people VERSION AS OF 2) s ON t.id = s.id "
                       "WHEN NOT MATCHED THEN INSERT *").first()  # fmt: skip
     assert told.inserted == 10
     for name in ("people", f"inlay.`{table.uri}`"):

@@ -197,6 +197,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         v = Verbs(folder)
         for name, run in VERBS.items():
+            print(name, file=sys.stderr, flush=True)
             try:
                 run(v)
                 told[name] = "yes"

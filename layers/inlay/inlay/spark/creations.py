@@ -171,12 +171,12 @@ def _partition(transform: Any) -> str:
     name = _TRANSFORMS.get(transform.name().lower())
     if name is None:
         raise InvalidRequest(
-            f"PARTITIONED BY {transform.describe()[:100]}: Inlay has no such transform",
+            f"PARTITIONED BY {transform.toString()[:100]}: Inlay has no such transform",
             next_step="Use a column, year, month, day, hour, bucket(n, column) or truncate(n, column); for "
             "CLUSTER BY the option sortBy",
         )
     arguments: Sequence[str] = [
-        ".".join(part.fieldNames()) if kind_of(part) == "FieldReference" else part.describe()
+        ".".join(part.fieldNames()) if kind_of(part) == "FieldReference" else str(part.toString())
         for part in transform.arguments()
     ]
     # As in Inlay the number comes first; Spark has it there for bucket alone.

@@ -444,7 +444,9 @@ def _values(
     for name, value in clause.values.items():
         column = _assigned_to(name, schema, alias)
         if column in given:
-            raise InvalidRequest(f"the column {column[:100]!r} gets two values")
+            raise InvalidRequest(
+                f"the column {column[:100]!r} gets two values", next_step="Name each column once"
+            )
         given[column] = value
     return given
 

@@ -37,7 +37,7 @@ from inlay.spark.types import spark_schema, spelled
 from inlay.spark.writer import plan_write
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _NEVER = "a position of no row"
 _MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -50,8 +50,8 @@ def insert(
     fields: Mapping[str, Any],
     request_id: str | None,
 ) -> DmlResult:
-    """Carries out an `InsertIntoStatement` with these fields."""
-    if fields["ifPartitionNotExists"]:
+    """Carries out an `InsertIntoStatement` with these fields, or an `OverwriteByExpression`."""
+    if fields.get("ifPartitionNotExists"):
         raise InvalidRequest(
             "INSERT OVERWRITE … IF NOT EXISTS is not served",
             next_step="Leave it out, and look for the partition first",
@@ -63,12 +63,17 @@ def insert(
             "'true')",
         )
     snapshot = load_state(target.uri).snapshot
+    if "deleteExpr" in fields:
+        rows = _rows(spark, catalyst, snapshot, {}, (), fields["query"], fields["isByName"])
+        where = catalyst.column(fields["deleteExpr"])
+        return _replace_where(spark, target, rows, where, request_id)
     fixed = _fixed(snapshot, static_values(fields["partitionSpec"]))
-    columns = list(items(fields["userSpecifiedCols"]))
-    rows = _rows(spark, catalyst, snapshot, fixed, columns, fields)
+    columns = items(fields["userSpecifiedCols"])
+    rows = _rows(spark, catalyst, snapshot, fixed, columns, fields["query"], fields["byName"])
     criteria = fields.get("replaceCriteriaOpt")
     if criteria is not None and criteria.isDefined():
-        return _replace_where(catalyst, spark, target, rows, criteria.get(), request_id)
+        where = _where(catalyst, criteria.get())
+        return _replace_where(spark, target, rows, where, request_id)
     if fields["overwrite"]:
         return _overwrite(spark, target, rows, snapshot, fixed, request_id)
     done = append(rows, target.uri, request_id=request_id)
@@ -107,7 +112,8 @@ def _rows(
     snapshot: Snapshot,
     fixed: Mapping[str, str | None],
     columns: Sequence[str],
-    fields: Mapping[str, Any],
+    query: Any,
+    by_name: bool,
 ) -> DataFrame:
     """The query's rows as the table's."""
     schema = snapshot.schema
@@ -115,9 +121,8 @@ def _rows(
     names = [name for name in schema.names if name not in static]
     if columns:
         names = [_column(name, names) for name in columns]
-    query = _with_defaults(catalyst, fields["query"], names, schema)
-    frame = catalyst.frame(query)
-    if fields["byName"]:
+    frame = catalyst.frame(_with_defaults(catalyst, query, names, schema))
+    if by_name:
         names = [_column(name, names) for name in frame.columns]
     elif len(frame.columns) != len(names):
         raise SchemaMismatch(
@@ -127,12 +132,14 @@ def _rows(
         )
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise InvalidRequest(f"the column {twice[0][:100]!r} gets two values")
+        raise InvalidRequest(
+            f"the column {twice[0][:100]!r} gets two values", next_step="Name each column once"
+        )
     kinds = {field.name: field.dataType for field in spark_schema(schema)}
     selected = []
     values = resolved(frame, [attribute_at(frame, n) for n in range(len(names))])
     for name, value in zip(names, values, strict=True):
-        check_stored(spark, value, kinds[name], name, by_position=not fields["byName"])
+        check_stored(spark, value, kinds[name], name, by_position=not by_name)
         new = assigned_as(column_of(spark, value), kinds[name], spark)
         selected.append(new.alias(name))
     for name, text in static.items():
@@ -246,23 +253,21 @@ def _literal(field: Field, value: Any) -> str:
             )
 
 
-def _replace_where(
-    catalyst: Catalyst,
-    spark: Any,
-    target: Named,
-    rows: DataFrame,
-    criteria: Any,
-    request_id: str | None,
-) -> DmlResult:
-    """The rows that the condition selects go, those of the query come: a merge in which nothing matches."""
+def _where(catalyst: Catalyst, criteria: Any) -> Column:
     if kind_of(criteria) != "InsertReplaceWhere":
         raise InvalidRequest(
             "of INSERT INTO … REPLACE only WHERE is served",
             next_step="MERGE INTO … ON … replaces rows by the columns that they share with the query",
         )
+    return catalyst.column(criteria.cond())
+
+
+def _replace_where(
+    spark: Any, target: Named, rows: DataFrame, where: Column, request_id: str | None
+) -> DmlResult:
+    """The rows that the condition selects go, those of the query come: a merge in which nothing matches."""
     from pyspark.sql import functions as f
 
-    where = catalyst.column(criteria.cond())
     # Equal to no position of a row, and no constant: Spark would compare all rows with all for one.
     rows = rows.withColumn(_NEVER, f.lit(-1) - f.spark_partition_id())
     table = InlayTable(spark, target.location, ref=target.ref).alias(target.name).strictly()

@@ -111,6 +111,9 @@ class _Statements:
                 )
             case "InsertIntoStatement" if (target := self._target(plan.table())) is not None:
                 return insert(self._spark, self._catalyst, target, fields, self._request_id)
+            case "OverwriteByExpression" if (target := self._target(plan.table())) is not None:
+                # INSERT INTO … REPLACE WHERE, as releases before 4.2 parse it.
+                return insert(self._spark, self._catalyst, target, fields, self._request_id)
             case "TruncateTable" if (target := self._target(plan.table())) is not None:
                 return self._table(target).delete(request_id=self._request_id)
             case _:  # the set of Spark's statements is open
@@ -265,7 +268,10 @@ class _Statements:
                 _check_all(source, schema)
                 return merge.whenNotMatchedInsertAll(where)
             case other:  # the set of Spark's clauses is open
-                raise InvalidRequest(f"MERGE has no clause for {other}")
+                raise InvalidRequest(
+                    f"MERGE with {other} is not served",
+                    next_step="Write UPDATE, DELETE, INSERT clauses",
+                )
 
     def _assignments(self, assignments: Any, schema: Schema) -> dict[str, Column]:
         kinds = {field.name: field.dataType for field in spark_schema(schema)}
@@ -283,7 +289,9 @@ class _Statements:
             else:
                 new = self._catalyst.column(value)
             if name in given:
-                raise InvalidRequest(f"the column {name[:100]} gets two values")
+                raise InvalidRequest(
+                    f"the column {name[:100]} gets two values", next_step="Name each column once"
+                )
             given[name] = new
         return given
 
