@@ -234,7 +234,7 @@ TYPED: list[tuple[str, Callable[[Any, str], Any]]] = [
     ('(?i)"append"', writing("error")),
     ("requestId", writing("append", txnAppId="a")),
     (r"alter\(", writing("overwrite", overwriteSchema="true")),
-    ("inlay.spark.view", saved),
+    ("Give its place", saved),
     ("Give its place", lambda spark, uri: spark.read.format("inlay").load()),
     ("", writing("append", mergeSchema="true")),
 ]
