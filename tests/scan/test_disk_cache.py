@@ -222,7 +222,7 @@ def test_an_entry_that_does_not_fit_is_dropped_and_read_again(how, memory, folde
     disk, opened = DiskCache(folder), as_new(table)
     if memory:
         read(opened)
-    for entry in opened.files().to_pylist():
+    for entry in opened.inspect.files().to_pylist():
         name = f"{table.uri}/{entry['key']}"
         kept = disk.get(name)
         assert kept is not None
