@@ -42,8 +42,8 @@ def test_every_step_agrees_with_duckdb(
         assert "to publish it: " in out
         for name in ("DuckDB by Iceberg", "pyiceberg"):
             assert out.count(f"✓ {name}") == len(STEPS), "after each step"
-        # While the order is being erased, what was published before stays.
-        assert out.count("to version") == 2
+        # Publication goes on while the order is being erased.
+        assert "to version" not in out
 
 
 def test_another_s3_server_serves_one_run_after_another(
