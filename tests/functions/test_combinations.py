@@ -26,7 +26,7 @@ OTHERWISE = {
     "Versioned": "false",
     "KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/1",
     "GlueDatabase": "lake",
-    "Catalog": "true",
+    "Catalog": "readwrite",
     "PermissionsBoundary": "arn:aws:iam::123456789012:policy/boundary",
     "AdoptFrom": "arn:aws:s3:::lake/raw/*,arn:aws:s3:::lake/old/*",
     "AdoptKmsKeys": "arn:aws:kms:us-east-1:123456789012:key/2",

@@ -523,9 +523,9 @@ class Table:
         """The first rows, in the order of files."""
         return self.scan(limit=rows).to_arrow()
 
-    def to_pandas(self, **options: Any) -> Any:
-        """All rows as a pandas DataFrame; `options` are those of pyarrow's `Table.to_pandas`."""
-        return self.scan().to_pandas(**options)
+    def to_pandas(self) -> Any:
+        """All rows as a pandas DataFrame; `scan().to_pandas(…)` takes the options of pyarrow's."""
+        return self.scan().to_pandas()
 
     def to_dataset(self) -> TableDataset:
         """This snapshot as a pyarrow Dataset, deletes applied: DuckDB and whatever else takes one reads
