@@ -20,17 +20,23 @@ from pathlib import Path
 import pyarrow as pa
 
 from inlay.cli.pricing import load_prices
+from inlay.engine import (
+    Context,
+    MeteredStore,
+    Primitive,
+    Request,
+    Usage,
+    advance_erasures,
+    collect_garbage,
+)
 from inlay.format.predicate import Comparison, In, Literal, Predicate
-from inlay.format.schema import Primitive
-from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.context import Context
 from inlay.ops.erase.receipt import verify_receipt
-from inlay.ops.erase.request import advance_erasures, open_erasure
+from inlay.ops.erase.request import open_erasure
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
-from inlay.plan.change import Request, SetProperties
+from inlay.plan.change import SetProperties
 from inlay.storage.memory import MemoryStore
-from inlay.storage.wrapped import NO_USAGE, MeteredStore, Usage
+from inlay.storage.wrapped import NO_USAGE
 
 PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
 BEGIN, END = "<!-- erasure -->", "<!-- /erasure -->"

@@ -28,7 +28,7 @@ FILTERS = ("", "k < 1000")
 def published(files: int, where: Path, version: str) -> str:
     from tests.metadata.tables import Table
 
-    from inlay.ops.publish.publish import publish
+    from inlay.engine import publish
     from inlay.plan.change import AddFiles, Change, SetProperties
 
     table = Table(uri=str(where))

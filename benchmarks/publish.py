@@ -18,12 +18,10 @@ import time
 from pyroaring import BitMap64
 from tests.metadata.tables import Named, Table
 
+from inlay.engine import Primitive, load_pointer, publish
 from inlay.format.entry import Marker, Vector, Where
 from inlay.format.predicate import In
-from inlay.format.schema import Primitive
-from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish import settle
-from inlay.ops.publish.publish import publish
 from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, SetProperties
 
 APPENDS = 20

@@ -28,18 +28,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from inlay.engine import Context, Got, MeteredStore, Snapshot
 from inlay.format.entry import DataFile, KeyRange, Marker, Vector
 from inlay.format.puffin import encode_puffin
-from inlay.format.snapshot import Commit, Snapshot, Tier
-from inlay.ops.context import Context
+from inlay.format.snapshot import Commit, Tier
 from inlay.ops.read.scan import Scan
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.metadata.state import State
-from inlay.storage.base import Got
 from inlay.storage.memory import MemoryStore
-from inlay.storage.wrapped import MeteredStore
 
 COLUMNS = [
     "l_orderkey",

@@ -29,6 +29,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import inlay
+from inlay.engine import event_of
 from inlay.errors import InlayError, StoreUnavailable
 from inlay.functions.dead_letters import drop, read_letters, redrive
 from inlay.local.runtime_api import Failed
-from inlay.local.s3_events import event
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int32()), ("value", pa.float64())])
@@ -104,14 +105,8 @@ class Soak:
         # Some keys are written over, by other rows: each version counts.
         key = f"ingest/{name}/{self.rng.randrange(5_000)}.parquet"
         put = self.stack.s3.put_object(Bucket=self.stack.bucket, Key=key, Body=sink.getvalue())
-        said = event(
-            self.stack.bucket,
-            key,
-            size=len(sink.getvalue()),
-            etag=put["ETag"].strip('"'),
-            at_us=time.time_ns() // 1_000,
-            version_id=put["VersionId"],
-        )
+        put |= {"Size": len(sink.getvalue()), "LastModified": datetime.now(UTC)}
+        said = event_of(self.stack.bucket, key, put, version_id=put["VersionId"])
         with self.lock:
             self.files.append(dict(said))
         self.counts["landings"] += 1

@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from inlay.engine import MeteredStore
 from inlay.storage import open as opening
-from inlay.storage.wrapped import Meter, MeteredStore
+from inlay.storage.wrapped import Meter
 
 FOLDER = "INLAY_COUNTED_REQUESTS"
 

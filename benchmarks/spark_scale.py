@@ -36,9 +36,9 @@ import pyarrow as pa
 
 import inlay
 import spark_requests  # before whatever opens stores
+from inlay.engine import load_pointer
 from inlay.format.keys import data_key
 from inlay.ops.commit.driver import commit, expect_committed
-from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import AddFiles, Change
 from inlay.spark import InlayTable, append, count, explain, local_session, read
 from inlay.spark.cluster import cluster

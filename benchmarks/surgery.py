@@ -24,12 +24,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from inlay.engine import Got, MeteredStore
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
-from inlay.storage.base import Got, Written
+from inlay.storage.base import Written
 from inlay.storage.memory import MemoryStore
-from inlay.storage.wrapped import NO_USAGE, Asked, MeteredStore
+from inlay.storage.wrapped import NO_USAGE, Asked
 
 T = TypeVar("T")
 

@@ -22,9 +22,9 @@ from typing import Any
 import pyarrow as pa
 
 import inlay
-from inlay.ops.context import Context, InlineExecutor
+from inlay.engine import Context, MeteredStore
+from inlay.ops.context import InlineExecutor
 from inlay.storage.memory import MemoryStore
-from inlay.storage.wrapped import MeteredStore
 
 ROOT = str(Path(inlay.__file__).parent)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inlay.engine import LIFE_SECONDS, Snapshot, collect_garbage, expire, load_pointer, usage_of
+from inlay.engine import LIFE_SECONDS, Snapshot, collect_garbage, expire, load_pointer
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
 from inlay.functions.completion import announce_receipts
@@ -77,10 +77,10 @@ def collect_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapp
     if not asked.dry_run:
         daily = not asked.erasures_only
         announce_receipts(table, ctx, collected.receipts, now_us=loaded.date_us, again=daily)
-    report_erasures(table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
+    report_erasures(table, snapshot, collected, now_us=loaded.date_us)
     return {
         "expire": report_work(table, "expire", expired, None),
-        "collect_garbage": report_work(table, "collect_garbage", collected, usage_of(ctx.store)),
+        "collect_garbage": report_work(table, "collect_garbage", collected, ctx.usage),
     }
 
 

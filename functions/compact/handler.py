@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inlay.engine import compact, usage_of
+from inlay.engine import compact
 from inlay.functions import settings
 from inlay.functions.messages import hand_over
 from inlay.functions.observe import count, observed, report_failures, report_work
@@ -37,8 +37,8 @@ def compact_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapp
         memory_bytes=settings.memory_bytes(),
         dry_run=asked.dry_run,
     )
-    report_failures(result.failures)
+    report_failures((each.key, each.error) for each in result.failures)
     if result.hand_over:
         hand_over(ctx.uri, result.left, result.left_bytes)
     count(table, {"CompactionBacklogBytes": result.left_bytes})
-    return report_work(table, "compact", result, usage_of(ctx.store))
+    return report_work(table, "compact", result, ctx.usage)

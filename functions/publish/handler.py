@@ -26,7 +26,6 @@ from inlay.engine import (
     load_pointer,
     publication_status,
     publish,
-    usage_of,
 )
 from inlay.errors import InvalidRequest, Unpublishable
 from inlay.functions import glue, settings
@@ -115,7 +114,7 @@ def publish_table(table: str) -> Mapping[str, Any]:
         # How long readers elsewhere waited for the version, by the store's clock, but for the work itself.
         lag_us = loaded.date_us - snapshot.commit.time_us
         count(table, {"PublishLagSeconds": max(0, lag_us) / 1_000_000})
-    return {"publish": report_work(table, "publish", result, usage_of(ctx.store))}
+    return {"publish": report_work(table, "publish", result, ctx.usage)}
 
 
 def _register(ctx: Context, database: str, table: str) -> None:

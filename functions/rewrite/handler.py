@@ -11,7 +11,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from inlay.engine import advance_erasures, load_pointer, parse_predicate, rewrite, usage_of
+from inlay.engine import advance_erasures, load_pointer, parse_predicate, rewrite
 from inlay.functions import settings
 from inlay.functions.deletes import apply_delete
 from inlay.functions.messages import (
@@ -76,7 +76,7 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
     erased = advance_erasures(ctx, base=base, deadline_seconds=seconds, memory_bytes=memory)
     left_seconds = seconds - (time.monotonic() - started)
     result = rewrite(ctx, where=where, deadline_seconds=left_seconds, memory_bytes=memory)
-    report_failures([*erased.failures, *result.failures])
+    report_failures((each.key, each.error) for each in (*erased.failures, *result.failures))
     if (erased.left and erased.commits) or (result.left and result.commits):
         # Only after progress, and a limited number of times: work that never finishes must not repeat for
         # ever.
@@ -87,5 +87,5 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
             count(asked.table, {"HopsSpent": 1})
     return {
         "erase": report_work(asked.table, "erase", erased, None),
-        "rewrite": report_work(asked.table, "rewrite", result, usage_of(ctx.store)),
+        "rewrite": report_work(asked.table, "rewrite", result, ctx.usage),
     }

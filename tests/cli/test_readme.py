@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ["README.md", "docs/GUIDE.md", "docs/RECIPES.md", "docs/TOOLS.md"]
+PAGES = ["README.md", "docs/GUIDE.md", "docs/RECIPES.md", "docs/TOOLS.md", "ARCHITECTURE.md"]
 # A word after "python" is a package without which the block is left out.
 BLOCK = re.compile(r"^```python(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -86,7 +86,7 @@ def test_a_try_that_ended_before_it_deleted_the_file_is_finished_by_the_next(
 ) -> None:
     functions.fill_orders()
     functions.store.put(KEY, BODY)
-    from inlay.functions import key_files
+    from inlay.ops.erase import key_files
 
     with monkeypatch.context() as broken:
         broken.setattr(key_files, "_delete", lambda ctx, file: None)

@@ -19,10 +19,10 @@ import pytest
 import inlay
 import inlay.errors
 from inlay.local.runtime_api import Failed, Returned
-from inlay.local.s3_events import event as landing_event
 from inlay.local.s3server import AwsProcess
 from inlay.local.stack import LocalOptions, LocalStack, environment
 from inlay.local.template import rate_seconds, read_body
+from inlay.storage.embedded_s3.events import event as landing_event
 
 from .test_runtime import wait_until
 

@@ -19,7 +19,6 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest, UnsupportedStore
-from inlay.local.aws_request import Answer, Request
 from inlay.storage.base import (
     MIN_PART_BYTES,
     ByteRange,
@@ -30,6 +29,7 @@ from inlay.storage.base import (
     Refused,
     Written,
 )
+from inlay.storage.embedded_s3.request import AwsAnswer, AwsRequest
 from inlay.storage.s3 import S3Store
 
 from .conftest import in_front_of_s3, new_s3_store
@@ -47,14 +47,14 @@ class Gateway:
     ignored: list[str] = field(default_factory=list)
     replaced_by: bytes | None = None
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: AwsRequest) -> AwsAnswer:
         answer = self._answer(request)
         if not self.named:
             return answer
         ids = {"x-amz-request-id": "tx00000451aa55b1c52aac8-006b04d5c6-4127-default"}
         return replace(answer, headers={**answer.headers, **ids})
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: AwsRequest) -> AwsAnswer:
         headers = dict(request.headers)
         given = headers.get("if-match", "")
         if request.method == "PUT" and given and self.release < 20:
@@ -66,7 +66,7 @@ class Gateway:
                     self.ignored.append(name)
         if "x-amz-copy-source" in headers and self.replaced_by is not None:
             path = "/" + headers["x-amz-copy-source"].lstrip("/")
-            self.inner(Request("PUT", path, "", {}, self.replaced_by))
+            self.inner(AwsRequest("PUT", path, "", {}, self.replaced_by))
             self.replaced_by = None
         return self.inner(replace(request, headers=headers))
 

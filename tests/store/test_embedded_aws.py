@@ -28,10 +28,10 @@ from botocore.exceptions import ClientError
 from pyarrow.fs import FileSelector, S3FileSystem
 
 from inlay.errors import InvalidRequest
-from inlay.local.aws_request import Request, S3Error
-from inlay.local.s3_rest import S3
 from inlay.local.s3server import AwsProcess, EmbeddedAws
 from inlay.storage.base import IF_ABSENT, MIN_PART_BYTES, Written
+from inlay.storage.embedded_s3.request import AwsRequest, S3Error
+from inlay.storage.embedded_s3.rest import EmbeddedS3
 from inlay.storage.s3 import S3Store, connect
 
 
@@ -218,7 +218,7 @@ def test_checksums_of_bodies_are_verified(s3: Any, s3_bucket: str) -> None:
         assert code(refused) == "BadDigest"
 
 
-def chunked(body: bytes, *, checksum: int | None = None) -> Request:
+def chunked(body: bytes, *, checksum: int | None = None) -> AwsRequest:
     """As the SDKs of Java, Rust and Go send a body."""
     half = len(body) // 2
     sent = b""
@@ -233,7 +233,7 @@ def chunked(body: bytes, *, checksum: int | None = None) -> Request:
         "x-amz-decoded-content-length": str(len(body)),
         "content-encoding": "aws-chunked",
     }
-    return Request("PUT", "/bucket/k", "", headers, sent)
+    return AwsRequest("PUT", "/bucket/k", "", headers, sent)
 
 
 def test_a_body_in_signed_chunks_is_put_together_and_verified() -> None:
@@ -245,20 +245,22 @@ def test_a_body_in_signed_chunks_is_put_together_and_verified() -> None:
     for cut in range(1, len(whole.sent) - 40):
         with pytest.raises(S3Error):
             _ = replace(whole, sent=whole.sent[:cut]).body
-    server = S3()
-    server(Request("PUT", "/bucket", "", {}, b""))
+    server = EmbeddedS3()
+    server(AwsRequest("PUT", "/bucket", "", {}, b""))
     assert server(chunked(b"0123456789")).status == 200
-    got = server(Request("GET", "/bucket/k", "", {}, b""))
+    got = server(AwsRequest("GET", "/bucket/k", "", {}, b""))
     assert (got.body, "content-encoding" in got.headers) == (b"0123456789", False)
 
 
 def test_a_bucket_is_named_by_path_or_by_host() -> None:
-    server = S3()
-    server(Request("PUT", "/bucket", "", {}, b""))
-    server(Request("PUT", "/bucket/a/k", "", {}, b"1"))
+    server = EmbeddedS3()
+    server(AwsRequest("PUT", "/bucket", "", {}, b""))
+    server(AwsRequest("PUT", "/bucket/a/k", "", {}, b"1"))
     for host in ("bucket.localhost:4566", "bucket.s3.eu-west-1.amazonaws.com"):
-        assert server(Request("GET", "/a/k", "", {"host": host}, b"")).body == b"1"
-    assert server(Request("GET", "/bucket/a/k", "", {"host": "localhost:4566"}, b"")).body == b"1"
+        assert server(AwsRequest("GET", "/a/k", "", {"host": host}, b"")).body == b"1"
+    assert (
+        server(AwsRequest("GET", "/bucket/a/k", "", {"host": "localhost:4566"}, b"")).body == b"1"
+    )
 
 
 def test_what_is_not_there_is_refused_by_name(s3: Any, s3_bucket: str) -> None:

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.local.aws_request import Answer, Request
 from inlay.ops.erase.request import erase_status
 from inlay.storage.base import Head
+from inlay.storage.embedded_s3.request import AwsAnswer, AwsRequest
 from inlay.storage.s3 import S3Store
 
 from .conftest import in_front_of_s3, new_s3_store
@@ -34,8 +34,8 @@ class Exact:
     inner: Any
     shown: int = 0
 
-    def __call__(self, request: Request) -> Answer:
-        answer: Answer = self.inner(request)
+    def __call__(self, request: AwsRequest) -> AwsAnswer:
+        answer: AwsAnswer = self.inner(request)
         if request.method != "GET" or not isinstance(answer.body, bytes):
             return answer
         body, count = _SECONDS.subn(rb"\1.999Z</\2>", answer.body)

@@ -34,7 +34,12 @@ from ..erasure.people import new_people
 
 PACKAGE = Path(inlay.__file__).parent
 # What says, and what holds, the condition.
-STORES = {"storage/base.py", "storage/write_once.py", "storage/azure.py", "local/s3_rest.py"}
+STORES = {
+    "storage/base.py",
+    "storage/write_once.py",
+    "storage/azure.py",
+    "storage/embedded_s3/rest.py",
+}
 
 
 def test_nothing_else_creates_an_object_under_a_condition():

@@ -90,6 +90,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     "CommitResult": (
         "ops/commit/driver.py",
         {
+            "ops/catalog/commit.py",
             "ops/commit/driver.py",
             "ops/commit/group.py",
             "ops/hand_over.py",
@@ -97,7 +98,10 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "spark/cluster.py",
         },
     ),
-    "SourceOutcome": ("ops/write/ingest.py", {"cli/writing.py", "functions/ingest_arrivals.py"}),
+    "SourceOutcome": (
+        "ops/write/ingest.py",
+        {"cli/writing.py", "functions/completion.py", "functions/ingest_arrivals.py"},
+    ),
     # Literals.
     "LeafName": (
         "format/leaf_types.py",
@@ -135,7 +139,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
         },
     ),
     # Enumerations.
-    "ErrorKind": ("errors.py", {"functions/verdict.py"}),
+    "ErrorKind": ("errors.py", {"functions/verdict.py", "iceberg/catalog.py"}),
     "MessageFate": ("functions/verdict.py", {"functions/messages.py"}),
     "ObjectKind": ("format/keys.py", {"plan/maintain/roots.py", "ops/hand_over.py"}),
 }

@@ -1,9 +1,9 @@
 """The engine's door: what runs around the library imports from here, not from the engine's rooms.
 
 Promise: a name here keeps its meaning while the rooms behind it change. Beside `inlay` (tables),
-`inlay.errors` and `inlay.progress` this is all that a guest needs. The handlers of `functions/` and
-`pipelines/` import nothing else of the engine; `tests/unit/test_door.py` holds that, and that the names are
-few. What a guest lacks here is first of all an operation that is missing in the engine.
+`inlay.errors` and `inlay.progress` this is all that a guest needs. `tests/unit/test_door.py` holds
+which guests import nothing else of the engine, and that the names are few. What a guest lacks here is first
+of all an operation that is missing in the engine.
 
 A name is imported when it is first used: the cold start of a function loads what that function calls.
 """
@@ -15,8 +15,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from inlay.exact_json import InexactJson as InexactJson
+    from inlay.exact_json import decode_json as decode_json
     from inlay.format.keys import POINTER as POINTER
     from inlay.format.keys import PUBLISHED_POINTER as PUBLISHED_POINTER
+    from inlay.format.landing import landed_object as landed_object
+    from inlay.format.properties import DELETE_MODES as DELETE_MODES
     from inlay.format.properties import Properties as Properties
     from inlay.format.properties import is_published as is_published
     from inlay.format.schema import Primitive as Primitive
@@ -24,10 +28,20 @@ if TYPE_CHECKING:
     from inlay.format.snapshot import Snapshot as Snapshot
     from inlay.iceberg.catalog import Catalog as Catalog
     from inlay.ops.catalog.writes import TableWrites as TableWrites
+    from inlay.ops.collect_garbage import CollectResult as CollectResult
     from inlay.ops.collect_garbage import collect_garbage as collect_garbage
+    from inlay.ops.commit.driver import WriteResult as WriteResult
     from inlay.ops.commit.driver import already_applied as already_applied
+    from inlay.ops.commit.driver import refuse_handed_over as refuse_handed_over
     from inlay.ops.context import Context as Context
+    from inlay.ops.context import Workers as Workers
+    from inlay.ops.delete_request import delete_requested as delete_requested
+    from inlay.ops.erase.copies import LockedCopies as LockedCopies
+    from inlay.ops.erase.copies import copies_from_text as copies_from_text
+    from inlay.ops.erase.receipt import receipts_since as receipts_since
     from inlay.ops.erase.request import advance_erasures as advance_erasures
+    from inlay.ops.erase.signing import KeyFile as KeyFile
+    from inlay.ops.erase.signing import Signer as Signer
     from inlay.ops.maintain.compact import compact as compact
     from inlay.ops.maintain.expire import expire as expire
     from inlay.ops.maintain.rewrite import rewrite as rewrite
@@ -35,15 +49,31 @@ if TYPE_CHECKING:
     from inlay.ops.publish.publish import is_published_whole as is_published_whole
     from inlay.ops.publish.publish import publish as publish
     from inlay.ops.publish.status import publication_status as publication_status
+    from inlay.ops.write.append import IngestSource as IngestSource
+    from inlay.ops.write.ingest import SourceOutcome as SourceOutcome
+    from inlay.ops.write.ingest_or_create import ingest_or_create as ingest_or_create
+    from inlay.ops.write.ingest_or_create import not_ingested as not_ingested
+    from inlay.ops.write.landed_changes import apply_message as apply_message
+    from inlay.ops.write.landing import Landed as Landed
+    from inlay.ops.write.landing import landed as landed
     from inlay.parse import parse_predicate as parse_predicate
     from inlay.plan.change import Request as Request
     from inlay.plan.change_records import PRESETS as PRESETS
     from inlay.plan.erasure import LIFE_SECONDS as LIFE_SECONDS
+    from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS as CLOCK_MARGIN_SECONDS
     from inlay.plan.surgery import STRATEGIES as STRATEGIES
     from inlay.storage.base import Got as Got
     from inlay.storage.base import Head as Head
+    from inlay.storage.base import ObjectStore as ObjectStore
+    from inlay.storage.embedded_s3.data_dir import DataDir as DataDir
+    from inlay.storage.embedded_s3.events import event_of as event_of
+    from inlay.storage.embedded_s3.request import AwsAnswer as AwsAnswer
+    from inlay.storage.embedded_s3.request import AwsRequest as AwsRequest
+    from inlay.storage.embedded_s3.rest import EmbeddedS3 as EmbeddedS3
     from inlay.storage.open import open_store as open_store
-    from inlay.storage.wrapped import usage_of as usage_of
+    from inlay.storage.wrapped import MeteredStore as MeteredStore
+    from inlay.storage.wrapped import Usage as Usage
+    from inlay.ops.erase.key_files import erase_from_file as erase_from_file
 
 NAMES: Mapping[str, str] = {
     # A table as it is: its pointer's snapshot, its columns, its properties.
@@ -54,20 +84,38 @@ NAMES: Mapping[str, str] = {
     "Primitive": "inlay.format.schema",
     "Properties": "inlay.format.properties",
     "parse_predicate": "inlay.parse",
+    "refuse_handed_over": "inlay.ops.commit.driver",
+    "DELETE_MODES": "inlay.format.properties",
     # Operations on a context: each returns what it did.
     "compact": "inlay.ops.maintain.compact",
     "expire": "inlay.ops.maintain.expire",
     "rewrite": "inlay.ops.maintain.rewrite",
     "collect_garbage": "inlay.ops.collect_garbage",
     "advance_erasures": "inlay.ops.erase.request",
+    "WriteResult": "inlay.ops.commit.driver",
+    "CollectResult": "inlay.ops.collect_garbage",
     # How long a reader or writer may live that an erasure waits for; how rows are removed from a file; what
     # the operations of change records are called, by producer.
     "LIFE_SECONDS": "inlay.plan.erasure",
     "STRATEGIES": "inlay.plan.surgery",
     "PRESETS": "inlay.plan.change_records",
-    # Requests that are applied once, whoever repeats them.
+    "CLOCK_MARGIN_SECONDS": "inlay.plan.maintain.roots",
+    # Requests that are applied once, whoever repeats them: deletes by text or keys, files that landed,
+    # change records; JSON that is taken as it is written or not at all.
     "Request": "inlay.plan.change",
     "already_applied": "inlay.ops.commit.driver",
+    "delete_requested": "inlay.ops.delete_request",
+    "erase_from_file": "inlay.ops.erase.key_files",
+    "IngestSource": "inlay.ops.write.append",
+    "SourceOutcome": "inlay.ops.write.ingest",
+    "ingest_or_create": "inlay.ops.write.ingest_or_create",
+    "not_ingested": "inlay.ops.write.ingest_or_create",
+    "landed_object": "inlay.format.landing",
+    "Landed": "inlay.ops.write.landing",
+    "landed": "inlay.ops.write.landing",
+    "apply_message": "inlay.ops.write.landed_changes",
+    "decode_json": "inlay.exact_json",
+    "InexactJson": "inlay.exact_json",
     # Publication as Apache Iceberg.
     "publish": "inlay.ops.publish.publish",
     "publication_status": "inlay.ops.publish.status",
@@ -75,13 +123,28 @@ NAMES: Mapping[str, str] = {
     "is_published_whole": "inlay.ops.publish.publish",
     "Catalog": "inlay.iceberg.catalog",
     "TableWrites": "inlay.ops.catalog.writes",
-    # Objects: a store by its URI, its answers, what a context has requested, the two names that change.
+    # Who signs the receipts of erasures, and where copies are kept; those of late.
+    "Signer": "inlay.ops.erase.signing",
+    "KeyFile": "inlay.ops.erase.signing",
+    "receipts_since": "inlay.ops.erase.receipt",
+    "LockedCopies": "inlay.ops.erase.copies",
+    "copies_from_text": "inlay.ops.erase.copies",
+    # Objects: a store by its URI, its answers, the two names that change; what a context is made of.
     "open_store": "inlay.storage.open",
     "Got": "inlay.storage.base",
     "Head": "inlay.storage.base",
-    "usage_of": "inlay.storage.wrapped",
     "POINTER": "inlay.format.keys",
     "PUBLISHED_POINTER": "inlay.format.keys",
+    "ObjectStore": "inlay.storage.base",
+    "MeteredStore": "inlay.storage.wrapped",
+    "Usage": "inlay.storage.wrapped",
+    "Workers": "inlay.ops.context",
+    # The embedded S3, for development: where it is kept, what it is asked and answers, its events.
+    "EmbeddedS3": "inlay.storage.embedded_s3.rest",
+    "DataDir": "inlay.storage.embedded_s3.data_dir",
+    "AwsRequest": "inlay.storage.embedded_s3.request",
+    "AwsAnswer": "inlay.storage.embedded_s3.request",
+    "event_of": "inlay.storage.embedded_s3.events",
 }
 
 

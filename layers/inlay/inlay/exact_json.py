@@ -16,7 +16,7 @@ class InexactJson(ValueError):
     """JSON that cannot be taken as it is written."""
 
 
-def decode(text: str) -> Any:
+def decode_json(text: str) -> Any:
     """The value of a text. Raises `ValueError`: `InexactJson`, `json.JSONDecodeError`; `RecursionError`."""
     return json.loads(
         text, object_pairs_hook=named_once, parse_float=_exact, parse_constant=_no_number

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inlay.ops.context import Progress as Progress
+from inlay.ops.context import no_progress as no_progress
 from inlay.storage.wrapped import PerProcess
-
-if TYPE_CHECKING:
-    from inlay.ops.context import Progress
 
 _LOG = logging.getLogger("inlay.progress")
 
@@ -107,8 +106,6 @@ class _Tqdm:
 
 def reporter(progress: bool | Progress) -> Progress:
     """What `progress=` means: a function that is called, True for bars, False for nothing."""
-    from inlay.ops.context import no_progress
-
     if progress is True:
         return Bars()
     return no_progress if progress is False else progress

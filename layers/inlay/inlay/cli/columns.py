@@ -29,7 +29,8 @@ from inlay.errors import InvalidRequest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.format.schema import Field, Schema
+    from inlay.engine import Schema
+    from inlay.format.schema import Field
 
 
 PANEL = "Columns"
@@ -178,7 +179,8 @@ def _fields(schema: Schema) -> list[dict[str, Any]]:
 
 
 def _kind(field: Field) -> str:
-    from inlay.format.schema import ListOf, MapOf, Primitive, Struct
+    from inlay.engine import Primitive
+    from inlay.format.schema import ListOf, MapOf, Struct
 
     match field.type:
         case Struct():

@@ -68,8 +68,7 @@ def landing(
     """
     import pyarrow as pa
 
-    from inlay.ops.metadata.load import load_pointer
-    from inlay.ops.write.landing import landed
+    from inlay.engine import landed, load_pointer
     from inlay.plan.erasure import landing_prefix
 
     with connected(table) as context:

@@ -95,8 +95,8 @@ def erase_status(
     An erasure ends with a receipt under erasure/ in the table; then it is no longer listed. `inlay
     rewrite` and `inlay gc` take it on, as the functions do on their schedules.
     """
+    from inlay.engine import load_pointer
     from inlay.ops.erase import request as erase
-    from inlay.ops.metadata.load import load_pointer
 
     if verify is not None:
         if where is None and (param is not None or as_asked is not None):
@@ -156,10 +156,9 @@ def _verify_receipt(
     as_json: bool,
 ) -> None:
     """Ends with 1 when the bucket contradicts the receipt."""
+    from inlay.engine import load_pointer, parse_predicate
     from inlay.ops.erase.check_receipt import Asked, verify_receipt
     from inlay.ops.erase.signing import PublicKey
-    from inlay.ops.metadata.load import load_pointer
-    from inlay.parse import parse_predicate
     from inlay.parse.values import Values
 
     given = os.environ.get("INLAY_ERASURE_KEY")
@@ -377,9 +376,9 @@ def erasures(
 
     The law gives a month (GDPR, Article 12(3)); --days sets another time.
     """
+    from inlay.engine import load_pointer
     from inlay.ops.erase.check_receipt import read_receipts
     from inlay.ops.erase.request import erase_status as open_erasures
-    from inlay.ops.metadata.load import load_pointer
 
     with connected(table) as context:
         now_us = load_pointer(context).date_us

@@ -27,8 +27,8 @@ from inlay.cli.tables import opened
 from inlay.cli.values import size_text, time_text, to_json
 
 if TYPE_CHECKING:
+    from inlay import Table
     from inlay.ops.inspect.report import Report
-    from inlay.table import Table
 
 
 _ASSETS = resources.files("inlay.cli") / "assets"

@@ -18,7 +18,7 @@ from inlay.cli.values import counted, size_text
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from inlay.ops.context import Context
+    from inlay.engine import Context
     from inlay.plan.surgery import Strategy
 
 
@@ -279,7 +279,7 @@ def gc(
         key = os.environ.get("INLAY_ERASURE_KEY")
         options: dict[str, Any] = {} if key is None else {"hmac_key": key.encode()}
         if signing_key := os.environ.get("INLAY_RECEIPT_KEY_FILE"):
-            from inlay.ops.erase.signing import KeyFile
+            from inlay.engine import KeyFile
 
             options["signer"] = KeyFile.read(signing_key)
         if copies := os.environ.get("INLAY_RECEIPT_COPIES"):
@@ -348,9 +348,8 @@ def publish(
             raise InvalidRequest("--glue takes DATABASE.TABLE")
         result = found.publish(format=format, rebuild=rebuild)
         if glue is not None:
-            from inlay.format.keys import PUBLISHED_POINTER
+            from inlay.engine import PUBLISHED_POINTER, Got
             from inlay.functions.glue import client, register
-            from inlay.storage.base import Got
 
             answer = context.store.get(context.key(PUBLISHED_POINTER))
             assert isinstance(answer, Got)
@@ -406,7 +405,7 @@ def hand_over(
 
 
 def _advance_erasures(context: Context, deadline: str | None) -> None:
-    from inlay.ops.erase.request import advance_erasures
+    from inlay.engine import advance_erasures
 
     done = advance_erasures(context, deadline_seconds=_seconds(deadline))
     files, rows = counted(done.files, "file"), counted(done.removed_rows, "row")

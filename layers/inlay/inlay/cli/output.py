@@ -22,9 +22,9 @@ from inlay.errors import InlayError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.ops.commit.driver import WriteResult
+    from inlay import Table
+    from inlay.engine import WriteResult
     from inlay.plan.surgery import Choice, Cost
-    from inlay.table import Table
 
 
 # Not a terminal: as wide as the widest row, so that nothing is cut or folded in a pipe or a log.

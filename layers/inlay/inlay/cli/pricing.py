@@ -28,7 +28,7 @@ from inlay.cli.values import counted, size_text
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from inlay.ops.context import Context
+    from inlay.engine import Context
 
 ASSETS = Path(__file__).with_name("assets")
 DAY_SECONDS, MONTH_DAYS = 86_400, 30

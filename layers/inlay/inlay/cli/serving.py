@@ -13,7 +13,8 @@ from inlay.cli.command import Example, verb
 from inlay.cli.output import note
 
 if TYPE_CHECKING:
-    from inlay.iceberg.catalog import Answer, Catalog
+    from inlay.engine import Catalog
+    from inlay.iceberg.catalog import Answer
 
 PANEL = "Read"
 # A connection that asks nothing for so long is closed.
@@ -22,13 +23,11 @@ IDLE_SECONDS = 60
 
 def catalog_of(root: str, *, write: bool = False) -> Catalog:
     """The tables under `root`, a folder of tables, as a catalog whose namespace has the folder's name."""
+    from inlay.engine import Catalog, Context, Got, Head, TableWrites, open_store
     from inlay.errors import InvalidRequest
     from inlay.format import keys
-    from inlay.iceberg.catalog import Catalog
-    from inlay.ops.catalog.writes import TableWrites
-    from inlay.ops.context import Context, connect
-    from inlay.storage.base import Got, Head
-    from inlay.storage.open import below, open_store
+    from inlay.ops.context import connect
+    from inlay.storage.open import below
 
     store, prefix = open_store(root)
     namespace = prefix.rpartition("/")[2] or store.bucket

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 from inlay.progress import Bars
 
 if TYPE_CHECKING:
-    from inlay.ops.context import Context, Progress
-    from inlay.table import Table
+    from inlay import Table
+    from inlay.engine import Context
+    from inlay.progress import Progress
 
 
 @contextmanager
 def watching(*, quiet: bool = False) -> Iterator[Progress]:
     """The hook for `Context.progress`. It draws nothing with `quiet`, or where stderr is not a terminal;
     warnings about waiting are printed anyway."""
-    from inlay.ops.context import no_progress
+    from inlay.progress import no_progress
 
     said = _Said(level=logging.WARNING)
     logging.getLogger("inlay").addHandler(said)
@@ -43,7 +44,7 @@ class _Said(logging.Handler):
 @contextmanager
 def connected(uri: str, *, quiet: bool = False) -> Iterator[Context]:
     """A context for `uri` that reports progress, unless it is to be quiet."""
-    from inlay.table import connect
+    from inlay import connect
 
     with watching(quiet=quiet) as progress:
         yield connect(uri, progress=progress)

@@ -4,7 +4,7 @@ apply-changes, set."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
@@ -36,15 +36,15 @@ from inlay.cli.options import (
 from inlay.cli.output import note, print_record, print_rows, print_write, write_record
 from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted
+from inlay.engine import Primitive
 from inlay.errors import ErrorKind, InvalidRequest
-from inlay.format.schema import Primitive
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from inlay import Table
     from inlay.cli.data import Inferred
-    from inlay.ops.write.ingest import SourceOutcome
-    from inlay.table import Table
+    from inlay.engine import SourceOutcome
     from inlay.text.delimited import TextFormat
 
 PANEL = "Write"
@@ -267,8 +267,6 @@ def ingest(
     An object that was ingested before changes nothing. Objects that cannot be ingested are listed with
     the reason, do not affect the others, and make the exit code 2 (or 75 if another try may help).
     """
-    from inlay.ops.write.ingest import Rejected, Retry
-
     with opened(table, ref=ref) as found:
         result = found.ingest(objects, adopt=adopt, **noted(message, metadata))
     if as_json:
@@ -284,7 +282,7 @@ def ingest(
                 reason = facts.get("message")
                 note(f"{facts['object']}: {facts['outcome']}" + (f": {reason}" if reason else ""))
         print_write(result.write, as_json=False)
-    kinds = {each.error.kind for each in result.outcomes if isinstance(each, Rejected | Retry)}
+    kinds = {each.error.kind for each in result.outcomes if each.state in ("rejected", "retry")}
     if ErrorKind.INPUT in kinds or ErrorKind.PAGE in kinds:
         raise typer.Exit(2)
     if kinds:
@@ -368,28 +366,21 @@ def adopt(
 
 
 def _outcome(each: SourceOutcome) -> dict[str, Any]:
-    from inlay.ops.write.ingest import (
-        Deferred,
-        Duplicate,
-        Ingested,
-        Rejected,
-        Retry,
-        Superseded,
-        TakenBack,
-    )
-
     facts: dict[str, Any] = {
         "object": each.source.location.uri,
-        "outcome": type(each).__name__.lower(),
+        "outcome": each.state,
     }
-    match each:
-        case Ingested(rows=rows, refused=refused, refused_key=listed):
-            left_out = {} if listed is None else {"refused": refused, "listed_in": listed}
-            return {**facts, "rows": rows, **left_out}
-        case Rejected(error=error) | Retry(error=error):
-            return {**facts, **error.fields()}
-        case Duplicate() | Superseded() | TakenBack() | Deferred():
+    match each.state:
+        case "ingested":
+            listed = each.refused_key
+            left_out = {} if listed is None else {"refused": each.refused, "listed_in": listed}
+            return {**facts, "rows": each.rows, **left_out}
+        case "rejected" | "retry":
+            return {**facts, **each.error.fields()}
+        case "duplicate" | "superseded" | "takenback" | "deferred":
             return facts
+        case _:
+            assert_never(each)
 
 
 @verb(

@@ -23,14 +23,11 @@ from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
 
-from inlay.arguments import time_us
+from inlay.engine import IngestSource, landed_object
 from inlay.errors import InvalidRequest
-from inlay.format.landing import landed_object
 from inlay.functions import settings
 from inlay.functions.tables import LANDING
 from inlay.functions.validation import check_table_name, validated
-from inlay.ops.write.append import IngestSource
-from inlay.storage.base import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +151,7 @@ def _arrival(
             next_step=f"Put it under {landing}<table>/",
         )
     check_table_name(table)
-    source = IngestSource(
-        location=Location(scheme, bucket, key),
-        etag=found.etag.strip('"') if found.etag else None,
-        # S3 says "null" where versioning is off or suspended: that identifies no content.
-        version_id=None if found.version_id in (None, "", "null") else found.version_id,
-        event_time_us=time_us(at),
+    source = IngestSource.of_event(
+        scheme, bucket, key, etag=found.etag, version_id=found.version_id, at=at
     )
     return (Arrival(table, source),)

@@ -22,13 +22,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from inlay.format.keys import RECEIPTS
 from inlay.functions import settings
 from inlay.functions.observe import count, logger
-from inlay.ops.context import Context
 
 if TYPE_CHECKING:
-    from inlay.ops.write.ingest import Duplicate, Ingested
+    from inlay.engine import Context, SourceOutcome
 
 # EventBridge: entries of one request.
 _PUT_ENTRIES = 10
@@ -53,15 +51,15 @@ def events() -> Any:
 
 
 def announce_contents(
-    table: str, ctx: Context, done: Iterable[Ingested | Duplicate], version: int
+    table: str, ctx: Context, outcomes: Iterable[SourceOutcome], version: int
 ) -> None:
     """Contents whose rows are in the table, by its `version`; of one that was there before only that."""
     if settings.completion_bus() is None:
         return
-    from inlay.ops.write.ingest import Duplicate, Ingested
-
     details = []
-    for outcome in done:
+    for outcome in outcomes:
+        if outcome.state not in ("ingested", "duplicate"):
+            continue
         source = outcome.source
         detail = {
             "id": _id_of(f"{ctx.uri} {source.identity}"),
@@ -69,10 +67,10 @@ def announce_contents(
             "uri": source.location.uri,
             "version_id": source.version_id,
             "etag": source.etag,
-            "repeated": isinstance(outcome, Duplicate),
+            "repeated": outcome.state == "duplicate",
             "table_version": version,
         }
-        if isinstance(outcome, Ingested):
+        if outcome.state == "ingested":
             listed = {} if outcome.refused_key is None else {"refused_in": outcome.refused_key}
             detail |= {"rows": outcome.rows, "refused": outcome.refused, **listed}
         details.append(detail)
@@ -87,10 +85,9 @@ def announce_receipts(
         return
     keys = dict.fromkeys(receipts)
     if again:
-        root = ctx.key("")
-        for info in ctx.store.list(ctx.key(RECEIPTS)):
-            if now_us - info.modified_us < _AGAIN_US and info.key.endswith(".json"):
-                keys[info.key.removeprefix(root)] = None
+        from inlay.engine import receipts_since  # the ingest function has none
+
+        keys |= dict.fromkeys(receipts_since(ctx, now_us - _AGAIN_US))
     uris = [f"{ctx.uri}/{key}" for key in keys]
     _put(
         table,

@@ -22,9 +22,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
+from inlay.engine import DELETE_MODES, decode_json
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
-from inlay.exact_json import decode
-from inlay.format.properties import DELETE_MODES
 from inlay.functions.verdict import QUEUE_STEP, code_of
 
 if TYPE_CHECKING:
@@ -225,7 +224,7 @@ def as_sent_before(letter: Letter) -> str:
     """The message, with its original identity: a delete request counts once by its id, else by the id and
     time of its first message, which are written into it."""
     try:
-        said = decode(letter.body)
+        said = decode_json(letter.body)
     except (ValueError, RecursionError):
         return letter.body  # refused for what a parser would drop: written again it would lack that
     is_delete = isinstance(said, dict) and "table" in said and ("where" in said or "keys" in said)

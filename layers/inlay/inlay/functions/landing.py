@@ -13,12 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote_plus
 
+from inlay.engine import Landed, landed, load_pointer
 from inlay.functions import settings
 from inlay.functions.messages import send_to_ingest
 from inlay.functions.observe import count, logger
 from inlay.functions.tables import LANDING, table_context
-from inlay.ops.metadata.load import load_pointer
-from inlay.ops.write.landing import Landed, landed
 
 # Limit of one run: they are ingested within the hour, and the next run finds the rest.
 MAX_SENT = 10_000

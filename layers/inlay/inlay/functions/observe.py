@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -25,15 +25,11 @@ from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingErro
 from inlay.errors import InlayError, InvalidRequest, TableNotFound
 from inlay.functions import settings
 from inlay.functions.validation import without_values
-from inlay.storage.wrapped import Usage
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from inlay.format.snapshot import Erasure
-    from inlay.ops.commit.driver import WriteResult
-    from inlay.ops.maintain.units import Failure
-    from inlay.plan.erasure import Waiting
+    from inlay.engine import CollectResult, Snapshot, Usage, WriteResult
 
 logger = Logger()
 Handler = Callable[[Any, Any], Any]
@@ -145,16 +141,13 @@ def _short(value: Any) -> str | int | float | bool | None:
 
 
 def report_erasures(
-    table: str,
-    erasures: Sequence[Erasure],
-    waiting: Sequence[tuple[str, Waiting]],
-    *,
-    now_us: int,
+    table: str, snapshot: Snapshot, collected: CollectResult, *, now_us: int
 ) -> None:
     """Logs and counts the erasures that are still open: the age of the oldest, how many wait for each kind
     of thing, and a warning for what will not resolve with time alone. Erasures are named by the version
     that opened them, because an id is the sender's."""
-    opened = {each.id: each for each in erasures}
+    waiting = collected.waiting
+    opened = {each.id: each for each in snapshot.erasures}
     still = [opened[name] for name in {name for name, _ in waiting} if name in opened]
     if not still:
         return
@@ -205,10 +198,10 @@ def report_refused(table: str, key: str, records: int, listed: str) -> None:
     count(table, {"RecordsRefused": records})
 
 
-def report_failures(failures: Iterable[Failure]) -> None:
-    """Logs and counts the files that maintenance could not read; the others were done."""
-    for failure in failures:
-        report_failure(failure.error, fate="left as it is", message_id=failure.key)
+def report_failures(failures: Iterable[tuple[str, InlayError]]) -> None:
+    """Logs and counts the files, by key, that maintenance could not read; the others were done."""
+    for key, error in failures:
+        report_failure(error, fate="left as it is", message_id=key)
 
 
 def report_failure(error: Exception, *, fate: str, message_id: str) -> None:

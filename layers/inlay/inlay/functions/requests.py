@@ -16,10 +16,9 @@ import pyarrow as pa
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
 from pydantic import AfterValidator, ConfigDict, model_validator
 
+from inlay.engine import CLOCK_MARGIN_SECONDS, Request
 from inlay.errors import InvalidRequest
 from inlay.functions.validation import check_table_name
-from inlay.plan.change import Request
-from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 
 # The ledger keeps a digest; the bound keeps log lines and receipts readable.
 _MAX_ID = 256
@@ -94,7 +93,7 @@ class DeleteRequest(_Identified):
     `where` is SQL. `keys` are columns with lists of values (`{"user_id": [1, 2]}`), rows (`[{"a": 1,
     "b": 2}]`), or values of the primary key when that is one column (`[1, 2]`). `mode` is the table's
     own unless given; an erasure of many values becomes several, `ID.1`, `ID.2` … (`open_erasures`). An
-    erasure takes `keys_from` in their place, the URI of a file of keys (`inlay.functions.key_files`).
+    erasure takes `keys_from` in their place, the URI of a file of keys (`inlay.ops.erase.key_files`).
     """
 
     where: str | None = Field(None, min_length=1)

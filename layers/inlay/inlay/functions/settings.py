@@ -14,8 +14,7 @@ from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.verdict import code_of
 
 if TYPE_CHECKING:
-    from inlay.ops.erase.copies import LockedCopies
-    from inlay.ops.erase.signing import Signer
+    from inlay.engine import LockedCopies, Signer
 
 
 def _variable(name: str) -> str:
@@ -184,7 +183,7 @@ def receipt_signer() -> Signer | None:
 
         return KmsKey(arn)
     if path:
-        from inlay.ops.erase.signing import KeyFile
+        from inlay.engine import KeyFile
 
         return KeyFile.read(path)
     return None
@@ -195,7 +194,7 @@ def receipt_copies() -> LockedCopies | None:
     `…_MODE`, `…_DAYS`; None where it is not set."""
     if not (uri := os.environ.get("INLAY_RECEIPT_COPIES")):
         return None
-    from inlay.ops.erase.copies import copies_from_text
+    from inlay.engine import copies_from_text
 
     mode = os.environ.get("INLAY_RECEIPT_COPIES_MODE")
     return copies_from_text(uri, mode, os.environ.get("INLAY_RECEIPT_COPIES_DAYS"))

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from inlay.format.snapshot import Snapshot
+from inlay.engine import (
+    Context,
+    MeteredStore,
+    ObjectStore,
+    Snapshot,
+    Workers,
+    load_pointer,
+    open_store,
+    refuse_handed_over,
+)
 from inlay.functions import settings
-from inlay.ops.commit.driver import refuse_handed_over
-from inlay.ops.context import Context, Workers
-from inlay.ops.metadata.load import load_pointer
-from inlay.storage.base import ObjectStore
-from inlay.storage.open import open_store
-from inlay.storage.wrapped import MeteredStore
 
 TABLES = "tables/"
 LANDING = "ingest/"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
 
+from inlay.engine import InexactJson, decode_json
 from inlay.errors import (
     InlayError,
     InvalidPredicate,
@@ -23,7 +24,6 @@ from inlay.errors import (
     NewerMessage,
     RequestReused,
 )
-from inlay.exact_json import InexactJson, decode
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -49,7 +49,7 @@ def check_table_name(name: str) -> str:
 def parse_json(text: str) -> Any:
     """The value of a message. Raises `InvalidRequest`."""
     try:
-        return decode(text)
+        return decode_json(text)
     except InexactJson as error:
         raise InvalidRequest(
             f"the message is not taken: {error}",

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from moto.server import DomainDispatcherApplication, create_backend_app
 
-from inlay.local.aws_request import Answer, Request
+from inlay.engine import AwsAnswer, AwsRequest
 
 # SQS: a long poll waits at most 20 seconds.
 _LONGEST_POLL_SECONDS: Final = 20.0
@@ -34,7 +34,7 @@ class Queues:
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._changed = threading.Condition()
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: AwsRequest) -> AwsAnswer:
         if request.operation == "ReceiveMessage":
             return self._receive(request)
         with self._changed:
@@ -51,13 +51,17 @@ class Queues:
     def reset(self) -> None:
         """Forget all queues: moto keeps them for the whole process."""
         with self._changed:
-            self._through_moto(Request("POST", "/moto-api/reset", "", {"host": "127.0.0.1"}, b""))
+            self._through_moto(
+                AwsRequest("POST", "/moto-api/reset", "", {"host": "127.0.0.1"}, b"")
+            )
 
-    def _receive(self, request: Request) -> Answer:
+    def _receive(self, request: AwsRequest) -> AwsAnswer:
         """Long polling without holding the lock: ask for what is there, wait for a change."""
         asked = request.json
         body = json.dumps(asked | {"WaitTimeSeconds": 0}).encode()
-        at_once = Request(request.method, request.path, request.query_string, request.headers, body)
+        at_once = AwsRequest(
+            request.method, request.path, request.query_string, request.headers, body
+        )
         with self._changed:
             wait = asked.get("WaitTimeSeconds")
             if wait is None:
@@ -77,7 +81,7 @@ class Queues:
         found = json.loads(self._through_moto(asked).body or b"{}").get("Attributes") or {}
         return float(found.get(name, 0))
 
-    def _through_moto(self, request: Request) -> Answer:
+    def _through_moto(self, request: AwsRequest) -> AwsAnswer:
         environ = {
             "REQUEST_METHOD": request.method,
             "SCRIPT_NAME": "",
@@ -108,10 +112,10 @@ class Queues:
             said[:] = [int(status.partition(" ")[0]), headers]
 
         body = b"".join(self._moto(environ, start_response))
-        return Answer(said[0], dict(said[1]), body)
+        return AwsAnswer(said[0], dict(said[1]), body)
 
 
-def _call(operation: str, region: str, **arguments: Any) -> Request:
+def _call(operation: str, region: str, **arguments: Any) -> AwsRequest:
     """A request of our own."""
     credential = f"AWS4-HMAC-SHA256 Credential=local/20260101/{region}/sqs/aws4_request"
     headers = {
@@ -120,4 +124,4 @@ def _call(operation: str, region: str, **arguments: Any) -> Request:
         "x-amz-target": f"AmazonSQS.{operation}",
         "authorization": f"{credential}, SignedHeaders=host, Signature=none",
     }
-    return Request("POST", "/", "", headers, json.dumps(arguments).encode())
+    return AwsRequest("POST", "/", "", headers, json.dumps(arguments).encode())

@@ -38,9 +38,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from inlay.local.aws_request import Answer, Request, S3Error
-from inlay.local.data_dir import DataDir
-from inlay.local.s3_rest import S3
+from inlay.engine import AwsAnswer, AwsRequest, DataDir, EmbeddedS3
 
 if TYPE_CHECKING:
     from inlay.local.queues import Queues
@@ -92,7 +90,7 @@ class AwsApp:
 
             self._queues = Queues()
             self._queues.reset()
-        self._s3 = S3(notify=self._queues.send if self._queues is not None else None)
+        self._s3 = EmbeddedS3(notify=self._queues.send if self._queues is not None else None)
         self._kept = DataDir(data_dir, self._s3) if data_dir is not None else None
         self._log: deque[LoggedRequest] = deque(maxlen=LOG_ENTRIES)
         self._numbers = itertools.count(1)
@@ -110,7 +108,7 @@ class AwsApp:
     def forget_requests(self) -> None:
         self._log.clear()
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: AwsRequest) -> AwsAnswer:
         if request.path == LOG_PATH:
             return self._answer_log(request)
         answered = self._answer(request)
@@ -130,10 +128,10 @@ class AwsApp:
         )
         return answered
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: AwsRequest) -> AwsAnswer:
         if request.service not in self._services:
             words = f"This server has {', '.join(sorted(self._services))}, not {request.service}."
-            return S3Error(501, "NotImplemented", words).answer
+            return AwsAnswer.error(501, "NotImplemented", words)
         if request.service == "sqs":
             assert self._queues is not None
             return self._queues(request)
@@ -141,12 +139,12 @@ class AwsApp:
             time.sleep(self._latency_seconds)
         return self._s3(request)
 
-    def _answer_log(self, request: Request) -> Answer:
+    def _answer_log(self, request: AwsRequest) -> AwsAnswer:
         if request.method == "DELETE":
             self.forget_requests()
         found = self.requests(after=int(request.query.get("after", 0)))
         body = json.dumps([asdict(each) for each in found]).encode()
-        return Answer(200, {"Content-Type": "application/json"}, body)
+        return AwsAnswer(200, {"Content-Type": "application/json"}, body)
 
 
 def _app(user_agent: str) -> str:
@@ -185,11 +183,11 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
-            answer = self.server.aws(Request(self.command, path, query, headers, body))
+            answer = self.server.aws(AwsRequest(self.command, path, query, headers, body))
         except Exception:  # the server must outlive any fault of its own
             traceback.print_exc()
             words = f"{self.command} {self.path} failed in the embedded server"
-            answer = S3Error(500, "InternalError", words).answer
+            answer = AwsAnswer.error(500, "InternalError", words)
         self._send(answer)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - http.server's names
@@ -209,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return b"".join(pieces)
         return None
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: AwsAnswer) -> None:
         self.send_response(answer.status, responses.get(answer.status, ""))
         sized = False
         for name, value in answer.headers.items():

@@ -32,15 +32,14 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from inlay.engine import event_of
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.dead_letters import Letter, read_letters, release
 from inlay.local.event_sources import Attached, EventSources
 from inlay.local.runtime import FunctionPool
 from inlay.local.runtime_api import Invocation
-from inlay.local.s3_events import event_of
 from inlay.local.s3server import HOST, AwsProcess
 from inlay.local.template import Queue, Template, find_template, load_template
-from inlay.storage.base import NULL_VERSION
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -452,8 +451,7 @@ class LocalStack:
                 for found in page.get("Versions", []):
                     if found["IsLatest"] and found["LastModified"] >= oldest:
                         version_id = found["VersionId"]
-                        named = None if version_id == NULL_VERSION else version_id
-                        landed = event_of(self.bucket, found["Key"], found, version_id=named)
+                        landed = event_of(self.bucket, found["Key"], found, version_id=version_id)
                         self.send(rule.queue, landed)
 
     def _start_watch(self, started: contextlib.ExitStack) -> None:

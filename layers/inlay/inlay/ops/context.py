@@ -25,7 +25,14 @@ from inlay.ops.cache import ObjectCache
 from inlay.parquet.read.ranges import Objects
 from inlay.storage.base import ObjectStore
 from inlay.storage.open import open_store
-from inlay.storage.wrapped import MeteredStore, PerProcess, check_same_process, current_process
+from inlay.storage.wrapped import (
+    MeteredStore,
+    PerProcess,
+    Usage,
+    check_same_process,
+    current_process,
+    usage_of,
+)
 from inlay.storage.write_once import Stored, write_once
 
 T = TypeVar("T")
@@ -191,6 +198,11 @@ class Context:
     def objects(self) -> Objects:
         """The table's immutable objects, read through this context's cache."""
         return Objects(self.store, self.root, self.cache, adopt_from=self.adopt_from)
+
+    @property
+    def usage(self) -> Usage:
+        """Requests and bytes of this context's store so far."""
+        return usage_of(self.store)
 
     def key(self, relative: str) -> str:
         """The store key of an object named relative to the table root."""

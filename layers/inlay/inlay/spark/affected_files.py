@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from inlay.engine import Primitive, Schema
 from inlay.format.predicate import (
     TRUE,
     And,
@@ -29,7 +30,7 @@ from inlay.format.predicate import (
     Or,
     Predicate,
 )
-from inlay.format.schema import Field, Primitive, Schema, Value
+from inlay.format.schema import Field, Value
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
 from inlay.spark.batches import collect_pickled, pickled_batch

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Literal
 
+from inlay.engine import parse_predicate
 from inlay.errors import InvalidRequest, UnsupportedType
 from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
-from inlay.parse import parse_predicate
 from inlay.plan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.context import find_context, is_set
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from inlay.format.schema import Schema
+    from inlay.engine import Schema
     from inlay.plan.metadata.state import State
 
 TIME_SETTING = "spark.sql.timeType.enabled"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from inlay.engine import Context
 from inlay.errors import InputError
-from inlay.ops.context import Context
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
 from inlay.plan.scan import FileTask

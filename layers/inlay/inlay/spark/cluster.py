@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from inlay.engine import Context, Properties, parse_predicate
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE
-from inlay.format.properties import Properties
 from inlay.format.values import order_key
 from inlay.ops.commit.driver import Committed, commit
-from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again
@@ -35,13 +34,13 @@ from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.writer import write_files
-from inlay.parse import parse_predicate
 from inlay.plan.change import Change, ReplaceFiles, Unit
 from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.pruning.partitions import group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
+from inlay.progress import Progress, no_progress
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
 from inlay.spark.connect import connect, load_writable, without_entries
 from inlay.spark.context import context_of
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from inlay.format.schema import Schema
+    from inlay.engine import Schema
 
 # One slice is one commit: the work that a crash, or a concurrent delete, may cost.
 SLICE_BYTES = 64 * 2**30

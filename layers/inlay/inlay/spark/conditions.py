@@ -14,6 +14,7 @@ from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from inlay.engine import Primitive, Schema
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.predicate import (
     And,
@@ -30,7 +31,7 @@ from inlay.format.predicate import (
     quote_like,
     walk,
 )
-from inlay.format.schema import Field, Primitive, Schema, Value
+from inlay.format.schema import Field, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

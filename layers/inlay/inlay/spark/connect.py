@@ -9,21 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from inlay.engine import Context, Workers, load_pointer, open_store
 from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Ledger, Tier, with_content
-from inlay.ops.context import Context, Workers
 from inlay.ops.metadata.load import (
     LoadedTable,
     find_ref,
     load_as_of,
     load_content,
-    load_pointer,
     load_version,
     read_main,
 )
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, check_name, past_view
-from inlay.storage.open import open_store
 
 # A task shares its executor with others, each in its own process: fewer concurrent requests than for a
 # process that has the machine to itself.

@@ -34,18 +34,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from inlay.engine import Request, Schema, already_applied
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.predicate import FALSE, TRUE, Or, Predicate
-from inlay.format.schema import Field, Schema
-from inlay.ops.commit.driver import Committed, Planned, Skipped, already_applied, commit_planned
+from inlay.format.schema import Field
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched

@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
+from inlay.engine import Primitive
+from inlay.format.schema import Field, ListOf, MapOf, Struct
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.old_times import shifts_dates
 from inlay.parquet.read.statistics import has_known_faults

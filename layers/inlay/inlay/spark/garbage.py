@@ -18,14 +18,14 @@ from itertools import takewhile
 from operator import or_
 from typing import TYPE_CHECKING
 
+from inlay.engine import CLOCK_MARGIN_SECONDS, LIFE_SECONDS, CollectResult, Context
+from inlay.engine import collect_garbage as collect
 from inlay.format.keys import DATA, TOMBSTONES
-from inlay.ops.collect_garbage import MAX_NAMES, CollectResult, Garbage
-from inlay.ops.collect_garbage import collect_garbage as collect
-from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.collect_garbage import MAX_NAMES, Garbage
 from inlay.ops.maintain.expire import Roots, delete_objects
-from inlay.plan.erasure import LIFE_SECONDS
-from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, Tally, plan_garbage
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
+from inlay.plan.maintain.roots import Listed, Tally, plan_garbage
+from inlay.progress import Progress, no_progress
 from inlay.spark.connect import bound, connect
 from inlay.spark.context import context_of
 

@@ -15,15 +15,16 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from inlay.engine import Context, parse_predicate
+from inlay.engine import advance_erasures as advance_here
+from inlay.engine import compact as compact_here
+from inlay.engine import rewrite as rewrite_here
 from inlay.errors import ErrorKind, InlayError, RefNotFound
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Tier
-from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data import layout_of
-from inlay.ops.erase.request import advance_erasures as advance_here
 from inlay.ops.erase.request import contents_to_clean, is_dropped
 from inlay.ops.maintain.compact import carry_out, unit_bytes_for
-from inlay.ops.maintain.compact import compact as compact_here
 from inlay.ops.maintain.rewrite import (
     FileWork,
     carry_out_file,
@@ -31,7 +32,6 @@ from inlay.ops.maintain.rewrite import (
     plan_erased,
     plan_rewrite,
 )
-from inlay.ops.maintain.rewrite import rewrite as rewrite_here
 from inlay.ops.maintain.units import (
     COMMIT_UNITS,
     MAX_TRIES,
@@ -48,12 +48,12 @@ from inlay.ops.maintain.units import (
 from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.parquet.write.writer import Layout
-from inlay.parse import parse_predicate
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import marker_may_hit
 from inlay.plan.surgery import Strategy
+from inlay.progress import Progress, no_progress
 from inlay.spark.connect import connect, load_writable, without_entries
 from inlay.spark.context import context_of
 

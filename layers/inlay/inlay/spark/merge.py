@@ -32,15 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from inlay.engine import Context, Properties, Request, Schema, load_pointer, parse_predicate
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE
-from inlay.format.properties import REMEMBERED, Properties
-from inlay.format.schema import Schema
+from inlay.format.properties import REMEMBERED
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
-from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of, vector_markers
-from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.schema.alter import admit_columns
 from inlay.ops.write.delete import key_markers
 from inlay.ops.write.keyed_rows import given_columns, key_names
@@ -48,7 +47,6 @@ from inlay.ops.write.memory import AT, Memory
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
-from inlay.parse import parse_predicate
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
@@ -56,7 +54,6 @@ from inlay.plan.change import (
     Change,
     Reads,
     RemoveFiles,
-    Request,
     SameProperty,
     SetProperties,
 )

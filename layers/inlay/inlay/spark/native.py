@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from inlay.engine import Context, Primitive, Schema
 from inlay.errors import InlayError
 from inlay.format.entry import Keys
 from inlay.format.predicate import TRUE, Predicate, field_ids
-from inlay.format.schema import Field, Primitive, Schema, Struct, Type, fields_within
-from inlay.ops.context import Context
+from inlay.format.schema import Field, Struct, Type, fields_within
 from inlay.parquet.read.deleted_rows import load_keys
 from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted, top_columns

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from inlay.engine import Schema
 from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.schema import Schema
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import THREADS, connect, place, ref_of
 from inlay.spark.options import METADATA, ReadOptions
@@ -113,7 +113,7 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
         self._tasks = TaskReader(options.uri, schema, asked)
         self._where: Predicate = TRUE
         if options.where is not None:
-            from inlay.parse import parse_predicate
+            from inlay.engine import parse_predicate
 
             self._where = parse_predicate(options.where, schema)
         self._state: State | None = state

@@ -26,10 +26,9 @@ from itertools import takewhile
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from inlay.engine import Context, Schema
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE
-from inlay.format.schema import Schema
-from inlay.ops.context import Context
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import POSITION_COLUMN, Wanted

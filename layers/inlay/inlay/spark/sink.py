@@ -18,15 +18,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from inlay.engine import Request, Snapshot, load_pointer
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.data import layout_of, target_of
-from inlay.ops.metadata.load import load_pointer
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import AddFiles, AdvanceStream, Change, Request
+from inlay.plan.change import AddFiles, AdvanceStream, Change
 from inlay.spark.connect import bound, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in

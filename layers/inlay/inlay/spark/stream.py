@@ -32,13 +32,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from inlay.engine import Context, Snapshot, parse_predicate
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.snapshot import Snapshot
-from inlay.ops.context import Context
 from inlay.ops.feed import plan_steps, seen_at
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.read.scan import Scan
-from inlay.parse import parse_predicate
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MAIN, MERGE

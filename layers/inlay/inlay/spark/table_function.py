@@ -25,14 +25,13 @@ from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from inlay.engine import POINTER, Head, open_store
 from inlay.errors import InvalidRequest
-from inlay.format.keys import POINTER
 from inlay.spark.api import read
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, load_state
 from inlay.spark.context import context_of, is_set
-from inlay.storage.base import Head
-from inlay.storage.open import below, open_store
+from inlay.storage.open import below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
 
+from inlay.engine import Primitive, Schema
 from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.leaf_types import LEAF_TYPES, LeafName
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, fields_within
+from inlay.format.schema import Field, ListOf, MapOf, Struct, Type, fields_within
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,6 +19,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructField, StructType
 
 import inlay
+from inlay.engine import (
+    Context,
+    Request,
+    Schema,
+    Snapshot,
+    already_applied,
+    load_pointer,
+    parse_predicate,
+)
 from inlay.errors import (
     ConcurrentChange,
     InvalidRequest,
@@ -28,19 +37,15 @@ from inlay.errors import (
 )
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.schema import Schema
-from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.driver import already_applied, commit, commit_planned, expect_committed
-from inlay.ops.context import Context
+from inlay.ops.commit.driver import commit, commit_planned, expect_committed
 from inlay.ops.data import layout_of, target_of
-from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import check_names, conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.write.writer import Layout, write_files
-from inlay.parse import parse_predicate
-from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import bound, connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions

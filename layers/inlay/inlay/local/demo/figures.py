@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any
 
+from inlay.engine import Usage
 from inlay.local.s3server import AwsProcess
-from inlay.storage.wrapped import Usage
 
 # The columns figures are made of, and how, in SQL that DuckDB and Spark share. The last adds up which
 # rows they are, so that one row in the place of another is noticed (an order has at most 7 lines).

@@ -14,11 +14,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from inlay.cli.values import counted, size_text
+from inlay.engine import Usage
 from inlay.local.demo.figures import Figures
 from inlay.local.demo.readers import Answer
 from inlay.local.demo.steps import Step
 from inlay.local.demo.world import State
-from inlay.storage.wrapped import Usage
 
 # Operations by what S3 bills them as.
 _VERBS = {

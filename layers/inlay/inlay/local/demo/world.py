@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import inlay
+from inlay import Table
+from inlay.engine import event_of
 from inlay.local.demo.figures import SQL, Figures
 from inlay.local.runtime_api import Failed
-from inlay.local.s3_events import event_of
 from inlay.local.stack import LocalStack
-from inlay.table import Table
 
 
 class Truth:

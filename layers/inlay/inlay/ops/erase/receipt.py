@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -33,6 +33,7 @@ from inlay.format.keys import (
     MEMORY,
     POINTER,
     PUBLISHED_POINTER,
+    RECEIPTS,
     VERSION_HINT,
     ObjectKind,
     classify,
@@ -160,6 +161,14 @@ class List:
     @property
     def as_json(self) -> dict[str, object]:
         return {"key": self.key, "sha256": self.sha256, "entries": self.entries}
+
+
+def receipts_since(ctx: Context, since_us: int) -> Iterator[str]:
+    """The keys, under the table's root, of the receipts that were written after a time: one listing."""
+    root = ctx.key("")
+    for info in ctx.store.list(ctx.key(RECEIPTS)):
+        if info.modified_us > since_us and info.key.endswith(".json"):
+            yield info.key.removeprefix(root)
 
 
 def is_ours(key: str) -> bool:

@@ -11,11 +11,13 @@ All events of one content have one identity, by which the ledger knows it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from inlay.arguments import time_us
 from inlay.format.properties import Properties
 from inlay.ops.commit.driver import (
     Committed,
@@ -45,6 +47,26 @@ class IngestSource:
     etag: str | None = None
     version_id: str | None = None
     event_time_us: int | None = None
+
+    @classmethod
+    def of_event(
+        cls,
+        scheme: str,
+        bucket: str,
+        key: str,
+        *,
+        etag: str | None,
+        version_id: str | None,
+        at: datetime,
+    ) -> IngestSource:
+        """The object that an event of a store names."""
+        return cls(
+            location=Location(scheme, bucket, key),
+            etag=etag.strip('"') if etag else None,
+            # S3 says "null" where versioning is off or suspended: that identifies no content.
+            version_id=None if version_id in (None, "", "null") else version_id,
+            event_time_us=time_us(at),
+        )
 
     @property
     def identity(self) -> str:

@@ -50,7 +50,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -157,6 +157,7 @@ class Ingested:
     refused: int = 0
     refused_key: str | None = None
     changes: ChangeCounts | None = None
+    state: ClassVar[Literal["ingested"]] = "ingested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class Duplicate:
     """Applied before: nothing to do."""
 
     source: IngestSource
+    state: ClassVar[Literal["duplicate"]] = "duplicate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class Superseded:
     unless the newer content has them too."""
 
     source: IngestSource
+    state: ClassVar[Literal["superseded"]] = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,7 @@ class TakenBack:
     not come in. `inlay landing` and the sweep leave it out, too."""
 
     source: IngestSource
+    state: ClassVar[Literal["takenback"]] = "takenback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,7 @@ class Rejected:
 
     source: IngestSource
     error: InlayError
+    state: ClassVar[Literal["rejected"]] = "rejected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +201,7 @@ class Retry:
 
     source: IngestSource
     error: InlayError
+    state: ClassVar[Literal["retry"]] = "retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +209,10 @@ class Deferred:
     """Not begun, because the batch's bytes or time were used up: pass it to the next batch."""
 
     source: IngestSource
+    state: ClassVar[Literal["deferred"]] = "deferred"
 
 
+# What became of one source; `state` tells them apart.
 SourceOutcome = Ingested | Duplicate | Superseded | TakenBack | Rejected | Retry | Deferred
 
 

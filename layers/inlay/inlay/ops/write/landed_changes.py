@@ -25,9 +25,9 @@ from inlay.format.landing import TextKind
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.driver import Committed, Skipped, WriteResult, write_result
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.write.apply_changes import Applied, ChangeCounts, Rules, apply_changes
 from inlay.ops.write.content import Content
 from inlay.ops.write.landed_text import LandedText, list_refused, text_format
@@ -37,6 +37,7 @@ from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.read.data_file import largest_group
 from inlay.parquet.read.describe import parse_object_footer, read_tail
 from inlay.plan.change import Request
+from inlay.storage.base import Location
 from inlay.text.bytes import reading
 from inlay.text.connect import RecordShape
 from inlay.text.delimited import CsvFile
@@ -71,6 +72,14 @@ class Records:
 class JudgedRows:
     batches: Iterator[pa.RecordBatch]
     refused: Refusals | None
+
+
+def apply_message(ctx: Context, body: bytes, request: Request) -> WriteResult:
+    """Applies the records of a message in JSON once, under `request`."""
+    place = Location(ctx.store.scheme, ctx.store.bucket, "the message")
+    content = Content(ctx.store, place, "", len(body), body)
+    done = apply_content(ctx, content, "json", load_pointer(ctx), request)
+    return write_result("apply_changes", done.outcome, ctx.usage)
 
 
 def apply_content(

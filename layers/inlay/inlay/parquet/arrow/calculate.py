@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,6 @@ from inlay.format.expression import Apply, Column, Constant, Expression, Test, l
 from inlay.format.predicate import Operator
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
-from inlay.parquet.arrow.date_text import existing, written
 from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
 from inlay.parquet.arrow.pieces import halved, narrow, repeated
 from inlay.parquet.arrow.types import (
@@ -37,7 +36,9 @@ from inlay.parquet.arrow.types import (
     to_arrow_scalar,
     to_scalar,
 )
-from inlay.parse.date_format import DateFormat
+
+if TYPE_CHECKING:
+    from inlay.parse.date_format import DateFormat
 
 _WIDEST_DIGITS = 76
 _ARITHMETIC: dict[str, tuple[Callable[..., pa.Array], Callable[..., pa.Array]]] = {
@@ -854,7 +855,9 @@ def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
 
 
 def _parsed(node: Apply, values: list[pa.Array]) -> pa.Array:
-    form, is_lenient = cast(tuple[DateFormat, bool], node.detail)
+    from inlay.parquet.arrow.date_text import existing  # a cold start seldom needs the formats
+
+    form, is_lenient = cast("tuple[DateFormat, bool]", node.detail)
     assert isinstance(node.type, Primitive)
     texts = pc.utf8_trim_whitespace(values[0].cast(pa.string()))
     iso = existing(texts, form)
@@ -864,6 +867,8 @@ def _parsed(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 
 def _formatted(node: Apply, values: list[pa.Array]) -> pa.Array:
+    from inlay.parquet.arrow.date_text import written
+
     if pa.types.is_null(values[0].type):
         return values[0].cast(pa.string())
     value = _of_four_digits(values[0])

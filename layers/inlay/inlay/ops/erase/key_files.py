@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.format.landing import TEXT_FORMATS, text_kind
 from inlay.format.snapshot import Snapshot
-from inlay.functions import settings
-from inlay.ops.commit.driver import Committed, Skipped, already_applied
+from inlay.ops.commit.driver import Committed, Skipped, WriteResult, already_applied, write_result
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.erase.request import conditions_of_keys, open_each
 from inlay.ops.write.content import Content
+from inlay.ops.write.landed_text import LandedText
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.plan.change import Request
 from inlay.storage.base import NULL_VERSION, ByteRange, Got, Location
@@ -45,14 +46,16 @@ class KeyFile:
         return hashlib.sha256(self.body).hexdigest()
 
 
-def open_from_file(
-    ctx: Context, uri: str, base: LoadedTable, request: Request
-) -> Committed | Skipped:
-    """Opens an erasure for each key of the file, and deletes the file. Repeating it opens none twice."""
-    from inlay.ops.erase.request import conditions_of_keys, open_each
+def erase_from_file(ctx: Context, uri: str, request: Request, *, prefix: str) -> WriteResult:
+    """Opens an erasure for each key of the file, which is under `prefix` and `keys/`, and deletes the file.
+    Repeating it opens none twice."""
+    done = _open(ctx, uri, f"{prefix}{KEYS}", request)
+    return write_result("erase", done, ctx.usage)
 
-    loaded, before = already_applied(ctx, base, request)
-    found = _fetched(ctx, uri)
+
+def _open(ctx: Context, uri: str, folder: str, request: Request) -> Committed | Skipped:
+    loaded, before = already_applied(ctx, load_pointer(ctx), request)
+    found = _fetched(ctx, uri, folder)
     if before is not None:
         # The first try may have ended before it deleted the file; another one may be there since.
         if found is not None:
@@ -73,8 +76,8 @@ def open_from_file(
     return done
 
 
-def _fetched(ctx: Context, uri: str) -> KeyFile | None:
-    place = f"{ctx.store.scheme}://{ctx.store.bucket}/{settings.prefix()}{KEYS}"
+def _fetched(ctx: Context, uri: str, folder: str) -> KeyFile | None:
+    place = f"{ctx.store.scheme}://{ctx.store.bucket}/{folder}"
     if not uri.startswith(place) or uri == place:
         raise InvalidRequest(
             "keys_from is not a file of keys of this deployment", next_step=f"Put it under {place}"
@@ -93,8 +96,6 @@ def _fetched(ctx: Context, uri: str) -> KeyFile | None:
 
 def _keys(ctx: Context, file: KeyFile, snapshot: Snapshot) -> pa.Table:
     """The keys in the types of the table's columns, which the file names."""
-    from inlay.ops.write.landed_text import LandedText
-
     kinds = schema_to_arrow(snapshot.schema, with_ids=False)
     name = "the file of keys"
     content = Content(ctx.store, file.location, "", len(file.body), file.body)

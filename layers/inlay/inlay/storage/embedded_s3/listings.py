@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from inlay.local.aws_request import Answer, Request, S3Error
-from inlay.local.s3_xml import document, iso
 from inlay.storage.base import NULL_VERSION, ObjectInfo
+from inlay.storage.embedded_s3.request import AwsAnswer, AwsRequest, S3Error
+from inlay.storage.embedded_s3.xml import document, iso
 from inlay.storage.memory import Bucket, MemoryStore, PendingUpload, Version
 
 OWNER: Final = {"ID": "inlay", "DisplayName": "inlay"}
@@ -24,7 +24,7 @@ _PAGE: Final = 1_000
 _LAST: Final = "\U0010ffff"
 
 
-def objects(request: Request, store: MemoryStore, bucket: Bucket) -> Answer:
+def objects(request: AwsRequest, store: MemoryStore, bucket: Bucket) -> AwsAnswer:
     """ListObjects and ListObjectsV2."""
     query = request.query
     second = request.operation == "ListObjectsV2"
@@ -78,7 +78,7 @@ def objects(request: Request, store: MemoryStore, bucket: Bucket) -> Answer:
     return document("ListBucketResult", content)
 
 
-def versions(request: Request, bucket: Bucket) -> Answer:
+def versions(request: AwsRequest, bucket: Bucket) -> AwsAnswer:
     """ListObjectVersions."""
     query = request.query
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -137,7 +137,7 @@ def versions(request: Request, bucket: Bucket) -> Answer:
     return document("ListVersionsResult", [head, *parts])
 
 
-def uploads(request: Request, store: MemoryStore) -> Answer:
+def uploads(request: AwsRequest, store: MemoryStore) -> AwsAnswer:
     """ListMultipartUploads."""
     query = request.query
     prefix = query.get("prefix", "")
@@ -175,7 +175,7 @@ def uploads(request: Request, store: MemoryStore) -> Answer:
     )
 
 
-def parts(request: Request, upload: PendingUpload) -> Answer:
+def parts(request: AwsRequest, upload: PendingUpload) -> AwsAnswer:
     """ListParts."""
     after = int(request.query.get("part-number-marker") or 0)
     limit = _limit(request, "max-parts")
@@ -209,14 +209,14 @@ def _storage_class(held: Version | None) -> str:
     return "STANDARD" if held is None else held.headers.get("StorageClass", "STANDARD")
 
 
-def _limit(request: Request, name: str) -> int:
+def _limit(request: AwsRequest, name: str) -> int:
     try:
         return min(int(request.query.get(name) or _PAGE), _PAGE)
     except ValueError:
         raise S3Error(400, "InvalidArgument", f"{name} is not a number.") from None
 
 
-def _named(request: Request) -> Callable[[str], str]:
+def _named(request: AwsRequest) -> Callable[[str], str]:
     """Keys as the listing shows them: `encoding-type=url` is for keys that XML cannot hold."""
     if request.query.get("encoding-type") == "url":
         return functools.partial(quote, safe="/")

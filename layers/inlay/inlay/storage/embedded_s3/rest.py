@@ -21,10 +21,6 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from inlay.errors import InvalidRequest, StaleUpload
-from inlay.local import s3_listings as listings
-from inlay.local.aws_request import Answer, Request, S3Error
-from inlay.local.s3_events import Notify, Rule, event, matching, parse_rules, test_event
-from inlay.local.s3_xml import child, children, document, iso, parse, text
 from inlay.storage import rules
 from inlay.storage.base import (
     IF_ABSENT,
@@ -39,6 +35,10 @@ from inlay.storage.base import (
     Refused,
     Written,
 )
+from inlay.storage.embedded_s3 import listings
+from inlay.storage.embedded_s3.events import Notify, Rule, event, matching, parse_rules, test_event
+from inlay.storage.embedded_s3.request import AwsAnswer, AwsRequest, S3Error
+from inlay.storage.embedded_s3.xml import child, children, document, iso, parse, text
 from inlay.storage.memory import Bucket, MemoryRegion, MemoryStore, PendingUpload, Version
 
 _METADATA: Final = "x-amz-meta-"
@@ -57,7 +57,7 @@ class Settings:
     notifications_as_set: bytes = b""
 
 
-class S3:
+class EmbeddedS3:
     """`notify` sends a message to a queue by its ARN; without it notifications are refused."""
 
     def __init__(self, notify: Notify | None = None) -> None:
@@ -67,7 +67,7 @@ class S3:
         self.changed: Callable[[], None] = lambda: None
         self._notify: Final = notify
         self._events: list[tuple[str, Mapping[str, Any]]] = []
-        self._operations: Final[Mapping[str, Callable[[Request], Answer]]] = {
+        self._operations: Final[Mapping[str, Callable[[AwsRequest], AwsAnswer]]] = {
             "ListBuckets": self._list_buckets,
             "PutBucket": self._create_bucket,
             "HeadBucket": self._head_bucket,
@@ -98,7 +98,7 @@ class S3:
             "AbortMultipartUpload": self._abort,
         }
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: AwsRequest) -> AwsAnswer:
         try:
             operation = self._operations.get(request.operation)
             if operation is None:
@@ -128,7 +128,7 @@ class S3:
             raise S3Error(404, "NoSuchBucket", "The specified bucket does not exist")
         return found
 
-    def _store(self, request: Request) -> MemoryStore:
+    def _store(self, request: AwsRequest) -> MemoryStore:
         self._settings(request.bucket)
         return MemoryStore(request.bucket, region=self.region)
 
@@ -136,7 +136,7 @@ class S3:
         self._settings(name)
         return self.region.bucket(name)
 
-    def _list_buckets(self, request: Request) -> Answer:
+    def _list_buckets(self, request: AwsRequest) -> AwsAnswer:
         found = [
             {"Name": name, "CreationDate": iso(each.created_us)}
             for name, each in sorted(self.buckets.items())
@@ -145,7 +145,7 @@ class S3:
             "ListAllMyBucketsResult", {"Owner": listings.OWNER, "Buckets": {"Bucket": found}}
         )
 
-    def _create_bucket(self, request: Request) -> Answer:
+    def _create_bucket(self, request: AwsRequest) -> AwsAnswer:
         if not _BUCKET_NAME.fullmatch(request.bucket):
             raise S3Error(400, "InvalidBucketName", "The specified bucket is not valid.")
         region = text(parse(request.body), "LocationConstraint") if request.body else None
@@ -157,46 +157,46 @@ class S3:
         elif region is not None:  # in us-east-1 S3 accepts it again
             words = "Your previous request to create the named bucket succeeded and you own it."
             raise S3Error(409, "BucketAlreadyOwnedByYou", words)
-        return Answer(200, {"Location": f"/{request.bucket}"})
+        return AwsAnswer(200, {"Location": f"/{request.bucket}"})
 
-    def _head_bucket(self, request: Request) -> Answer:
-        return Answer(200, {"x-amz-bucket-region": self._settings(request.bucket).region})
+    def _head_bucket(self, request: AwsRequest) -> AwsAnswer:
+        return AwsAnswer(200, {"x-amz-bucket-region": self._settings(request.bucket).region})
 
-    def _delete_bucket(self, request: Request) -> Answer:
+    def _delete_bucket(self, request: AwsRequest) -> AwsAnswer:
         if self._bucket(request.bucket).keys:
             words = "The bucket you tried to delete is not empty"
             raise S3Error(409, "BucketNotEmpty", words)
         del self.buckets[request.bucket]
         self.region.forget(request.bucket)
         self.changed()
-        return Answer(204)
+        return AwsAnswer(204)
 
-    def _get_location(self, request: Request) -> Answer:
+    def _get_location(self, request: AwsRequest) -> AwsAnswer:
         region = self._settings(request.bucket).region
         return document("LocationConstraint", "" if region == "us-east-1" else region)
 
-    def _get_versioning(self, request: Request) -> Answer:
+    def _get_versioning(self, request: AwsRequest) -> AwsAnswer:
         return document(
             "VersioningConfiguration", {"Status": self._bucket(request.bucket).versioning or None}
         )
 
-    def _put_versioning(self, request: Request) -> Answer:
+    def _put_versioning(self, request: AwsRequest) -> AwsAnswer:
         status = text(parse(request.body), "Status")
         if status not in ("Enabled", "Suspended"):
             raise S3Error(400, "MalformedXML", "The versioning status is Enabled or Suspended.")
         self._bucket(request.bucket).versioning = status
         self.changed()
-        return Answer(200)
+        return AwsAnswer(200)
 
-    def _get_notification(self, request: Request) -> Answer:
+    def _get_notification(self, request: AwsRequest) -> AwsAnswer:
         found = self._settings(request.bucket).notifications_as_set
         return (
-            Answer(200, {"Content-Type": "application/xml"}, found)
+            AwsAnswer(200, {"Content-Type": "application/xml"}, found)
             if found
             else document("NotificationConfiguration", {})
         )
 
-    def _put_notification(self, request: Request) -> Answer:
+    def _put_notification(self, request: AwsRequest) -> AwsAnswer:
         settings = self._settings(request.bucket)
         found = parse_rules(parse(request.body))
         if found and self._notify is None:
@@ -205,15 +205,15 @@ class S3:
         for rule in found:
             self._events.append((rule.queue_arn, test_event(request.bucket)))
         self.changed()
-        return Answer(200)
+        return AwsAnswer(200)
 
-    def _list_objects(self, request: Request) -> Answer:
+    def _list_objects(self, request: AwsRequest) -> AwsAnswer:
         store = self._store(request)
         return listings.objects(request, store, self._bucket(request.bucket))
 
     # -- reading ------------------------------------------------------------------------------
 
-    def _find(self, request: Request) -> Version:
+    def _find(self, request: AwsRequest) -> Version:
         """The object, or the version, that a request names."""
         bucket, version_id = self._bucket(request.bucket), request.query.get("versionId")
         return self._held(bucket, request.key, version_id)
@@ -238,7 +238,7 @@ class S3:
             raise S3Error(405, "MethodNotAllowed", words, **shown)
         raise S3Error(404, "NoSuchVersion", "The specified version does not exist.")
 
-    def _get(self, request: Request) -> Answer:
+    def _get(self, request: AwsRequest) -> AwsAnswer:
         held = self._find(request)
         if "partNumber" in request.query:
             raise S3Error(501, "NotImplemented", "The embedded S3 does not read by part number.")
@@ -248,7 +248,7 @@ class S3:
             "Accept-Ranges": "bytes",
         }
         if _unchanged(request, held):
-            return Answer(304, {"ETag": headers["ETag"]})
+            return AwsAnswer(304, {"ETag": headers["ETag"]})
         if request.method == "GET" and held.headers.get("StorageClass") in rules.ARCHIVES:
             words = "The operation is not valid for the object's storage class"
             raise S3Error(403, "InvalidObjectState", words)
@@ -263,18 +263,18 @@ class S3:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(held.body)}"
         headers["Content-Length"] = str(end - start)
         if request.method == "HEAD":
-            return Answer(status, headers)
+            return AwsAnswer(status, headers)
         whole = status == 200
-        return Answer(status, headers, held.body if whole else held.body[start:end])
+        return AwsAnswer(status, headers, held.body if whole else held.body[start:end])
 
-    def _get_tagging(self, request: Request) -> Answer:
+    def _get_tagging(self, request: AwsRequest) -> AwsAnswer:
         held = self._find(request)
         tags = parse_qsl(held.headers.get("Tagging", ""), keep_blank_values=True)
         return document(
             "Tagging", {"TagSet": {"Tag": [{"Key": name, "Value": value} for name, value in tags]}}
         )
 
-    def _put_tagging(self, request: Request) -> Answer:
+    def _put_tagging(self, request: AwsRequest) -> AwsAnswer:
         held = self._find(request)
         tags = ""
         if request.method == "PUT":
@@ -286,11 +286,11 @@ class S3:
                 ]
             )
         self._bucket(request.bucket).tag(request.key, held, tags)
-        return Answer(200 if request.method == "PUT" else 204)
+        return AwsAnswer(200 if request.method == "PUT" else 204)
 
     # -- writing ------------------------------------------------------------------------------
 
-    def _put(self, request: Request) -> Answer:
+    def _put(self, request: AwsRequest) -> AwsAnswer:
         metadata, headers = _sent_with(request)
         written = self._store(request).put(
             request.key,
@@ -302,7 +302,7 @@ class S3:
         if isinstance(written, Refused):
             raise _declined(written)
         self._created(request, "Put", written)
-        return Answer(
+        return AwsAnswer(
             200,
             {
                 "ETag": f'"{written.etag}"',
@@ -311,7 +311,7 @@ class S3:
             },
         )
 
-    def _source(self, request: Request) -> tuple[Location, Version]:
+    def _source(self, request: AwsRequest) -> tuple[Location, Version]:
         """What a copy is of, if its conditions on it hold."""
         assert request.copy_source is not None
         bucket, key, version_id = request.copy_source
@@ -322,7 +322,7 @@ class S3:
             raise S3Error(403, "InvalidObjectState", words)
         return Location(MemoryStore.scheme, bucket, key, version_id), held
 
-    def _copy(self, request: Request) -> Answer:
+    def _copy(self, request: AwsRequest) -> AwsAnswer:
         store = self._store(request)
         source, held = self._source(request)
         metadata, headers = _sent_with(request)
@@ -366,7 +366,7 @@ class S3:
             },
         )
 
-    def _delete(self, request: Request) -> Answer:
+    def _delete(self, request: AwsRequest) -> AwsAnswer:
         bucket, version_id = self._bucket(request.bucket), request.query.get("versionId")
         if_match = request.header("if-match")
         if if_match is not None:
@@ -381,7 +381,7 @@ class S3:
             headers["x-amz-version-id"] = removed.id or NULL_VERSION
             if removed.marker:
                 headers["x-amz-delete-marker"] = "true"
-        return Answer(204, headers)
+        return AwsAnswer(204, headers)
 
     def _remove(self, bucket: str, key: str, version_id: str | None) -> Version | None:
         """What was removed by its id, or the marker that hides the rest."""
@@ -398,7 +398,7 @@ class S3:
             )
         return removed
 
-    def _delete_objects(self, request: Request) -> Answer:
+    def _delete_objects(self, request: AwsRequest) -> AwsAnswer:
         bucket = self._bucket(request.bucket)
         tree = parse(request.body)
         wanted = list(children(tree, "Object"))
@@ -437,7 +437,7 @@ class S3:
 
     # -- multipart ----------------------------------------------------------------------------
 
-    def _create_upload(self, request: Request) -> Answer:
+    def _create_upload(self, request: AwsRequest) -> AwsAnswer:
         metadata, headers = _sent_with(request)
         upload_id = self._store(request).create_multipart(
             request.key, metadata=metadata, headers=headers
@@ -445,13 +445,13 @@ class S3:
         content = {"Bucket": request.bucket, "Key": request.key, "UploadId": upload_id}
         return document("InitiateMultipartUploadResult", content, _encryption(headers))
 
-    def _upload_part(self, request: Request) -> Answer:
+    def _upload_part(self, request: AwsRequest) -> AwsAnswer:
         part = self._store(request).upload_part(
             request.key, request.query["uploadId"], _part_number(request), request.body
         )
-        return Answer(200, {"ETag": f'"{part.etag}"'})
+        return AwsAnswer(200, {"ETag": f'"{part.etag}"'})
 
-    def _copy_part(self, request: Request) -> Answer:
+    def _copy_part(self, request: AwsRequest) -> AwsAnswer:
         store, upload_id, number = (
             self._store(request),
             request.query["uploadId"],
@@ -484,14 +484,14 @@ class S3:
             {"ETag": f'"{part.etag}"', "LastModified": iso(self.region.now_us())},
         )
 
-    def _upload(self, request: Request) -> PendingUpload:
+    def _upload(self, request: AwsRequest) -> PendingUpload:
         upload_id = request.query["uploadId"]
         found = self._bucket(request.bucket).uploads.get(upload_id)
         if found is None or found.key != request.key:
             raise rules.upload_gone(request.key, upload_id)
         return found
 
-    def _complete(self, request: Request) -> Answer:
+    def _complete(self, request: AwsRequest) -> AwsAnswer:
         store = self._store(request)
         parts = [
             Part(int(text(each, "PartNumber") or 0), (text(each, "ETag") or "").strip('"'))
@@ -518,14 +518,14 @@ class S3:
             _version_id(self._bucket(request.bucket), done.version_id),
         )
 
-    def _abort(self, request: Request) -> Answer:
+    def _abort(self, request: AwsRequest) -> AwsAnswer:
         self._upload(request)
         self._store(request).abort_multipart(request.key, request.query["uploadId"])
-        return Answer(204)
+        return AwsAnswer(204)
 
     # -- notifications ------------------------------------------------------------------------
 
-    def _created(self, request: Request, how: str, written: Written) -> None:
+    def _created(self, request: AwsRequest, how: str, written: Written) -> None:
         held = self._bucket(request.bucket).current(request.key)
         size = 0 if held is None else len(held.body)
         name = f"ObjectCreated:{how}"
@@ -550,14 +550,14 @@ class S3:
 # -- what a request says --------------------------------------------------------------------------
 
 
-def _part_number(request: Request) -> int:
+def _part_number(request: AwsRequest) -> int:
     try:
         return int(request.query.get("partNumber", ""))
     except ValueError:
         raise S3Error(400, "InvalidArgument", "A part has a number.") from None
 
 
-def _condition(request: Request) -> Condition:
+def _condition(request: AwsRequest) -> Condition:
     if_match, if_none_match = request.header("if-match"), request.header("if-none-match")
     if if_none_match is not None:
         if if_none_match != "*" or if_match is not None:
@@ -567,7 +567,7 @@ def _condition(request: Request) -> Condition:
     return None if if_match is None else IfMatch(if_match.strip('"'))
 
 
-def _sent_with(request: Request) -> tuple[dict[str, str], dict[str, str]]:
+def _sent_with(request: AwsRequest) -> tuple[dict[str, str], dict[str, str]]:
     """(metadata, headers) to be kept with an object."""
     metadata = {
         name.removeprefix(_METADATA): value
@@ -616,7 +616,7 @@ def _declined(refused: Refused) -> S3Error:
     return _precondition("If-Match or If-None-Match")
 
 
-def _check_read(request: Request, held: Version, prefix: str = "") -> None:
+def _check_read(request: AwsRequest, held: Version, prefix: str = "") -> None:
     """RFC 9110: If-Match before If-Unmodified-Since. Raises 412."""
     if_match, since = (
         request.header(f"{prefix}if-match"),
@@ -631,7 +631,7 @@ def _check_read(request: Request, held: Version, prefix: str = "") -> None:
         raise _precondition(f"{prefix}If-None-Match")
 
 
-def _is_same(request: Request, held: Version, prefix: str) -> bool:
+def _is_same(request: AwsRequest, held: Version, prefix: str) -> bool:
     none_match = request.header(f"{prefix}if-none-match")
     since = request.header(f"{prefix}if-modified-since")
     if none_match is not None:
@@ -639,7 +639,7 @@ def _is_same(request: Request, held: Version, prefix: str) -> bool:
     return since is not None and held.modified_us // 1_000_000 <= _seconds(since)
 
 
-def _unchanged(request: Request, held: Version) -> bool:
+def _unchanged(request: AwsRequest, held: Version) -> bool:
     """Whether a conditional GET needs no answer. Raises 412."""
     _check_read(request, held)
     return _is_same(request, held, "")

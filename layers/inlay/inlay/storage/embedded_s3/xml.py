@@ -12,7 +12,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from inlay.local.aws_request import Answer, S3Error
+from inlay.storage.embedded_s3.request import AwsAnswer, S3Error
 
 # What an element holds: text, a number, elements by name (one or several of each), or pieces of these.
 # An element that is None is left out.
@@ -21,13 +21,13 @@ Content = Any
 _NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
-def document(name: str, content: Content, headers: Mapping[str, str] | None = None) -> Answer:
+def document(name: str, content: Content, headers: Mapping[str, str] | None = None) -> AwsAnswer:
     """An answer whose body is one element."""
     body = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<{name} xmlns="{_NAMESPACE}">{_inner(content)}</{name}>'
     ).encode()
-    return Answer(200, {"Content-Type": "application/xml", **(headers or {})}, body)
+    return AwsAnswer(200, {"Content-Type": "application/xml", **(headers or {})}, body)
 
 
 def _inner(content: Content) -> str:

@@ -10,8 +10,9 @@ from typing import Any, Final
 from urllib.parse import quote_plus
 from xml.etree.ElementTree import Element
 
-from inlay.local.aws_request import S3Error
-from inlay.local.s3_xml import child, children, text
+from inlay.storage.base import NULL_VERSION
+from inlay.storage.embedded_s3.request import S3Error
+from inlay.storage.embedded_s3.xml import child, children, text
 
 # A message for the queue of that ARN.
 Notify = Callable[[str, Mapping[str, Any]], None]
@@ -102,7 +103,7 @@ def event_of(
         size=found["Size"] if "Size" in found else found["ContentLength"],
         etag=found["ETag"].strip('"'),
         at_us=int(found["LastModified"].timestamp() * 1_000_000),
-        version_id=version_id,
+        version_id=None if version_id == NULL_VERSION else version_id,
     )
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from inlay.errors import InvalidRequest
-from inlay.local.s3_events import Rule
-from inlay.local.s3_rest import S3, Settings
+from inlay.storage.embedded_s3.events import Rule
+from inlay.storage.embedded_s3.rest import EmbeddedS3, Settings
 from inlay.storage.memory import Version
 
 _BUCKETS: Final = "buckets.json"
@@ -30,7 +30,7 @@ _PARTIAL: Final = ".partial"
 class DataDir:
     """Keeps what `s3` holds under `path`. Made before the server answers its first request."""
 
-    def __init__(self, path: Path, s3: S3) -> None:
+    def __init__(self, path: Path, s3: EmbeddedS3) -> None:
         self._objects: Final = path / "objects"
         self._objects.mkdir(parents=True, exist_ok=True)
         self._path: Final = path

@@ -51,27 +51,32 @@ class S3Error(Exception):
         self.status, self.code, self.headers = status, code, headers
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> AwsAnswer:
         body = (
             '<?xml version="1.0" encoding="UTF-8"?>\n'
             f"<Error><Code>{escape(self.code)}</Code><Message>{escape(str(self))}</Message>"
             "<RequestId>inlay</RequestId><HostId>inlay</HostId></Error>"
         ).encode()
         named = {name.replace("_", "-"): value for name, value in self.headers.items()}
-        return Answer(self.status, {"Content-Type": "application/xml", **named}, body)
+        return AwsAnswer(self.status, {"Content-Type": "application/xml", **named}, body)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AwsAnswer:
     """`body` as sent; a HEAD answers with the headers of a body it does not have."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
+    @classmethod
+    def error(cls, status: int, code: str, words: str) -> AwsAnswer:
+        """A request that is declined, in S3's words."""
+        return S3Error(status, code, words).answer
+
 
 @dataclass(frozen=True)
-class Request:
+class AwsRequest:
     """`path` and `query_string` as sent; `headers` by lower-case names; `sent` is all of the body."""
 
     method: str
