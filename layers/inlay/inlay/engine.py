@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from inlay.ops.delete_request import delete_requested as delete_requested
     from inlay.ops.erase.copies import LockedCopies as LockedCopies
     from inlay.ops.erase.copies import copies_from_text as copies_from_text
+    from inlay.ops.erase.key_files import erase_from_file as erase_from_file
     from inlay.ops.erase.receipt import receipts_since as receipts_since
     from inlay.ops.erase.request import advance_erasures as advance_erasures
     from inlay.ops.erase.signing import KeyFile as KeyFile
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
     from inlay.storage.open import open_store as open_store
     from inlay.storage.wrapped import MeteredStore as MeteredStore
     from inlay.storage.wrapped import Usage as Usage
-    from inlay.ops.erase.key_files import erase_from_file as erase_from_file
 
 NAMES: Mapping[str, str] = {
     # A table as it is: its pointer's snapshot, its columns, its properties.

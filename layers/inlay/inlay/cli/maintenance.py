@@ -283,7 +283,7 @@ def gc(
 
             options["signer"] = KeyFile.read(signing_key)
         if copies := os.environ.get("INLAY_RECEIPT_COPIES"):
-            from inlay.ops.erase.copies import copies_from_text
+            from inlay.engine import copies_from_text
 
             mode, days = (
                 os.environ.get(f"INLAY_RECEIPT_COPIES_{name}") for name in ("MODE", "DAYS")

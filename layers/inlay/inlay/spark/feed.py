@@ -22,12 +22,11 @@ import pyarrow as pa
 from pyspark.sql import types as st
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from inlay.engine import Schema, Snapshot, load_pointer
 from inlay.errors import InvalidRequest, TableReplaced, VersionNotFound
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.schema import Schema
-from inlay.format.snapshot import Snapshot
 from inlay.ops.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows, plan_steps
-from inlay.ops.metadata.load import load_pointer, load_seen
+from inlay.ops.metadata.load import load_seen
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import Ahead
 from inlay.plan.feed import FeedUnit, Step, reported_schema
@@ -81,7 +80,7 @@ class FeedReader:
         self.table_id = snapshot.table_id
         self.where: Predicate = TRUE
         if options.where is not None:
-            from inlay.parse import parse_predicate
+            from inlay.engine import parse_predicate
 
             self.where = parse_predicate(options.where, self.schema)
 

@@ -21,8 +21,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from inlay.engine import load_pointer
 from inlay.errors import InvalidRequest
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.feed import Step
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from inlay.engine import Primitive, Schema, Snapshot
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.schema import Field, Primitive, Schema
-from inlay.format.snapshot import Snapshot
+from inlay.format.schema import Field
 from inlay.parse.grammar import quote_path
 from inlay.spark.catalyst import (
     Catalyst,

@@ -21,23 +21,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyspark
 
-from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format import keys
-from inlay.format.landing import landed_object
-from inlay.format.properties import Properties
-from inlay.format.schema import Primitive, Schema, Struct, Type, fields_within
-from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.driver import (
+from inlay.engine import (
+    Context,
+    IngestSource,
+    Primitive,
+    Properties,
+    Schema,
+    Snapshot,
+    Usage,
     WriteResult,
     already_applied,
-    check_same_schema,
-    commit_planned,
-    current_base,
-    write_result,
+    landed_object,
+    load_pointer,
 )
-from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
-from inlay.ops.write.append import IngestSource
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.format import keys
+from inlay.format.schema import Struct, Type, fields_within
+from inlay.ops.commit.driver import check_same_schema, commit_planned, current_base, write_result
+from inlay.ops.metadata.load import LoadedTable, load_version
 from inlay.ops.write.ingest import take_over
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
@@ -52,7 +53,6 @@ from inlay.spark.releases import release_of
 from inlay.spark.types import SPARK_TYPES, has_twins, named_as_in, spark_schema
 from inlay.spark.writer import OWN_REQUEST, WriteJob, plan_write
 from inlay.storage.base import Location
-from inlay.storage.wrapped import Usage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from inlay.engine import Request, Snapshot, load_pointer
+from inlay.engine import Request, load_pointer
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
 from inlay.ops.commit.driver import commit, expect_committed

@@ -122,8 +122,8 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
             "Read the rows that were added in batches, by the options changeFeed and startVersion"
         )
         check_release(STREAM_READERS, 'readStream.format("inlay")', instead)
+        from inlay.engine import load_pointer
         from inlay.errors import InvalidRequest
-        from inlay.ops.metadata.load import load_pointer
         from inlay.spark.connect import bound, is_tag
         from inlay.spark.options import read_options
         from inlay.spark.stream import InlayStreamReader

@@ -41,7 +41,7 @@ from inlay.spark.types import spark_schema, spelled
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from inlay.format.schema import Schema
+    from inlay.engine import Schema
 
 # A relation that a statement writes to, in Spark's own words.
 _WRITTEN = "__required_write_privileges__"
