@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import cut_at_equals, split_path
-from inlay.parquet.arrow.date_text import in_iso, on_another_day
-from inlay.parse import date_format as parse
 from inlay.text.refused import Misread
 from inlay.text.types import from_texts
+
+if TYPE_CHECKING:
+    from inlay.parse import date_format as parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class DateFormat:
     @classmethod
     def parse(cls, text: str, *, alone: bool) -> DateFormat:
         """Raises `InvalidRequest`."""
+        from inlay.parse import date_format as parse  # a cold start seldom needs the formats
+
         return cls(parse.DateFormat.parse(text), alone)
 
     @property
@@ -54,6 +58,8 @@ class DateFormat:
 
     def read(self, values: pa.Array, kind: pa.DataType) -> pa.Array:
         """Texts as dates or timestamps. Raises Misread."""
+        from inlay.parquet.arrow.date_text import in_iso, on_another_day
+
         texts = pc.utf8_trim_whitespace(values)
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
         matches = pc.match_substring_regex(texts, self.form.pattern)
