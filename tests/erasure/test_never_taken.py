@@ -69,8 +69,12 @@ def test_no_convention_of_a_producer_keeps_an_erasure_open(people: People, body:
 HOLDING = {
     "text": ("a.csv", f"id;name\n7;{NAME}\n".encode(), "its content"),
     "JSON": ("a.json", json.dumps({"name": NAME}).encode(), "its content"),
-    "gzip": ("a.csv.gz", gzip.compress(f"1;{NAME}".encode()), "its content, decompressed"),
-    "two members": ("a.gz", gzip.compress(b"x") + gzip.compress(NAME.encode()), "decompressed"),
+    "gzip": ("a.csv.gz", gzip.compress(f"1;{NAME}".encode(), mtime=0), "its content, decompressed"),
+    "two members": (
+        "a.gz",
+        gzip.compress(b"x", mtime=0) + gzip.compress(NAME.encode(), mtime=0),
+        "decompressed",
+    ),
     "a refused file": ("a.parquet", wider(WHO, 1), "its rows"),
     "under a temporary name": ("a.parquet.tmp", parquet(rows([WHO])), "its rows"),
     "a damaged file": ("a.parquet", f"PAR1{NAME}".encode(), "its content"),
@@ -110,8 +114,8 @@ def test_metadata_of_an_empty_object_is_searched(people: People) -> None:
     "body",
     [
         b"." * (landed_search.MAX_SEARCHED_BYTES + 1),
-        gzip.compress(b"." * (landed_search.MAX_SEARCHED_BYTES + 1)),
-        gzip.compress(b"whole")[:-9],
+        gzip.compress(b"." * (landed_search.MAX_SEARCHED_BYTES + 1), mtime=0),
+        gzip.compress(b"whole", mtime=0)[:-9],
         parquet(pa.table({"x": pa.nulls(landed_search._MAX_VALUES + 1)})),
     ],
     ids=["long", "long once decompressed", "cut short", "many values"],
