@@ -99,7 +99,8 @@ def test_parameters_can_be_overridden_but_not_invented() -> None:
 
 
 def test_only_collect_garbage_may_delete_objects_of_tables() -> None:
-    """What publish and a catalog that writes may delete is in tests/functions/test_policies.py."""
+    """What publish, a catalog that writes and a reader of key files may delete is in
+    tests/functions/test_policies.py."""
     body = yaml.load((ROOT / "template.yaml").read_text(), Loader=_Loader)
     may_delete = {
         logical_id
@@ -111,7 +112,8 @@ def test_only_collect_garbage_may_delete_objects_of_tables() -> None:
         for logical_id, resource in body["Resources"].items()
         if "'s3:*'" in str(resource) or "'*'" in str(resource.get("Properties", {}).get("Policies"))
     }
-    assert may_delete == {"CollectGarbageFunction", "PublishFunction", "CatalogWritesPolicy"}
+    others = {"PublishFunction", "CatalogWritesPolicy", "DeleteFunction"}
+    assert may_delete == {"CollectGarbageFunction", *others}
     assert may_do_anything == {"BucketPolicy"}  # which only denies
 
 
