@@ -48,6 +48,7 @@ def every_request(
         "list": ("list", lambda: list(store.list(""))),
         "list_prefixes": ("list", lambda: list(store.list_prefixes(""))),
         "delete": ("delete", lambda: store.delete(["gone"])),
+        "delete_unchanged": ("delete", lambda: store.delete_unchanged([("gone", "etag")])),
         "create_multipart": ("create_multipart", lambda: store.create_multipart("k")),
         "upload_part": ("upload_part", lambda: store.upload_part("up", upload, 2, b"1")),
         "upload_part_copy": (

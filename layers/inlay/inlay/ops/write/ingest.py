@@ -803,7 +803,7 @@ def _unsized_bytes(found: FoundContent, footer: Footer, snapshot: Snapshot) -> i
 
 def _keeps_orders(described: Described) -> bool:
     """Whether a dictionary page of texts is the dictionary that its writer was given."""
-    return Writer.of(described.metadata.created_by).name == "parquet-cpp-arrow"
+    return Writer.of(described.footer.created_by).name == "parquet-cpp-arrow"
 
 
 def _learn_orders(ctx: Context, batch: _Batch) -> None:
