@@ -37,12 +37,14 @@ def first_file(table: Table) -> str:
 
 MISUSES: dict[str, Callable[[Table], Any]] = {
     "an erasure of one file": lambda t: t.delete("id = 1", mode="erase", file=first_file(t)),
-    "an erasure of keys": lambda t: t.delete(keys={"id": [1]}, mode="erase"),
+    "an erasure of keys with other ids": lambda t: t.delete(
+        keys={"id": [1]}, ids=["a", "b"], mode="erase"
+    ),
     "keys in one file": lambda t: t.delete(keys={"id": [1]}, file=first_file(t)),
     "keys of an unknown mode": lambda t: t.delete(keys={"id": [1]}, mode="nonsense"),
     "keys that are no table": lambda t: t.delete(keys=5),
     "a file that is not there": lambda t: t.delete("id = 1", file="data/none", mode="vector"),
-    "an expression to delete by": lambda t: t.delete(pc.field("id") == 1),
+    "an expression that is no condition": lambda t: t.delete(pc.add(pc.field("id"), 1)),
     "a number to delete by": lambda t: t.delete(5),
     "a number to rewrite by": lambda t: t.maintain.rewrite(where=5),
     "a number to scan by": lambda t: t.scan(where=5),
@@ -53,7 +55,9 @@ MISUSES: dict[str, Callable[[Table], Any]] = {
     "assignments in one text": lambda t: t.update("name = 'x'"),
     "a value that is no SQL": lambda t: t.update({"name": 5}),
     "a value of a list": lambda t: t.update({"name": [1]}),
-    "an update by an expression": lambda t: t.update({"name": "'x'"}, where=pc.field("id") == 1),
+    "an update by an expression of no column": lambda t: t.update(
+        {"name": "'x'"}, where=pc.field("none") == 1
+    ),
     "upsert on a number": lambda t: t.upsert(ROWS, on=5),
     "upsert on a column twice": lambda t: t.upsert(ROWS, on=["id", "id"]),
     "a request id that is a number": lambda t: t.append(ROWS, request_id=5),
