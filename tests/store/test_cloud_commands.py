@@ -21,7 +21,7 @@ from inlay.cli.serving import catalog_of, server_of
 from .conftest import Cloud
 
 # Not about a store that may be any: the AWS of this machine, and queues.
-ELSEWHERE = {"local", "dlq", "serve"}
+ELSEWHERE = {"local", "dlq", "doctor", "serve"}
 
 __all__ = ["inlay"]
 
@@ -190,7 +190,9 @@ def test_the_life_of_a_table_by_commands(
     assert run.rows(uri) == kept
     run("drop", uri, "--grace", "0d", "--yes")
     left = run("tables", cloud.uri, "--json").lines
-    assert [line["table"] for line in left] == [f"{cloud.uri}/tables/copy"]
+    assert [line["table"] for line in left] == [copy]
+    run("copy", copy, "--into", f"{cloud.uri}/tables/second")
+    assert run.rows(f"{cloud.uri}/tables/second") == run.rows(copy)
     shown = {command.name for command in app.registered_commands if not command.hidden}
     assert run.names == shown - ELSEWHERE
 

@@ -250,7 +250,9 @@ def narrow(array: pa.Array) -> pa.Array:
     plain = pa.string() if is_text else pa.binary()
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         _check(pc.sum(_view_lengths(array)).as_py() or 0)
-        array.validate(full=True)  # Arrow follows a view wherever it points, out of its memory too
+        # Arrow follows a view wherever it points, out of its memory too. Whether bytes are text is another
+        # question, for `conform`, which names the value.
+        array.view(pa.binary_view()).validate(full=True)
         return array.cast(plain)
     if not (pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)):
         return array
