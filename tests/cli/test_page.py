@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 
 PAGE = Path(__file__).parents[2] / "docs" / "CLI.md"
 # Of places that are not on this machine, and servers that run until they are ended.
-ELSEWHERE = ("s3://", "$DELETE_DEAD_LETTERS", "inlay local")
+ELSEWHERE = ("s3://", "$DELETE_DEAD_LETTERS", "inlay local", "inlay doctor")
 
 
 def lines() -> list[list[str]]:
@@ -35,6 +35,7 @@ def test_the_page_runs_in_order(inlay: Run, tmp_path: Path) -> None:
     (tmp_path / "monday.csv").write_text(head + "1,Ada,1815-12-10,\n2,Bob,,\n42,test-x,,\n")
     (tmp_path / "more.csv").write_text(head + "11,Eve,,2026-01-31T12:00:00Z\n")
     (tmp_path / "gone.csv").write_text("id\n2\n")
+    (tmp_path / "leavers.csv").write_text("case,id\ncase-70,70\ncase-71,71\n")
     (tmp_path / "changes.json").write_text('{"id": 7, "name": "Cyd"}\n{"id": 8, "name": "Dee"}\n')
     feed = {"op": "u", "id": 7, "name": "Cyd", "born": None, "at": "2027-01-01T00:00:00Z"}
     (tmp_path / "feed.json").write_text(json.dumps(feed) + "\n")

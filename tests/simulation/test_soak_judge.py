@@ -176,11 +176,13 @@ def test_what_a_killed_process_was_about_to_restore_is_noted():
     class Killed(Exception):
         pass
 
-    class Table:
-        version = 9
-
+    class Refs:
         def restore(self, *, version: int) -> None:
             raise Killed
+
+    class Table:
+        version = 9
+        refs = Refs()
 
     class Restores(random.Random):
         def random(self) -> float:
