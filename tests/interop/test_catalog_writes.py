@@ -20,13 +20,16 @@ import pytest
 
 import inlay
 from inlay.cli.serving import catalog_of, server_of
-from inlay.errors import AccessDenied
+from inlay.errors import AccessDenied, TableNotFound
 from inlay.iceberg.catalog import Answer, Catalog
 from inlay.iceberg.catalog import error as refusal
 from inlay.ops.catalog.writes import TableWrites
 from inlay.ops.context import Context, connect
 from inlay.table import Table
 
+from ..scan.test_statistics_of_keys import SCHEMA as COLUMNS_SCHEMA
+from ..scan.test_statistics_of_keys import lying
+from .iceberg_deletes import Iceberg
 from .test_erasure import SECRET, finish, found
 from .test_killed import Dying, Killed
 
@@ -338,6 +341,155 @@ def test_an_open_erasure_makes_the_table_read_only_to_engines_by_name(
     refused = engines.ask("duckdb", "INSERT INTO lake.tables.t VALUES (3, 'c')")
     assert "case-7" in refused["error"]
     assert [r["id"] for r in rows(opened(root))] == [2]
+
+
+def test_statements_of_duckdb_around_rows(root: Path, engines: Engines, between: Between) -> None:
+    """A table from a query, another column, two tables in one transaction, and the end of a table."""
+    engines.sql("CREATE TABLE lake.tables.t AS SELECT i AS id, i % 3 AS g FROM range(1000) r(i)")
+    table = opened(root)
+    assert (table.version, table.count()) == (1, 1000), "with its rows, in one commit"
+    engines.sql("ALTER TABLE lake.tables.t ADD COLUMN s VARCHAR")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1000, 1, 'x')")
+    assert opened(root).count(where="s = 'x'") == 1
+    engines.sql("CREATE TABLE lake.tables.u (id BIGINT)")
+    for statement in ("BEGIN", "INSERT INTO lake.tables.u VALUES (1)"):
+        engines.sql(statement)
+    engines.sql("INSERT INTO lake.tables.t VALUES (1001, 1, 'y')")
+    assert "error" in engines.ask("duckdb", "COMMIT")
+    assert between.answered[-1] == ("POST /v1/transactions/commit", 406)
+    assert (opened(root).count(), opened(root, "u").count()) == (1001, 0), "neither of the two"
+    engines.sql("DROP TABLE lake.tables.u")
+    with pytest.raises(TableNotFound):
+        opened(root, "u")
+
+
+def posted(catalog: Catalog, path: str, body: object) -> tuple[int, Any]:
+    answer = catalog.answer("POST", f"/v1/namespaces/tables/{path}", "", json.dumps(body).encode())
+    return answer.status, json.loads(answer.body or b"null")
+
+
+def test_a_table_of_iceberg_is_registered_where_it_is(root: Path, tmp_path: Path) -> None:
+    source = inlay.create(
+        f"file://{tmp_path}/elsewhere", SCHEMA, properties={"publish.format": "v2"}
+    )
+    source.append(pa.table({"id": [1, 2], "s": ["a", "b"], "n": [1, 2]}))
+    version = source.publish().version
+    metadata = f"file://{tmp_path}/elsewhere/metadata/v{version}.metadata.json"
+    catalog = catalog_of(f"file://{root}", write=True)
+    status, said = posted(catalog, "register", {"name": "t", "metadata-location": metadata})
+    assert status == 200 and said["metadata"]["location"] == f"file://{root}/t", said
+    assert [r["id"] for r in rows(opened(root))] == [1, 2]
+    status, said = posted(catalog, "register", {"name": "t", "metadata-location": metadata})
+    assert (status, said["error"]["type"]) == (409, "AlreadyExistsException")
+
+
+def test_a_key_that_an_engine_sets_is_held_to_the_rows(root: Path) -> None:
+    """Another writer's statistics of it are compared, as where this library sets the key."""
+    own = {"publish.format": "v2"}
+    table = inlay.create(f"file://{root}/t", COLUMNS_SCHEMA, properties=own)
+    (root.parent / "a.parquet").write_bytes(lying([(1, 7, 0)], "b"))
+    table.ingest([f"file://{root.parent}/a.parquet"])
+    table.publish()
+    catalog = catalog_of(f"file://{root}", write=True)
+    [schema] = json.loads(catalog.answer("GET", "/v1/namespaces/tables/tables/t").body)["metadata"][
+        "schemas"
+    ]
+    updates = [
+        {"action": "add-schema", "schema": {**schema, "identifier-field-ids": [2]}},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    status, said = posted(catalog, "tables/t", {"requirements": [], "updates": updates})
+    assert (status, said["error"]["type"]) == (400, "BadRequestException"), said
+    assert opened(root).snapshot.primary_key == ()
+
+
+class Deleting:
+    """A published table, and commits to it of delete files that DuckDB and pyiceberg do not write."""
+
+    def __init__(self, root: Path, *partition_by: str, form: str = "v2") -> None:
+        self.root, self.catalog = root, catalog_of(f"file://{root}", write=True)
+        table = inlay.create(
+            f"file://{root}/t",
+            SCHEMA,
+            partition_by=partition_by,
+            properties={"publish.format": form},
+        )
+        made = [{"id": n, "s": "ab"[n % 2] if n else None, "n": n % 3} for n in range(9)]
+        table.append(pa.Table.from_pylist(made, SCHEMA))
+        table.publish()
+
+    def iceberg(self) -> Iceberg:
+        found = self.catalog.answer("GET", "/v1/namespaces/tables/tables/t").body
+        return Iceberg(json.loads(found)["metadata-location"].removeprefix("file://"))
+
+    def commit(self, iceberg: Iceberg, deletes: list[tuple[Any, Any, int]]) -> tuple[int, Any]:
+        iceberg.add_deletes(deletes)
+        return self.post(iceberg.snapshot)
+
+    def post(self, snapshot: Any) -> tuple[int, Any]:
+        moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
+        updates = [
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {**moved, "snapshot-id": snapshot["snapshot-id"]},
+        ]
+        return posted(self.catalog, "tables/t", {"requirements": [], "updates": updates})
+
+    def ids(self) -> list[int]:
+        return [r["id"] for r in rows(opened(self.root))]
+
+
+@pytest.mark.parametrize("form", ["v2", "v3"])
+def test_deletes_by_equal_keys_hit_what_is_older_in_their_partition(root: Path, form: str) -> None:
+    of = Deleting(root, "s", form=form)
+    iceberg = of.iceberg()
+    [(like, kind, spec)] = [
+        f for f in iceberg.data_files() if list(f[0]["partition"].values()) == ["a"]
+    ]
+    gone = iceberg.keys(pa.table({"n": pa.array([2], pa.int64())}), [3], like)
+    status, said = of.commit(iceberg, [(gone, kind, spec)])
+    assert status == 200, said
+    # Of n = 2 are 2, 5, 8; the partition "a" has the even ones but 0.
+    assert of.ids() == [0, 1, 3, 4, 5, 6, 7]
+    newer = pa.Table.from_pylist([{"id": 20, "s": "a", "n": 2}], SCHEMA)
+    opened(root).append(newer)
+    assert of.ids() == [0, 1, 3, 4, 5, 6, 7, 20]
+
+
+def test_deletes_by_equal_keys_without_partitions_and_by_position(root: Path) -> None:
+    of = Deleting(root)
+    iceberg = of.iceberg()
+    [(like, kind, spec)] = iceberg.data_files()
+    keys = iceberg.keys(pa.table({"id": pa.array([3, 99], pa.int64())}), [1], like)
+    first = iceberg.positions({like["file_path"]: [0, 4]}, like)
+    status, said = of.commit(iceberg, [(keys, kind, spec), (first, kind, spec)])
+    assert status == 200, said
+    assert of.ids() == [1, 2, 5, 6, 7, 8]
+    # The next one has what is published now beside its own.
+    iceberg = of.iceberg()
+    [(like, kind, spec)] = iceberg.data_files()
+    second = iceberg.positions({like["file_path"]: [8]}, like)
+    assert of.commit(iceberg, [(second, kind, spec)])[0] == 200
+    assert of.ids() == [1, 2, 5, 6, 7]
+    iceberg = of.iceberg()
+    null = iceberg.keys(pa.table({"s": pa.array([None], pa.string())}), [2], like)
+    status, said = of.commit(iceberg, [(null, kind, spec)])
+    assert status == 400 and "NULL" in said["error"]["message"]
+    assert of.ids() == [1, 2, 5, 6, 7]
+
+
+def test_deletes_are_not_taken_back_and_other_places_not_read(root: Path) -> None:
+    of = Deleting(root)
+    before = of.iceberg().snapshot
+    opened(root).delete("id < 3")
+    now = of.iceberg().snapshot
+    back = {**before, "snapshot-id": 77, "parent-snapshot-id": now["snapshot-id"]}
+    status, said = of.post(back)
+    assert status == 400 and "shown again" in said["error"]["message"], said
+    (root / "other.avro").write_bytes(Path(now["manifest-list"][7:]).read_bytes())
+    for place in (f"file://{root}/other.avro", f"file://{root}/t/../other.avro", "s3://b/m.avro"):
+        status, said = of.post({**back, "snapshot-id": 78, "manifest-list": place})
+        assert status in (400, 403), (place, said)
+    assert of.ids() == [3, 4, 5, 6, 7, 8]
 
 
 def test_no_byte_that_engines_wrote_of_a_person_is_left_after_an_erasure(

@@ -154,7 +154,7 @@ def _apply(found: dict[str, Any], update: Json, last: dict[str, int]) -> None:
         case "add-schema":
             schema = dict(update["schema"])
             last["schema"] = _added(found["schemas"], schema, "schema-id", ("fields", _KEY))
-            highest = max((i for _, i in _ids_of(schema)), default=0)
+            highest = max(_ids_of(schema), default=0)
             found["last-column-id"] = max(found["last-column-id"], highest)
         case "set-current-schema":
             found["current-schema-id"] = _chosen(update["schema-id"], last.get("schema"))
@@ -375,14 +375,14 @@ def _renumbered(schema: Json) -> tuple[dict[str, Any], dict[int, int]]:
     return {**made, "schema-id": 0}, ids
 
 
-def _ids_of(kind: Any, depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Every field id of a schema, with its field's name."""
+def _ids_of(kind: Any, depth: int = 0) -> Iterator[int]:
+    """Every field id of a schema."""
     if not isinstance(kind, Mapping) or depth > _MAX_DEPTH:
         return
     for field in kind.get("fields") or ():
-        yield str(field["name"]), int(field["id"])
+        yield int(field["id"])
         yield from _ids_of(field["type"], depth + 1)
     for part in ("element", "key", "value"):
         if f"{part}-id" in kind:
-            yield part, int(kind[f"{part}-id"])
+            yield int(kind[f"{part}-id"])
             yield from _ids_of(kind[part], depth + 1)

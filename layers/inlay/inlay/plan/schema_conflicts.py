@@ -13,6 +13,7 @@ two racing commits is the one refused:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
@@ -36,6 +37,18 @@ def evolved(snapshot: Snapshot, edit: AlterSchema) -> Schema:
         schema_id=max(s.id for s in snapshot.schemas) + 1,
         next_id=snapshot.last_field_id + 1,
         version=snapshot.version + 1,
+    )
+
+
+def altered(snapshot: Snapshot, schema: Schema, edit: AlterSchema) -> Snapshot:
+    """The snapshot with this schema, which the edit made, and the edit's key."""
+    names = edit.evolution.key
+    return replace(
+        snapshot,
+        primary_key=snapshot.primary_key if names is None else key_after(schema, names),
+        schemas=(*snapshot.schemas, schema),
+        schema_id=schema.id,
+        last_field_id=max(snapshot.last_field_id, schema.max_id()),
     )
 
 

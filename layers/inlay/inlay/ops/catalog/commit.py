@@ -62,6 +62,7 @@ from inlay.ops.commit.driver import Conflicted, already_applied, commit
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.publish.publish import is_current, publish
+from inlay.ops.schema.alter import checked
 from inlay.ops.schema.create import check_free
 from inlay.plan.change import (
     AddFiles,
@@ -80,7 +81,7 @@ from inlay.plan.change import (
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.pruning.partitions import repartitioned
-from inlay.plan.schema_conflicts import evolved
+from inlay.plan.schema_conflicts import altered, evolved
 from inlay.plan.schema_evolution import evolution_between
 from inlay.storage.base import Got, Location
 
@@ -97,19 +98,19 @@ _FORMATS = {2: "v2", 3: "v3"}
 
 def load(ctx: Context) -> bytes:
     """The answer to loadTable: what is published, which is the newest version where that can be. Raises
-    `TableNotFound` for one that is not there or was never published."""
+    `TableNotFound` for one that is not there or cannot be published at all."""
     loaded = load_pointer(ctx)
-    body, publication = _published(ctx)
-    if is_current(ctx, loaded.snapshot, publication):
-        return body
+    published = _published(ctx)
+    if published is not None and is_current(ctx, loaded.snapshot, published.publication):
+        return published.body
     with suppress(InlayError):  # the last good publication is shown
         publish(ctx, base=loaded)
-    return _published(ctx)[0]
+    return _answer(ctx)
 
 
 def stage(ctx: Context, found: Any) -> bytes:
-    """The metadata of a table that a commit will create; nothing is written. Raises `InvalidRequest`,
-    `TableExists`."""
+    """The metadata of a table that a commit will create: nothing of it is kept here. Raises
+    `InvalidRequest`, `TableExists`."""
     check_free(ctx)
     metadata = created_metadata(found, ctx.location(""), ctx.new_id())
     if ctx.store.scheme == "file":
@@ -147,6 +148,7 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
     if request.creates:
         metadata = apply_updates(empty_metadata(ctx.location("")), request.updates)
         return _create(ctx, metadata, named)
+    reason = "others keep committing to the table"
     for _ in range(MAX_ROUNDS):
         loaded = load_pointer(ctx)
         ctx = replace(ctx, table_id=loaded.snapshot.table_id)
@@ -154,13 +156,13 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
         if before is not None:
             return _after(ctx, loaded)
         _refuse_open_erasure(loaded)
-        body, publication = _published(ctx)
-        if not is_current(ctx, loaded.snapshot, publication):
+        published = _published(ctx)
+        if published is None or not is_current(ctx, loaded.snapshot, published.publication):
             publish(ctx, base=loaded)
             continue
-        change = _planned(ctx, loaded, _metadata(body), request)
+        change = _planned(ctx, loaded, published.metadata, request)
         if change is None:
-            return body
+            return published.body
         try:
             outcome = commit(ctx, replace(change, request=named), base=loaded)
         except StaleUpload as error:
@@ -172,9 +174,10 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
             ) from error
         if not isinstance(outcome, Conflicted):
             return _after(ctx, outcome.loaded)
+        reason = outcome.conflict.reason
         if _is_strict(change):
-            raise ConcurrentChange(outcome.conflict.reason, table=ctx.uri)
-    raise ConcurrentChange("others keep committing to the table", table=ctx.uri)
+            break
+    raise ConcurrentChange(reason, table=ctx.uri)
 
 
 def _named(request: CommitRequest) -> Request | None:
@@ -189,7 +192,7 @@ def _after(ctx: Context, loaded: LoadedTable) -> bytes:
     """The answer once the commit is made: it is never refused any more."""
     try:
         publish(ctx, base=loaded)
-        return _published(ctx)[0]
+        return _answer(ctx)
     except InlayError as error:
         raise OutcomeUnknown(
             f"committed by version {loaded.snapshot.version}, and not published: {error.message}",
@@ -198,16 +201,28 @@ def _after(ctx: Context, loaded: LoadedTable) -> bytes:
         ) from error
 
 
-def _published(ctx: Context) -> tuple[bytes, Publication]:
+@dataclass(frozen=True, slots=True)
+class _Published:
     """The published pointer, as it is answered and as it is read."""
+
+    body: bytes
+    publication: Publication
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return dict(json.loads(self.body)["metadata"])
+
+
+def _published(ctx: Context) -> _Published | None:
     got = ctx.store.get(ctx.key(keys.PUBLISHED_POINTER))
-    if not isinstance(got, Got):
+    return _Published(got.body, decode_pointer(got.body)) if isinstance(got, Got) else None
+
+
+def _answer(ctx: Context) -> bytes:
+    published = _published(ctx)
+    if published is None:
         raise TableNotFound(f"no table is published at {ctx.uri}", table=ctx.uri)
-    return got.body, decode_pointer(got.body)
-
-
-def _metadata(body: bytes) -> Mapping[str, Any]:
-    return dict(json.loads(body)["metadata"])
+    return published.body
 
 
 def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) -> bytes:
@@ -248,13 +263,16 @@ def _source(metadata: Mapping[str, Any]) -> SourceTable:
 
 def _properties_of(metadata: Mapping[str, Any]) -> dict[str, str]:
     given = {k: v for k, v in metadata["properties"].items() if k != "format-version"}
-    version = _FORMATS.get(metadata["format-version"])
-    if version is None:
-        raise InvalidRequest(f"format version {metadata['format-version']} is not 2 or 3")
     _check_theirs(given)
-    return check_properties(
-        {"publish.format": version, **{f"{ICEBERG}{k}": v for k, v in given.items()}}
-    )
+    own = {"publish.format": _publish_format(metadata)}
+    return check_properties(own | {f"{ICEBERG}{k}": v for k, v in given.items()})
+
+
+def _publish_format(metadata: Mapping[str, Any]) -> str:
+    version = metadata["format-version"]
+    if version not in _FORMATS:
+        raise InvalidRequest(f"format version {version} is not 2 or 3")
+    return _FORMATS[version]
 
 
 def _check_theirs(names: Mapping[str, object]) -> None:
@@ -277,13 +295,19 @@ def _planned(
     if reason:
         raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)
     after = apply_updates(published, request.updates)
+    source = _source(after)
     updates: list[Update] = []
     snapshot = base.snapshot
-    edit = of_the_request(partial(_schema_edit, ctx, snapshot, published, after))
+    edit = None
+    if after["current-schema-id"] != published["current-schema-id"]:
+        edit = _schema_edit(ctx, snapshot, source)
     if edit is not None:
+        edit = checked(ctx, base, edit)
         updates.append(edit)
-        snapshot = _with_schema(snapshot, edit)
-    partitioning = of_the_request(partial(_partitioning, snapshot, published, after))
+        snapshot = altered(snapshot, evolved(snapshot, edit), edit)
+    partitioning = None
+    if after["default-spec-id"] != published["default-spec-id"]:
+        partitioning = _partitioning(snapshot, source)
     if partitioning is not None:
         updates.append(partitioning)
         snapshot = repartitioned(snapshot, partitioning)
@@ -302,7 +326,7 @@ def _planned(
     if head is not None:
         # A table that is replaced has no parent, and all that there is goes.
         before = head.began_on or head.replaced
-        found = difference(sources, _source(after), before, head.manifest_list)
+        found = difference(sources, source, before, head.manifest_list)
         is_append = found.is_append and head.operations == {"append"}
         strict = not is_append or head.began_on is None
     if strict or (updates and found is not None):
@@ -313,7 +337,7 @@ def _planned(
     uploaded_us = None
     if found is not None:
         of = replace(sources, ctx=replace(ctx, table_id=base.snapshot.table_id))
-        rows = rows_of(of, _source(after), planned_base(base, snapshot), found)
+        rows = rows_of(of, source, planned_base(base, snapshot), found)
         compared = frozenset(compared_columns(snapshot))
         updates.append(AddFiles(rows.files, rows.sources_us, compared))
         updates.append(AddMarkers(rows.markers))
@@ -391,46 +415,29 @@ def _head(published: Mapping[str, Any], after: Mapping[str, Any]) -> _Head | Non
     )
 
 
-def _with_schema(snapshot: Snapshot, edit: AlterSchema) -> Snapshot:
-    schema = evolved(snapshot, edit)
-    return replace(
-        snapshot,
-        schemas=(*snapshot.schemas, schema),
-        schema_id=schema.id,
-        last_field_id=max(snapshot.last_field_id, schema.max_id()),
-    )
-
-
 def _set_properties(published: Mapping[str, Any], after: Mapping[str, Any]) -> SetProperties | None:
     old, new = published["properties"], after["properties"]
     changed = {k: new.get(k) for k in {*old, *new} if old.get(k) != new.get(k)}
     _check_theirs(changed)
     found: dict[str, str | None] = {f"{ICEBERG}{k}": v for k, v in sorted(changed.items())}
     if after["format-version"] != published["format-version"]:
-        version = _FORMATS.get(after["format-version"])
-        if version is None:
-            raise InvalidRequest(f"format version {after['format-version']} is not 2 or 3")
-        found["publish.format"] = version
+        found["publish.format"] = _publish_format(after)
     if not found:
         return None
     check_properties({k: v for k, v in found.items() if v is not None})
     return SetProperties(found)
 
 
-def _partitioning(
-    snapshot: Snapshot, published: Mapping[str, Any], after: Mapping[str, Any]
-) -> SetPartitioning | None:
-    if after["default-spec-id"] == published["default-spec-id"]:
-        return None
-    source = _source(after).specs[after["default-spec-id"]]
-    if source.fields is None:
+def _partitioning(snapshot: Snapshot, source: SourceTable) -> SetPartitioning | None:
+    spec = source.specs[source.spec_id]
+    if spec.fields is None:
         raise InvalidRequest(
-            f"the table cannot be partitioned so: {source.reason}",
+            f"the table cannot be partitioned so: {spec.reason}",
             next_step="Partition it by identity, bucket, truncate, year, month, day or hour of columns",
         )
-    if source.fields == snapshot.spec.fields:
+    if spec.fields == snapshot.spec.fields:
         return None
-    return SetPartitioning(planned_on=snapshot.spec_id, fields=source.fields)
+    return SetPartitioning(planned_on=snapshot.spec_id, fields=spec.fields)
 
 
 def _is_ordered(metadata: Mapping[str, Any]) -> bool:
@@ -442,17 +449,9 @@ def _is_ordered(metadata: Mapping[str, Any]) -> bool:
 # -- columns --------------------------------------------------------------------------------------
 
 
-def _schema_edit(
-    ctx: Context,
-    snapshot: Snapshot,
-    published: Mapping[str, Any],
-    after: Mapping[str, Any],
-) -> AlterSchema | None:
+def _schema_edit(ctx: Context, snapshot: Snapshot, source: SourceTable) -> AlterSchema | None:
     """The change of columns that a request makes; None for none. Raises `InvalidRequest` for what the
     evolution of a schema cannot be."""
-    if after["current-schema-id"] == published["current-schema-id"]:
-        return None
-    source = _source(after)
     wanted = source.schema
     key = tuple(f.name for i in source.key if (f := wanted.by_id(i)) is not None)
     evolution = evolution_between(snapshot.schema, wanted)

@@ -80,13 +80,13 @@ def alter(
                 version=now.snapshot.version,
             )
         else:
-            edit = _checked(ctx, now, edit)
+            edit = checked(ctx, now, edit)
         return Change(operation="alter", request=request, updates=(edit,))
 
     return commit_planned(ctx, loaded, plan)
 
 
-def _checked(ctx: Context, loaded: LoadedTable, edit: AlterSchema) -> AlterSchema:
+def checked(ctx: Context, loaded: LoadedTable, edit: AlterSchema) -> AlterSchema:
     """The edit, if nothing in this base prevents it."""
     snapshot = loaded.snapshot
     files, markers = needed_entries(snapshot, edit)
@@ -309,7 +309,7 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
             add=tuple((path[:-1], field) for path, (field, _) in found.items()),
             declared=tuple(each for _, declared in found.values() for each in declared),
         )
-        edit = _checked(ctx, now, AlterSchema(snapshot.schema_id, evolution))
+        edit = checked(ctx, now, AlterSchema(snapshot.schema_id, evolution))
         return Change(operation="alter", updates=(edit,))
 
     return commit_planned(ctx, loaded, plan).loaded

@@ -85,8 +85,8 @@ from inlay.plan.scan import (
     plan_scan,
     reference_may_hit,
 )
-from inlay.plan.schema_conflicts import evolved
-from inlay.plan.schema_evolution import field_at, key_after
+from inlay.plan.schema_conflicts import altered, evolved
+from inlay.plan.schema_evolution import field_at
 
 E = TypeVar("E", bound=DataFile | Marker)
 
@@ -429,17 +429,8 @@ class Draft:
             case AlterSchema(evolution=evolution):
                 schema = evolved(self.base, update)
                 declared = {field_at(schema, path).id: t for path, t in evolution.declared}
-                key = snapshot.primary_key
-                if evolution.key is not None:
-                    key = key_after(schema, evolution.key)
-                return dataclasses.replace(
-                    snapshot,
-                    primary_key=key,
-                    properties=with_arrow_types(_with_widened_orders(snapshot, schema), declared),
-                    schemas=(*snapshot.schemas, schema),
-                    schema_id=schema.id,
-                    last_field_id=max(snapshot.last_field_id, schema.max_id()),
-                )
+                types = with_arrow_types(_with_widened_orders(snapshot, schema), declared)
+                return dataclasses.replace(altered(snapshot, schema, update), properties=types)
             case SetPartitioning():
                 return repartitioned(snapshot, update)
             case MoveBoundary(time_us):
