@@ -55,6 +55,16 @@ def print_record(record: Mapping[str, Any], *, as_json: bool) -> None:
         out.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", to_text(value)), soft_wrap=True)
 
 
+def print_noted(facts: Mapping[str, Any], notes: Sequence[str], *, as_json: bool) -> None:
+    """One thing with named facts, and remarks on it: beside the output, or in its JSON."""
+    if as_json:
+        print_record({**facts, "notes": list(notes)}, as_json=True)
+        return
+    print_record(facts, as_json=False)
+    for each in notes:
+        note(each)
+
+
 def print_lines(records: Iterable[Mapping[str, Any]]) -> None:
     """One JSON object a line."""
     for record in records:

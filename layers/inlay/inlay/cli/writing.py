@@ -33,7 +33,14 @@ from inlay.cli.options import (
     split_partitions,
     text_format,
 )
-from inlay.cli.output import note, print_record, print_rows, print_write, write_record
+from inlay.cli.output import (
+    note,
+    print_noted,
+    print_record,
+    print_rows,
+    print_write,
+    write_record,
+)
 from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted
 from inlay.engine import Primitive
@@ -357,12 +364,7 @@ def adopt(
         "markers": done.markers,
         "copied": done.copied,
     }
-    if as_json:
-        print_record({**facts, "notes": list(done.notes)}, as_json=True)
-        return
-    print_record(facts, as_json=False)
-    for each in done.notes:
-        note(each)
+    print_noted(facts, done.notes, as_json=as_json)
 
 
 def _outcome(each: SourceOutcome) -> dict[str, Any]:
@@ -421,12 +423,7 @@ def copy(
         "copied_files": done.copied,
         "written_files": done.written,
     }
-    if as_json:
-        print_record({**facts, "notes": list(done.notes)}, as_json=True)
-        return
-    print_record(facts, as_json=False)
-    for each in done.notes:
-        note(each)
+    print_noted(facts, done.notes, as_json=as_json)
 
 
 @verb(

@@ -99,6 +99,10 @@ def integer_range(kind: Primitive) -> tuple[int, int] | None:
     return row.limits
 
 
+# Up to these, every whole number is a value of the type.
+WHOLE = {"float": 2**24, "double": 2**53}
+
+
 def to_float32(value: float) -> float:
     """The nearest 32-bit float; beyond the finite range, infinity."""
     try:

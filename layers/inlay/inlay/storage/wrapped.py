@@ -26,6 +26,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Final, Generic, TypeVar
 
 from inlay.errors import InvalidRequest
@@ -204,10 +205,7 @@ class WrappedStore:
         )
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
-        failures: list[DeleteFailure] = []
-        for batch in rules.delete_batches(keys):
-            failures += self._ask(Asked("delete", batch[0]), partial(self.inner.delete, batch))
-        return failures
+        return self._deleted(keys, lambda key: key, self.inner.delete)
 
     # -- multipart ----------------------------------------------------------------------------
 
@@ -274,19 +272,20 @@ class WrappedStore:
         return self._paged("list_versions", prefix, self.inner.list_versions(prefix))
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
-        failures: list[DeleteFailure] = []
-        for batch in rules.delete_batches(versions):
-            failures += self._ask(
-                Asked("delete", batch[0][0]), partial(self.inner.delete_versions, batch)
-            )
-        return failures
+        return self._deleted(versions, itemgetter(0), self.inner.delete_versions)
 
     def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        return self._deleted(objects, itemgetter(0), self.inner.delete_unchanged)
+
+    def _deleted(
+        self,
+        items: Iterable[T],
+        key_of: Callable[[T], str],
+        delete: Callable[[Sequence[T]], Sequence[DeleteFailure]],
+    ) -> Sequence[DeleteFailure]:
         failures: list[DeleteFailure] = []
-        for batch in rules.delete_batches(objects):
-            failures += self._ask(
-                Asked("delete", batch[0][0]), partial(self.inner.delete_unchanged, batch)
-            )
+        for batch in rules.delete_batches(items):
+            failures += self._ask(Asked("delete", key_of(batch[0])), partial(delete, batch))
         return failures
 
     # -- pages --------------------------------------------------------------------------------

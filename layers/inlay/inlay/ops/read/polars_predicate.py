@@ -38,7 +38,7 @@ from inlay.format.predicate import (
     quote_like,
 )
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.format.values import to_float32
+from inlay.format.values import WHOLE, to_float32
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 # A longer predicate is not looked at: it would take several times its size to read.
 _MAX_BYTES = 4 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1)
-# Beyond these, not every whole number is a value of the type.
-_WHOLE = {"float": 2**24, "double": 2**53}
 
 _OPERATORS: dict[str, Operator] = {
     "Eq": "=",
@@ -218,7 +216,7 @@ def _as_doubles(node: Any, schema: Schema) -> Predicate | None:
                 "op": op,
                 "right": {"Literal": {"Scalar": {"Float64": float(number)}}},
             }
-        } if op in _OPERATORS and abs(number) < _WHOLE["double"]:
+        } if op in _OPERATORS and abs(number) < WHOLE["double"]:
             field = _field(column, schema)
             if field is not None and field[1].is_integer:
                 written = Number(Decimal(number))
@@ -238,7 +236,7 @@ def _of_type(kind: Primitive, of: str, plain: Any) -> Written | None:
     match kind.name, of, plain:
         case _, _, int(number) if kind.is_integer and whole:
             return Number(Decimal(number))
-        case "double" | "float" as name, _, int(number) if whole and abs(number) <= _WHOLE[name]:
+        case "double" | "float" as name, _, int(number) if whole and abs(number) <= WHOLE[name]:
             return Number(Decimal(number))
         case "double", "Float" | "Float64", float(number):
             return Number(Decimal(number))

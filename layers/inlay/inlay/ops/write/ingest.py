@@ -887,6 +887,16 @@ def inspect_source(
     ctx: Context, source: IngestSource, snapshot: Snapshot
 ) -> Inspected | InspectedRecords | None:
     """None when the object's content is not the named one. Raises what makes `ingest` reject it."""
+    found = _inspected(ctx, source, snapshot)
+    if not isinstance(found, _Seen):
+        return found
+    named = frozenset(f.id for f in snapshot.schema.fields if f.name in found.folders)
+    return Inspected(found.entry, named)
+
+
+def _inspected(
+    ctx: Context, source: IngestSource, snapshot: Snapshot
+) -> _Seen | InspectedRecords | None:
     if is_of_changes(snapshot):
         from inlay.ops.write.landed_changes import judged_rows
 
@@ -897,10 +907,7 @@ def inspect_source(
     found = _examine(ctx, source, snapshot)
     if isinstance(found, _SeenText):
         return InspectedRecords(partial(rows_of, found.text, snapshot))
-    if not isinstance(found, _Seen):
-        return None
-    named = frozenset(f.id for f in snapshot.schema.fields if f.name in found.folders)
-    return Inspected(found.entry, named)
+    return found if isinstance(found, _Seen) else None
 
 
 def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> InlayError | None:
@@ -908,14 +915,12 @@ def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> Inla
     run in a task of the executor."""
     own = replace(ctx, executor=InlineExecutor())
     try:
-        inspected = inspect_source(own, source, snapshot)
-        if isinstance(inspected, InspectedRecords):
-            for _ in inspected.rows().batches:
+        found = _inspected(own, source, snapshot)
+        if isinstance(found, InspectedRecords):
+            for _ in found.rows().batches:
                 pass
-        elif inspected is not None:
-            found = _examine(own, source, snapshot)
-            if isinstance(found, _Seen):
-                _checked(own, found, False, snapshot, compared_columns(snapshot))
+        elif found is not None:
+            _checked(own, found, False, snapshot, compared_columns(snapshot))
     except InlayError as error:
         if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
             raise

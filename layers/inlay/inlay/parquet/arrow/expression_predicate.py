@@ -49,7 +49,7 @@ from inlay.format.predicate import (
     quote_like,
 )
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.format.values import is_nan, nanos_per_step, to_float32
+from inlay.format.values import WHOLE, is_nan, nanos_per_step, to_float32
 from inlay.parquet.arrow.types import primitive_from_arrow, to_physical
 
 _PART = re.compile(
@@ -68,8 +68,6 @@ _JOINED: dict[str, tuple[type[And] | type[Or], Callable[[Any, Any], Any]]] = {
     "and_kleene": (And, operator.and_),
     "or_kleene": (Or, operator.or_),
 }
-# Beyond these, not every whole number is a value of the type.
-_WHOLE = {"float": 2**24, "double": 2**53}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +221,7 @@ def _written(field: Field, value: pa.Scalar) -> tuple[Primitive, Written]:
         match of.family, kind.family:
             case "integer" | "decimal", "integer" | "decimal":
                 return kind, Number(Decimal(plain))
-            case "integer", "float" if abs(plain) <= _WHOLE[kind.name]:
+            case "integer", "float" if abs(plain) <= WHOLE[kind.name]:
                 return kind, Number(Decimal(plain))
             case "float", "float" if not is_nan(plain) and (
                 kind.name == "double" or to_float32(plain) == plain
