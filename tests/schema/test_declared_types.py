@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import inlay
@@ -382,6 +382,7 @@ def nested(kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
+@example([pa.dictionary(pa.int8(), pa.string(), ordered=True), pa.list_(pa.list_(pa.uuid()))])
 @settings(deadline=None, max_examples=80)
 @given(st.lists(st.recursive(LEAVES, nested, max_leaves=3), min_size=1, max_size=3))
 def test_whatever_is_nested_in_whatever_comes_back_or_is_refused(kinds: list[pa.DataType]) -> None:

@@ -19,7 +19,14 @@ from inlay.format.properties import arrow_categories, arrow_types
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
 from inlay.format.values import decode_value, encode_value
-from inlay.parquet.arrow.types import is_list, paired, to_array, to_arrow_array, to_physical
+from inlay.parquet.arrow.types import (
+    as_stored,
+    is_list,
+    paired,
+    to_array,
+    to_arrow_array,
+    to_physical,
+)
 
 # Of one dictionary: more are not looked at, because no table keeps as many (`ops.schema.categories`).
 MAX_ENTRIES = 16_384
@@ -102,8 +109,7 @@ def _nodes(
 
 
 def _node(node: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Array]]:
-    while isinstance(array, pa.ExtensionArray):
-        array = array.storage
+    array = as_stored(array)
     yield node, array
     match node.type:
         case Struct(fields) if pa.types.is_struct(array.type):

@@ -32,12 +32,12 @@ from inlay.parquet.arrow.pieces import (
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
+    as_stored,
     is_list,
     list_offsets,
     plain_type,
     primitive_from_arrow,
     schema_to_arrow,
-    storage_type,
     to_arrow_scalar,
     to_scalar,
     unsupported,
@@ -346,9 +346,7 @@ def _conform_array(
         if by_value:
             _check_values(array, field.type, path)
     else:
-        plain = storage_type(array.type)
-        if plain is not array.type:  # Arrow supports lists of extension types only in part
-            array = array.cast(plain)
+        array = as_stored(array)
         try:
             array = _conform_nested(array, was, field, wanted, path, by_value)
         except pa.ArrowNotImplementedError:

@@ -343,6 +343,12 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
     return pa.large_list(fields[0]) if pa.types.is_large_list(arrow) else pa.list_(fields[0])
 
 
+def as_stored(array: pa.Array) -> pa.Array:
+    """The same values without extension types at any depth: Arrow supports lists of them only in part."""
+    plain = storage_type(array.type)
+    return array if plain is array.type else array.cast(plain)
+
+
 def paired(
     columns: Iterable[pa.Field], fields: Sequence[Field], path: tuple[str, ...] = (), leaf: int = 0
 ) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
