@@ -18,8 +18,9 @@ PAGE = PLACE / "index.md"
 HEAD = """# Measurements
 
 Made by `benchmarks/page.py` from the figures that the benchmarks store beside this page; `make bench
-PEERS=1` measures again. Requests and bytes are exact; CPU and wall time are of one machine, and good
-for ratios within a table."""
+PEERS=1` measures again. Those of Spark and of edited row groups are printed only: they were copied by
+hand from a run (`recorded.json`). Requests and bytes are exact; CPU and wall time are of one machine, and
+good for ratios within a table."""
 QUERIES = """Each cell: cold, opening the table included: requests / MB; then seconds of CPU / wall of
 the same query again on the open table. Where decoding is all there is to do, decoders other than
 Arrow's take less CPU. A row of 16 columns is in 16 places of a file: a lookup sends a request for those

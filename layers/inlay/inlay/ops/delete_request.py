@@ -19,7 +19,6 @@ from inlay.ops.write.delete import delete, delete_keys
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
-from inlay.storage.wrapped import usage_of
 
 # The keys of a request, for a table's columns and the names of its primary key.
 KeysFor = Callable[[pa.Schema, Sequence[str]], pa.Table]
@@ -43,7 +42,7 @@ def delete_requested(
         return None
     done = _apply(ctx, where, mode, request, base)
     operation = "erase" if mode == "erase" else "delete"
-    return [write_result(operation, each, usage_of(ctx.store)) for each in done]
+    return [write_result(operation, each, ctx.usage) for each in done]
 
 
 def reads_more(snapshot: Snapshot, mode: str | None, read_bytes: float) -> bool:

@@ -82,7 +82,7 @@ from inlay.plan.refs import MAIN, past_view, ref_view
 from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.open import below, parse_location
-from inlay.storage.wrapped import Usage, usage_of
+from inlay.storage.wrapped import Usage
 
 
 class LazyModule:
@@ -398,7 +398,7 @@ class Table:
     @property
     def usage(self) -> Usage:
         """Requests and bytes of this table object so far."""
-        return usage_of(self._ctx.store)
+        return self._ctx.usage
 
     def refresh(self) -> Table:
         """Move to the newest version, of the branch where one is open (one GET, on a branch two). Raises
@@ -666,11 +666,11 @@ class Table:
         sources = [append_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
         ctx = self._with_note(make_note(message, metadata))
         self._writable()
-        before = usage_of(self._ctx.store)
+        before = self._ctx.usage
         result = ingest_op.ingest(ctx, sources, adopt=adopt, base=self._loaded)
         self._loaded = result.loaded
         return replace(
-            result, write=replace(result.write, usage=usage_of(self._ctx.store) - before)
+            result, write=replace(result.write, usage=self._ctx.usage - before)
         )
 
     def delete(
@@ -1057,9 +1057,9 @@ class Table:
         note: Note | None = None,
     ) -> WriteResult:
         """A commit that is about refs; a table in the past stays where it is."""
-        before = usage_of(self._ctx.store)
+        before = self._ctx.usage
         outcome = run(self._with_note(note))
-        result = write_result(operation, outcome, usage_of(self._ctx.store) - before)
+        result = write_result(operation, outcome, self._ctx.usage - before)
         if self._at is None:
             self._move_on(outcome.loaded)
         return result
@@ -1139,7 +1139,7 @@ class Table:
         """Inside, the operation is done in `ctx` on what is loaded, and its `outcome` set; afterwards the
         table is at what it left, and `result` is set."""
         self._writable()
-        before = usage_of(self._ctx.store)
+        before = self._ctx.usage
         write = _Write(self._with_note(note))
         try:
             yield write
@@ -1148,7 +1148,7 @@ class Table:
             raise
         self._loaded = write.outcome.loaded
         result = write.result = write_result(
-            operation, write.outcome, usage_of(self._ctx.store) - before
+            operation, write.outcome, self._ctx.usage - before
         )
         _LOG.info(
             "%s of %s: %s, version %d, rows added: %d, requests: %d",
