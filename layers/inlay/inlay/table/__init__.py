@@ -669,9 +669,7 @@ class Table:
         before = self._ctx.usage
         result = ingest_op.ingest(ctx, sources, adopt=adopt, base=self._loaded)
         self._loaded = result.loaded
-        return replace(
-            result, write=replace(result.write, usage=self._ctx.usage - before)
-        )
+        return replace(result, write=replace(result.write, usage=self._ctx.usage - before))
 
     def delete(
         self,
@@ -1147,9 +1145,7 @@ class Table:
             self._move_on()  # so that the next try uploads after the boundary that it knows then
             raise
         self._loaded = write.outcome.loaded
-        result = write.result = write_result(
-            operation, write.outcome, self._ctx.usage - before
-        )
+        result = write.result = write_result(operation, write.outcome, self._ctx.usage - before)
         _LOG.info(
             "%s of %s: %s, version %d, rows added: %d, requests: %d",
             operation,
