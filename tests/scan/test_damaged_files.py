@@ -216,6 +216,57 @@ def test_verify_finds_it_at_the_depth_that_reads_pages(table: inlay.Table) -> No
     assert "inlay delete" in found.next_step
 
 
+def test_verify_says_until_when_older_versions_need_what_was_taken_out(table: inlay.Table) -> None:
+    key, before = damaged_key(table), table.version
+    table.refs.tag("kept", before)
+    table.delete("TRUE", file=key)
+    table.maintain.compact()
+    table.append(rows(9000, 3))
+    assert key not in table.refresh().inspect.files()["key"].to_pylist()
+    verified = table.maintain.verify(depth="pages")
+    [found] = verified.errors
+    # The tag, and the delete before the compaction drops the entry, are versions as well.
+    last = max(v for v in range(1, table.version) if holds(table, v, key))
+    assert (found.kind, found.key) == ("file_unreadable", key)
+    assert found.message.endswith(f"only older versions need it, up to version {last}")
+    assert f"when version {last} expires" in found.next_step and "ref kept" in found.next_step
+    table.maintain.expire(days=0, min_versions=1)
+    [found] = table.refresh().maintain.verify(depth="pages").errors
+    assert f"up to version {before}" in found.message
+    table.refs.drop("kept")
+    assert table.refresh().maintain.verify(depth="pages").ok
+
+
+def holds(table: inlay.Table, version: int, key: str) -> bool:
+    return key in inlay.open(table.uri, version=version).inspect.files()["key"].to_pylist()
+
+
+@pytest.mark.filterwarnings("ignore:a damaged file")
+def test_a_dataset_and_a_lazy_frame_leave_it_out_as_well(table: inlay.Table) -> None:
+    polars = pytest.importorskip("polars")
+    key = damaged_key(table)
+    dataset = table.to_dataset(on_damaged="skip")
+    assert ids(dataset.to_table()) == SOUND
+    assert ids(pickle.loads(pickle.dumps(dataset)).to_table(columns=["id", "text"])) == SOUND
+    assert ids(dataset.filter(pa.compute.field("text") > "").to_table()) == SOUND
+    assert dataset.count_rows() == len(SOUND)
+    with pytest.warns(UserWarning, match=key):
+        lazy = table.to_lazy(on_damaged="skip")
+        found = lazy.filter(polars.col("text") > "").select("id").collect()
+    assert sorted(found["id"]) == SOUND
+    with pytest.raises(UnreadableFile):
+        table.to_dataset().to_table()
+    for made in (table.to_dataset, table.to_lazy):
+        with pytest.raises(InvalidRequest, match="on_damaged"):
+            made(on_damaged="ignore")
+
+
+def test_what_is_explained_counts_damaged_files(table: inlay.Table) -> None:
+    """It opens none."""
+    explained = table.scan(on_damaged="skip").explain()
+    assert (explained.files_read, explained.rows) == (3, 1200)
+
+
 @pytest.mark.parametrize("adopt", [False, True])
 def test_a_property_has_it_refused_when_it_comes(uri: str, adopt: bool) -> None:
     made = inlay.create(uri, SCHEMA, properties={"ingest.check_pages": "yes"})

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeGuard, assert_never
 
@@ -83,8 +83,7 @@ _STEPS: dict[Severity, dict[str, str]] = {
         "entry_twice": _REWRITTEN,
         "sequence_wrong": _REWRITTEN,
         "file_missing": _BYPASSED
-        + ". If it is lost, `inlay delete --where TRUE --file` and a compaction remove its entry "
-        "(older versions stay broken until they expire)",
+        + ". If it is lost, `inlay delete --where TRUE --file` and a compaction remove its entry",
         "file_changed": _BYPASSED,
         "file_unreadable": "Restore the object from a backup. If it came so, or is lost, `inlay delete "
         "TABLE --where TRUE --file KEY` takes it and its rows out; until then scans read the others with "
@@ -137,6 +136,18 @@ class Finding:
 def finding(kind: str, key: str | None, message: str) -> Finding:
     severity, step = RULES[kind]
     return Finding(severity=severity, kind=kind, key=key, message=message, next_step=step)
+
+
+def until_expired(found: Finding, version: int, ref: str | None) -> Finding:
+    """What is wrong with an object that nothing after `version` needs. Still an error: that version cannot
+    be read."""
+    ends = f"when version {version} expires (`inlay expire`)"
+    kept = "" if ref is None else f"; the ref {ref} keeps an older version that needs it, too"
+    return replace(
+        found,
+        message=f"{found.message}; only older versions need it, up to version {version}",
+        next_step=f"Nothing to do for the table as it is: this ends {ends}{kept}",
+    )
 
 
 @dataclass(slots=True)

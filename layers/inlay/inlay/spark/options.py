@@ -76,6 +76,9 @@ INSTEAD = {
     "maxrecordsperfile": "the property write.target_file_bytes of the table",
     "compression": "the property write.compression of the table",
     "mergeschema": "mergeSchema of a write, or inlay.open(uri).alter(add={…})",
+    "ondamaged": 'inlay.open(uri).scan(on_damaged="skip"), which names the files; then '
+    "inlay delete TABLE --where TRUE --file KEY",
+    "ignorecorruptfiles": 'inlay.open(uri).scan(on_damaged="skip"), which names the files',
     "inferschema": "nothing: the table has its schema",
 }
 # Methods of `Table` whose result the option `table` reads.

@@ -28,6 +28,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -527,9 +528,9 @@ class Table:
         """All rows as a pandas DataFrame; `scan().to_pandas(…)` takes the options of pyarrow's."""
         return self.scan().to_pandas()
 
-    def to_dataset(self) -> TableDataset:
+    def to_dataset(self, *, on_damaged: str = "raise") -> TableDataset:
         """This snapshot as a pyarrow Dataset, deletes applied: DuckDB and whatever else takes one reads
-        only the columns and files that a query needs.
+        only the columns and files that a query needs. `on_damaged`: see `scan`; a warning names each file.
 
         ::
 
@@ -538,15 +539,16 @@ class Table:
         """
         from inlay.ops.read.dataset import TableDataset
 
-        return TableDataset(self._scan_of)
+        return TableDataset(partial(self._scan_of, on_damaged=on_damaged))
 
-    def to_lazy(self) -> Any:
-        """This snapshot as a Polars LazyFrame, which reads what its query needs."""
+    def to_lazy(self, *, on_damaged: str = "raise") -> Any:
+        """This snapshot as a Polars LazyFrame, which reads what its query needs. `on_damaged`: see
+        `to_dataset`."""
         from inlay.ops.read.polars_source import lazy_frame
         from inlay.ops.read.scan import installed
 
         installed("polars")
-        return lazy_frame(self._scan_of, self.snapshot.schema)
+        return lazy_frame(partial(self._scan_of, on_damaged=on_damaged), self.snapshot.schema)
 
     def _scan_of(self, **options: Any) -> Scan:
         state = self._loaded.state if self._at is None else State(self._at)

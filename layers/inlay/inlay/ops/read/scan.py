@@ -124,7 +124,7 @@ class DamagedFile:
 class Explained(Shown):
     """What a scan will read: of `files` live ones, `pruned` cannot match and `deleted` are deleted as a
     whole; from the others (`files_read`) at most `rows` rows and `bytes` bytes are read, under `markers`
-    deletes."""
+    deletes. Files that are damaged are among them: no file is opened for this."""
 
     files: int
     pruned: int

@@ -25,7 +25,7 @@ not damage: `NewerFormat` is raised.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -95,6 +95,7 @@ from inlay.plan.verify import (
     check_succession,
     check_time_index,
     finding,
+    until_expired,
 )
 from inlay.storage.base import Got, Head, Missing, Refused
 
@@ -189,7 +190,7 @@ class TableCheck:
     times: dict[int, int] = field(default_factory=dict)
     contents: Contents = field(default_factory=Contents)
     listed: dict[str, Listed] = field(default_factory=dict)
-    # Files of the newest version; None when they cannot be known.
+    # Files and delete objects of the newest version and of refs; None when they cannot be known.
     live: set[str] | None = None
     # Objects known to be broken, which are not worth reading.
     broken: set[str] = field(default_factory=set)
@@ -350,16 +351,45 @@ class TableCheck:
 
     def entries(self) -> None:
         """Of main, and of each ref with content of its own."""
-        contents = [self.heads.get(h) for h in sorted(heads(self.current), key=lambda h: h.id)]
-        views = [self.current, *(with_content(self.current, c) for c in contents if c is not None)]
         live: set[str] = set()
-        for snapshot in views:
-            state = State(snapshot, self.contents)
+        for state in self._states(self.current):
             if state.missing_files() or state.missing_markers():
                 return
             self.found.extend(check_state(state))
-            live |= {f.key for f in state.files()}
+            live |= _objects_of(state)
         self.live = live
+
+    def _states(self, snapshot: Snapshot) -> Iterator[State]:
+        yield State(snapshot, self.contents)
+        for head in sorted(heads(snapshot), key=lambda h: h.id):
+            content = self.heads.get(head)
+            if content is not None:
+                yield State(with_content(snapshot, content), self.contents)
+
+    def until_they_expire(self) -> None:
+        """Of what only older versions need, the finding says up to which, and which ref keeps one."""
+        known = {*self.data, *(m.object_key for m in self.marks.values())}
+        old = {f.key for f in self.found.kept if f.key in known} - (self.live or known)
+        last: dict[str | None, int] = {}
+        for version in sorted(self.times, reverse=True):  # the newest that needs it is mostly near
+            if len(last) == len(old):
+                break
+            found = self._needed_by(version) & (old - last.keys())
+            last |= dict.fromkeys(found, version)
+        kept: dict[str | None, str] = {}
+        for name, ref in sorted(self.current.refs.items()) if last else ():
+            version = ref.version if ref.head is None else ref.base
+            kept |= dict.fromkeys(self._needed_by(version) & last.keys(), name)
+        self.found.kept = [
+            until_expired(f, last[f.key], kept.get(f.key)) if f.key in last else f
+            for f in self.found.kept
+        ]
+
+    def _needed_by(self, version: int) -> set[str]:
+        older = self._archive(version) if 1 <= version < self.current.version else None
+        if not isinstance(older, Snapshot):
+            return set()
+        return set().union(*map(_objects_of, self._states(older)))
 
     # -- 5 listing ----------------------------------------------------------------------------
 
@@ -384,9 +414,7 @@ class TableCheck:
     def _present(self, what: str, key: str, size: int | None) -> None:
         item = self.listed.get(key)
         if item is None:
-            older = what == "file" and self.live is not None and key not in self.live
-            who = "; only older versions need it" if older else ""
-            self._report(key, [(f"{what}_missing", f"the object does not exist{who}")])
+            self._report(key, [(f"{what}_missing", "the object does not exist")])
         elif size is not None and item.size != size:
             detail = f"has {item.size} bytes, its entry says {size}"
             self._report(key, [(f"{what}_changed", detail)])
@@ -553,6 +581,10 @@ class TableCheck:
         return found
 
 
+def _objects_of(state: State) -> set[str]:
+    return {f.key for f in state.files()} | {m.object_key for m in state.markers() if m.object_key}
+
+
 DEPTHS = ("metadata", "footers", "pages")
 # Repetitions on a table that others change while something seems to be missing.
 MAX_WALKS = 3
@@ -632,6 +664,7 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
     if depth != "metadata":
         walk.files(pages=depth == "pages")
         walk.marker_objects()
+    walk.until_they_expire()
     orphans, unknown, unknown_count = walk.rest()
     needed = walk.reachable
     report = _report(
