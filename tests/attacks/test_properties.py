@@ -71,3 +71,40 @@ def test_another_table_at_the_same_place_is_left_alone(
         change(old)
     now = inlay.open(tmp_path / "t")
     assert (now.version, now.count()) == (2, 2)
+
+
+TYPED = pa.schema([("id", pa.int64()), ("a, b", pa.string()), ("f", pa.float64())])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "step"),
+    [
+        ("write.bloom_filters", "nobody", "It takes: id, a, b"),
+        ("write.bloom_filters", "id, ID", "Did you mean 'id'"),
+        ("write.bloom_filters", "f", "It takes: id, a, b"),
+        ("write.bloom_filters", "a, b", "It takes: id, a, b"),
+        ("compact.columns", "id, nobody", "It takes: id, a, b, f"),
+    ],
+)
+def test_a_property_names_columns_of_the_table(name: str, value: str, step: str) -> None:
+    for run in (
+        lambda: inlay.create(location(), TYPED, properties={name: value}),
+        lambda: inlay.create(location(), TYPED).set_properties(**{name: value}),
+    ):
+        with pytest.raises(InvalidRequest, match=name) as refused:
+            run()
+        assert step in refused.value.next_step
+    for good in ('"a, b"', "id", '"a, b", id', "key", "none", ""):
+        t = inlay.create(location(), TYPED, properties={name: good})
+        t.set_properties(**{name: good})
+    t.alter(drop=["id"])  # what a property names may go
+    t.append(pa.table({"a, b": ["x"], "f": [1.0]}))
+
+
+def test_names_of_landing_columns_are_read_as_everywhere(tmp_path: Path) -> None:
+    t = inlay.create(str(tmp_path / "t"), TYPED, properties={"ingest.formats": "parquet,csv"})
+    t.set_properties(**{"ingest.columns": 'id, "a, b", f'})
+    (tmp_path / "x.csv").write_text("1,text,2.5\n")
+    [outcome] = t.ingest([(tmp_path / "x.csv").as_uri()]).outcomes
+    assert type(outcome).__name__ == "Ingested", outcome
+    assert t.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "a, b": "text", "f": 2.5}]

@@ -13,6 +13,7 @@ from typing import Any
 
 from inlay.errors import InvalidRequest
 from inlay.format.landing import REFUSED_FOLDER
+from inlay.format.schema import Primitive, Schema, listed_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,6 +484,33 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
             )
         found[name] = text
     return found
+
+
+def check_named_columns(values: Mapping[str, str | None], schema: Schema) -> None:
+    """Raises `InvalidRequest` where a property that is set names a column that the table does not have, or
+    that it does not apply to. One that is dropped later is gone by."""
+    for name, applies in _OF_COLUMNS.items():
+        text = values.get(name) or ""
+        for column in () if text in _NO_COLUMNS else listed_names(text):
+            field = schema.column_named(column)
+            if field is None or not (isinstance(field.type, Primitive) and applies(field.type)):
+                known = (
+                    f.name
+                    for f in schema.fields
+                    if isinstance(f.type, Primitive) and applies(f.type)
+                )
+                what = "is no column" if field is None else f"is {field.type}"
+                raise InvalidRequest(
+                    f"property {name} names {column[:80]!r}, which {what}",
+                    next_step=schema.other_case(column) or f"It takes: {', '.join(known)}",
+                )
+
+
+_NO_COLUMNS = ("", "key", "none")
+_OF_COLUMNS: dict[str, Callable[[Primitive], bool]] = {
+    "write.bloom_filters": lambda kind: kind.is_integer or kind.family in ("text", "bytes"),
+    "compact.columns": lambda _: True,
+}
 
 
 def _size(text: str) -> int:

@@ -284,6 +284,16 @@ def listed_names(text: str, *, calls: bool = False) -> tuple[str, ...]:
     return tuple(name.strip() for name in found if name.strip())
 
 
+def unquoted(name: str) -> str:
+    """A name as a text that lists names has it, for what knows no table yet.
+
+    >>> unquoted('"b, c"'), unquoted("b.c")
+    ('b, c', 'b.c')
+    """
+    path = split_path(name) if name.startswith('"') else None
+    return path[0] if path is not None and len(path) == 1 else name
+
+
 # What may be in double quotes before `=`: a name, or the parts of a path.
 _QUOTED = re.compile(r'\s*"(?:[^"]|"")*"(?:[^="]*\."(?:[^"]|"")*")*')
 

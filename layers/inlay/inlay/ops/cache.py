@@ -10,9 +10,10 @@ The cache on disk is what scans remember between processes, as files of a local 
 `INLAY_CACHE_DIR` names the folder; without it nothing is kept. What is kept is the ends of the table's own
 data files (footer and page index; a file of up to 64 KiB whole) and marker objects, as the bytes they are
 in the store. A file of the cache that is not what was written (cut short, changed, of another object) is
-not used, and a folder that cannot be read or written costs requests, never an answer. Only the table's own
-objects, which never change under their name: never adopted files. Only scans: commits, erasures and
-verification see what the store has.
+not used, and a folder that cannot be read or written costs requests, never an answer. (Where something else
+has overwritten the object itself, one scan raises `SourceChanged`: rows were begun by what is kept.) Only
+the table's own objects, which never change under their name: never adopted files. Only scans: commits,
+erasures and verification see what the store has.
 
 The folder holds at most `INLAY_CACHE_BYTES` (1 GiB if not set), the least recently read going first; each
 of several processes may be above that by a sixteenth until it looks again. Nothing is used, or stays beyond

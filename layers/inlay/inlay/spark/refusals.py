@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "LoadData": ("LOAD DATA", "inlay.open(uri).ingest(files)"),
     "ShowCreateTable": ("SHOW CREATE TABLE", "DESCRIBE, and inlay.open(uri).properties"),
     "CommentOnTable": ("COMMENT ON TABLE", "inlay.open(uri).set_properties({'comment': '…'})"),
-    "CreateIndex": ("CREATE INDEX", "the property write.bloom_columns, or a sorted table"),
+    "CreateIndex": ("CREATE INDEX", "the property write.bloom_filters, or a sorted table"),
 }
 # Words that Spark's grammar does not know, first in a statement of Delta's or Iceberg's.
 WORDS: Mapping[str, str] = {

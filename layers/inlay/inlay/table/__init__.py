@@ -1034,13 +1034,14 @@ class Table:
         **properties: object,
     ) -> WriteResult:
         """Set table properties (dots as `__`: `delete__mode="vector"`); None removes one."""
-        from inlay.format.properties import STAYING, check_properties
+        from inlay.format.properties import STAYING, check_named_columns, check_properties
 
         named = {k.replace("__", "."): v for k, v in properties.items()}
         checked: dict[str, str | None] = dict(
             check_properties({k: v for k, v in named.items() if v is not None or k in STAYING})
         )
         checked |= {k: None for k, v in named.items() if v is None}
+        check_named_columns(checked, self.snapshot.schema)
         change = Change(operation="set_properties", updates=(SetProperties(checked),))
         with self._writing("set_properties", make_note(message, metadata)) as write:
             done = commit(write.ctx, change, base=self._loaded)

@@ -34,7 +34,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
 from inlay.format.partition import written
-from inlay.format.properties import check_properties, with_arrow_types
+from inlay.format.properties import check_named_columns, check_properties, with_arrow_types
 from inlay.format.schema import (
     MAX_FIELD_ID,
     Field,
@@ -259,6 +259,7 @@ def _empty(
             next_step="Copy the rows by an engine to a table whose columns have other ids, and adopt that",
         )
     schema = foreign.schema
+    check_named_columns(properties, schema)
     spec = next(s for s in foreign.specs if s.id == foreign.spec_id)
     snapshot = Snapshot(
         table_id=table_id,

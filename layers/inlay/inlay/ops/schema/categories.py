@@ -11,13 +11,14 @@ rows have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from inlay.errors import SchemaMismatch
+from inlay.format.entry import DataFile
 from inlay.format.properties import ARROW_CATEGORIES, arrow_categories, categories_text
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Snapshot
@@ -39,11 +40,13 @@ from inlay.parquet.arrow.categories import (
     ordered_columns,
     unused,
 )
-from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.reader import open_file, read_tasks
 from inlay.parquet.read.selection import Wanted, subschema
+from inlay.parquet.surgery.residue import dictionary_entries
 from inlay.plan.change import Change, SameProperty, SameSchema, SetProperties
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import plan_scan
+from inlay.plan.scan import FileTask, plan_scan
 
 # Of all columns together: they are in the pointer, which every commit rewrites.
 MAX_BYTES = 16 * 1024
@@ -76,13 +79,17 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
     return _admitted(ctx, loaded, found), given
 
 
-def admit_dictionaries(
-    ctx: Context, loaded: LoadedTable, dictionaries: Iterable[tuple[int, pa.Array]]
+def admit_file(
+    ctx: Context, loaded: LoadedTable, objects: Objects, file: DataFile, orders: Mapping[int, int]
 ) -> LoadedTable:
-    """The table with the orders of a file: by field id the entries of its dictionaries. Which of them rows
-    have was not looked at. Raises `SchemaMismatch`."""
+    """The table with the orders of a file: those of its dictionaries, whose columns `orders` has by field
+    id. Which entries rows have is not looked at. Raises `SchemaMismatch`, and as `open_file` does."""
+    task = FileTask(file=file, schema=loaded.snapshot.schema)
+    opened = open_file(objects, task, Wanted(schema=task.schema, columns=()), ctx.executor)
+    fields = {leaf: field_id for field_id, leaf in orders.items()}
     given: dict[int, Given] = {}
-    for field_id, values in dictionaries:
+    for leaf, values in dictionary_entries(opened, ctx.executor, fields):
+        field_id = fields[leaf]
         field = loaded.snapshot.schema.by_id(field_id)
         assert field is not None and isinstance(field.type, Primitive)
         entries = entries_of(values.slice(0, MAX_ENTRIES), field.type)

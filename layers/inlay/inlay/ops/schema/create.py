@@ -28,7 +28,7 @@ from inlay.errors import (
 )
 from inlay.format.entry import DataFile
 from inlay.format.keys import ARCHIVES, POINTER
-from inlay.format.properties import check_properties, with_arrow_types
+from inlay.format.properties import check_named_columns, check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
 from inlay.ops.commit import register
@@ -92,6 +92,7 @@ def create(
     twice = {n for n in typed.names if typed.names.count(n) > 1}
     if twice:
         raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
+    check_named_columns(checked, typed)
     key_ids = _column_ids(typed, primary_key, "primary_key", ctx.uri)
     sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
     fields = partition_fields(partition_by, typed)

@@ -88,7 +88,7 @@ from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.read.compare_statistics import NEXT_STEP, checks_pages, denied_rows, read_pages
 from inlay.ops.schema.alter import admit_columns, brings_columns
-from inlay.ops.schema.categories import admit_dictionaries
+from inlay.ops.schema.categories import admit_file
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.content import Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
@@ -113,7 +113,7 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_file
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.unsized import largest_decoded, may_exceed
-from inlay.parquet.surgery.residue import dictionary_entries, unused_entries
+from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.compared import compared_columns
@@ -817,18 +817,12 @@ def _learn_orders(ctx: Context, batch: _Batch) -> None:
             objects = replace(_outside(ctx, seen), cache=ObjectCache())
             assert seen.tail is not None
             objects.cache.put(seen.in_place.key, seen.tail, len(seen.tail.tail))
-            task = FileTask(file=seen.in_place, schema=batch.loaded.snapshot.schema)
-            nothing = Wanted(schema=task.schema, columns=())
-            fields = {leaf: field_id for field_id, leaf in seen.orders.items()}
             try:
-                opened = open_file(objects, task, nothing, ctx.executor)
-                found = dictionary_entries(opened, ctx.executor, fields)
-                entries = [(fields[leaf], values) for leaf, values in found]
+                return admit_file(ctx, batch.loaded, objects, seen.in_place, seen.orders)
             except (SnapshotGone, ObjectGone):
                 raise ObjectGone(f"{source.location.uri} no longer exists") from None
             except SourceChanged:
                 return Superseded(source)
-            return admit_dictionaries(ctx, batch.loaded, entries)
 
         found = _guarded(ctx, seen.source, batch.loaded.snapshot, learn)
         if isinstance(found, LoadedTable):

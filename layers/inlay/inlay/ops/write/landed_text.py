@@ -23,7 +23,7 @@ import pyarrow as pa
 from inlay.errors import UnsupportedFile
 from inlay.format.landing import REFUSED_FOLDER, TextKind, text_kind
 from inlay.format.properties import Properties, listed
-from inlay.format.schema import Schema
+from inlay.format.schema import Schema, listed_names, unquoted
 from inlay.format.snapshot import Snapshot
 from inlay.ops.write.content import FETCHED_BYTES, Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
@@ -44,7 +44,7 @@ def text_format(snapshot: Snapshot) -> TextFormat:
     delimiter = properties.text("ingest.delimiter")
     found = TextFormat(
         null=listed(properties.text("ingest.null")),
-        columns=listed(properties.text("ingest.columns")),
+        columns=tuple(map(unquoted, listed_names(properties.text("ingest.columns")))),
         delimiter="\t" if delimiter == "tab" else delimiter or None,
         encoding=properties.text("ingest.encoding"),
         dates=DateFormats.parse(listed(properties.text("ingest.date_formats"), ";")),
