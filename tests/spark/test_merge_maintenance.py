@@ -1,9 +1,10 @@
 """Random streams of merges beside everything that rewrites, deletes or replaces rows, against a model.
 
 What a merge remembers of its own files must not outlive them: a key has one row, the newest, whichever
-files compaction packs and leaves, whatever others delete, and whether that happens between two merges or
-while one is under way. Everything of a merge runs but its jobs: what they do to records is done here, so
-that thousands of merges take no longer than some in Spark.
+files compaction packs and leaves, whatever others delete or a second stream merges, and whether that
+happens between two merges or while one is under way; also where the process of the stream is killed on
+either side of its commit and does the batch again. Everything of a merge runs but its jobs: what they do to
+records is done here, so that thousands of merges take no longer than some in Spark.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +24,7 @@ from inlay.format.properties import REMEMBERED
 from inlay.ops.commit.driver import commit
 from inlay.spark.cluster import cluster
 from inlay.spark.maintenance import compact, materialize_deletes
-from inlay.spark.merge import DELETED, REPLACES, RecordSummary, merge, write_part
+from inlay.spark.merge import DELETED, REPLACES, MergeResult, RecordSummary, merge, write_part
 from inlay.spark.recent_rows import Recent
 
 pytestmark = pytest.mark.spark
@@ -48,9 +50,11 @@ HOT = 12
 MERGES = 12
 
 # What rewrites files and changes no row, may also happen while a merge is under way.
-REWRITES = (*("compact",) * 6, "rewrite", "surgery of all")
+REWRITES = (*("compact",) * 6, "rewrite", "surgery of all", "second stream")
 IN_SPARK = ("spark compact", "materialize", "cluster")
-CHANGES = ("tombstone", "vector", "surgery", "erase", "upsert", "restore")
+CHANGES = ("tombstone", "vector", "surgery", "erase", "upsert", "restore", "second stream")
+# What merges the records of a batch of a query.
+Merged = Callable[[Sequence[Record], Recent, tuple[str, int]], MergeResult]
 
 
 class Beside:
@@ -58,6 +62,7 @@ class Beside:
 
     def __init__(self, spark: Any, table: inlay.Table, model: Model, chance: random.Random) -> None:
         self.spark, self.table, self.model, self.chance = spark, table, model, chance
+        self.second: Callable[[], None] = lambda: None
 
     def do(self, action: str) -> None:
         table, chance = self.table.refresh(), self.chance
@@ -85,6 +90,8 @@ class Beside:
                 rows = [(key, *self.model[key]) for key in keys]
                 columns = zip(*rows, strict=True) if rows else [[]] * 4
                 table.upsert(pa.table([pa.array(c) for c in columns], schema=SCHEMA))
+            case "second stream":
+                self.second()
             case "restore":
                 table.refs.restore(version=table.version)
             case _:
@@ -122,7 +129,7 @@ def apply(model: Model, gone: dict[int, int], rows: Sequence[Record]) -> None:
 
 def play(
     table: inlay.Table,
-    merged: Callable[[Sequence[Record], Recent], Any],
+    merged: Merged,
     beside: Beside,
     merges: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -130,22 +137,44 @@ def play(
 ) -> int:
     """Merges with others between and beside them; the number of rows that were found by position."""
     chance, model = beside.chance, beside.model
-    recent = Recent()
+    recent, others = Recent(), Recent()
     gone: dict[int, int] = {}
-    located = 0
+    located = seconds = batch = 0
     story: list[Any] = []
+
+    def second() -> None:
+        nonlocal seconds
+        seconds += 1
+        rows = drawn(chance, batch + 1)
+        merged(rows, others, ("second", seconds))
+        apply(model, gone, rows)
+
+    beside.second = second
 
     def meanwhile(*args: Any, **kwargs: Any) -> Any:
         monkeypatch.setattr("inlay.ops.commit.driver.commit", commit)
-        beside.do(chance.choice(actions))
+        beside.do(chance.choice((*actions, *("second stream",) * 3)))
         return commit(*args, **kwargs)
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        if chance.random() < 0.5:
+            commit(*args, **kwargs)
+        raise KeyboardInterrupt
 
     for batch in range(merges):
         rows = drawn(chance, batch)
         if batch and chance.random() < 0.25:
             monkeypatch.setattr("inlay.ops.commit.driver.commit", meanwhile)
             story.append("beside")
-        located += merged(rows, recent).located
+        elif batch and chance.random() < 0.1:
+            monkeypatch.setattr("inlay.ops.commit.driver.commit", killed)
+            story.append("killed")
+            # A batch with nothing new commits nothing, and is not killed.
+            with suppress(KeyboardInterrupt):
+                merged(rows, recent, ("first", batch))
+            monkeypatch.setattr("inlay.ops.commit.driver.commit", commit)
+            recent = Recent()
+        located += merged(rows, recent, ("first", batch)).located
         monkeypatch.setattr("inlay.ops.commit.driver.commit", commit)
         apply(model, gone, rows)
         story.append([row[:2] for row in rows])
@@ -225,8 +254,8 @@ def test_merges_beside_everything_else_are_the_models(
     chance = random.Random(seed)
     table = table_of(new_table, seed)
 
-    def merged(rows: Sequence[Record], recent: Recent) -> Any:
-        return merge(without_jobs(rows), table.uri, order="seq", recent=recent)
+    def merged(rows: Sequence[Record], recent: Recent, batch: tuple[str, int]) -> MergeResult:
+        return merge(without_jobs(rows), table.uri, order="seq", recent=recent, batch=batch)
 
     beside = Beside(None, table, {}, chance)
     located = play(table, merged, beside, MERGES, monkeypatch, REWRITES)
@@ -243,9 +272,9 @@ def test_merges_in_spark_beside_everything_else_are_the_models(
     table = table_of(new_table, seed + 1)  # with partitions, in an order
     actions = (*REWRITES, *IN_SPARK)
 
-    def merged(rows: Sequence[Record], recent: Recent) -> Any:
+    def merged(rows: Sequence[Record], recent: Recent, batch: tuple[str, int]) -> MergeResult:
         frame = spark.createDataFrame(list(rows), RECORD)
-        return merge(frame, table.uri, order="seq", recent=recent)
+        return merge(frame, table.uri, order="seq", recent=recent, batch=batch)
 
     beside = Beside(spark, table, {}, chance)
     play(table, merged, beside, MERGES // 3, monkeypatch, actions)

@@ -67,9 +67,7 @@ def test_each_version_gives_the_same_rows(spark: Any, with_every_delete: inlay.T
         assert sorted_rows(seen, "id") == sorted_rows(old.scan(columns=["id"]).to_arrow(), "id")
 
 
-def test_only_files_with_deletes_by_position_go_through_python(
-    spark: Any, new_table: NewTable
-) -> None:
+def test_deletes_of_every_kind_stay_native(spark: Any, new_table: NewTable) -> None:
     table = three_files(new_table)
     assert explain(spark, table.uri).native_files == 3
     table.delete("id BETWEEN 10 AND 19")
@@ -77,9 +75,9 @@ def test_only_files_with_deletes_by_position_go_through_python(
     assert is_native(spark, table)
     table.delete("id IN (401, 402)", mode="vector")
     table.delete(keys=pa.table({"id": pa.array(range(900, 1200, 2), pa.int64())}))
-    plan = explain(spark, table.uri)
-    assert (plan.native_files, plan.source_files, dict(plan.why)) == (2, 1, {"deletes": 1})
-    assert "by Python  1 files" in str(plan)
+    table.delete("amount > 225 AND amount < 260", mode="vector")  # in an object of its own
+    table.maintain.delete_row_groups(table.inspect.files()["key"][2].as_py(), [3])
+    assert is_native(spark, table)
     seen = both_ways(spark, table)
     assert seen.num_rows == table.count()
 

@@ -149,6 +149,13 @@ class FileTask:
             case _:  # several, or by value: only reading counts them
                 return None
 
+    def deletes(self, schema: Schema) -> tuple[tuple[Predicate, ...], tuple[Keys, ...], bool]:
+        """What deletes rows of it: by which predicates, by which keys, and whether by position too."""
+        found = [marker_predicate(marker, schema) for marker in self.markers]
+        where = tuple(predicate for predicate in found if predicate is not None)
+        keys = tuple(m.body for m in self.markers if isinstance(m.body, Keys))
+        return where, keys, len(where) + len(keys) < len(found)
+
     @property
     def whole(self) -> bool:
         """Whether every row of the file is a row of the task's result."""

@@ -2,16 +2,18 @@
 
 Promise: a frame made here has the rows, values, types and nullability that the source gives for the same
 files. `split` selects the files: those whose columns Spark reads exactly (`exact`) and whose pending
-deletes are conditions (ranges and predicates) or keys; the source reads the others. Spark then skips
-unneeded columns and row groups, and no row goes from Python to the JVM.
+deletes are conditions (ranges and predicates), keys, or positions that the driver holds as bitmaps; the
+source reads the others. Spark then skips unneeded columns and row groups, and no row goes from Python to
+the JVM.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -23,11 +25,11 @@ from inlay.errors import InlayError
 from inlay.format.entry import Keys
 from inlay.format.predicate import TRUE, Predicate, field_ids
 from inlay.format.schema import Field, Struct, Type, fields_within
-from inlay.parquet.read.deleted_rows import load_keys
+from inlay.parquet.read.deleted_rows import load_keys, load_words
 from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted, top_columns
-from inlay.plan.scan import FileTask, marker_predicate
-from inlay.spark.conditions import attribute, condition_of, quoted
+from inlay.plan.scan import FileTask
+from inlay.spark.conditions import attribute, attribute_at, condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns
 from inlay.spark.types import SPARK_TYPES, arrow_for, has_twins, spark_schema
@@ -47,6 +49,7 @@ DRIVER_FOOTERS = 64
 # Cache of the exact columns of a file, and its size.
 _CACHED = "columns Spark reads exactly: "
 CACHED_BYTES = 512
+_CACHED_GROUP_BYTES = 32  # more for each row group
 
 # Session settings must not change what is read: rows of broken or missing files are not skipped, damaged
 # pages are detected, dates are read as they are, names are not patterns.
@@ -64,6 +67,13 @@ MAX_KEYS = 2_000_000
 # before the query's own begins: a tenth of a second for each set of deletes.
 LOCAL_KEYS = 100_000
 LOCAL_BYTES = 4 * 1024 * 1024
+# Bitmaps of deleted positions, a bit for each row of a file with any, held by the driver and each executor
+# at once: 128 million rows.
+MAX_BITMAP_BYTES = 16 * 1024 * 1024
+# Where Spark's reader puts a row's position: it refuses a column of this name then.
+_ROW_INDEX = "_tmp_metadata_row_index"
+# A file's name by which Spark's name for it is the same, whatever Spark makes of other signs.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
 # Formats that Spark reads by its first API for sources, of which `_with_nullability` knows the plan.
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
 _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
@@ -81,17 +91,29 @@ class KeyFile:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The rows of a file deleted by value: those for which one of `where` is TRUE, and by `keys`."""
+    """The deleted rows of a file: those for which one of `where` is TRUE, those that equal one of `keys`,
+    and with `by_position` those that its own markers list."""
 
     where: tuple[Predicate, ...] = ()
     keys: tuple[KeyFile, ...] = ()
+    by_position: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What Spark's reading needs to know of a file's footer: the columns that Spark reads exactly, and the
+    rows of each row group."""
+
+    exact: frozenset[int] = frozenset()
+    group_rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Files that Spark reads, and which of their rows are deleted."""
+    """Files that Spark reads, each with its footer, and which of their rows are deleted."""
 
     tasks: tuple[FileTask, ...]
+    footers: tuple[Footer, ...]
     deleted: Deleted = Deleted()
 
 
@@ -143,7 +165,9 @@ def split(
         return none("column types")
     why: dict[str, str] = {}
     by_deletes: dict[Deleted, list[FileTask]] = {}
-    taken = 0
+    taken = bitmap_bytes = 0
+    places = not any(found.name.lower() == _ROW_INDEX for found in looked_at)
+    named = Counter(_file_name(task) for task in tasks)
     # The largest files first: if there are too many files or deletes, the small ones are left out.
     for task in sorted(tasks, key=lambda t: -t.file.size):
         found = _judged(task, schema, looked_at)
@@ -153,26 +177,34 @@ def split(
             why[task.file.key] = "deletes"
         elif taken == MAX_FILES:
             why[task.file.key] = "too many files"
+        elif found.by_position and not (
+            places
+            and _PLAIN_NAME.fullmatch(_file_name(task))
+            and named[_file_name(task)] == 1
+            and bitmap_bytes + task.file.rows // 8 <= MAX_BITMAP_BYTES
+        ):
+            why[task.file.key] = "deletes"
         else:
             by_deletes.setdefault(found, []).append(task)
             taken += 1
+            bitmap_bytes += task.file.rows // 8 if found.by_position else 0
     chosen = [task for share in by_deletes.values() for task in share]
     root = hadoop_root(spark, uri, chosen[0].file.key) if chosen else ""
     if root is None:
         return none("Spark has no access")
     if not _GLOB.isdisjoint(root):
         return none("signs of a pattern in the path")
-    exact = _exact(spark, uri, chosen)
+    footers = _footers(spark, uri, chosen)
     for deleted, share in by_deletes.items():
         ids = {f.id for f in _looked_at(schema, columns, predicate, *deleted.where)}
         ids |= _key_columns(deleted.keys)
-        why |= {t.file.key: "file types" for t in share if not ids <= exact[t.file.key]}
-    shares = (
-        Share(tuple(t for t in share if t.file.key not in why), deleted)
-        for deleted, share in by_deletes.items()
-    )
+        why |= {t.file.key: "file types" for t in share if not ids <= footers[t.file.key].exact}
+    shares = []
+    for deleted, share in by_deletes.items():
+        if kept := tuple(t for t in share if t.file.key not in why):
+            shares.append(Share(kept, tuple(footers[t.file.key] for t in kept), deleted))
     return Split(
-        shares=tuple(share for share in shares if share.tasks),
+        shares=tuple(shares),
         rest=tuple(t for t in tasks if t.file.key in why),
         why=Counter(why.values()),
         root=root,
@@ -180,12 +212,8 @@ def split(
 
 
 def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Deleted | str:
-    """The rows of a file deleted by value, or why the source must read it, as far as metadata shows."""
-    deleted = [marker_predicate(marker, schema) for marker in task.markers]
-    gone = tuple(predicate for predicate in deleted if predicate is not None)
-    keys = tuple(m.body for m in task.markers if isinstance(m.body, Keys))
-    if task.row_groups is not None or len(gone) + len(keys) < len(deleted):
-        return "deletes"  # by position
+    """The deleted rows of a file, or why the source must read it, as far as metadata shows."""
+    gone, keys, by_position = task.deletes(schema)
     if any(condition_of(predicate, schema) is None for predicate in gone):
         return "deletes"
     if sum(found.rows for found in keys) > MAX_KEYS or not all(_is_joined(k, schema) for k in keys):
@@ -200,7 +228,11 @@ def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Delet
     recorded = {found.id: found for found in task.schema.fields}
     if any(not _is_same(recorded.get(found.id), found) for found in looked_at):
         return "older schema"
-    return Deleted(gone, files)
+    return Deleted(gone, files, by_position)
+
+
+def _file_name(task: FileTask) -> str:
+    return task.file.key.rpartition("/")[2]
 
 
 def _key_columns(keys: Iterable[KeyFile]) -> frozenset[int]:
@@ -281,38 +313,41 @@ def _exists(spark: Any, path: str) -> bool:
 # -- what their footers say -----------------------------------------------------------------------
 
 
-def _exact(
-    spark: SparkSession, uri: str, tasks: Sequence[FileTask]
-) -> Mapping[str, frozenset[int]]:
-    """The columns of each file that Spark reads exactly, by the file's key."""
+def _footers(spark: SparkSession, uri: str, tasks: Sequence[FileTask]) -> Mapping[str, Footer]:
+    """By the file's key."""
     cache = connect(uri).cache
     # Files never change: results stay valid.
     found = {t.file.key: c for t in tasks if (c := cache.get(_CACHED + t.file.key)) is not None}
     new = [task for task in tasks if task.file.key not in found]
     if len(new) <= DRIVER_FOOTERS:
-        read = _exact_in_files(uri, new)
+        read = _footers_of(uri, new)
     else:
         context = spark.sparkContext
         parts = context.defaultParallelism
         shares = context.parallelize([new[n::parts] for n in range(parts)], parts)
-        read = shares.flatMap(partial(_exact_in_files, uri)).collect()
-    for key, columns in read:
-        cache.put(_CACHED + key, columns, CACHED_BYTES)
+        read = shares.flatMap(partial(_footers_of, uri)).collect()
+    for key, footer in read:
+        size = CACHED_BYTES + _CACHED_GROUP_BYTES * len(footer.group_rows)
+        cache.put(_CACHED + key, footer, size)
     return found | dict(read)
 
 
-def _exact_in_files(uri: str, tasks: Sequence[FileTask]) -> list[tuple[str, frozenset[int]]]:
+def _footers_of(uri: str, tasks: Sequence[FileTask]) -> list[tuple[str, Footer]]:
     ctx = connect(uri)
-    return list(ctx.map(partial(_exact_in_file, ctx), tasks))
+    return list(ctx.map(partial(_footer_of, ctx), tasks))
 
 
-def _exact_in_file(ctx: Context, task: FileTask) -> tuple[str, frozenset[int]]:
-    nothing = Wanted(schema=task.schema, columns=())
+def _footer_of(ctx: Context, task: FileTask) -> tuple[str, Footer]:
+    # Its deletes are not asked for.
+    task = replace(task, markers=())
     try:
-        return task.file.key, exact_columns(open_file(ctx.objects, task, nothing, ctx.executor))
+        file = open_file(ctx.objects, task, Wanted(schema=task.schema, columns=()), ctx.executor)
+        groups = range(file.metadata.num_row_groups)
+        rows = tuple(file.metadata.row_group(n).num_rows for n in groups)
+        return task.file.key, Footer(exact_columns(file), rows)
     except InlayError:
         # The source reports what is wrong with it when it reads it.
-        return task.file.key, frozenset()
+        return task.file.key, Footer()
 
 
 # -- their rows -----------------------------------------------------------------------------------
@@ -346,7 +381,9 @@ def _frame(
     asked = spark_schema(schema, [found.name for found in looked_at])
     paths = [f"{root}/{task.file.key}" for task in share.tasks]
     frame = spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
-    frame = _with_nullability(spark, frame, asked).select(*map(_guarded, looked_at))
+    frame = _with_nullability(spark, frame, asked)
+    place = _place_in_file(spark, frame) if share.deleted.by_position else ()
+    frame = frame.select(*map(_guarded, looked_at), *place)
     if predicate != TRUE:
         frame = frame.where(condition_of(predicate, schema))
     for deleted in share.deleted.where:
@@ -358,6 +395,8 @@ def _frame(
         by = [names[column] for column in among]
         gone = _keys(spark, uri, root, list(files), schema, spark_schema(schema, by))
         frame = _without(frame, by, gone)
+    if share.deleted.by_position:
+        frame = _without_positions(frame, len(looked_at), _bitmaps(spark, uri, share))
     return frame.select(*(quoted(names[column]) for column in columns))
 
 
@@ -390,6 +429,40 @@ def _without(frame: DataFrame, by: Sequence[str], gone: DataFrame) -> DataFrame:
     # Columns of either side, not names: these are the same.
     equal = [attribute(frame, name) == attribute(gone, name) for name in by]
     return frame.join(f.broadcast(gone), reduce(operator.and_, equal), "left_anti")
+
+
+def _place_in_file(spark: Any, frame: Any) -> tuple[Any, Any]:
+    """A row's file, by its name without the folders, and its position there."""
+    from pyspark.sql.classic.column import Column
+
+    # By this method the column is found beside a column of the table of the same name.
+    metadata = Column(frame._jdf.metadataColumn("_metadata"))
+    return metadata.getField("file_name"), metadata.getField("row_index")
+
+
+def _bitmaps(spark: SparkSession, uri: str, share: Share) -> DataFrame:
+    """For each file the bitmap of the rows that are deleted by position."""
+    ctx = connect(uri)
+    footers = zip(share.tasks, share.footers, strict=True)
+    words = list(ctx.map(lambda of: load_words(ctx.objects, of[0], of[1].group_rows), footers))
+    names = pa.array(map(_file_name, share.tasks), pa.string())
+    columns = [names, pa.array(words, pa.list_(pa.int64()))]
+    return spark.createDataFrame(
+        pa.table(columns, ["file", "words"]), "file string, words array<bigint>"
+    )
+
+
+def _without_positions(frame: DataFrame, width: int, gone: DataFrame) -> DataFrame:
+    """The rows whose bit is not set; after `width` columns come their file and their position."""
+    from pyspark.sql import functions as f
+
+    file, position = (attribute_at(frame, width + n) for n in range(2))
+    name, words = (attribute_at(gone, n) for n in range(2))
+    word = f.get(words, f.shiftright(position, 6).cast("int"))
+    is_gone = f.getbit(word, position.bitwiseAND(63).cast("int")) == 1
+    # No row has an unknown place, and an anti join keeps the statistics of its left side, by which Spark
+    # plans what is joined to it.
+    return frame.join(f.broadcast(gone), (file == name) & is_gone, "left_anti")
 
 
 def _with_nullability(spark: Any, frame: Any, asked: StructType) -> Any:

@@ -43,7 +43,7 @@ from inlay.parquet.arrow.types import arrow_primitive, positions_array, to_array
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.ranges import Cache, Job, Objects, fetch_marker
 from inlay.plan.pruning.prune import all_match, may_match, range_predicate
-from inlay.plan.scan import marker_predicate
+from inlay.plan.scan import FileTask, marker_predicate
 from inlay.storage.base import ByteRange
 
 # The end of an interval without a bound: no value of the supported types is beyond it.
@@ -342,12 +342,7 @@ class GroupDeletes:
         """Which rows no position deletes, over the whole group; None is all."""
         if self.positions is None:
             return None
-        marks = pc.scatter(
-            pa.repeat(to_scalar(True, pa.bool_()), len(self.positions)),
-            self.positions,
-            max_index=rows - 1,
-        )
-        return marks.is_null()
+        return _marks(self.positions, rows).is_null()
 
     def keep_values(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray | None:
         """Which rows of a batch no predicate or key deletes; None is all. The batch is laid out as
@@ -500,6 +495,29 @@ def _merged(
     if name:
         cache.put(name, found, _MARKER_BYTES * len(markers))
     return found
+
+
+def load_words(objects: Objects, task: FileTask, group_rows: Sequence[int]) -> pa.Int64Array:
+    """The rows that the task's markers delete by position, as a bitmap: bit `n % 64` of number `n // 64`
+    is row n. `group_rows` are the rows of each row group of the file."""
+    markers = [m for m in task.markers if isinstance(m.body, RowGroups | Rows | Vector)]
+    jobs = marker_jobs(objects, markers, task.schema, task.file.rows)
+    deletes = combine_markers(markers, [job() for job in jobs], task.schema, objects.cache)
+    found = BitMap64(deletes.positions or ())
+    start = 0
+    for ordinal, rows in enumerate(group_rows):
+        if ordinal in deletes.groups:
+            found.add_range(start, start + rows)
+        start += rows
+    numbers = -(-start // 64)
+    bits = _marks(positions_array(found), 64 * numbers).is_valid()
+    return pa.Array.from_buffers(pa.int64(), numbers, [None, bits.buffers()[1]])
+
+
+def _marks(positions: pa.Array, rows: int) -> pa.Array:
+    """For each row TRUE where it is at one of the positions, else NULL."""
+    marks = pa.repeat(to_scalar(True, pa.bool_()), len(positions))
+    return pc.scatter(marks, positions, max_index=rows - 1)
 
 
 def load_vector(objects: Objects, vector: Vector, file_rows: int) -> BitMap64:

@@ -1,0 +1,261 @@
+"""Files with deletes by position are read by Spark's own reader: the rows are those of the source and of a
+model, whatever Spark skips or splits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.spark import InlayTable, explain, read
+
+from .conftest import sorted_rows, three_files
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+
+# Readers of Spark: whole files in batches; files cut into many tasks; rows one by one.
+READERS: dict[str, dict[str, str]] = {
+    "whole": {},
+    "cut": {"spark.sql.files.maxPartitionBytes": "4096", "spark.sql.files.openCostInBytes": "1"},
+    "by row": {"spark.sql.parquet.enableVectorizedReader": "false"},
+}
+
+
+@contextmanager
+def settings(spark: Any, given: dict[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in given}
+    try:
+        for name, value in given.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+class Life:
+    """A table that lives through random changes, with the rows that it must have at each version."""
+
+    def __init__(self, table: inlay.Table, seed: int) -> None:
+        self.table = table
+        self.chance = random.Random(seed)
+        self.rows: dict[int, tuple[Any, ...]] = {}
+        self.versions: dict[int, dict[int, tuple[Any, ...]]] = {}
+        self.columns = ["id", "part", "x", "name"]
+        self.next = 0
+
+    def append(self) -> None:
+        number = self.chance.randrange(200, 700)
+        ids = range(self.next, self.next + number)
+        self.next += number
+        new = {}
+        for key in ids:
+            row = [key, key % 3, key / 4, None if key % 7 == 0 else f"name {key % 40}"]
+            new[key] = (*row, *([key * 2] if len(self.columns) > 4 else []))
+        self.table.append(
+            pa.table(
+                {name: [row[n] for row in new.values()] for n, name in enumerate(self.columns)},
+                schema=self.table.schema,
+            )
+        )
+        self.rows |= new
+
+    def widen(self) -> None:
+        """Files from before have fewer columns, and a narrower one."""
+        if len(self.columns) == 4:
+            self.table.alter(add={"more": pa.int64()}, widen={"part": pa.int64()})
+            self.columns.append("more")
+            self.rows = {key: (*row, None) for key, row in self.rows.items()}
+
+    def delete(self, mode: str) -> None:
+        low = self.chance.randrange(self.next)
+        high = low + self.chance.randrange(1, 150)
+        where, gone = self.chance.choice(
+            [
+                (f"id BETWEEN {low} AND {high}", lambda r: low <= r[0] <= high),
+                (f"name = 'name {low % 40}'", lambda r: r[3] == f"name {low % 40}"),
+                (f"x > {low / 4} AND part = 1", lambda r: r[2] > low / 4 and r[1] == 1),
+            ]
+        )
+        self.table.delete(where, mode=mode)
+        self.rows = {key: row for key, row in self.rows.items() if not gone(row)}
+
+    def delete_keys(self) -> None:
+        keys = self.chance.sample(range(self.next), self.next // 20)
+        self.table.delete(keys=pa.table({"id": pa.array(keys, pa.int64())}))
+        self.rows = {key: row for key, row in self.rows.items() if key not in set(keys)}
+
+    def delete_groups(self) -> None:
+        files = self.table.inspect.files()
+        place = self.chance.randrange(files.num_rows)
+        if files["row_groups"][place].as_py() > 1:
+            key = files["key"][place].as_py()
+            before = set(self.table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
+            self.table.maintain.delete_row_groups(key, [1])
+            after = set(self.table.refresh().scan(columns=["id"]).to_arrow()["id"].to_pylist())
+            for key in before - after:
+                del self.rows[key]
+
+    def step(self) -> None:
+        self.chance.choice(
+            [
+                self.append,
+                lambda: self.delete("vector"),
+                lambda: self.delete("vector"),
+                lambda: self.delete("tombstone"),
+                self.delete_keys,
+                self.delete_groups,
+                self.widen,
+            ]
+        )()
+        self.table.refresh()
+        self.versions[self.table.version] = dict(self.rows)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_deletes_of_all_kinds(spark: Any, new_table: NewTable, seed: int) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("part", pa.int32()),
+            ("x", pa.float64()),
+            ("name", pa.string()),
+        ]
+    )
+    options = {"partition_by": ["part"]} if seed % 2 else {}
+    table = new_table(schema, primary_key="id", properties={"write.row_group_rows": 100}, **options)
+    life = Life(table, seed)
+    life.append()
+    for _ in range(8):
+        life.step()
+    table.refs.branch("side")
+    reader = sorted(READERS)[seed % len(READERS)]
+    low = life.chance.randrange(life.next)
+    wheres = [None, f"id > {low}", f"name LIKE 'name 2%' OR x < {low / 8}"]
+    with settings(spark, READERS[reader]):
+        for version, rows in [*list(life.versions.items())[-3:], (None, life.rows)]:
+            check(spark, table.uri, rows, None, version=version)
+        for where in wheres:
+            check(spark, table.uri, life.rows, where)
+            check(spark, table.uri, life.rows, where, ref="side")
+    if len(life.columns) == 4:
+        assert explain(spark, table.uri).source_files == 0
+    assert {"deletes"}.isdisjoint(explain(spark, table.uri).why)
+
+
+def check(
+    spark: Any, uri: str, rows: dict[int, tuple[Any, ...]], where: str | None, **at: Any
+) -> None:
+    """`where` by `read`, and by Spark on all rows, against DuckDB on the model's."""
+    asked = read(spark, uri, **at)
+    names = asked.columns
+    columns = {name: [row[n] for row in rows.values()] for n, name in enumerate(names)}
+    model = duckdb.from_arrow(pa.table(columns))
+    expected = model.query("m", f"SELECT * FROM m WHERE {where or 'true'} ORDER BY id").fetchall()
+    narrow = [(row[names.index("x")],) for row in expected]  # ascends with the id
+    pushed = asked if where is None else asked.where(where)
+    for frame in (pushed, read(spark, uri, where=where, **at)):
+        assert [tuple(row) for row in frame.orderBy("id").collect()] == expected
+        assert [tuple(row) for row in frame.select("x").orderBy("x").collect()] == narrow
+    source = read(spark, uri, where=where, native="never", **at)
+    assert [tuple(row) for row in source.orderBy("id").collect()] == expected
+
+
+def test_after_update_delete_and_merge_spark_reads_every_file(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = three_files(new_table)
+    model = duckdb.from_arrow(table.scan().to_arrow())
+    InlayTable(spark, table.uri).update({"name": "'new'"}, "id % 20 = 3")
+    InlayTable(spark, table.uri).delete("id % 50 = 7")
+    source = spark.range(0, 2_000, 25).selectExpr("id", "'merged' AS name", "0D AS amount")
+    merge = InlayTable(spark, table.uri).alias("t").merge(source.alias("s"), "t.id = s.id")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    expected = model.query(
+        "model",
+        """SELECT id, CASE WHEN id % 20 = 3 THEN 'new' ELSE name END AS name, amount FROM model
+           WHERE id % 50 <> 7 AND id % 25 <> 0
+           UNION ALL SELECT range, 'merged', 0 FROM range(0, 2000, 25)""",
+    ).to_arrow_table()
+    plan = explain(spark, table.uri)
+    assert (plan.source_files, dict(plan.why)) == (0, {})
+    assert table.refresh().inspect.tombstones().num_rows >= 3
+    seen = read(spark, table.uri).toArrow()
+    assert sorted_rows(seen, "id") == sorted_rows(expected, "id")
+
+
+def test_columns_named_as_spark_names_a_rows_place(spark: Any, new_table: NewTable) -> None:
+    names = [
+        "id",
+        "_metadata",
+        "row_index",
+        "file_name",
+        "words",
+        "file",
+    ]
+    table = new_table(pa.table({name: list(range(300)) for name in names}))
+    table.delete("id % 3 = 1", mode="vector")
+    assert explain(spark, table.uri).source_files == 0
+    expected = [(n,) * len(names) for n in range(300) if n % 3 != 1]
+    assert [tuple(row) for row in read(spark, table.uri).orderBy("id").collect()] == expected
+    # This one Spark refuses to read beside a row's place.
+    table = new_table(
+        pa.table({name: list(range(300)) for name in ("id", "_TMP_metadata_row_index")})
+    )
+    table.delete("id % 3 = 1", mode="vector")
+    assert explain(spark, table.uri).why == {"deletes": 1}
+    assert explain(spark, table.uri, columns=["id"]).source_files == 0
+    assert read(spark, table.uri, columns=["id"]).count() == read(spark, table.uri).count() == 200
+    # A struct of that name, with the fields that Spark's own has.
+    place = pa.array([{"file_name": "a", "row_index": n} for n in range(300)])
+    table = new_table(pa.table({"id": range(300), "_metadata": place}))
+    table.delete("id % 3 = 1", mode="vector")
+    assert explain(spark, table.uri).source_files == 0
+    found = read(spark, table.uri).orderBy("id").collect()
+    assert [(row[0], row[1].row_index) for row in found] == [
+        (n, n) for n in range(300) if n % 3 != 1
+    ]
+
+
+def test_spark_plans_as_before_the_delete(spark: Any, new_table: NewTable) -> None:
+    """Its statistics, by which it chooses how to join, its pruning, and the columns it reads."""
+    table = three_files(new_table)
+    table.delete("id = 5", mode="vector")
+    table.delete("id = 405", mode="vector")
+    table.delete("id = 805", mode="vector")
+    frame = read(spark, table.uri).where("id > 1100").select("name")
+    plan = frame._jdf.queryExecution()
+    assert "GreaterThan(id,1100)" in plan.toString()
+    assert "ReadSchema: struct<id:bigint,name:string,_tmp_metadata_row_i" in plan.toString()
+    assert frame.count() == 99
+    size = sum(file.size for file in table.inspect.entries()[0])
+    assert (
+        read(spark, table.uri)._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+        < 9 * size
+    )
+
+
+@pytest.mark.parametrize("bound", ["bytes", "name"])
+def test_what_spark_cannot_place_goes_through_python(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    if bound == "bytes":
+        monkeypatch.setattr("inlay.spark.native.MAX_BITMAP_BYTES", 100)
+    else:
+        monkeypatch.setattr("inlay.spark.native._file_name", lambda task: "same.parquet")
+    table = three_files(new_table)
+    for start in (0, 400, 800):
+        table.delete(f"id BETWEEN {start + 3} AND {start + 5}", mode="vector")
+    plan = explain(spark, table.uri)
+    left = 1 if bound == "bytes" else 3
+    assert (plan.source_files, dict(plan.why)) == (left, {"deletes": left})
+    assert "by Python" in str(plan)
+    assert read(spark, table.uri).count() == table.refresh().count() == 1_191
