@@ -13,7 +13,7 @@ from inlay.cli.app import app
 from inlay.local.demo import play as playing
 from inlay.local.demo.play import DemoOptions, play
 from inlay.local.demo.readers import engines_python
-from inlay.local.demo.steps import STEPS, land
+from inlay.local.demo.steps import ENGINES_WRITE, STEPS, land
 from inlay.local.demo.world import World
 from inlay.local.s3server import AwsProcess
 
@@ -34,11 +34,13 @@ def test_every_step_agrees_with_duckdb(
     assert right, out
     assert "All answers agree" in out
     assert "What to try next" in out
+    has_engines = engines_python(ROOT / "template.yaml") is not None
     for step in STEPS:
-        assert out.count(step.title) >= 2, f"{step.title} is not told and summed up"
+        if has_engines or step is not ENGINES_WRITE:
+            assert out.count(step.title) >= 2, f"{step.title} is not told and summed up"
     # A delete: the pointer, its archive and the swap.
     assert "3 requests (2 PUT, 1 GET)" in out
-    if engines_python(ROOT / "template.yaml") is not None:
+    if has_engines:
         assert "to publish it: " in out
         for name in ("DuckDB by Iceberg", "pyiceberg"):
             assert out.count(f"✓ {name}") == len(STEPS), "after each step"

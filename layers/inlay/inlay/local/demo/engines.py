@@ -1,8 +1,9 @@
-"""Other engines, as a program that knows nothing of Inlay: they read through a REST catalog.
+"""Other engines, as a program that knows nothing of Inlay: they read and write through a REST catalog.
 
-`python engines.py CATALOG`, in the environment of `make engines`, answers each line of its input, `ENGINE
-NAMESPACE.TABLE SQL`, by a line of JSON: the one row that the SQL gives of the table's rows `t`, as texts,
-and the version that was read. S3 is found by the AWS environment variables.
+`python engines.py CATALOG`, in the environment of `make engines`, answers each line of its input, `VERB
+ENGINE NAMESPACE.TABLE TEXT`, by a line of JSON. `read`: the one row that the SQL TEXT gives of the table's
+rows `t`, as texts, and the version that was read. `write`: DuckDB runs the SQL TEXT (with `{table}`),
+pyiceberg creates the table from the Parquet file TEXT. S3 is found by the AWS environment variables.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def duckdb_connection(catalog: str | None = None) -> Any:
     return con
 
 
-def by_duckdb(catalog: str, table: str, sql: str) -> tuple[Any, int]:
+def read_by_duckdb(catalog: str, table: str, sql: str) -> tuple[Any, int]:
     # A new connection each time: a catalog that is attached remembers what it read.
     con = duckdb_connection(catalog)
     row = con.execute(f"SELECT {sql} FROM lake.{table} AS t").fetchone()
@@ -54,27 +55,49 @@ def by_duckdb(catalog: str, table: str, sql: str) -> tuple[Any, int]:
     return row, seen[0]
 
 
-def by_pyiceberg(catalog: str, table: str, sql: str) -> tuple[Any, int]:
+def write_by_duckdb(catalog: str, table: str, sql: str) -> None:
+    duckdb_connection(catalog).execute(sql.replace("{table}", f"lake.{table}"))
+
+
+def pyiceberg_catalog(catalog: str) -> Any:
     from pyiceberg.catalog.rest import RestCatalog  # type: ignore[import-not-found]
 
-    found = RestCatalog(
-        "lake", uri=catalog, **{"s3.endpoint": os.environ["AWS_ENDPOINT_URL_S3"]}
-    ).load_table(table)
+    return RestCatalog("lake", uri=catalog, **{"s3.endpoint": os.environ["AWS_ENDPOINT_URL_S3"]})
+
+
+def read_by_pyiceberg(catalog: str, table: str, sql: str) -> tuple[Any, int]:
+    found = pyiceberg_catalog(catalog).load_table(table)
     con = duckdb_connection()
     con.register("t", found.scan().to_arrow())
     return con.execute(f"SELECT {sql} FROM t").fetchone(), found.current_snapshot().snapshot_id
 
 
-ENGINES = {"duckdb": by_duckdb, "pyiceberg": by_pyiceberg}
+def write_by_pyiceberg(catalog: str, table: str, file: str) -> None:
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(file)
+    # pyiceberg 0.12 reads version 3, and cannot write it.
+    created = pyiceberg_catalog(catalog).create_table(
+        table, rows.schema, properties={"format-version": "2"}
+    )
+    created.append(rows)
+
+
+READ = {"duckdb": read_by_duckdb, "pyiceberg": read_by_pyiceberg}
+WRITE = {"duckdb": write_by_duckdb, "pyiceberg": write_by_pyiceberg}
 
 
 def main() -> None:
     (catalog,) = sys.argv[1:]
     for line in sys.stdin:
-        engine, table, sql = line.rstrip("\n").split(" ", 2)
+        verb, engine, table, text = line.rstrip("\n").split(" ", 3)
+        answer: dict[str, Any] = {}
         try:
-            row, version = ENGINES[engine](catalog, table, sql)
-            answer: dict[str, Any] = {"row": [str(each) for each in row], "version": version}
+            if verb == "write":
+                WRITE[engine](catalog, table, text)
+            else:
+                row, version = READ[engine](catalog, table, text)
+                answer = {"row": [str(each) for each in row], "version": version}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

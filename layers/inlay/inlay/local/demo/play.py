@@ -41,7 +41,7 @@ from inlay.local.demo.show import (
     print_summary,
     print_title,
 )
-from inlay.local.demo.steps import STEPS, Step
+from inlay.local.demo.steps import ENGINES_WRITE, STEPS, Step
 from inlay.local.demo.world import Mismatch, Truth, World
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
@@ -96,7 +96,7 @@ class DemoOptions:
     home: Path = Path(".inlay/demo")
 
 
-def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
+def play(options: DemoOptions, *, steps: Sequence[Step] | None = None) -> bool:
     """Play the demo; False when an answer was wrong."""
     console = make_console()
     started = time.monotonic()
@@ -108,10 +108,11 @@ def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
             stack = open_.enter_context(_stack(options))
             readers = _readers(options, console, open_)
             engines = _engines(options, stack, console, open_)
-            world = World(
-                stack, _table_name(options), Truth(sources[0]), sources, published=bool(engines)
-            )
+            outside = () if engines is None else _outside(engines)
+            world = World(stack, _table_name(options), Truth(sources[0]), sources, engines=engines)
             world.create()
+        if steps is None:
+            steps = [each for each in STEPS if engines or each is not ENGINES_WRITE]
         print_opening(
             console,
             rows=sum(pq.read_metadata(source).num_rows for source in sources),
@@ -125,7 +126,7 @@ def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
             print_title(console, number, step)
             try:
                 with console.status("    working"):
-                    played.append(_play_step(step, world, readers, engines, meter))
+                    played.append(_play_step(step, world, readers, outside, meter))
             except Mismatch as problem:
                 print_failed(
                     console, str(problem), [*world.dead_letters(), f"logs: {options.home}"]
@@ -166,14 +167,20 @@ def _readers(options: DemoOptions, console: Console, open_: ExitStack) -> Sequen
 
 def _engines(
     options: DemoOptions, stack: LocalStack, console: Console, open_: ExitStack
-) -> Sequence[EngineReader]:
-    """Those that read what is published, where they are installed."""
+) -> Engines | None:
+    """Those that read what is published, and write, where they are installed."""
     python = engines_python(stack.template.path)
     if python is None:
-        console.print("Engines that read Iceberg are left out: `make engines` installs them")
-        return ()
+        console.print(
+            "Engines that read and write Iceberg are left out: `make engines` installs them"
+        )
+        return None
     engines = Engines(python, f"s3://{stack.bucket}/tables", options.home / "engines.log")
     open_.callback(engines.close)
+    return engines
+
+
+def _outside(engines: Engines) -> Sequence[EngineReader]:
     return (
         EngineReader(engines, "duckdb", "DuckDB by Iceberg"),
         EngineReader(engines, "pyiceberg", "pyiceberg"),

@@ -106,13 +106,13 @@ class SparkReader:
 
 
 class Engines:
-    """DuckDB and pyiceberg in an environment of their own (`make engines`), reading through a read-only
+    """DuckDB and pyiceberg in an environment of their own (`make engines`), reading and writing through a
     catalog of the published tables under `tables`."""
 
     def __init__(self, python: Path, tables: str, log: Path) -> None:
         from inlay.cli.serving import catalog_of, server_of
 
-        self._server = server_of(catalog_of(tables), "127.0.0.1", 0)
+        self._server = server_of(catalog_of(tables, write=True), "127.0.0.1", 0)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log.open("ab")
@@ -127,17 +127,25 @@ class Engines:
             text=True,
         )
 
-    def ask(self, engine: str, uri: str) -> Answer:
+    def read(self, engine: str, uri: str) -> Answer:
         """What `engine` reads of the table at `uri`."""
+        answer = self._ask("read", engine, uri, SQL)
+        return Answer(Figures.of(answer["row"]), int(answer["version"]))
+
+    def write(self, engine: str, uri: str, text: str) -> None:
+        """Have `engine` write to the table at `uri` (see the program)."""
+        self._ask("write", engine, uri, text)
+
+    def _ask(self, verb: str, engine: str, uri: str, text: str) -> Any:
         *_, namespace, table = uri.split("/")
         named = f'{namespace}."{table}"' if engine == "duckdb" else f"{namespace}.{table}"
         assert self._program.stdin is not None and self._program.stdout is not None
-        self._program.stdin.write(f"{engine} {named} {SQL}\n")
+        self._program.stdin.write(f"{verb} {engine} {named} {text}\n")
         self._program.stdin.flush()
         answer = json.loads(self._program.stdout.readline() or '{"error": "it ended"}')
         if "error" in answer:
-            raise Mismatch(f"{engine} cannot read the published table: {answer['error']}")
-        return Answer(Figures.of(answer["row"]), int(answer["version"]))
+            raise Mismatch(f"{engine} cannot {verb} the published table: {answer['error']}")
+        return answer
 
     def close(self) -> None:
         self._program.terminate()
@@ -164,7 +172,7 @@ class EngineReader:
     name: str
 
     def read(self, uri: str) -> Answer:
-        return self.engines.ask(self.engine, uri)
+        return self.engines.read(self.engine, uri)
 
 
 @contextmanager

@@ -6,9 +6,13 @@ which runs afterwards and returns a remark for the reader.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import inlay
 from inlay.errors import VersionNotFound
@@ -19,6 +23,7 @@ Check = Callable[[], str]
 
 CONDITION = "l_shipmode = 'AIR' AND l_discount >= 0.05 AND l_shipdate < DATE '1995-01-01'"
 LAST_CONDITION = "l_quantity = 50"
+RETURNED = "l_returnflag = 'R' AND l_shipdate < DATE '1993-01-01'"
 LISTED_ORDERS = 500
 # The store's clock has whole seconds; what is to be older must be older by one.
 TICK_SECONDS = 1.1
@@ -98,7 +103,7 @@ def erase(world: World) -> Check:
     where = f"l_orderkey = {order}"
     world.request_delete("demo-erase", where=where, mode="erase")
     world.erased = order
-    return lambda: f"{where}; its last bytes go with the garbage, in step 11"
+    return lambda: f"{where}; its last bytes go with the garbage"
 
 
 def rewrite(world: World) -> Check:
@@ -166,6 +171,31 @@ def look_back(world: World) -> Check:
     return check
 
 
+def engines_write(world: World) -> Check:
+    assert world.engines is not None
+    deleted = world.truth.count(RETURNED)
+    world.engines.write("duckdb", world.uri, f"DELETE FROM {{table}} WHERE {RETURNED}")
+    world.truth.delete(RETURNED)
+    orders = world.requests["demo-list"]["keys"]["l_orderkey"]
+    rows = pa.concat_tables(world.truth.add_orders(orders, source) for source in world.sources[:-1])
+    restored = f"{world.uri}-restored"
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        pq.write_table(rows, file.name)
+        insert = f"INSERT INTO {{table}} SELECT * FROM read_parquet('{file.name}')"
+        world.engines.write("duckdb", world.uri, insert)
+        world.engines.write("pyiceberg", restored, file.name)
+
+    def check() -> str:
+        if inlay.open(restored).scan().to_arrow().to_pylist() != rows.to_pylist():
+            raise Mismatch(f"{restored} does not hold what pyiceberg wrote")
+        return (
+            f"DuckDB deleted {deleted:,} rows and put back the {rows.num_rows:,} of step 5; "
+            "pyiceberg made a table of them, which Inlay reads; no state but each table's pointer"
+        )
+
+    return check
+
+
 def _check_versions(world: World, versions: Sequence[int]) -> None:
     for version in versions:
         found = ArrowReader().read(world.uri, version)
@@ -178,6 +208,12 @@ def _times(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+# Only where engines that know nothing of Inlay are installed.
+ENGINES_WRITE = Step(
+    "Engines write",
+    "DuckDB deletes and inserts, pyiceberg creates a table, through the catalog",
+    engines_write,
+)
 STEPS: Sequence[Step] = (
     Step(
         "Files land",
@@ -201,6 +237,7 @@ STEPS: Sequence[Step] = (
     ),
     Step("Back in time", "every version so far is read again", back_in_time),
     Step("Rewrite", "delete markers become absent rows", rewrite),
+    ENGINES_WRITE,
     Step("Erase an order", "readers stop seeing it in one commit, then its bytes go", erase),
     Step("Compact", "small files are packed together", compact),
     Step(

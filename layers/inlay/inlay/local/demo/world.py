@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,9 @@ from inlay.engine import event_of
 from inlay.local.demo.figures import SQL, Figures
 from inlay.local.runtime_api import Failed
 from inlay.local.stack import LocalStack
+
+if TYPE_CHECKING:
+    from inlay.local.demo.readers import Engines
 
 
 class Truth:
@@ -54,6 +57,16 @@ class Truth:
         first = int(len(found) * share)
         return [key for (key,) in found[first::37][:limit]]
 
+    def add_orders(self, orders: Sequence[int], source: Path) -> pa.Table:
+        """The rows of `orders` in a source file, which are added; as nullable as there."""
+        files, keys = _text(source), ", ".join(map(str, orders))
+        found = f"SELECT * FROM read_parquet({files}) WHERE l_orderkey IN ({keys})"
+        self._db.execute(f"INSERT INTO truth {found}")
+        rows, like = self._db.sql(found).to_arrow_table(), pq.read_schema(source)
+        return rows.cast(
+            pa.schema([each.with_nullable(like.field(each.name).nullable) for each in rows.schema])
+        )
+
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = self._db.execute(sql).fetchall()
         return found
@@ -82,7 +95,7 @@ class State:
 class World:
     """`table` is its name in the bucket; `history` is what each version held when it was the newest;
     `requests` the delete requests by their ids, for sending one again; `erased` the order that must be
-    nowhere in the end; `published` whether other engines are shown the table, from its first version."""
+    nowhere in the end; `engines` are others, which read the table from its first version, and write."""
 
     stack: LocalStack
     table: str
@@ -91,7 +104,11 @@ class World:
     history: dict[int, Figures] = field(default_factory=dict)
     requests: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     erased: int | None = None
-    published: bool = False
+    engines: Engines | None = None
+
+    @property
+    def published(self) -> bool:
+        return self.engines is not None
 
     @property
     def uri(self) -> str:
