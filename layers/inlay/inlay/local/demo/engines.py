@@ -51,7 +51,9 @@ def read_by_duckdb(catalog: str, table: str, sql: str) -> tuple[Any, int]:
     # A new connection each time: a catalog that is attached remembers what it read.
     con = duckdb_connection(catalog)
     row = con.execute(f"SELECT {sql} FROM lake.{table} AS t").fetchone()
-    seen = con.execute(f"SELECT max(snapshot_id) FROM iceberg_snapshots(lake.{table})").fetchone()
+    seen = con.execute(
+        f"SELECT max(sequence_number) FROM iceberg_snapshots(lake.{table})"
+    ).fetchone()
     return row, seen[0]
 
 
@@ -69,7 +71,7 @@ def read_by_pyiceberg(catalog: str, table: str, sql: str) -> tuple[Any, int]:
     found = pyiceberg_catalog(catalog).load_table(table)
     con = duckdb_connection()
     con.register("t", found.scan().to_arrow())
-    return con.execute(f"SELECT {sql} FROM t").fetchone(), found.current_snapshot().snapshot_id
+    return con.execute(f"SELECT {sql} FROM t").fetchone(), found.current_snapshot().sequence_number
 
 
 def write_by_pyiceberg(catalog: str, table: str, file: str) -> None:
