@@ -148,7 +148,7 @@ def test_an_operation_is_one_span_and_its_requests_are_counted(
 def test_lost_races_and_conflicts_are_counted(instrumented: None, table: inlay.Table) -> None:
     stale = inlay.open(table.uri)
     # By another process: those of one process know each other's commits.
-    other = f"import inlay; inlay.open({table.uri!r}).set_properties({{'gc.grace_days': '3'}})"
+    other = f"import inlay; inlay.open({table.uri!r}).set_properties(**{{'gc.grace_days': '3'}})"
     subprocess.run([sys.executable, "-c", other], check=True)
     result = table.append(pa.Table.from_pylist([ANN], SCHEMA))
     assert result.attempts > 1
