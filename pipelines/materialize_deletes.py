@@ -13,7 +13,6 @@ import sys
 from typing import Any
 
 import inlay
-from inlay.engine import STRATEGIES
 from inlay.spark.maintenance import materialize_deletes
 from pipelines.job import parser, progress, run
 
@@ -21,7 +20,7 @@ from pipelines.job import parser, progress, run
 def main(arguments: list[str] | None = None) -> int:
     asking = parser(__doc__)
     asking.add_argument("--where", help="only files that may hold such rows (SQL)")
-    asking.add_argument("--strategy", choices=STRATEGIES, default="auto")
+    asking.add_argument("--strategy", choices=("auto", "surgery", "rewrite"), default="auto")
     return run(_job, asking.parse_args(arguments))
 
 

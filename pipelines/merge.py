@@ -21,7 +21,6 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 
-from inlay.engine import PRESETS
 from inlay.spark.conditions import quoted
 from inlay.spark.merge import MergeResult, merge, operations_in
 from inlay.spark.merge_sink import MergeSink
@@ -45,7 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
     )
     asking.add_argument(
         "--operations",
-        choices=sorted(PRESETS),
         help="the producer, whose values and column the operations have (common)",
     )
     asking.add_argument("--deletes", default="", help="values of deletes instead, with commas")

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.cli.data import read_files
 from inlay.errors import SchemaMismatch
+from inlay.ops.local_files import read_files
 from inlay.ops.write.folders import folder_columns
 from inlay.ops.write.ingest import Rejected
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from inlay.cli.maintenance import parse_duration
 from inlay.cli.output import write_sentence
-from inlay.cli.schema import parse_schema
-from inlay.cli.values import counted, size_text, to_line, to_text
+from inlay.cli.values import counted, size_text, to_text
 from inlay.errors import InputError, InvalidPredicate, InvalidRequest
+from inlay.ops.schema.columns_text import parse_schema
+from inlay.text.written import to_line
 
 PRIMITIVES = {
     "bool": pa.bool_(),

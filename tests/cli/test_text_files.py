@@ -22,8 +22,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cli.conftest import Run
 
-from inlay.cli.data import read_file, read_schema, write_file
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.ops.local_files import read_file, read_schema, write_file
 from inlay.text import delimited
 from inlay.text.delimited import TextFormat
 

@@ -15,7 +15,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.codec import decode_frame
 from inlay.ops.erase import finish
 from inlay.ops.erase.check_receipt import verify_receipt
-from inlay.ops.erase.copies import LockedCopies, copies_from_text
+from inlay.ops.erase.copies import LockedCopies
 from inlay.plan.receipt_chain import Chain
 
 from .people import People, new_people
@@ -133,7 +133,7 @@ def test_copies_made_again_are_the_same_objects(
 
 
 def test_a_retention_is_checked_when_it_is_set() -> None:
-    assert copies_from_text("s3://audit/x", None, None) == LockedCopies(
+    assert LockedCopies.of_text("s3://audit/x", None, None) == LockedCopies(
         "s3://audit/x", "GOVERNANCE", 3_650
     )
     for uri, mode, days in (
@@ -143,4 +143,4 @@ def test_a_retention_is_checked_when_it_is_set() -> None:
         ("s3://audit", "COMPLIANCE", "a year"),
     ):
         with pytest.raises(InvalidRequest):
-            copies_from_text(uri, mode, days)
+            LockedCopies.of_text(uri, mode, days)

@@ -12,7 +12,7 @@ import pytest
 
 from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Ref
-from inlay.ops.erase.subject import by_column, search_subject
+from inlay.ops.erase.subject import search_subject
 from inlay.ops.refs import branch
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
@@ -24,7 +24,7 @@ SHE = "mail@example.org"
 
 
 def where(people: People, *texts: str, **options: Any) -> dict[tuple[int, str], int]:
-    return dict(by_column(search_subject(people.ctx, texts, **options)))
+    return dict(search_subject(people.ctx, texts, **options).by_column())
 
 
 def test_rows_are_found_in_lists_and_structs_and_under_deletes(people: People) -> None:

@@ -16,7 +16,7 @@ import pytest
 from inlay.ops.erase import subject
 from inlay.ops.erase.receipt import decode_receipt
 from inlay.ops.erase.request import open_each
-from inlay.ops.erase.subject import by_column, search_subject
+from inlay.ops.erase.subject import search_subject
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
@@ -138,7 +138,7 @@ def test_every_row_with_a_text_is_found_and_no_other(
             expected.update(there)
     # Hidden rows are there, too.
     delete(people.ctx, parse_predicate("id = 0", people.snapshot.schema))
-    assert by_column(search_subject(people.ctx, TEXTS)) == expected
+    assert search_subject(people.ctx, TEXTS).by_column() == expected
 
 
 def test_the_last_look_says_where_else_the_texts_are() -> None:

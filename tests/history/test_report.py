@@ -17,12 +17,12 @@ from rich.console import Console
 
 from inlay.cli.inspecting import as_script, page_of
 from inlay.cli.tree import tree_of
-from inlay.cli.values import to_json
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.ops.commit.driver import commit
 from inlay.ops.inspect.report import MAX_MARKS
 from inlay.plan.change import AddFiles, Change
 from inlay.table import Table
+from inlay.text.written import to_json
 
 from .histories import new_table, rows
 

@@ -13,7 +13,16 @@ from inlay.table import Table
 from .histories import new_table, rows
 
 DOC = Path(__file__).parents[2] / "docs" / "INSPECTION.md"
-TABLES = ("files", "partitions", "tombstones", "segments", "ledger", "snapshots")
+TABLES = (
+    "files",
+    "partitions",
+    "tombstones",
+    "segments",
+    "ledger",
+    "snapshots",
+    "columns",
+    "schemas",
+)
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "layers/inlay/inlay"
 GUESTS = ("functions", "pipelines", f"{PACKAGE}/functions", f"{PACKAGE}/local")
 OPEN = ("inlay", "inlay.engine", "inlay.errors", "inlay.progress")
-AROUND = ("inlay.cli", "inlay.functions", "inlay.local", "inlay.spark")
+AROUND = ("inlay.cli", "inlay.doctor", "inlay.functions", "inlay.local", "inlay.spark")
 MOST_NAMES = 60
 # Guests that still reach behind the door, by how many names of how many modules: these may only become
 # less.
 BEHIND = {
-    f"{PACKAGE}/cli": (69, 43),
+    f"{PACKAGE}/cli": (13, 11),
     f"{PACKAGE}/spark": (170, 55),
     "benchmarks": (67, 32),
 }
@@ -61,7 +61,7 @@ def test_the_door_is_small_and_every_name_is_used_and_there() -> None:
         assert getattr(engine, name) is getattr(import_module(home), name)
     used = {
         alias.name
-        for guest in GUESTS
+        for guest in (*GUESTS, *BEHIND)
         for path in (ROOT / guest).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and node.module == "inlay.engine"

@@ -438,7 +438,7 @@ def test_files_of_other_layouts_are_read_in_pieces(low_bounds, tmp_path):
 
 
 def test_text_files_are_read_in_pieces(low_bounds, tmp_path, monkeypatch):
-    from inlay.cli.data import read_files
+    from inlay.ops.local_files import read_files
     from inlay.text import json_objects
 
     monkeypatch.setattr(json_objects, "BATCH_CHARACTERS", 300)

@@ -18,9 +18,11 @@ from tests.verify.damage import (
     rich,
 )
 
+import inlay
 from inlay.errors import (
     ConcurrentChange,
     InlayError,
+    InputError,
     StaleUpload,
     StoreUnavailable,
     TableNotFound,
@@ -42,6 +44,20 @@ def lose_pointer(bench: Bench) -> None:
 
 def damage_pointer(bench: Bench) -> None:
     overwrite(bench, keys.POINTER, body(bench, keys.POINTER)[:-9])
+
+
+@pytest.mark.parametrize("damage", [lose_pointer, damage_pointer])
+def test_a_table_that_cannot_be_opened_is_repaired_by_its_uri(damage: Any) -> None:
+    bench = rich()
+    damage(bench)
+    uri = bench.ctx.uri
+    with pytest.raises(InputError if damage is lose_pointer else InlayError):
+        inlay.open(uri, context=bench.ctx)
+    assert not inlay.verify(uri, depth="metadata", context=bench.ctx).ok
+    assert inlay.repair(uri, context=bench.ctx).dry_run
+    assert not inlay.verify(uri, depth="metadata", context=bench.ctx).ok
+    assert inlay.repair(uri, dry_run=False, context=bench.ctx).ok
+    assert inlay.open(uri, context=bench.ctx).maintain.verify().ok
 
 
 @pytest.mark.parametrize("damage", [lose_pointer, damage_pointer])

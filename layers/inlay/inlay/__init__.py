@@ -18,7 +18,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
 if TYPE_CHECKING:
-    from inlay.table import Table, adopt, connect, create, drop, exists, lit, open, tables
+    from inlay.table import (
+        Table,
+        adopt,
+        connect,
+        create,
+        drop,
+        exists,
+        lit,
+        open,
+        repair,
+        tables,
+        verify,
+    )
 
 __all__ = [
     "Table",
@@ -31,7 +43,9 @@ __all__ = [
     "exists",
     "lit",
     "open",
+    "repair",
     "tables",
+    "verify",
 ]
 
 

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from inlay.ops.context import Workers as Workers
     from inlay.ops.delete_request import delete_requested as delete_requested
     from inlay.ops.erase.copies import LockedCopies as LockedCopies
-    from inlay.ops.erase.copies import copies_from_text as copies_from_text
     from inlay.ops.erase.key_files import erase_from_file as erase_from_file
     from inlay.ops.erase.receipt import receipts_since as receipts_since
     from inlay.ops.erase.request import advance_erasures as advance_erasures
     from inlay.ops.erase.signing import KeyFile as KeyFile
     from inlay.ops.erase.signing import Signer as Signer
+    from inlay.ops.local_files import LocalFiles as LocalFiles
     from inlay.ops.maintain.compact import compact as compact
     from inlay.ops.maintain.expire import expire as expire
     from inlay.ops.maintain.rewrite import rewrite as rewrite
@@ -59,10 +59,8 @@ if TYPE_CHECKING:
     from inlay.ops.write.landing import landed as landed
     from inlay.parse import parse_predicate as parse_predicate
     from inlay.plan.change import Request as Request
-    from inlay.plan.change_records import PRESETS as PRESETS
     from inlay.plan.erasure import LIFE_SECONDS as LIFE_SECONDS
     from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS as CLOCK_MARGIN_SECONDS
-    from inlay.plan.surgery import STRATEGIES as STRATEGIES
     from inlay.storage.base import Got as Got
     from inlay.storage.base import Head as Head
     from inlay.storage.base import ObjectStore as ObjectStore
@@ -74,6 +72,9 @@ if TYPE_CHECKING:
     from inlay.storage.open import open_store as open_store
     from inlay.storage.wrapped import MeteredStore as MeteredStore
     from inlay.storage.wrapped import Usage as Usage
+    from inlay.text.written import json_rows as json_rows
+    from inlay.text.written import to_json as to_json
+    from inlay.text.written import to_line as to_line
 
 NAMES: Mapping[str, str] = {
     # A table as it is: its pointer's snapshot, its columns, its properties.
@@ -94,11 +95,8 @@ NAMES: Mapping[str, str] = {
     "advance_erasures": "inlay.ops.erase.request",
     "WriteResult": "inlay.ops.commit.driver",
     "CollectResult": "inlay.ops.collect_garbage",
-    # How long a reader or writer may live that an erasure waits for; how rows are removed from a file; what
-    # the operations of change records are called, by producer.
+    # How long a reader or writer may live that an erasure waits for; how far clocks are apart.
     "LIFE_SECONDS": "inlay.plan.erasure",
-    "STRATEGIES": "inlay.plan.surgery",
-    "PRESETS": "inlay.plan.change_records",
     "CLOCK_MARGIN_SECONDS": "inlay.plan.maintain.roots",
     # Requests that are applied once, whoever repeats them: deletes by text or keys, files that landed,
     # change records; JSON that is taken as it is written or not at all.
@@ -116,6 +114,11 @@ NAMES: Mapping[str, str] = {
     "apply_message": "inlay.ops.write.landed_changes",
     "decode_json": "inlay.exact_json",
     "InexactJson": "inlay.exact_json",
+    # Rows in local files, both ways; values as JSON.
+    "LocalFiles": "inlay.ops.local_files",
+    "json_rows": "inlay.text.written",
+    "to_json": "inlay.text.written",
+    "to_line": "inlay.text.written",
     # Publication as Apache Iceberg.
     "publish": "inlay.ops.publish.publish",
     "publication_status": "inlay.ops.publish.status",
@@ -128,7 +131,6 @@ NAMES: Mapping[str, str] = {
     "KeyFile": "inlay.ops.erase.signing",
     "receipts_since": "inlay.ops.erase.receipt",
     "LockedCopies": "inlay.ops.erase.copies",
-    "copies_from_text": "inlay.ops.erase.copies",
     # Objects: a store by its URI, its answers, the two names that change; what a context is made of.
     "open_store": "inlay.storage.open",
     "Got": "inlay.storage.base",

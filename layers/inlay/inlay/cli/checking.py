@@ -48,10 +48,10 @@ def verify(
     Says of each object what is wrong and what to do. Reads only. Ends with code 70 when there are
     errors; warnings and notes end with 0.
     """
-    from inlay.ops.verify.table import verify as run
+    import inlay
 
     with connected(table) as context:
-        result = run(context, depth=depth, max_versions=max_versions)
+        result = inlay.verify(table, depth=depth, max_versions=max_versions, context=context)
     if as_json:
         print_record(_verified_record(result), as_json=True)
     else:
@@ -77,10 +77,10 @@ def repair(
     Says first what would be done and what would be lost; `--apply` does it. Deletes nothing. Ends with
     code 70 when errors are left that it cannot mend.
     """
-    from inlay.ops.verify.repair import repair as run
+    import inlay
 
     with connected(table) as context:
-        result = run(context, dry_run=not apply)
+        result = inlay.repair(table, dry_run=not apply, context=context)
     if as_json:
         print_record(_repaired_record(result), as_json=True)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -25,13 +25,6 @@ from inlay.cli.options import (
 from inlay.cli.output import print_rows, print_write
 from inlay.cli.tables import opened
 from inlay.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from inlay.engine import Schema
-    from inlay.format.schema import Field
-
 
 PANEL = "Columns"
 
@@ -110,26 +103,26 @@ def alter(
     without a default, dropping a column that the key, the order, the partitioning or a pending delete
     needs.
     """
-    added: dict[str, pa.Field] = {}
-    for name, field in map(_column, add or ()):
+    added: dict[str, str] = {}
+    for name, column in map(_column, add or ()):
         if name in added:
             raise InvalidRequest(
                 f"--add is given twice for {name[:80]!r}", next_step="Give it once"
             )
-        added[name] = field
+        added[name] = column
+    for name, literal in assignments(default, "--default", empty=False).items():
+        if name not in added:
+            raise InvalidRequest(
+                f"--default is for columns that are added, and {name!r} is not one",
+                next_step='Add it as well: --add "qty int" --default qty=1',
+            )
+        added[name] += f" default {literal}"
     with opened(table) as found:
         result = found.alter(
             add=added,
-            defaults={
-                name: _literal(name, text, added)
-                for name, text in assignments(default, "--default", empty=False).items()
-            },
             drop=split_names(drop),
             rename=assignments(rename, "--rename", empty=False),
-            widen={
-                name: _type(text)
-                for name, text in assignments(widen, "--widen", empty=False).items()
-            },
+            widen=assignments(widen, "--widen", empty=False),
             optional=split_names(optional),
             order=split_names(order),
             comment=assignments(comment, "--comment"),
@@ -156,55 +149,9 @@ def schema(
     as_json: AsJson = False,
 ) -> None:
     """Show the columns of a table with their ids and defaults, or how they came about."""
-    import pyarrow as pa
-
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        snapshot = found.snapshot
-    rows = _changes(snapshot.schemas) if history else _fields(snapshot.schema)
-    print_rows(pa.Table.from_pylist(rows), as_json=as_json)
-
-
-def _fields(schema: Schema) -> list[dict[str, Any]]:
-    return [
-        {
-            "column": ".".join(path),
-            "type": _kind(field),
-            "required": not field.nullable,
-            "default": None if field.default is None else str(field.default),
-            "id": field.id,
-            "comment": field.doc or None,
-        }
-        for path, field in schema.walk()
-    ]
-
-
-def _kind(field: Field) -> str:
-    from inlay.engine import Primitive
-    from inlay.format.schema import ListOf, MapOf, Struct
-
-    match field.type:
-        case Struct():
-            return "struct"
-        case ListOf():
-            return "list"
-        case MapOf():
-            return "map"
-        case Primitive() as kind:
-            return str(kind)
-
-
-def _changes(schemas: tuple[Schema, ...]) -> list[dict[str, Any]]:
-    from itertools import pairwise
-
-    from inlay.plan.schema_evolution import differences
-
-    first = schemas[0]
-    created = f"create with {', '.join(first.names)}"
-    found = [{"version": first.version, "schema": first.id, "change": created}]
-    for before, after in pairwise(schemas):
-        for change in differences(before, after) or ("nothing",):
-            found.append({"version": after.version, "schema": after.id, "change": change})
-    return found
+        rows = found.inspect.schemas() if history else found.inspect.columns()
+    print_rows(rows, as_json=as_json)
 
 
 # -- columns as text ------------------------------------------------------------------------------
@@ -214,10 +161,8 @@ def _changes(schemas: tuple[Schema, ...]) -> list[dict[str, Any]]:
 _ADDED = re.compile(r'\s*((?:"(?:[^"]|"")*"|[^\s"])+)\s+(.*)', re.DOTALL)
 
 
-def _column(text: str) -> tuple[str, pa.Field]:
-    """`address.zip string not null` → the path as it was written, and the field."""
-    from inlay.cli.schema import parse_schema
-
+def _column(text: str) -> tuple[str, str]:
+    """`address.zip string not null` → the path as it was written, and the rest."""
     found = _ADDED.fullmatch(text)
     name, rest = found.groups() if found else ("", "")
     if not name or not rest.strip():
@@ -225,39 +170,7 @@ def _column(text: str) -> tuple[str, pa.Field]:
             f"--add is a name and a type, not {text[:80]!r}",
             next_step='Write it as "email string" or "qty int not null"',
         )
-    fields = list(parse_schema(f"added {rest}"))
-    if len(fields) != 1:
-        raise InvalidRequest(
-            f"--add takes one column, not {text[:80]!r}", next_step="Repeat --add for each"
-        )
-    return name, fields[0]
-
-
-def _type(text: str) -> pa.DataType:
-    from inlay.cli.schema import parse_schema
-
-    return parse_schema(f"widened {text}").field(0).type
-
-
-def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
-    """SQL such as 0, 'none' or DATE '2026-01-31', as a value of the column that is added."""
-    import pyarrow as pa
-
-    from inlay.format.expression import Assigned
-    from inlay.parquet.arrow.types import schema_from_arrow
-    from inlay.parse import parse_assignments
-
-    field = added.get(name)
-    if field is None:
-        raise InvalidRequest(
-            f"--default is for columns that are added, and {name!r} is not one",
-            next_step='Add it as well: --add "qty int" --default qty=1',
-        )
-    column = schema_from_arrow(pa.schema([field.with_name("added")]))
-    [assignment] = parse_assignments({"added": text}, column)
-    if not isinstance(assignment.expression, Assigned):
-        raise InvalidRequest(f"the default of {name!r} is not a literal: {text[:80]!r}")
-    return assignment.expression.value
+    return name, rest
 
 
 _PARTITIONS = ("partition", "files", "rows", "bytes", "deleted_rows", "spec_id")

@@ -71,9 +71,7 @@ def history(
     with opened(table) as found:
         rows = found.inspect.history(limit=limit)
     if as_json:
-        from inlay.ops.inspect.history import as_records
-
-        print_lines(as_records(rows))
+        print_lines(v | {"metadata": dict(v["metadata"] or ())} for v in rows.to_pylist())
         return
     print_rows(
         _for_people(rows), as_json=False, cell_width=_MESSAGE if sys.stdout.isatty() else None
@@ -172,14 +170,14 @@ def diff(
 
 
 def _print_changes(changes: Changes, output: str | None, *, as_json: bool) -> None:
-    from inlay.cli.data import PLAIN, records, write_file
-    from inlay.cli.delimited import write_csv
+    from inlay.engine import LocalFiles
 
     reader = changes.to_reader()
     if output is not None:
-        print_record({"output": output, "rows": write_file(reader, output)}, as_json=as_json)
+        rows = LocalFiles.of(output).write(reader)
+        print_record({"output": output, "rows": rows}, as_json=as_json)
     elif as_json:
-        print_lines(records(reader))
+        LocalFiles.of("-", format="jsonl").write(reader)
     elif sys.stdout.isatty():
         import pyarrow as pa
 
@@ -200,4 +198,4 @@ def _print_changes(changes: Changes, output: str | None, *, as_json: bool) -> No
         if found.num_rows > SCREEN_ROWS:
             note(f"the first {SCREEN_ROWS} changes; --output writes all to a file")
     else:
-        write_csv(reader, sys.stdout, PLAIN)
+        LocalFiles.of("-").write(reader)

@@ -11,7 +11,7 @@ import typer
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, TableUri
 from inlay.cli.output import note, print_lines, print_rows
-from inlay.cli.tables import connected
+from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted
 from inlay.errors import InvalidRequest
 
@@ -69,16 +69,8 @@ def landing(
     import pyarrow as pa
 
     from inlay.engine import landed, load_pointer
-    from inlay.plan.erasure import landing_prefix
 
     with connected(table) as context:
-        where = prefix or landing_prefix(context.root)
-        if where is None:
-            raise InvalidRequest(
-                "the table is not under tables/, so nothing says where its files land",
-                next_step="Name it: --prefix ingest/<table>/",
-                table=context.uri,
-            )
         rows: list[dict[str, Any]] = [
             {
                 "state": each.state,
@@ -89,7 +81,7 @@ def landing(
                 "version_id": each.version_id,
                 "reason": each.reason,
             }
-            for each in landed(context, load_pointer(context), where)
+            for each in landed(context, load_pointer(context), prefix)
             if state is None or each.state == state.value
         ]
     names = ("state", "kind", "landed", "key", "version_id", "reason")
@@ -98,7 +90,7 @@ def landing(
         pa.Table.from_pylist(rows, schema=schema),
         as_json=as_json,
         columns=_COLUMNS,
-        empty=f"no such files under {where}",
+        empty="no such files",
     )
 
 
@@ -129,10 +121,8 @@ def waive(
 
     The object stays. The receipts of these erasures list it as waived, with the reason.
     """
-    from inlay.ops.erase.request import waive_landed
-
-    with connected(table) as context:
-        ids = waive_landed(context, key, reason=reason, landing=prefix)
+    with opened(table) as found:
+        ids = found.maintain.waive(key, reason=reason, landing=prefix)
     note(f"{counted(len(ids), 'erasure')} no longer waiting for {key}: {', '.join(ids)}")
 
 

@@ -22,7 +22,7 @@ import typer
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, Param, TableUri, bound_values
 from inlay.cli.output import console, plain, print_lines, print_record
-from inlay.cli.tables import connected
+from inlay.cli.tables import opened
 from inlay.cli.values import counted, size_text, time_text
 from inlay.errors import InvalidRequest
 
@@ -95,9 +95,6 @@ def erase_status(
     An erasure ends with a receipt under erasure/ in the table; then it is no longer listed. `inlay
     rewrite` and `inlay gc` take it on, as the functions do on their schedules.
     """
-    from inlay.engine import load_pointer
-    from inlay.ops.erase import request as erase
-
     if verify is not None:
         if where is None and (param is not None or as_asked is not None):
             option = "--as-asked" if param is None else "--param"
@@ -109,9 +106,8 @@ def erase_status(
             "--where, --param and --public-key are for checking a receipt",
             next_step="Name it: --verify ID",
         )
-    with connected(table) as context:
-        open_ = erase.erase_status(context)
-        now_us = load_pointer(context).date_us if open_ else 0
+    with opened(table) as found:
+        open_, now_us = found.inspect.erasures(), found.read_us
     if as_json:
         print_lines(
             {
@@ -156,24 +152,17 @@ def _verify_receipt(
     as_json: bool,
 ) -> None:
     """Ends with 1 when the bucket contradicts the receipt."""
-    from inlay.engine import load_pointer, parse_predicate
-    from inlay.ops.erase.check_receipt import Asked, verify_receipt
-    from inlay.ops.erase.signing import PublicKey
-    from inlay.parse.values import Values
-
     given = os.environ.get("INLAY_ERASURE_KEY")
     key = key_file.read_bytes().rstrip(b"\r\n") if key_file else given.encode() if given else None
-    with connected(table) as context:
-        asked = None
-        if where is not None:
-            schema = load_pointer(context).snapshot.schema
-            values = None if param is None else Values(bound_values(param, where) or ())
-            predicate = parse_predicate(where, schema, values)
-            asked = Asked(predicate=predicate, key=key, as_asked=as_asked)
-            if values is not None:
-                values.check_used()
-        signed_with = None if public_key is None else PublicKey(public_key.read_bytes())
-        found = verify_receipt(context, name, asked=asked, public_key=signed_with)
+    with opened(table) as there:
+        found = there.inspect.check_receipt(
+            name,
+            where,
+            params=bound_values(param, where),
+            as_asked=as_asked,
+            key=key,
+            public_key=None if public_key is None else public_key.read_bytes(),
+        )
     if as_json:
         print_lines([plain(found)])
     else:
@@ -242,11 +231,9 @@ def receipt(
 
     Only what the receipt itself says, and its place in the chain; `inlay erase-status --verify` checks it.
     """
-    from inlay.ops.erase.check_receipt import read_receipt, verify_receipt
-
-    with connected(table) as context:
-        body = read_receipt(context, name)
-        check = verify_receipt(context, name)
+    with opened(table) as found:
+        body = found.inspect.receipt(name)
+        check = found.inspect.check_receipt(name)
     if as_json:
         print_lines([body])
     elif page is not None:
@@ -376,17 +363,13 @@ def erasures(
 
     The law gives a month (GDPR, Article 12(3)); --days sets another time.
     """
-    from inlay.engine import load_pointer
-    from inlay.ops.erase.check_receipt import read_receipts
-    from inlay.ops.erase.request import erase_status as open_erasures
-
-    with connected(table) as context:
-        now_us = load_pointer(context).date_us
+    with opened(table) as found:
+        now_us = found.read_us
         rows: list[dict[str, Any]] = [
             {"id": e.id, "state": e.phase, "opened_us": e.opened_us, "rows": e.rows}
-            for e in open_erasures(context, landing="")
+            for e in found.inspect.erasures(landing="")
         ]
-        receipts, unread = read_receipts(context)
+        receipts, unread = found.inspect.receipts()
         rows += [
             {
                 "id": body["id"],
@@ -469,23 +452,21 @@ def subject(
     All columns of text are read once, nested ones, bytes and dropped columns too, whatever deletes hide;
     and what is beside rows: dictionaries, key-values, metadata, names.
     """
-    from inlay.ops.erase.subject import by_column, search_subject
-
     if action != "search":
         raise InvalidRequest(
             f"inlay subject cannot {action!r}", next_step="inlay subject search TABLE …"
         )
-    with connected(table) as context:
-        report = search_subject(context, text, ignore_case=ignore_case)
+    with opened(table) as found:
+        report = found.inspect.search(text, ignore_case=ignore_case)
     if as_json:
-        print_lines([{**plain(found), "text": text[found.text]} for found in report.rows])
+        print_lines([{**plain(rows), "text": text[rows.text]} for rows in report.rows])
         print_lines([{"elsewhere": place.as_json} for place in report.elsewhere])
     else:
         out = console()
         out.print(
             f"{counted(report.files, 'file')} searched at version {report.version}", markup=False
         )
-        for (which, column), rows in sorted(by_column(report).items()):
+        for (which, column), rows in sorted(report.by_column().items()):
             files = {f.file for f in report.rows if (f.text, f.column) == (which, column)}
             out.print(
                 f"{text[which]!r}: {counted(rows, 'row')} in {column}, {counted(len(files), 'file')}",

@@ -24,7 +24,8 @@ from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
 from inlay.cli.output import console, print_record, print_rows
 from inlay.cli.tables import opened
-from inlay.cli.values import size_text, time_text, to_json
+from inlay.cli.values import size_text, time_text
+from inlay.engine import to_json
 
 if TYPE_CHECKING:
     from inlay import Table
@@ -105,8 +106,6 @@ def _published(table: Table) -> dict[str, Any]:
 
 
 def _facts(table: Table) -> dict[str, Any]:
-    from inlay.format.properties import PROPERTIES, settings
-
     snapshot = table.snapshot
     names = {field.id: field.name for field in snapshot.schema.fields}
     return {
@@ -129,10 +128,7 @@ def _facts(table: Table) -> dict[str, Any]:
         "columns": [
             {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in table.schema
         ],
-        "properties": {
-            **{name: known.default for name, known in PROPERTIES.items()},
-            **settings(snapshot.properties),
-        },
+        "properties": table.inspect.properties(),
     }
 
 

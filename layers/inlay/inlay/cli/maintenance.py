@@ -19,7 +19,6 @@ from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from inlay.engine import Context
-    from inlay.plan.surgery import Strategy
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -100,11 +99,11 @@ def drop(
     Until then `inlay repair --apply` brings it back. A legal hold or an erasure under way refuses. Receipts
     of erasures stay, and so does every object under the prefix that is not the table's.
     """
-    from inlay.ops.drop import drop as run
+    import inlay
 
-    seconds = parse_duration(grace).total_seconds()
+    after = parse_duration(grace)
     with connected(table) as context:
-        look = run(context, grace_seconds=seconds, dry_run=True)
+        look = inlay.drop(table, grace=after, dry_run=True, context=context)
         if not dry_run and not yes:
             what = f"{counted(look.objects, 'object')}, {size_text(look.bytes)}"
             if not sys.stdin.isatty():
@@ -112,7 +111,7 @@ def drop(
                     f"{table} was not dropped: {what}", next_step="Say --yes, or look by --dry-run"
                 )
             typer.confirm(f"Drop {look.table} ({what})?", abort=True)
-        done = look if dry_run else run(context, grace_seconds=seconds)
+        done = look if dry_run else inlay.drop(table, grace=after, context=context)
     due = datetime.fromtimestamp(done.due_us / 1_000_000, UTC).isoformat(timespec="seconds")
     record = {
         "table": done.table,
@@ -169,7 +168,7 @@ def rewrite(
             found.refresh()
         result = found.maintain.rewrite(
             where=where,
-            strategy=cast("Strategy", strategy),
+            strategy=cast("Any", strategy),
             max_bytes=max_bytes,
             deadline_seconds=_seconds(deadline),
             dry_run=dry_run,
@@ -283,12 +282,12 @@ def gc(
 
             options["signer"] = KeyFile.read(signing_key)
         if copies := os.environ.get("INLAY_RECEIPT_COPIES"):
-            from inlay.engine import copies_from_text
+            from inlay.engine import LockedCopies
 
             mode, days = (
                 os.environ.get(f"INLAY_RECEIPT_COPIES_{name}") for name in ("MODE", "DAYS")
             )
-            options["copies"] = copies_from_text(copies, mode, days)
+            options["copies"] = LockedCopies.of_text(copies, mode, days)
         if life is not None:
             options["life_seconds"] = _seconds(life)
         if clock_margin is not None:
@@ -337,10 +336,7 @@ def publish(
     with connected(table) as context:
         found = inlay.open(table, context=context)
         if withdraw:
-            from inlay.ops.publish.publish import withdraw as take_away
-
-            found.set_properties(publish__format="none")
-            take_away(context)
+            found.maintain.withdraw()
             note("withdrawn: collect-garbage deletes what is left")
             return
         database, dot, name = (glue or "").partition(".")

@@ -13,7 +13,7 @@ import typer
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from inlay.text.delimited import TextFormat
+    from inlay.engine import LocalFiles
 
 TableUri = Annotated[
     str,
@@ -124,24 +124,24 @@ FileFormat = Annotated[
 ]
 
 
-def text_format(
+def local_files(
+    paths: Iterable[str],
     null: list[str] | None,
     delimiter: str | None,
     encoding: str,
     format: str | None = None,
     date_format: list[str] | None = None,
-) -> TextFormat:
-    """The options above as one value."""
-    from inlay.text.dates import DateFormats
-    from inlay.text.delimited import TextFormat
+) -> LocalFiles:
+    """Files, read or written by the options above."""
+    from inlay.engine import LocalFiles
 
-    between = "\t" if delimiter in ("tab", "\\t") else delimiter
-    return TextFormat(
-        null=tuple(null or ()),
-        delimiter=between,
+    return LocalFiles.of(
+        *paths,
+        null=null or (),
+        delimiter=delimiter,
         encoding=encoding,
         format=format,
-        dates=DateFormats.parse(date_format or ()),
+        date_formats=date_format or (),
     )
 
 

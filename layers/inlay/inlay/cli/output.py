@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from inlay.cli.values import NULL, counted, json_rows, size_text, to_line, to_text
+from inlay.cli.values import NULL, counted, size_text, to_text
+from inlay.engine import json_rows, to_line
 from inlay.errors import InlayError
 
 if TYPE_CHECKING:

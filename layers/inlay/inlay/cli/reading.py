@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +21,10 @@ from inlay.cli.options import (
     Version,
     Where,
     bound_values,
+    local_files,
     split_names,
-    text_format,
 )
-from inlay.cli.output import console, note, print_lines, print_record, print_rows
+from inlay.cli.output import console, note, print_record, print_rows
 from inlay.cli.tables import opened
 from inlay.cli.values import counted
 
@@ -99,8 +98,8 @@ def scan(
     In CSV, NULL is a field without anything and an empty text is "". `_file` and `_pos` are columns too:
     where a row is stored.
     """
-    text = text_format(null, delimiter, encoding)
-    text.check()
+    kind = "jsonl" if as_json and output in (None, "-") else None
+    file = local_files([output or "-"], null, delimiter, encoding, kind)
     on_screen = output is None and not as_json and sys.stdout.isatty()
     to_stdout = output is None or output == "-"
     shown = SCREEN_ROWS if limit is None and on_screen else limit
@@ -117,23 +116,12 @@ def scan(
             limit=asked,
             on_damaged=on_damaged,
         ).to_reader()
-        if output is not None and not to_stdout:
-            from inlay.cli.data import write_file
-
-            rows = write_file(reader, output, text)
-            print_record({"output": output, "rows": rows}, as_json=as_json)
-        elif as_json:
-            from inlay.cli.data import records
-
-            print_lines(records(reader))
-        elif on_screen:
+        if on_screen:
             _print_screen(reader.read_all(), shown, limit is None)
-        else:
-            from inlay.cli.delimited import write_csv
-
-            if encoding != "utf-8" and isinstance(sys.stdout, io.TextIOWrapper):
-                sys.stdout.reconfigure(encoding=encoding)
-            write_csv(reader, sys.stdout, text)
+            return
+        rows = file.write(reader)
+    if not to_stdout:
+        print_record({"output": output, "rows": rows}, as_json=as_json)
 
 
 def _print_screen(rows: pa.Table, shown: int | None, may_be_more: bool) -> None:

@@ -15,7 +15,6 @@ from inlay.cli.output import note
 
 if TYPE_CHECKING:
     from inlay.engine import Catalog
-    from inlay.iceberg.catalog import Answer
 
 PANEL = "Read"
 # A connection that asks nothing for so long is closed.
@@ -24,11 +23,18 @@ IDLE_SECONDS = 60
 
 def catalog_of(root: str, *, write: bool = False) -> Catalog:
     """The tables under `root`, a folder of tables, as a catalog whose namespace has the folder's name."""
-    from inlay.engine import Catalog, Context, Got, Head, TableWrites, open_store
+    from inlay import connect
+    from inlay.engine import (
+        POINTER,
+        PUBLISHED_POINTER,
+        Catalog,
+        Context,
+        Got,
+        Head,
+        TableWrites,
+        open_store,
+    )
     from inlay.errors import InvalidRequest
-    from inlay.format import keys
-    from inlay.ops.context import connect
-    from inlay.storage.open import below
 
     store, prefix = open_store(root)
     namespace = prefix.rpartition("/")[2] or store.bucket
@@ -41,12 +47,12 @@ def catalog_of(root: str, *, write: bool = False) -> Catalog:
         return (name for name in sorted(names) if name > after and is_published(name))
 
     def is_published(table: str) -> bool:
-        is_there = isinstance(store.head(f"{folder}{table}/{keys.PUBLISHED_POINTER}"), Head)
+        is_there = isinstance(store.head(f"{folder}{table}/{PUBLISHED_POINTER}"), Head)
         return is_there and is_open(table)
 
     def is_open(table: str) -> bool:
         """Not dropped: what was published stays for as long as the drop can be taken back."""
-        return isinstance(store.head(f"{folder}{table}/{keys.POINTER}"), Head)
+        return isinstance(store.head(f"{folder}{table}/{POINTER}"), Head)
 
     def is_name(table: str) -> bool:
         return bool(table) and "/" not in table and table not in (".", "..")
@@ -54,12 +60,12 @@ def catalog_of(root: str, *, write: bool = False) -> Catalog:
     def context(table: str) -> Context:
         if not is_name(table):
             raise InvalidRequest(f"{table[:80]!r} is no name of a folder")
-        return connect(below(root, table))
+        return connect(root).below(table)
 
     def pointer(table: str) -> bytes | None:
         if not is_name(table):
             return None
-        answer = store.get(f"{folder}{table}/{keys.PUBLISHED_POINTER}")
+        answer = store.get(f"{folder}{table}/{PUBLISHED_POINTER}")
         return answer.body if isinstance(answer, Got) and is_open(table) else None
 
     return Catalog(namespace, published, pointer, TableWrites(context) if write else None)
@@ -67,9 +73,6 @@ def catalog_of(root: str, *, write: bool = False) -> Catalog:
 
 def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     """An HTTP server of `catalog`; port 0 is one that is free."""
-
-    from inlay.iceberg.catalog import error
-    from inlay.iceberg.commit import MAX_REQUEST_BYTES
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -80,13 +83,18 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
             headers = {name.lower(): value for name, value in self.headers.items()}
             body = b"" if self.command in ("GET", "HEAD") else self._body()
             if body is not None:
-                self._send(catalog.answer(self.command, path, query, body, headers))
+                answer = catalog.answer(self.command, path, query, body, headers)
+                self._send(answer.status, answer.body)
 
         def _body(self) -> bytes | None:
             """What the request carries; None if it was refused."""
             length = self.headers.get("Content-Length") or "0"
             is_number = length.isascii() and length.isdecimal() and len(length) < 12
-            if not is_number or int(length) > MAX_REQUEST_BYTES or self.headers.get("Expect"):
+            if (
+                not is_number
+                or int(length) > catalog.max_request_bytes
+                or self.headers.get("Expect")
+            ):
                 self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
                 return None
             body = self.rfile.read(int(length))
@@ -95,15 +103,15 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
                 return None
             return body
 
-        def _send(self, answer: Answer) -> None:
-            self.send_response(answer.status)
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer.body)))
+            self.send_header("Content-Length", str(len(body)))
             if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(answer.body)
+                self.wfile.write(body)
 
         def send_error(
             self, code: int, message: str | None = None, explain: str | None = None
@@ -111,9 +119,10 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
             """What http.server itself refuses: unknown methods, and what is no request."""
             self.close_connection = True  # a body that was not read would be taken for a request
             if code == HTTPStatus.NOT_IMPLEMENTED:
-                self._send(catalog.answer(self.command, self.path))
-                return
-            self._send(error(code, "BadRequestException", message or HTTPStatus(code).phrase))
+                answer = catalog.answer(self.command, self.path)
+            else:
+                answer = catalog.refusal(code, message or HTTPStatus(code).phrase)
+            self._send(answer.status, answer.body)
 
         do_GET = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
 

@@ -3,7 +3,6 @@ apply-changes, set."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
@@ -28,10 +27,10 @@ from inlay.cli.options import (
     Where,
     assignments,
     bound_values,
+    local_files,
     noted,
     split_names,
     split_partitions,
-    text_format,
 )
 from inlay.cli.output import (
     note,
@@ -47,12 +46,10 @@ from inlay.engine import Primitive
 from inlay.errors import ErrorKind, InvalidRequest
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Iterable
 
     from inlay import Table
-    from inlay.cli.data import Inferred
     from inlay.engine import SourceOutcome
-    from inlay.text.delimited import TextFormat
 
 PANEL = "Write"
 
@@ -133,16 +130,11 @@ def create(
 ) -> None:
     """Create an empty table."""
     import inlay
-    from inlay.cli.data import read_schema
-    from inlay.cli.schema import parse_schema
 
     found = None
     if like is not None and schema is None:
-        found = read_schema(like, text_format(null, delimiter, encoding, format, date_format))
-        columns = found.schema
-    elif schema is not None and like is None:
-        columns = parse_schema(schema)
-    else:
+        found = local_files([like], null, delimiter, encoding, format, date_format).columns()
+    elif schema is None or like is not None:
         raise InvalidRequest(
             "give the columns either by --like or by --schema",
             next_step='For example --schema "id bigint not null, name string"',
@@ -150,7 +142,7 @@ def create(
     with connected(table) as context:
         made = inlay.create(
             table,
-            columns,
+            schema if found is None else found.schema,
             primary_key=split_names(primary_key),
             sort_by=split_names(sort_by),
             partition_by=split_partitions(partition_by),
@@ -167,7 +159,7 @@ def create(
         return
     print_record(facts, as_json=False)
     if found is not None and inferred:
-        _print_inferred(found, inferred)
+        _print_inferred(found.rows or 0, found.whole, found.dates, inferred)
 
 
 def _columns(made: Table) -> list[dict[str, str]]:
@@ -182,15 +174,15 @@ def _columns(made: Table) -> list[dict[str, str]]:
     ]
 
 
-def _print_inferred(found: Inferred, inferred: list[dict[str, str]]) -> None:
+def _print_inferred(
+    count: int, whole: bool, dates: Iterable[str], inferred: list[dict[str, str]]
+) -> None:
     import pyarrow as pa
 
-    rows = counted(found.rows or 0, "row")
-    note(
-        f"types inferred from {rows if found.whole else 'the first ' + rows}; --schema names others"
-    )
+    rows = counted(count, "row")
+    note(f"types inferred from {rows if whole else 'the first ' + rows}; --schema names others")
     print_rows(pa.Table.from_pylist(inferred), as_json=False)
-    for name in found.dates:
+    for name in dates:
         note(other_dates(name))
 
 
@@ -233,11 +225,9 @@ def append(
 
     In CSV a field without anything is NULL and "" is an empty text. Files may be compressed (gzip, zstd).
     """
-    from inlay.cli.data import read_files
-
-    text = text_format(null, delimiter, encoding, format, date_format)
+    local = local_files(files, null, delimiter, encoding, format, date_format)
     with opened(table, ref=ref) as found:
-        rows = read_files(files, physical_schema(found), text)
+        rows = local.rows(found.snapshot.schema)
         result = found.append(rows, request_id=request_id, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
@@ -508,8 +498,8 @@ def delete(
             return
         named, ids = None, None
         if keys is not None:
-            text = text_format(null, delimiter, encoding, format, date_format)
-            named, ids = _keys(keys, physical_schema(found), text, id_column)
+            local = local_files([keys], null, delimiter, encoding, format, date_format)
+            named, ids = local.keys(found.snapshot.schema, id_column)
         result = found.delete(
             where,
             params=bound_values(param, where),
@@ -521,35 +511,6 @@ def delete(
             **noted(message, metadata),
         )
     print_write(result, as_json=as_json)
-
-
-def _keys(
-    path: str, schema: pa.Schema, text: TextFormat, id_column: str | None
-) -> tuple[pa.Table, list[str] | None]:
-    """The keys of a file, and the ids beside them."""
-    import pyarrow as pa
-
-    from inlay.cli.data import read_file
-
-    if id_column is None:
-        return read_file(path, schema, text, even=True).read_all(), None
-    if id_column in schema.names:
-        schema = schema.remove(schema.get_field_index(id_column))
-    found = read_file(path, schema.append(pa.field(id_column, pa.string())), text, even=True)
-    rows = found.read_all()
-    if id_column not in rows.column_names:
-        raise InvalidRequest(f"the file of keys has no column {id_column!r}")
-    ids = rows[id_column]
-    if ids.null_count:
-        raise InvalidRequest("a key of the file has no id", next_step="Give each row one")
-    return rows.drop_columns([id_column]), ids.to_pylist()
-
-
-def physical_schema(table: Table) -> pa.Schema:
-    """The table's columns in the types in which its files hold them."""
-    from inlay.parquet.arrow.types import schema_to_arrow
-
-    return schema_to_arrow(table.snapshot.schema, with_ids=False)
 
 
 def _explain_delete(
@@ -596,12 +557,10 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Set columns of rows to SQL expressions. Texts are quoted as in SQL: "status='closed'"."""
-    from inlay.format.predicate import TRUE
-
     with opened(table, ref=ref) as found:
         result = found.update(
             assignments(changes, "--set", empty=False),
-            where=TRUE if where is None else where,
+            where="TRUE" if where is None else where,
             params=bound_values(param, where, *changes),
             mode=mode,
             request_id=request_id,
@@ -677,12 +636,10 @@ def upsert(
     Columns that the files lack keep their values in rows that are there; in new rows they have their
     default, else NULL. Such an upsert reads the rows it changes; with every column given it reads none.
     """
-    from inlay.cli.data import read_files
-
-    text = text_format(null, delimiter, encoding, format, date_format)
+    local = local_files(files, null, delimiter, encoding, format, date_format)
     with opened(table, ref=ref) as found:
         result = found.upsert(
-            read_files(files, physical_schema(found), text, even=True),
+            local.rows(found.snapshot.schema, even=True),
             on=split_names(on),
             on_duplicate=on_duplicate,
             order=order,
@@ -722,12 +679,10 @@ def overwrite(
 
     Every row of the files must make the condition TRUE: then the same command replaces what it wrote.
     """
-    from inlay.cli.data import read_files
-
-    text = text_format(null, delimiter, encoding, format, date_format)
+    local = local_files(files, null, delimiter, encoding, format, date_format)
     with opened(table, ref=ref) as found:
         result = found.overwrite(
-            read_files(files, physical_schema(found), text),
+            local.rows(found.snapshot.schema),
             where=where,
             params=bound_values(param, where),
             request_id=request_id,
@@ -823,24 +778,10 @@ def apply_changes(
     delete of the last `changes.remember_days`, are left out and counted. An operation that is not known
     refuses the files.
     """
-    import pyarrow as pa
-
-    from inlay.cli.data import read_files
-    from inlay.plan.change_records import operations_of
-    from inlay.text.connect import RecordShape
-
-    text = text_format(null, delimiter, encoding, format, date_format)
+    local = local_files(files, null, delimiter, encoding, format, date_format)
     with opened(table) as found:
-        schema = physical_schema(found)
-        columns = frozenset(schema.names)
-        known = None
-        if op is not None or operations is not None:
-            known = operations_of(operations, column=op)
-            for name in (known.column, known.flag):
-                if name is not None and name not in schema.names:
-                    schema = schema.append(pa.field(name, pa.string()))
         result = found.apply_changes(
-            read_files(files, schema, text, records=partial(RecordShape, known, columns)),
+            local.change_records(found.snapshot.schema, op, operations),
             order=split_names(order),
             op=op,
             operations=operations,
@@ -875,14 +816,9 @@ def set_(
     as_json: AsJson = False,
 ) -> None:
     """Set properties of the table. `inlay show` lists them with their defaults."""
-    from inlay.format.properties import PROPERTIES, check_properties
-
     given = assignments(properties, "a property")
-    # Names of arguments of set_properties are not names of properties.
-    check_properties({k: v for k, v in given.items() if k not in PROPERTIES and "." not in k})
     with opened(table) as found:
         result = found.set_properties(
-            **noted(message, metadata),
-            **{name.replace(".", "__"): value or None for name, value in given.items()},
+            {name: value or None for name, value in given.items()}, **noted(message, metadata)
         )
     print_write(result, as_json=as_json)

@@ -194,7 +194,7 @@ def receipt_copies() -> LockedCopies | None:
     `…_MODE`, `…_DAYS`; None where it is not set."""
     if not (uri := os.environ.get("INLAY_RECEIPT_COPIES")):
         return None
-    from inlay.engine import copies_from_text
+    from inlay.engine import LockedCopies
 
     mode = os.environ.get("INLAY_RECEIPT_COPIES_MODE")
-    return copies_from_text(uri, mode, os.environ.get("INLAY_RECEIPT_COPIES_DAYS"))
+    return LockedCopies.of_text(uri, mode, os.environ.get("INLAY_RECEIPT_COPIES_DAYS"))

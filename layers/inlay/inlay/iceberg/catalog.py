@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import parse_qs, unquote
 
 from inlay.errors import (
@@ -32,7 +32,7 @@ from inlay.errors import (
     TableExists,
     TableNotFound,
 )
-from inlay.iceberg.commit import CommitRequest, commit_request, read_request
+from inlay.iceberg.commit import MAX_REQUEST_BYTES, CommitRequest, commit_request, read_request
 
 _TABLES = "/v1/{prefix}/namespaces/{namespace}/tables"
 ENDPOINTS = (
@@ -87,6 +87,12 @@ class Catalog:
     published: Callable[[str], Iterable[str]]
     pointer: Callable[[str], bytes | None]
     writes: Writes | None = None
+    max_request_bytes: ClassVar[int] = MAX_REQUEST_BYTES
+
+    @staticmethod
+    def refusal(status: int, message: str) -> Answer:
+        """Of what is no request."""
+        return error(status, "BadRequestException", message)
 
     def answer(
         self,

@@ -24,7 +24,7 @@ from inlay.format.snapshot import Note
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.read.ranges import Objects
 from inlay.storage.base import ObjectStore
-from inlay.storage.open import open_store
+from inlay.storage.open import below, open_store
 from inlay.storage.wrapped import (
     MeteredStore,
     PerProcess,
@@ -218,6 +218,10 @@ class Context:
     def back_off(self, tried: int) -> None:
         """Wait before a further try of something that is written once."""
         self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
+
+    def below(self, relative: str) -> Context:
+        """Of another table, in a folder below this one."""
+        return connect(below(self.uri, relative))
 
     def location(self, name: str) -> str:
         """The full URI of a name in metadata, which is relative to the table root or already full."""

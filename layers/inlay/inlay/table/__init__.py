@@ -107,6 +107,8 @@ if TYPE_CHECKING:
     from inlay.ops.read.dataset import TableDataset
     from inlay.ops.schema import alter as alter_op
     from inlay.ops.schema import create as create_op
+    from inlay.ops.verify.repair import Repaired
+    from inlay.ops.verify.table import Verified
     from inlay.ops.write import append as append_op
     from inlay.ops.write import apply_changes as changes_op
     from inlay.ops.write import delete as delete_op
@@ -144,7 +146,7 @@ _TABLES_DEPTH = 3
 
 def create(
     uri: str | os.PathLike[str],
-    schema: pa.Schema | Any,
+    schema: pa.Schema | str | Any,
     *,
     primary_key: str | Sequence[str] = (),
     sort_by: str | Sequence[str] = (),
@@ -154,8 +156,9 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     context: Context | None = None,
 ) -> Table:
-    """Create a table. `uri` is s3://, file:///, memory:// or a local path. Of a schema it is empty; rows,
-    of all kinds that `append` takes, give it their schema and are in it from its first version on.
+    """Create a table. `uri` is s3://, file:///, memory:// or a local path. Of a schema, also as text
+    ("id bigint not null, name string"), it is empty; rows, of all kinds that `append` takes, give it their
+    schema and are in it from its first version on.
 
     `primary_key` names what ranges and upserts use (it is not enforced); `sort_by` orders written
     files; `partition_by` cuts them: `["day(ts)", "bucket(16, id)"]`. `exist_ok` opens a table that is
@@ -163,6 +166,10 @@ def create(
     `UnsupportedType`, `InvalidRequest`, `SchemaMismatch`.
     """
     ctx = context or connect(uri, storage_options=storage_options)
+    if isinstance(schema, str):
+        from inlay.ops.schema.columns_text import parse_schema
+
+        schema = parse_schema(schema)
     if exist_ok and not isinstance(schema, pa.Schema):
         raise InvalidRequest(
             "exist_ok opens a table as it is: rows would be in it or not",
@@ -270,6 +277,35 @@ def drop(
     seconds = arguments.seconds(grace, "grace")
     ctx = context or connect(uri)
     return run(ctx, grace_seconds=GRACE_SECONDS if seconds is None else seconds, dry_run=dry_run)
+
+
+def verify(
+    uri: str | os.PathLike[str],
+    *,
+    depth: str = "footers",
+    max_versions: int | None = None,
+    context: Context | None = None,
+) -> Verified:
+    """What `Table.maintain.verify` says, also of a table that cannot be opened."""
+    from inlay.ops.verify.table import verify as run
+    from inlay.plan.verify import MAX_VERSIONS
+
+    most = MAX_VERSIONS if max_versions is None else max_versions
+    return run(context or connect(uri), depth=depth, max_versions=most)
+
+
+def repair(
+    uri: str | os.PathLike[str], *, dry_run: bool = True, context: Context | None = None
+) -> Repaired:
+    """Mend what can be mended safely, also of a table that cannot be opened: a lost or damaged pointer,
+    archives, totals, dangling markers; a table that was dropped comes back. A dry run by default: the
+    result says what would be done and what would be lost. Deletes nothing.
+
+    Raises `TableNotFound`, `ForeignArchives`, `NewerFormat`, `ConcurrentChange`.
+    """
+    from inlay.ops.verify.repair import repair as run
+
+    return run(context or connect(uri), dry_run=dry_run)
 
 
 def open(
@@ -395,6 +431,11 @@ class Table:
     @property
     def properties(self) -> Mapping[str, str]:
         return settings(self.snapshot.properties)
+
+    @property
+    def read_us(self) -> int:
+        """The store's clock when this table was last read, in microseconds since 1970."""
+        return self._loaded.date_us
 
     @property
     def usage(self) -> Usage:
@@ -958,10 +999,10 @@ class Table:
     def alter(
         self,
         *,
-        add: Mapping[str, pa.DataType | pa.Field] | pa.Schema | None = None,
+        add: Mapping[str, pa.DataType | pa.Field | str] | pa.Schema | None = None,
         drop: Sequence[str] = (),
         rename: Mapping[str, str] | None = None,
-        widen: Mapping[str, pa.DataType] | None = None,
+        widen: Mapping[str, pa.DataType | str] | None = None,
         optional: Sequence[str] = (),
         order: Sequence[str] = (),
         defaults: Mapping[str, Any] | None = None,
@@ -977,6 +1018,7 @@ class Table:
 
             t.alter(add={"email": pa.string()}, rename={"ts": "at"}, widen={"n": pa.int64()})
             t.alter(add={"qty": pa.field("qty", pa.int32(), nullable=False)}, defaults={"qty": 1})
+            t.alter(add={"qty": "int not null default 1"}, widen={"n": "bigint"})  # the same, as text
             t.alter(add={"address.zip": pa.string()}, drop=["lines.element.note"])
             t.alter(comment={"qty": "pieces, not boxes"}, primary_key=["id"])
 
@@ -1028,15 +1070,24 @@ class Table:
 
     def set_properties(
         self,
+        named: Mapping[str, object] | None = None,
+        /,
         *,
         message: object = None,
         metadata: object = None,
         **properties: object,
     ) -> WriteResult:
-        """Set table properties (dots as `__`: `delete__mode="vector"`); None removes one."""
-        from inlay.format.properties import STAYING, check_named_columns, check_properties
+        """Set table properties (dots as `__`: `delete__mode="vector"`, or by their names in a mapping);
+        None removes one."""
+        from inlay.format.properties import (
+            PROPERTIES,
+            STAYING,
+            check_named_columns,
+            check_properties,
+        )
 
-        named = {k.replace("__", "."): v for k, v in properties.items()}
+        named = {**(named or {}), **{k.replace("__", "."): v for k, v in properties.items()}}
+        check_properties({k: "" for k in named if k not in PROPERTIES and k not in self.properties})
         checked: dict[str, str | None] = dict(
             check_properties({k: v for k, v in named.items() if v is not None or k in STAYING})
         )

@@ -5,24 +5,30 @@ What the columns of these tables mean is in docs/INSPECTION.md, and in the metad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from inlay import arguments
+from inlay.format.properties import PROPERTIES
 from inlay.ops import refs as refs_op
 from inlay.ops.inspect import history as history_op
 from inlay.ops.inspect import tables as inspect_op
 from inlay.ops.metadata.load import load_ledger
+from inlay.parse import Values, parse_predicate
 from inlay.plan.metadata.state import State
 
 if TYPE_CHECKING:
     from inlay.format.entry import DataFile, Marker
     from inlay.format.predicate import Predicate
+    from inlay.ops.erase.check_receipt import ReceiptCheck
+    from inlay.ops.erase.request import ErasureStatus
+    from inlay.ops.erase.subject import SubjectReport
     from inlay.ops.inspect.report import Report
     from inlay.ops.publish.status import PublicationStatus
-    from inlay.table import Table
+    from inlay.table import Params, Table
 
 # One GET a version: a screenful for a person; a program asks for more.
 HISTORY_LIMIT = 100
@@ -61,6 +67,19 @@ class Inspect:
         """The live data files and delete markers of this snapshot, as values of the format."""
         state = self._table._state()
         return tuple(state.files()), tuple(state.markers())
+
+    def columns(self) -> pa.Table:
+        """The columns of this snapshot and the fields within them: type, default, id, comment."""
+        return inspect_op.columns_table(self._table.snapshot.schema)
+
+    def schemas(self) -> pa.Table:
+        """What changed of the columns, and in which version, the oldest first."""
+        return inspect_op.schemas_table(self._table.snapshot.schemas)
+
+    def properties(self) -> dict[str, str | None]:
+        """Every property, with its default where none is set."""
+        defaults = {name: known.default for name, known in PROPERTIES.items()}
+        return {**defaults, **self._table.properties}
 
     def refs(self) -> pa.Table:
         """Main, then all tags and branches, as of when this table was read."""
@@ -107,3 +126,55 @@ class Inspect:
         return publication_status(
             replace(self._table._ctx, branch=None), self._table._loaded.pointer
         )
+
+    def erasures(self, *, landing: str | None = None) -> tuple[ErasureStatus, ...]:
+        """The erasures that are under way, and what each waits for; `landing` "" does not look at files
+        that have landed."""
+        from inlay.ops.erase.request import erase_status
+
+        return erase_status(self._table._ctx, landing=landing)
+
+    def receipts(self) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """The receipts of erasures that have ended, and the keys of what is no receipt; one GET each."""
+        from inlay.ops.erase.check_receipt import read_receipts
+
+        return read_receipts(self._table._ctx)
+
+    def receipt(self, name: str) -> dict[str, Any]:
+        """One of them, by the erasure's id or the receipt's key."""
+        from inlay.ops.erase.check_receipt import read_receipt
+
+        return read_receipt(self._table._ctx, name)
+
+    def check_receipt(
+        self,
+        name: str,
+        where: str | None = None,
+        *,
+        params: Params = None,
+        as_asked: str | None = None,
+        key: bytes | None = None,
+        public_key: bytes | None = None,
+    ) -> ReceiptCheck:
+        """A receipt held to the bucket. `where`: what was to be erased, compared with the receipt's digest
+        (`key`) and looked for again in all that is there; `as_asked`: its text when it was asked, if a
+        column was renamed since. `public_key`: a PEM that has to have signed it."""
+        from inlay.ops.erase.check_receipt import Asked, verify_receipt
+        from inlay.ops.erase.signing import PublicKey
+
+        asked = None
+        if where is not None:
+            values = None if params is None else Values(params)
+            predicate = parse_predicate(where, self._table.snapshot.schema, values)
+            if values is not None:
+                values.check_used()
+            asked = Asked(predicate=predicate, key=key, as_asked=as_asked)
+        signed_with = None if public_key is None else PublicKey(public_key)
+        return verify_receipt(self._table._ctx, name, asked=asked, public_key=signed_with)
+
+    def search(self, texts: Sequence[str], *, ignore_case: bool = False) -> SubjectReport:
+        """Every place that has one of the texts, in rows of any column and beside rows, whatever deletes
+        hide: what `inlay subject search` shows. Reads all columns of text once."""
+        from inlay.ops.erase.subject import search_subject
+
+        return search_subject(self._table._ctx, texts, ignore_case=ignore_case)

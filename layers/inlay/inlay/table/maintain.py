@@ -217,14 +217,30 @@ class Maintain:
         )
 
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
-        """Mend what can be mended safely; a dry run by default. A table whose pointer is
-        lost cannot be opened: `inlay repair`, or `inlay.ops.verify.repair.repair(inlay.connect(uri))`."""
+        """Mend what can be mended safely; a dry run by default. `inlay.repair(uri)` is for a table that
+        cannot be opened."""
         from inlay.ops.verify import repair as repair_op
 
         result = repair_op.repair(replace(self._table._ctx, branch=None), dry_run=dry_run)
         if result.mends and not dry_run:
             self._table._move_on()
         return result
+
+    def waive(self, key: str, *, reason: str, landing: str | None = None) -> tuple[str, ...]:
+        """Let open erasures end though the landed object `key`, as it is now, may hold what they erase;
+        their receipts list it with the reason. Returns the erasures' ids. Raises `InvalidRequest` when none
+        waits for it."""
+        from inlay.ops.erase.request import waive_landed
+
+        return waive_landed(self._table._ctx, key, reason=reason, landing=landing)
+
+    def withdraw(self) -> bool:
+        """Take the published table away: other engines cannot read it any more. The property
+        `publish.format` becomes none. Returns whether there was one."""
+        from inlay.ops.publish.publish import withdraw
+
+        self._table.set_properties(publish__format="none")
+        return withdraw(self._table._ctx)
 
     def hand_over(self) -> HandOverResult:
         """Give the table to another catalog: it is published, and from then on writes, maintenance,

@@ -2,7 +2,7 @@
 
 Promise: a value is taken exactly or refused at its row; nothing is cut or guessed, and nothing rounded
 but fractions, and what has an exponent, to the nearest number of a float or double column. What
-`inlay.cli.values` writes is read back as the same value: dates and times in ISO form, decimals in full,
+`inlay.text.written` writes is read back as the same value: dates and times in ISO form, decimals in full,
 binary in hex, NaN and infinities by name, maps as lists of pairs. A time without a zone is UTC where the
 column is an instant. What is inferred is the narrowest of bool, int64, double, date, time and timestamp
 that takes every value; what a number would lose (00123, +41 of a phone's, more than 64 bits) stays text.

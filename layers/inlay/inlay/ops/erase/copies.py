@@ -25,6 +25,8 @@ Mode = Literal["GOVERNANCE", "COMPLIANCE"]
 MODES: tuple[Mode, ...] = ("GOVERNANCE", "COMPLIANCE")
 # S3 keeps an object locked for at most a century.
 MAX_DAYS = 36_500
+# Where nothing else is said: most documents of data protection are kept for ten years.
+DEFAULT_DAYS = 3_650
 _DAY_US = 86_400 * 1_000_000
 
 
@@ -49,19 +51,15 @@ class LockedCopies:
                 f"not {self.mode!r} for {self.days!r}"
             )
 
-
-# Where nothing else is said: most documents of data protection are kept for ten years.
-DEFAULT_DAYS = 3_650
-
-
-def copies_from_text(uri: str, mode: str | None, days: str | None) -> LockedCopies:
-    """From settings. Raises `InvalidRequest`."""
-    chosen = next((m for m in MODES if m == (mode or "GOVERNANCE").upper()), None)
-    if chosen is None or not (days or "1").isdecimal():
-        raise InvalidRequest(
-            f"a retention is {' or '.join(MODES)} for 1 to {MAX_DAYS:,} days, not {mode!r} for {days!r}"
-        )
-    return LockedCopies(uri, chosen, int(days) if days else DEFAULT_DAYS)
+    @staticmethod
+    def of_text(uri: str, mode: str | None, days: str | None) -> LockedCopies:
+        """From settings. Raises `InvalidRequest`."""
+        chosen = next((m for m in MODES if m == (mode or "GOVERNANCE").upper()), None)
+        if chosen is None or not (days or "1").isdecimal():
+            raise InvalidRequest(
+                f"a retention is {' or '.join(MODES)} for 1 to {MAX_DAYS:,} days, not {mode!r} for {days!r}"
+            )
+        return LockedCopies(uri, chosen, int(days) if days else DEFAULT_DAYS)
 
 
 def copy_pass(

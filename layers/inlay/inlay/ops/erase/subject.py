@@ -73,6 +73,13 @@ class SubjectReport:
     def is_nowhere(self) -> bool:
         return not self.rows and not self.elsewhere
 
+    def by_column(self) -> Mapping[tuple[int, str], int]:
+        """How many rows have each text in each column."""
+        counts: Counter[tuple[int, str]] = Counter()
+        for found in self.rows:
+            counts[found.text, found.column] += found.rows
+        return counts
+
 
 def search_subject(
     ctx: Context, texts: Sequence[str], *, ignore_case: bool = False
@@ -266,11 +273,3 @@ def _beside_rows(
 def _quoted(text: str) -> str:
     """A text as a LIKE pattern that means just it."""
     return "".join(f"\\{character}" if character in "\\%_" else character for character in text)
-
-
-def by_column(report: SubjectReport) -> Mapping[tuple[int, str], int]:
-    """How many rows have each text in each column."""
-    counts: Counter[tuple[int, str]] = Counter()
-    for found in report.rows:
-        counts[found.text, found.column] += found.rows
-    return counts

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import assert_never
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from inlay.format.entry import (
     Where,
 )
 from inlay.format.partition import decode_partition, parse_transform, result_type
-from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Value
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.inspect.columns import (
@@ -44,6 +45,7 @@ from inlay.parse import format_predicate
 from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
 from inlay.plan.metadata.state import State, ledger_records, open_tree, under
 from inlay.plan.scan import FileTask, marker_predicate
+from inlay.plan.schema_evolution import differences
 
 FILES = columns(
     ("key", pa.string(), "key below the table root; the URI of an adopted file"),
@@ -82,6 +84,54 @@ FILES = columns(
         "for each column of statistics: least and greatest value as text, nulls, whether bounds are values",
     ),
 )
+
+
+COLUMNS = columns(
+    ("column", pa.string(), "name; of a field within another, the path"),
+    ("type", pa.string(), "its type; of a nested one only struct, list or map"),
+    ("required", pa.bool_(), "whether NULL is refused"),
+    ("default", pa.string(), "what rows have that were written before it was added"),
+    ("id", COUNT, "its identity, which a rename keeps"),
+    ("comment", pa.string(), "what it means"),
+)
+SCHEMAS = columns(
+    ("version", COUNT, "version that made the change"),
+    ("schema", COUNT, "id of the schema since"),
+    ("change", pa.string(), "one step"),
+)
+
+
+def columns_table(schema: Schema) -> pa.Table:
+    """One row for each column and each field within one, in their order."""
+    return table_of(
+        COLUMNS,
+        (
+            {
+                "column": ".".join(path),
+                "type": str(field.type)
+                if isinstance(field.type, Primitive)
+                else _NESTED[type(field.type)],
+                "required": not field.nullable,
+                "default": None if field.default is None else str(field.default),
+                "id": field.id,
+                "comment": field.doc or None,
+            }
+            for path, field in schema.walk()
+        ),
+    )
+
+
+_NESTED = {Struct: "struct", ListOf: "list", MapOf: "map"}
+
+
+def schemas_table(schemas: Sequence[Schema]) -> pa.Table:
+    """One row for each step from the first schema to the last."""
+    first = schemas[0]
+    steps = [(first, f"create with {', '.join(first.names)}")]
+    for before, after in pairwise(schemas):
+        steps += [(after, step) for step in differences(before, after) or ("nothing",)]
+    made = ({"version": s.version, "schema": s.id, "change": step} for s, step in steps)
+    return table_of(SCHEMAS, made)
 
 
 def files_table(state: State) -> pa.Table:

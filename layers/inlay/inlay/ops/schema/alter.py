@@ -25,6 +25,7 @@ from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.read.compare_statistics import check_key
+from inlay.ops.schema.columns_text import parse_column
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import (
     is_list,
@@ -148,15 +149,19 @@ def evolution_of(
     comment: Mapping[str, str] | None = None,
     primary_key: Sequence[str] | None = None,
 ) -> Evolution:
-    """Names, Arrow types and Python values as an `Evolution` of `schema`. Raises `InvalidRequest`,
-    `UnsupportedType`."""
+    """Names, types (Arrow's, or text) and Python values as an `Evolution` of `schema`. Raises
+    `InvalidRequest`, `UnsupportedType`."""
     given = _mapping(defaults, "defaults")
     added: list[tuple[Path, Field]] = []
     declared: list[tuple[Path, str]] = []
     columns = {f.name: f for f in add} if isinstance(add, pa.Schema) else _mapping(add, "add")
     for name, kind in columns.items():
         path = parse_path(name, schema)
-        added.append((path[:-1], _new_field(path, kind, given.get(name))))
+        default = given.get(name)
+        if isinstance(kind, str):
+            kind, written = parse_column(path[-1], kind)
+            default = written if default is None else default
+        added.append((path[:-1], _new_field(path, kind, default)))
         declared += _declared(path, kind)
     late = [name for name in given if name not in columns]
     if late:
@@ -274,6 +279,8 @@ def _new_field(path: Path, kind: Any, default: Any) -> Field:
 
 
 def _primitive(name: str, kind: Any) -> Primitive:
+    if isinstance(kind, str):
+        kind, _ = parse_column(name, kind)
     if isinstance(kind, pa.Field):
         kind = kind.type
     found = primitive_from_arrow(kind) if isinstance(kind, pa.DataType) else None

@@ -73,10 +73,11 @@ def create(
     """
     rows: pa.RecordBatchReader | None = None
     if not isinstance(schema, pa.Schema):
-        if isinstance(schema, str | Mapping | Sequence):
+        if isinstance(schema, Mapping | Sequence):
             raise InvalidRequest(
                 f"a schema cannot be {a_type(schema)}",
-                next_step="Give a pyarrow.Schema, or rows: a table, reader or dataset of pyarrow, a frame",
+                next_step="Give a pyarrow.Schema, a text of columns, or rows: a table, reader or "
+                "dataset of pyarrow, a frame",
                 table=ctx.uri,
             )
         rows = reader_of(schema)

@@ -21,13 +21,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from inlay.errors import ErrorKind, InlayError, UnreadableFile
+from inlay.errors import ErrorKind, InlayError, InvalidRequest, UnreadableFile
 from inlay.format.landing import LandedKind, landed_object
 from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import identify, inspect_rows, inspect_source
+from inlay.plan.erasure import landing_prefix
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
 State = Literal["ingested", "pending", "rejected", "forgotten", "ignored"]
@@ -50,9 +51,16 @@ class Landed:
     reason: str = ""
 
 
-def landed(ctx: Context, loaded: LoadedTable, prefix: str) -> Iterator[Landed]:
-    """Every content under `prefix`, in key order, newest first for one key. The footers of pending ones are
-    read, to find those that can never be ingested."""
+def landed(ctx: Context, loaded: LoadedTable, prefix: str | None) -> Iterator[Landed]:
+    """Every content under `prefix` (by default where the table's files land), in key order, newest first
+    for one key. The footers of pending ones are read, to find those that can never be ingested."""
+    prefix = prefix or landing_prefix(ctx.root)
+    if prefix is None:
+        raise InvalidRequest(
+            "the table is not under tables/, so nothing says where its files land",
+            next_step="Name it: --prefix ingest/<table>/",
+            table=ctx.uri,
+        )
     page: list[ObjectVersion] = []
     for version in _contents(ctx, prefix):
         page.append(version)

@@ -15,29 +15,32 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from inlay.cli.delimited import TextSink, write_csv
-from inlay.cli.values import json_rows, to_line
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.format.schema import Schema
 from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.pieces import narrow, pieces
-from inlay.parquet.arrow.types import check_parquet_types
+from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
+from inlay.plan.change_records import operations_of
 from inlay.text.bytes import compression_of, decompressed, reading
+from inlay.text.connect import RecordShape
+from inlay.text.dates import DateFormats
 from inlay.text.delimited import INFER_ROWS, CsvFile, TextFormat
 from inlay.text.json_objects import JsonFile
+from inlay.text.written import write_csv, write_json
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-    from inlay.text.connect import RecordShape
-
 PLAIN = TextFormat()
-STANDARD_INPUT = "-"
+# Standard input, or output.
+STANDARD = "-"
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -75,6 +78,87 @@ class Inferred:
     rows: int | None = None
     whole: bool = True
     dates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """Local files, and how those that are text are written."""
+
+    paths: tuple[str, ...]
+    text: TextFormat
+
+    @staticmethod
+    def of(
+        *paths: str,
+        null: Sequence[str] = (),
+        delimiter: str | None = None,
+        encoding: str = "utf-8",
+        format: str | None = None,
+        date_formats: Sequence[str] = (),
+    ) -> LocalFiles:
+        """Raises `InvalidRequest`."""
+        text = TextFormat(
+            null=tuple(null),
+            delimiter="\t" if delimiter in ("tab", "\\t") else delimiter,
+            encoding=encoding,
+            format=format,
+            dates=DateFormats.parse(date_formats),
+        )
+        text.check()
+        return LocalFiles(paths, text)
+
+    def columns(self) -> Inferred:
+        """Those of the first file."""
+        return read_schema(self.paths[0], self.text)
+
+    def rows(self, table: Schema, *, even: bool = False) -> pa.RecordBatchReader:
+        """All rows, for a table of these columns. `even`: what one row of a JSON file lacks, all must
+        lack."""
+        return read_files(self.paths, schema_to_arrow(table, with_ids=False), self.text, even=even)
+
+    def keys(
+        self, table: Schema, id_column: str | None = None
+    ) -> tuple[pa.Table, list[str] | None]:
+        """Keys of rows, and the ids in a column beside them."""
+        columns = schema_to_arrow(table, with_ids=False)
+        if id_column is not None:
+            if id_column in columns.names:
+                columns = columns.remove(columns.get_field_index(id_column))
+            columns = columns.append(pa.field(id_column, pa.string()))
+        rows = read_files(self.paths, columns, self.text, even=True).read_all()
+        if id_column is None:
+            return rows, None
+        if id_column not in rows.column_names:
+            raise InvalidRequest(f"the file of keys has no column {id_column!r}")
+        ids = rows[id_column]
+        if ids.null_count:
+            raise InvalidRequest("a key of the file has no id", next_step="Give each row one")
+        return rows.drop_columns([id_column]), ids.to_pylist()
+
+    def change_records(
+        self, table: Schema, column: str | None, operations: str | None
+    ) -> pa.RecordBatchReader:
+        """Rows with what each of them does: `column`, in a producer's words (`operations`)."""
+        columns = schema_to_arrow(table, with_ids=False)
+        shape = partial(RecordShape, columns=frozenset(columns.names))
+        if column is None and operations is None:
+            return read_files(self.paths, columns, self.text, records=partial(shape, None))
+        known = operations_of(operations, column=column)
+        for name in (known.column, known.flag):
+            if name is not None and name not in columns.names:
+                columns = columns.append(pa.field(name, pa.string()))
+        return read_files(self.paths, columns, self.text, records=partial(shape, known))
+
+    def write(self, reader: pa.RecordBatchReader) -> int:
+        """All rows to the one file, or to standard output as CSV or JSON; returns how many."""
+        [path] = self.paths
+        if path != STANDARD:
+            return write_file(reader, path, self.text)
+        if _named(self.text.format) == "json":
+            return write_json(reader, sys.stdout)
+        if self.text.encoding != "utf-8" and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding=self.text.encoding)
+        return write_csv(reader, sys.stdout, self.text)
 
 
 def read_files(
@@ -245,7 +329,7 @@ def _said(error: OSError) -> str:
 
 def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
     """The format of a file, and how its bytes are opened, from the start each time."""
-    if path == STANDARD_INPUT:
+    if path == STANDARD:
         if sys.stdin is None:
             raise InvalidRequest("standard input is closed", next_step="Name a file")
         return _spooled(sys.stdin.buffer, _named(text.format) or "csv", path)
@@ -374,7 +458,7 @@ def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN
             # mark.
             with codecs.getwriter(text.encoding)(io.BufferedWriter(raw)) as sink:
                 if kind == "json":
-                    return _write_json(reader, sink)
+                    return write_json(reader, sink)
                 return write_csv(reader, sink, text, delimiter=_delimiter(kind))
     except UnicodeEncodeError as error:
         raise InvalidRequest(
@@ -410,20 +494,3 @@ def _write_parquet(reader: pa.RecordBatchReader, file: pa.NativeFile) -> int:
             writer.write_batch(batch)
             rows += batch.num_rows
     return rows
-
-
-def _write_json(reader: pa.RecordBatchReader, sink: TextSink) -> int:
-    rows = 0
-    for record in records(reader):
-        sink.write(to_line(record) + "\n")
-        rows += 1
-    return rows
-
-
-def records(reader: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:
-    """Rows as `to_line` takes them."""
-    names = reader.schema.names
-    for batch in reader:
-        columns = [json_rows(column) for column in batch.columns]
-        for row in zip(*columns, strict=True):
-            yield dict(zip(names, row, strict=True))

@@ -1,4 +1,4 @@
-"""Schemas as text: `id bigint not null, name string, price decimal(12,2), tags list<string>`.
+"""Columns as text: `id bigint not null, name string, price decimal(12,2), tags list<string>`.
 
 Promise: the result is an Arrow schema, or an error that points at the place. Types have their names in
 SQL and those of docs/FORMAT.md.
@@ -7,11 +7,14 @@ SQL and those of docs/FORMAT.md.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pyarrow as pa
 
 from inlay.errors import InvalidPredicate, InvalidRequest
-from inlay.parquet.arrow.types import arrow_primitive
+from inlay.format.expression import Assigned
+from inlay.parquet.arrow.types import arrow_primitive, schema_from_arrow
+from inlay.parse import parse_assignments
 from inlay.parse.grammar import parse_type
 
 MAX_TEXT = 64 * 1024
@@ -34,8 +37,29 @@ def parse_schema(text: str) -> pa.Schema:
     price: decimal128(12, 2)
     """
     if len(text) > MAX_TEXT:
-        raise InvalidRequest(f"a schema of {len(text):,} characters", next_step="Use --like")
+        raise InvalidRequest(
+            f"a schema of {len(text):,} characters", next_step="Take them from a file or from rows"
+        )
     return pa.schema(_Columns(text).all())
+
+
+def parse_column(name: str, text: str) -> tuple[pa.Field, Any]:
+    """A column of this name, and the default of rows that are there before it.
+
+    >>> parse_column("qty", "int not null default 1")
+    (pyarrow.Field<qty: int32 not null>, 1)
+    """
+    columns = _Columns(text)
+    field = pa.field(name, columns.type(0), nullable=not columns.is_required())
+    if not columns.takes("default"):
+        columns.check_end()
+        return field, None
+    literal = text[columns.at :].strip()
+    column = schema_from_arrow(pa.schema([field.with_name("added")]))
+    [assignment] = parse_assignments({"added": literal}, column)
+    if not isinstance(assignment.expression, Assigned):
+        raise InvalidRequest(f"the default of {name!r} is not a literal: {literal[:80]!r}")
+    return field, assignment.expression.value
 
 
 class _Columns:
@@ -51,9 +75,12 @@ class _Columns:
             if self.ends():
                 break
             found.append(self.column())
+        self.check_end()
+        return found
+
+    def check_end(self) -> None:
         if not self.ends():
             raise self.error(self.at, "the schema does not parse here", _EXAMPLE)
-        return found
 
     def ends(self) -> bool:
         return not self.text[self.at :].strip()
@@ -81,10 +108,13 @@ class _Columns:
         if depth:
             self.takes(":")
         kind = self.type(depth)
+        return pa.field(name, kind, nullable=not self.is_required())
+
+    def is_required(self) -> bool:
         required = self.takes("not")
         if required:
             self.needs("null")
-        return pa.field(name, kind, nullable=not required)
+        return required
 
     def type(self, depth: int) -> pa.DataType:
         found = self.peek()

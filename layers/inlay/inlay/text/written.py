@@ -1,0 +1,164 @@
+"""Rows as CSV and as lines of JSON.
+
+Promise: what is written here is read as the same rows (`inlay.text.delimited`, `inlay.text.json_objects`).
+In CSV, NULL is a field without anything, the empty text a quoted `""`. JSON is always valid and loses
+nothing that JSON can hold: decimals, times and dates are strings in full precision, binary is hex, NaN and
+infinities are the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from inlay.text.delimited import TextFormat
+
+
+class TextSink(Protocol):
+    def write(self, text: str, /) -> Any: ...
+
+    def writelines(self, lines: Iterable[str], /) -> None: ...
+
+
+def write_csv(
+    reader: pa.RecordBatchReader, sink: TextSink, text: TextFormat, *, delimiter: str = ","
+) -> int:
+    """Rows as CSV with a header; nested values are JSON. Returns how many rows."""
+    quoting = _Quoting(text.delimiter or delimiter, text.null)
+    sink.write(quoting.line([quoting.quoted(name) for name in reader.schema.names]))
+    rows = 0
+    for batch in reader:
+        columns = [[quoting.cell(v) for v in json_rows(column)] for column in batch.columns]
+        sink.writelines(quoting.line(row) for row in zip(*columns, strict=True))
+        rows += batch.num_rows
+    return rows
+
+
+class _Quoting:
+    def __init__(self, delimiter: str, null: Sequence[str]) -> None:
+        self._delimiter = delimiter
+        self._null = null[0] if null else ""
+        self._nulls = {"", *null}
+        self._special = {delimiter, '"', "\n", "\r"}
+
+    def line(self, cells: Sequence[str]) -> str:
+        return self._delimiter.join(cells) + "\n"
+
+    def cell(self, value: Any) -> str:
+        match value:
+            case None:
+                return self._null
+            case bool():
+                return "true" if value else "false"
+            case dict() | list():
+                return self.quoted(to_line(value))
+            case _:  # numbers, texts, times
+                return self.quoted(str(to_json(value)))
+
+    def quoted(self, text: str) -> str:
+        # Blanks at the ends are kept by readers that strip what is not quoted.
+        special = not self._special.isdisjoint(text) or text != text.strip()
+        if special or text in self._nulls:
+            return '"' + text.replace('"', '""') + '"'
+        return text
+
+
+def write_json(reader: pa.RecordBatchReader, sink: TextSink) -> int:
+    """Rows as JSON, an object a line. Returns how many rows."""
+    rows = 0
+    for record in records(reader):
+        sink.write(to_line(record) + "\n")
+        rows += 1
+    return rows
+
+
+def records(reader: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:
+    """Rows as `to_line` takes them."""
+    names = reader.schema.names
+    for batch in reader:
+        columns = [json_rows(column) for column in batch.columns]
+        for row in zip(*columns, strict=True):
+            yield dict(zip(names, row, strict=True))
+
+
+def to_json(value: Any) -> Any:
+    """A Python value of Arrow as one that `json` takes."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else _not_finite(value)
+        case Decimal():
+            return format(value, "f")  # never 0E-10
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case bytes():
+            return value.hex()
+        case dict():
+            return {str(key): to_json(each) for key, each in value.items()}
+        case list() | tuple():
+            return [to_json(each) for each in value]
+        case _:  # what JSON has no form for
+            return str(value)
+
+
+def _not_finite(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def json_rows(column: pa.Array) -> list[Any]:
+    """The values of an Arrow array as `to_json` takes them; times in nanoseconds as text, for Python has
+    none so fine, and so are dates before year 1 or after 9999."""
+    found: list[Any]
+    kind = _textual(column.type, _is_too_fine)
+    try:
+        found = (column if kind is column.type else column.cast(kind)).to_pylist()
+    except (OverflowError, ValueError):
+        found = column.cast(_textual(column.type, _is_temporal)).to_pylist()
+    return found
+
+
+def _is_temporal(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date(kind))
+
+
+def _is_too_fine(kind: pa.DataType) -> bool:
+    return _is_temporal(kind) and getattr(kind, "unit", "") == "ns"
+
+
+def _textual(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> pa.DataType:
+    """The same type with text for types of which `test` holds; the very same object where there is none."""
+    import pyarrow as pa
+
+    if not pa.types.is_nested(kind):
+        return pa.string() if test(kind) else kind
+    fields = [kind.field(n) for n in range(kind.num_fields)]
+    inner = [_textual(field.type, test) for field in fields]
+    if all(
+        new is field.type or new == field.type for new, field in zip(inner, fields, strict=True)
+    ):
+        return kind
+    fields = [field.with_type(new) for field, new in zip(fields, inner, strict=True)]
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(*fields[:2]) if len(fields) == 2 else kind
+    return pa.list_(fields[0])
+
+
+def to_line(record: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(to_json(record), ensure_ascii=False, allow_nan=False)
