@@ -73,6 +73,7 @@ def catalog_of(root: str, *, write: bool = False) -> Catalog:
 
 def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     """An HTTP server of `catalog`; port 0 is one that is free."""
+    from inlay.engine import Catalog
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -92,7 +93,7 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
             is_number = length.isascii() and length.isdecimal() and len(length) < 12
             if (
                 not is_number
-                or int(length) > catalog.max_request_bytes
+                or int(length) > Catalog.max_request_bytes
                 or self.headers.get("Expect")
             ):
                 self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
@@ -121,7 +122,7 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
             if code == HTTPStatus.NOT_IMPLEMENTED:
                 answer = catalog.answer(self.command, self.path)
             else:
-                answer = catalog.refusal(code, message or HTTPStatus(code).phrase)
+                answer = Catalog.refusal(code, message or HTTPStatus(code).phrase)
             self._send(answer.status, answer.body)
 
         do_GET = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
