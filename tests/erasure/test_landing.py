@@ -238,6 +238,32 @@ def test_an_upload_that_ends_in_that_moment_is_waited_for(
     assert people.ids() == [*range(10), *range(20, 30)]
 
 
+@pytest.mark.parametrize(
+    ("later", "counts"), [(0.3, True), (0.9, True), (1.0, False), (1.2, False)]
+)
+def test_what_lands_in_the_second_of_the_opening_counts_as_before_it(
+    later: float, counts: bool
+) -> None:
+    """As docs/ERASURE.md says: the store's dates do not tell it from what came before."""
+    people = new_people()
+    people.append(*ids_with())
+    people.time.sleep(1 - people.time.seconds % 1)  # then `erase` begins at a whole second
+    people.erase()
+    [erasure] = people.snapshot.erasures
+    assert erasure.opened_us <= people.time.now_us() < erasure.opened_us + 1_000_000
+    people.time.seconds += later - 1  # `land` waits for a second
+    landed = people.land("new.parquet", *ids_with(WHO, start=20))
+    assert people.store.head(landed.key).info.modified_us % 1_000_000 == 0
+    status = people.finish()
+    # Waited for, as rows that were there; or new rows, which no erasure concerns.
+    assert bool(status.receipts) is not counts
+    people.ingest(landed)
+    assert (WHO in people.ids()) is not counts
+    assert {*range(10), *range(20, 30)} <= set(people.ids())
+    if counts:
+        assert people.finish().receipts and people.found() == []
+
+
 def test_an_overwritten_content_comes_in_by_its_event_before_it_goes() -> None:
     """Nobody's other rows are lost: the erasure waits for the event that still leads to the version."""
     people = new_people(versioned=True)
