@@ -466,7 +466,9 @@ def cast_by_readers(stored: Primitive, wanted: Primitive) -> bool:
             digits = _DIGITS.get(stored.name)
             return digits is not None and wanted.precision - wanted.scale >= digits
         case "timestamptz":
-            return stored.name == "timestamp" and stored.unit == wanted.unit == "us"
+            return (
+                stored.name == "timestamp" and stored.unit in ("ms", "us") and wanted.unit == "us"
+            )
         case _:  # no other cast is known
             return False
 

@@ -27,6 +27,7 @@ from pyroaring import BitMap64
 from inlay.errors import (
     CorruptTable,
     InlayError,
+    SchemaMismatch,
     SourceChanged,
     UnsupportedFile,
     UnsupportedTable,
@@ -374,10 +375,15 @@ def look_at_all(
 
 @contextmanager
 def _of_the_file(sources: Sources, uri: str) -> Iterator[None]:
-    """Errors are about this file of the source."""
+    """Errors are about this file of the source, which the caller does not write."""
     try:
         yield
     except InlayError as error:
+        if isinstance(error, SchemaMismatch):
+            error.next_step = (
+                "Nothing was changed. Have an engine that reads the source write its files again in the "
+                "table's types, and adopt that; or append what it reads"
+            )
         raise error.about(table=sources.root.uri, key=uri) from None
 
 
@@ -572,7 +578,8 @@ class _Columns:
         if not self.by_id and naming.names is None:
             raise UnsupportedTable(
                 "a data file has no field ids, and the table no mapping of names",
-                next_step="Set schema.name-mapping.default in the source, or rewrite its data files",
+                next_step="Rewrite the source's data files, or in Iceberg say by which names they are read "
+                "(schema.name-mapping.default)",
             )
         self.names = naming.names or {}
         self.inner_ids = naming.inner_ids
