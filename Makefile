@@ -37,6 +37,8 @@ NUMBER ?= 20
 # Of the functions and their layer: x86_64 or arm64.
 ARCHITECTURE ?= x86_64
 BUILT := .aws-sam/build/template.yaml
+# GRADUAL=1: functions are called by aliases, which an upgrade moves gradually (docs/DEPLOY.md).
+GRADUAL ?=
 # What `make sam-local` runs: a function and, unless EVENT says otherwise, that event of it. HOST_ADDRESS is the
 # address of this machine for a container: `host-gateway` is Docker's name for it on Linux.
 FUNCTION ?= ingest
@@ -179,6 +181,7 @@ build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
 		--parameter-overrides Architecture=$(ARCHITECTURE)
 	@# The default that `sam deploy` offers is what was built: functions of the other architecture could not load the layer.
 	@sed '/^  Architecture:$$/,/Default:/s/Default: .*/Default: $(ARCHITECTURE)/' $(BUILT) > $(BUILT).new && mv $(BUILT).new $(BUILT)
+	@$(if $(GRADUAL),.tools/sam/bin/python .ci/gradual.py $(BUILT))
 	@find .aws-sam/build/InlayLayer -type f -exec cat {} + | wc -c | \
 		awk '{ printf "the layer is %.1f MB unzipped\n", $$1 / 1e6 }'
 	@$(BIN)/python benchmarks/cold_start.py --runs 3

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from inlay.cli.app import app
 from inlay.doctor import examine as examining
+from inlay.doctor import stack
 from inlay.doctor.bucket import refused_kind
 from inlay.doctor.examine import OF_A_BUCKET, OF_A_STACK, examine
 from inlay.doctor.finding import Examined, Severity
@@ -368,6 +370,24 @@ def test_an_ailment_is_named_with_the_command_that_mends_it(aws: Aws, name: str)
     assert found.findings[0].severity is severity and mend in found.findings[0].mend
     assert found.ok is (severity is W)
     assert check not in found.sound
+
+
+@pytest.mark.parametrize(
+    "other", [{"MemorySize": 512}, {"Environment": {"Variables": {"A": "1"}}}, {"Layers": []}]
+)
+def test_an_alias_that_shows_an_earlier_configuration_is_told(other: dict[str, Any]) -> None:
+    """What SAM leaves when only a parameter's value was changed."""
+    newest = {"MemorySize": 256, "CodeSha256": "x", "RevisionId": "2", "Layers": [{"Arn": "2"}]}
+    live = {**newest, "RevisionId": "1"}
+    resources = {"IngestFunction": "function", "IngestFunctionAliaslive": "function:live"}
+    for shown, expected in ((live, []), ({**live, **other}, [*other])):
+        configurations = {"function:live": shown, "function": newest}
+        client = SimpleNamespace(
+            get_function_configuration=lambda FunctionName, of=configurations: of[FunctionName]  # noqa: N803
+        )
+        at: Any = SimpleNamespace(clients=lambda _, of=client: of, resources=resources)
+        found = list(stack.aliases(at))
+        assert [each.what.rpartition(" in ")[2] for each in found] == expected
 
 
 def test_a_clock_that_is_off_a_quiet_stack_and_another_region_are_told(aws: Aws) -> None:

@@ -50,6 +50,7 @@ OF_A_STACK = (
         "lambda:GetAccountSettings, lambda:ListEventSourceMappings",
     ),
     Check("event sources", stack.sources, "lambda:ListEventSourceMappings"),
+    Check("aliases", stack.aliases, "lambda:GetFunctionConfiguration"),
     Check("schedules", stack.schedules, "events:DescribeRule"),
     Check("dead letters", stack.letters, "sqs:GetQueueAttributes"),
     Check("alarms", stack.alarms, "cloudwatch:DescribeAlarms, sns:ListSubscriptionsByTopic"),

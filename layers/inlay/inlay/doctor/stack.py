@@ -80,13 +80,37 @@ def sources(at: Deployment) -> Iterator[Finding]:
 
 
 def _sources(at: Deployment) -> list[Any]:
+    """Of functions, or of their aliases: an ARN goes on with the alias."""
     pages = at.clients("lambda").get_paginator("list_event_source_mappings")
+    names = {at.resources[name] for name in functions(at)}
     return [
         each
-        for name in functions(at)
-        for page in pages.paginate(FunctionName=at.resources[name])
+        for page in pages.paginate()
         for each in page["EventSourceMappings"]
+        if each["FunctionArn"].split(":")[6] in names
     ]
+
+
+# What a version keeps.
+_KEPT = ("CodeSha256", "Layers", "Environment", "MemorySize", "Timeout", "VpcConfig", "KMSKeyArn")
+
+
+def aliases(at: Deployment) -> Iterator[Finding]:
+    """Aliases that functions are called by (docs/DEPLOY.md, Gradual upgrades) show what was deployed."""
+    ask = at.clients("lambda").get_function_configuration
+    for name in functions(at):
+        alias = at.resources.get(f"{name}Aliaslive")
+        if alias is None:
+            continue
+        live, newest = ask(FunctionName=alias), ask(FunctionName=at.resources[name])
+        if changed := [each for each in _KEPT if live.get(each) != newest.get(each)]:
+            yield Finding(
+                "aliases",
+                Severity.ERROR,
+                f"{name} is called as it was before: what was deployed since differs in "
+                f"{', '.join(changed)}",
+                "a build makes new versions: make deploy GRADUAL=1; after a rollback, of what works",
+            )
 
 
 def schedules(at: Deployment) -> Iterator[Finding]:
