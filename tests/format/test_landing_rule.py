@@ -38,6 +38,13 @@ DATA = (
     "export.tmp/orders.parquet",
     "manifest-of-goods.parquet",
     "success/ok.parquet",
+    "tmp_orders/part-0.parquet",
+    "beam-temp.parquet",
+    "2026-deletes.parquet",
+    "topics/orders+0+0000000000.snappy.parquet",
+    "data_0_0_0.snappy.parquet",
+    "orders.tmp_2/0.parquet",
+    "results/orders_2026.parquet",
     "../orders.parquet",
 )
 

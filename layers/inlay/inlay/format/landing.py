@@ -116,19 +116,35 @@ CONVENTIONS = (
         _TEMPORARY,
         "Flink, Beam",
         "a part file under way or not committed",
-        r"(\.inprogress(\.[\w-]+)?|\.pending|(^|/)\.temp-beam[^/]*/.*)$",
+        r"(\.inprogress(\.[\w-]+)?|\.pending|(^|/)(\.temp-beam|beam-temp-)[^/]*/.*)$",
         (
             "part-0-0.parquet.inprogress.2f4c-11",
             "_part-1-0.pending",
             ".temp-beam-2026/0.parquet",
+            "beam-temp-orders-5f/0.parquet",
         ),
     ),
     Convention(
         _TEMPORARY,
-        "SFTP and FTP clients by way of Transfer Family; browsers; rclone, curl, lftp, NiFi, editors",
+        "dbt, Gobblin",
+        "output of a step that the next one copies",
+        r"(^|/)([^/]*__dbt_tmp[^/]*|task-staging|task-output)/",
+        ("orders__dbt_tmp/5f/0.parquet", "task-staging/orders/part.0.parquet"),
+    ),
+    Convention(
+        _TEMPORARY,
+        "DuckDB (on mounted buckets)",
+        "a file that it renames when it is complete (`tmp_`)",
+        r"(^|/)tmp_[^/]+\.parquet$",
+        ("year=2026/tmp_data_0.parquet",),
+    ),
+    Convention(
+        _TEMPORARY,
+        "SFTP and FTP clients (Transfer Family); browsers; rclone, curl, lftp, gsutil, mc, NiFi, editors",
         "an upload or a copy under way",
         r"(\.(filepart|part|partial|tmp|temp|crdownload|download|incomplete|uploading|upload|writing"
-        r"|in-progress|aria2|swp|swx)|\.(tmp|temp|partial)[.-][\w-]+|~|(^|/)\.in\.[^/]*)$",
+        r"|in-progress|aria2|swp|swx|gstmp)|_\.gstmp|\.part\.minio|\.(tmp|temp|partial)[.-][\w-]+"
+        r"|\.parquet[_-](tmp|temp|part|partial)|~|(^|/)\.in\.[^/]*)$",
         (
             "orders.parquet.filepart",
             "orders.parquet.part",
@@ -137,6 +153,9 @@ CONVENTIONS = (
             "orders.parquet.TMP",
             "orders.parquet.tmp-3f2a",
             "orders.parquet.crdownload",
+            "orders.parquet_.gstmp",
+            "orders.parquet.part.minio",
+            "orders.parquet_tmp",
             ".in.orders.parquet.",
             "orders.parquet~",
         ),
@@ -146,7 +165,8 @@ CONVENTIONS = (
         "Delta Lake, Hudi, Iceberg, Paimon",
         "metadata of another table format",
         r"(^|/)(_delta_log|\.hoodie|_delta_index)/|(^|/)\.hoodie_partition_metadata(\.parquet)?$"
-        r"|(^|/)metadata/([^/]*\.metadata\.json|version-hint\.text|snap-[^/]*\.avro|[^/]*-m\d+\.avro)$"
+        r"|(^|/)metadata/([^/]*\.metadata\.json|version-hint\.text|snap-[^/]*\.avro|[^/]*-m\d+\.avro"
+        r"|[^/]*\.(stats|puffin))$|-\d{5}-deletes\.(parquet|avro|orc|puffin)$"
         r"|(^|/)(manifest/manifest(-list)?-[^/]*|snapshot/(snapshot-\d+|LATEST|EARLIEST)|schema/schema-\d+)$",
         (
             "_delta_log/00000000000000000000.json",
@@ -156,6 +176,7 @@ CONVENTIONS = (
             "metadata/00001-5f.metadata.json",
             "metadata/snap-12-1-5f.avro",
             "metadata/5f-m0.avro",
+            "data/00000-0-5f3a-00001-deletes.parquet",
         ),
     ),
     Convention(
@@ -181,10 +202,20 @@ CONVENTIONS = (
     ),
     Convention(
         _MARKER,
-        "schedulers and batch transfers",
-        "a control file, which says that others are complete",
-        r"\.(done|ok|ready|ctl|complete|completed|success|fin|eot|flag|trigger|trg|go|lock|lck)$",
-        ("orders.done", "orders.parquet.ok", "batch-7.ctl", "orders.lock"),
+        "schedulers and batch transfers; CockroachDB, TiCDC, Materialize, Qlik Replicate",
+        "a control file, which says what others hold or that they are complete",
+        r"(\.(done|ok|ready|ctl|complete|completed|success|fin|eot|flag|trigger|trg|go|lock|lck|dfm|RESOLVED)"
+        r"|(^|/)(INCOMPLETE|BACKUP-CHECKPOINT|meta/(CDC[^/]*\.index|schema_\d+_\d+\.json)))$",
+        (
+            "orders.done",
+            "orders.parquet.ok",
+            "batch-7.ctl",
+            "orders.lock",
+            "2026-11-25/202611251010.RESOLVED",
+            "meta/CDC.index",
+            "INCOMPLETE",
+            "LOAD00000001.dfm",
+        ),
     ),
     Convention(
         _MARKER,
@@ -202,30 +233,42 @@ CONVENTIONS = (
     ),
     Convention(
         _MARKER,
-        "macOS, Windows, NFS",
+        "macOS, Windows, NFS, Synology",
         "a file of an operating system",
         r"(^|/)(\.DS_Store|\._[^/]*|Thumbs\.db|desktop\.ini|\.nfs[0-9a-f]+|\.Spotlight-V100/.*"
-        r"|__MACOSX/.*|\.Trashes/.*)$",
-        (".DS_Store", "run/._part-0.parquet", "Thumbs.db", "desktop.ini", "__MACOSX/._a.parquet"),
-    ),
-    Convention(
-        _MARKER,
-        "AWS Config, Elastic Load Balancing, Redshift, DMS, CloudTrail",
-        "a test of the right to write",
-        r"(^|/)(ConfigWritabilityCheckFile|ELBAccessLogTestFile|aws-programmatic-access-test-object"
-        r"|[^/]*WritabilityCheckFile|awsdms_[^/]*test[^/]*)$",
+        r"|__MACOSX/.*|\.Trashes/.*|@eaDir/.*|System Volume Information/.*|\$RECYCLE\.BIN/.*)$",
         (
-            "AWSLogs/123456789012/Config/ConfigWritabilityCheckFile",
-            "AWSLogs/123456789012/ELBAccessLogTestFile",
-            "aws-programmatic-access-test-object",
+            ".DS_Store",
+            "run/._part-0.parquet",
+            "Thumbs.db",
+            "desktop.ini",
+            "__MACOSX/._a.parquet",
+            "@eaDir/orders.parquet/SYNOINDEX",
+            "$RECYCLE.BIN/a.parquet",
         ),
     ),
     Convention(
         _MARKER,
-        "Redshift UNLOAD, S3 Inventory, Athena, DynamoDB and RDS exports, S3 Batch Operations",
+        "AWS Config, Elastic Load Balancing, Redshift, DMS, CloudTrail, CloudWatch Logs, SES; Logstash",
+        "a test of the right to write",
+        r"(^|/)(ConfigWritabilityCheckFile|ELBAccessLogTestFile|(aws|logstash)-programmatic-access-test-object[^/]*"
+        r"|aws-logs-write-test|AMAZON_SES_SETUP_NOTIFICATION|[^/]*WritabilityCheckFile|awsdms_[^/]*test[^/]*)$",
+        (
+            "AWSLogs/123456789012/Config/ConfigWritabilityCheckFile",
+            "AWSLogs/123456789012/ELBAccessLogTestFile",
+            "aws-programmatic-access-test-object",
+            "logstash-programmatic-access-test-object-1764064800",
+            "aws-logs-write-test",
+            "AMAZON_SES_SETUP_NOTIFICATION",
+        ),
+    ),
+    Convention(
+        _MARKER,
+        "Redshift and Timestream UNLOAD; S3 Inventory; Athena; exports of DynamoDB, RDS and billing",
         "a manifest: a list of a producer's files",
         r"(^|/)([^/]*manifest|manifest\.(json|csv|checksum)|symlink\.txt"
-        r"|manifest-(files|summary)\.json|[^/]*-manifest\.csv|[^/]*\.(csv|txt)\.metadata"
+        r"|manifest-(files|summary)\.json|[^/]*-manifest\.(csv|json)|[^/]*\.(csv|txt)\.metadata"
+        r"|[^/]*_\d{8}_(manifest|metadata)\.json"
         r"|export_(tables_)?info_[^/]*\.json)$",
         (
             "sales_manifest",
@@ -238,6 +281,8 @@ CONVENTIONS = (
             "AWSDynamoDB/01/manifest-summary.json",
             "AWSDynamoDB/01/manifest-files.json",
             "export_tables_info_rds_from_1_to_2.json",
+            "AEDAGANLHLBH4OLISD3CVOZZRWPX5GV2XCXRBKCV_20261125_manifest.json",
+            "billing-Manifest.json",
         ),
     ),
     Convention(
