@@ -18,6 +18,7 @@ from inlay.errors import InvalidRequest, StoreUnavailable, TableHandedOver
 from inlay.functions import rounds
 from inlay.functions.requests import MaintenanceRequest
 from inlay.ops.context import SystemClock
+from inlay.storage.base import Head
 from inlay.storage.memory import MemoryStore
 
 from .conftest import BUCKET, ORDERS, ROUNDS, Functions, LambdaContext, from_queue
@@ -239,6 +240,51 @@ def test_a_thousand_tables_with_work_are_each_done_in_one_round(functions: Funct
         done = inlay.open(f"memory://{BUCKET}/tables/{name}")
         assert (done.inspect.tombstones().num_rows, done.count()) == (0, 1)
     assert functions.replay("rewrite.schedule") == {"tables": 1_000, "sent": 0}
+
+
+@pytest.mark.wide
+def test_tables_that_need_every_kind_of_work_each_get_all_of_it(functions: Functions) -> None:
+    """Each has an erasure open, a landed file whose event was lost, and small files: each kind of round has
+    a message for each table, and after three rounds of erasures each has its receipt."""
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array([3], pa.int64())}), sink)
+    names = [f"t{n:04}" for n in range(100)]
+    for name in names:
+        table = inlay.create(f"memory://{BUCKET}/tables/{name}", rows.schema)
+        table.append(rows)
+        table.append(rows)
+        table.delete("id = 1", mode="erase", request_id=f"case-{name}")
+        functions.store.put(f"ingest/{name}/late.parquet", sink.getvalue())
+    functions.set_variable("INLAY_INGEST_QUEUE", "ingest")
+    functions.clock.pass_days(0.1)
+    erasures = ("collect_garbage", {"erasures_only": True})
+    for function, asked in (
+        ("rewrite", {}),
+        ("collect_garbage", {"landing_only": True}),
+        erasures,
+        ("compact", {}),
+        erasures,
+        erasures,
+        ("collect_garbage", {}),
+    ):
+        functions.invoke(function, asked)
+        bodies = sent(functions)
+        functions.queues.sent.clear()
+        assert sorted(each["table"] for each in bodies) == names, (function, asked)
+        for body in bodies:
+            assert functions.invoke(function, from_queue(body)) == {"batchItemFailures": []}
+        landed = functions.queues.bodies("ingest")
+        assert functions.queues.dead == []
+        functions.queues.sent.clear()
+        for body in landed:
+            told = functions.invoke("ingest", from_queue(json.loads(body)))
+            assert told == {"batchItemFailures": []}
+        functions.clock.pass_days(0.1)
+    for name in names:
+        assert isinstance(functions.store.head(f"tables/{name}/erasure/case-{name}.json"), Head)
+        done = inlay.open(f"memory://{BUCKET}/tables/{name}")
+        assert sorted(done.scan().to_arrow()["id"].to_pylist()) == [2, 2, 3]
 
 
 class Counting:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from inlay.errors import InvalidRequest
-from inlay.local.template import Template, _Loader, load_template, rate_seconds
+from inlay.local.template import Template, load_template, rate_seconds, read_body
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = {"ingest", "delete", "rewrite", "compact", "collect_garbage", "publish"}
@@ -98,10 +98,40 @@ def test_parameters_can_be_overridden_but_not_invented() -> None:
         load_template(path, {"BuketPrefix": "mine"})
 
 
+def test_two_stacks_of_an_account_meet_in_nothing() -> None:
+    """What has no name of its own is named after its stack. The bucket, which has one, is named by a
+    parameter, and a second stack with the same is refused; metrics are in a namespace of the stack's."""
+    body = read_body(ROOT / "template.yaml")
+    named = {
+        (logical_id, name)
+        for logical_id, resource in body["Resources"].items()
+        for name in resource["Properties"]
+        if re.fullmatch(r"Name|\w+Name", name) and name not in ("FunctionName", "MetricName")
+    }
+    assert named == {("Bucket", "BucketName")}
+    namespaces = [
+        resource["Properties"]["Namespace"]
+        for resource in body["Resources"].values()
+        if "Namespace" in resource["Properties"]
+    ]
+    own = {"Fn::Sub": "Inlay/${AWS::StackName}"}
+    assert {str(each) for each in namespaces} == {"AWS/Lambda", "AWS/SQS", str(own)}
+    shared = body["Globals"]["Function"]["Environment"]["Variables"]
+    assert shared["POWERTOOLS_METRICS_NAMESPACE"] == own
+    # Metrics of AWS are of one queue or function, or of all of the account: that alarm says so.
+    everywhere = [
+        logical_id
+        for logical_id, resource in body["Resources"].items()
+        if str(resource["Properties"].get("Namespace", "")).startswith("AWS/")
+        and not resource["Properties"].get("Dimensions")
+    ]
+    assert everywhere == []
+
+
 def test_only_collect_garbage_may_delete_objects_of_tables() -> None:
     """What publish, a catalog that writes and a reader of key files may delete is in
     tests/functions/test_policies.py."""
-    body = yaml.load((ROOT / "template.yaml").read_text(), Loader=_Loader)
+    body = read_body(ROOT / "template.yaml")
     may_delete = {
         logical_id
         for logical_id, resource in body["Resources"].items()
