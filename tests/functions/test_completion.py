@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from moto import mock_aws
 
 from inlay.functions import completion
 
-from .conftest import BUCKET, Functions, event, few, landing_message
+from .conftest import BUCKET, Functions, event, few, fresh, landing_message
 
 
 class Bus:
@@ -45,6 +49,15 @@ def bus(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Bus:
     return made
 
 
+def left_of(functions: Functions, batch: dict[str, Any]) -> set[str]:
+    """The messages that come again; where it is all of them, the invocation fails."""
+    try:
+        answer = functions.invoke("ingest", batch)
+    except BatchProcessingError:
+        return {record["messageId"] for record in batch["Records"]}
+    return {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+
+
 def test_every_content_is_told_once_more_when_its_message_comes_again(
     functions: Functions, bus: Bus
 ) -> None:
@@ -65,17 +78,58 @@ def test_every_content_is_told_once_more_when_its_message_comes_again(
 
 
 @pytest.mark.parametrize("broken", ["error", "entries"])
-def test_what_cannot_be_told_stands(
+def test_what_cannot_be_told_stands_and_its_message_comes_again(
     functions: Functions, bus: Bus, broken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     functions.create_orders()
     bus.broken = broken
-    answer = functions.invoke("ingest", landing_message(functions, few(3)))
-    assert answer == {"batchItemFailures": []}
-    assert functions.rows() == 3
+    message = landing_message(functions, few(3))
+    for _ in range(2):
+        assert left_of(functions, message) == {message["Records"][0]["messageId"]}
+        assert functions.rows() == 3
     assert functions.queues.dead == []
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert sum(each.get("EventsNotSent", [0])[0] for each in metrics) == 1
+    assert sum(each.get("EventsNotSent", [0])[0] for each in metrics) == 2
+    bus.broken = None
+    assert left_of(functions, message) == set()
+    assert len(bus.of(completion.CONTENT)) == 1 and functions.rows() == 3
+
+
+@settings(deadline=None, max_examples=30)
+@given(refuse=st.lists(st.booleans(), max_size=40), files=st.integers(1, 12))
+def test_whatever_eventbridge_refuses_each_content_is_told_before_its_message_is_done(
+    refuse: list[bool], files: int
+) -> None:
+    with fresh() as functions, pytest.MonkeyPatch.context() as patch:
+        bus, answers = Bus(), iter(refuse)
+
+        def put_some(Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803 - AWS's name
+            said = []
+            for each in Entries:
+                if not next(answers, False):
+                    bus.put_events([each])
+                    said.append({"EventId": "1"})
+                else:
+                    said.append({"ErrorCode": "Throttled"})
+            return {"FailedEntryCount": 0, "Entries": said}
+
+        patch.setattr(completion, "events", lambda: SimpleNamespace(put_events=put_some))
+        functions.set_variable("INLAY_COMPLETION_BUS", "done")
+        functions.create_orders()
+        left: dict[str, Any] = {}
+        for n in range(files):
+            made = landing_message(functions, few(1, 1_000 * n), f"ingest/orders/{n}.parquet")
+            left[f"m{n}"] = {**made["Records"][0], "messageId": f"m{n}"}
+        told: set[str] = set()
+        for _ in range(len(refuse) + 1):  # each refuses at least one
+            again = left_of(functions, {"Records": [*left.values()]})
+            uris = {each["uri"] for each in bus.of(completion.CONTENT)}
+            told = {f"m{uri.rpartition('/')[2].removesuffix('.parquet')}" for uri in uris}
+            assert told >= left.keys() - again
+            left = {name: each for name, each in left.items() if name in again}
+            if not left:
+                break
+        assert not left and len(told) == files and functions.rows() == files
 
 
 def erase(functions: Functions) -> None:

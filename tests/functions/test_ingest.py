@@ -312,13 +312,21 @@ def test_a_default_says_what_the_folders_of_a_first_file_become(
         assert functions.orders().scan().to_arrow()["month"].to_pylist() == ["2"] * 3
 
 
-def dictionary_file(rows: int, text: str) -> bytes:
-    """One text for every row: as small as the text, whatever the number of rows."""
+def dictionary_file(rows: int, text: str, *, nested: bool = False, beside: int = 0) -> bytes:
+    """One text for every row: as small as the text, whatever the number of rows. `beside` are bytes of
+    texts of their own."""
     codes = pa.array([0] * rows, pa.int32())
-    column = pa.DictionaryArray.from_arrays(codes, pa.array([text]))
+    column: pa.Array = pa.DictionaryArray.from_arrays(codes, pa.array([text]))
+    if nested:
+        of_text = pa.StructArray.from_arrays([column], ["of"])
+        column = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), of_text)
     ids = pa.DictionaryArray.from_arrays(codes, pa.array([1]))
+    own = [random.Random(n).randbytes(beside // rows).hex() for n in range(rows)]
+    columns = {"id": ids.cast(pa.int64()), "text": column, "own": own}
     sink = io.BytesIO()
-    pq.write_table(pa.table({"id": ids.cast(pa.int64()), "text": column}), sink)
+    pq.write_table(
+        pa.table(columns), sink, compression="none", use_dictionary=["text", "text.list.element.of"]
+    )
     return sink.getvalue()
 
 
@@ -333,18 +341,40 @@ def without_sizes(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("written", [bytes, without_sizes])
-@pytest.mark.parametrize("rows", [10, 60_000])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "beside"), [(10, 0), (60_000, 0), (10, 20_000_000), (60_000, 20_000_000)]
+)
 def test_a_small_file_that_decodes_to_gigabytes_is_refused(
-    functions: Functions, rows: int, written: Callable[[bytes], bytes]
+    functions: Functions, rows: int, beside: int, nested: bool, written: Callable[[bytes], bytes]
 ) -> None:
     """It would come in by a copy, and then no function could rewrite it, nor erase a row of it."""
     functions.set_variable("INLAY_AUTO_CREATE", "true")
     text = random.Random(rows).randbytes(50_000).hex()  # more than the end that is read at first
-    body = written(dictionary_file(rows, text))
+    body = written(dictionary_file(rows, text, nested=nested, beside=beside))
     assert len(body) > TAIL_BYTES
-    assert len(body) < 1_000_000
-    functions.invoke("ingest", landing_message(functions, dictionary_file(1, "y")))
+    assert (len(body) < 2_000_000) == (not beside)
+    first = dictionary_file(1, "y", nested=nested)
+    functions.invoke("ingest", landing_message(functions, first))
     functions.invoke("ingest", landing_message(functions, body, "ingest/orders/large.parquet"))
     refused = rows > 10  # 6 GB
     assert functions.queues.errors == ["UnsupportedFile"] * refused
     assert functions.rows() == 1 + rows * (not refused)
+
+
+def test_of_a_large_file_without_sizes_only_dictionaries_are_read(functions: Functions) -> None:
+    """It is copied on the server: what has to be looked at is not the file."""
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    body = without_sizes(dictionary_file(20_000, "of every row", beside=40_000_000))
+    reads: list[int] = []
+    get = functions.store.get
+
+    def counted(key: str, **asked: Any) -> Any:
+        got = get(key, **asked)
+        reads.append(len(got.body) if key.startswith("ingest/") else 0)
+        return got
+
+    functions.store.get = counted  # type: ignore[method-assign]
+    functions.invoke("ingest", landing_message(functions, body))
+    assert functions.rows() == 20_000
+    assert sum(reads) < 10 * 2**20 < len(body) / 4

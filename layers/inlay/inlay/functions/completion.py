@@ -1,9 +1,10 @@
 """Events of what is finished, for EventBridge: nobody has to poll a table or a prefix for receipts.
 
-Promise: where the deployment names a bus, every content that came in and every receipt is told at least
-once, under an id that is the same each time; elsewhere nothing is sent. A repeated notification of a
-content tells of it again, and so does the daily collection of receipts of the last days: a function that
-ended in between is made up for. What EventBridge refuses is logged and counted, and fails nothing.
+Promise: where the deployment names a bus, every content that came in is told at least once, under an id
+that is the same each time; elsewhere nothing is sent. The message of a content is done when EventBridge has
+taken the event: until then it comes again, and ends in the dead letters, which tell when they are sent
+again. A receipt is told when it is written and by the daily collections of the next two days, whatever came
+of the earlier tries. What EventBridge refuses is logged and counted, and undoes nothing.
 
 ::
 
@@ -51,17 +52,18 @@ def events() -> Any:
 
 
 def announce_contents(
-    table: str, ctx: Context, outcomes: Iterable[SourceOutcome], version: int
-) -> None:
-    """Contents whose rows are in the table, by its `version`; of one that was there before only that."""
+    table: str, ctx: Context, outcomes: Sequence[SourceOutcome], version: int
+) -> frozenset[int]:
+    """Contents whose rows are in the table, by its `version`; of one that was there before only that.
+    Returns the positions of those that EventBridge did not take."""
     if settings.completion_bus() is None:
-        return
-    details = []
-    for outcome in outcomes:
+        return frozenset()
+    details: dict[int, Mapping[str, Any]] = {}
+    for position, outcome in enumerate(outcomes):
         if outcome.state not in ("ingested", "duplicate"):
             continue
         source = outcome.source
-        detail = {
+        detail: dict[str, Any] = {
             "id": _id_of(f"{ctx.uri} {source.identity}"),
             "table": table,
             "uri": source.location.uri,
@@ -73,8 +75,9 @@ def announce_contents(
         if outcome.state == "ingested":
             listed = {} if outcome.refused_key is None else {"refused_in": outcome.refused_key}
             detail |= {"rows": outcome.rows, "refused": outcome.refused, **listed}
-        details.append(detail)
-    _put(table, ctx, CONTENT, details)
+        details[position] = detail
+    refused = _put(table, ctx, CONTENT, [*details.values()])
+    return frozenset(position for position, detail in details.items() if detail["id"] in refused)
 
 
 def announce_receipts(
@@ -101,8 +104,10 @@ def _id_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _put(table: str, ctx: Context, kind: str, details: Sequence[Mapping[str, Any]]) -> None:
+def _put(table: str, ctx: Context, kind: str, details: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The ids that were refused."""
     bus = settings.completion_bus()
+    untold: set[str] = set()
     for start in range(0, len(details), _PUT_ENTRIES):
         some = details[start : start + _PUT_ENTRIES]
         entries = [
@@ -122,9 +127,11 @@ def _put(table: str, ctx: Context, kind: str, details: Sequence[Mapping[str, Any
                 for detail, entry in zip(some, answer["Entries"], strict=True)
                 if entry.get("ErrorCode")
             ]
-        except Exception as error:  # whatever it is, what it tells of is done
+        except Exception as error:  # whatever it is, what it tells of stands
             refused = [(detail["id"], type(error).__name__) for detail in some]
         for name, why in refused:
             logger.error("EventNotSent", table=table, kind=kind, id=name, error=why)
         if refused:
             count(table, {"EventsNotSent": len(refused)})
+        untold |= {name for name, _ in refused}
+    return untold

@@ -17,7 +17,7 @@ from inlay.engine import (
     ingest_or_create,
     not_ingested,
 )
-from inlay.errors import ErrorKind, InlayError, TableNotFound
+from inlay.errors import ErrorKind, InlayError, StoreUnavailable, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
 from inlay.functions.completion import announce_contents
@@ -40,7 +40,15 @@ class Broken:
     state: ClassVar[Literal["broken"]] = "broken"
 
 
-Outcome = SourceOutcome | Broken
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """This source is in the table, but nobody has been told (`completion`)."""
+
+    source: IngestSource
+    state: ClassVar[Literal["untold"]] = "untold"
+
+
+Outcome = SourceOutcome | Broken | Untold
 
 # Files that one batch may decode and write (of several partitions, texts), in stored bytes: 22 s of CPU a
 # GiB were measured, and an invocation's work may take 225 s. A single larger one is always allowed.
@@ -84,6 +92,11 @@ def _failure(outcome: Outcome) -> tuple[int, Exception] | None:
             return 0, outcome.error
         case "retry":
             return 1, outcome.error
+        case "untold":
+            return 1, StoreUnavailable(
+                "its rows are in the table, but EventBridge did not take the event",
+                next_step="Is the bus of CompletionBus there, and may this function put events on it?",
+            )
         case "deferred":
             return 2, NotBegun("the batch's budget was used up")
         case "rejected":
@@ -109,7 +122,7 @@ def _into_table(
     except Exception as error:
         return _failed(ctx, table, sources, error, time_left)
     report_write(table, replace(result.write, usage=ctx.usage))
-    announce_contents(table, ctx, result.outcomes, result.loaded.snapshot.version)
+    untold = announce_contents(table, ctx, result.outcomes, result.loaded.snapshot.version)
     for outcome in result.outcomes:
         if outcome.state == "ingested" and outcome.refused_key is not None:
             key = outcome.source.location.key
@@ -118,7 +131,10 @@ def _into_table(
             report_superseded(table, outcome.source.location.key)
         if outcome.state == "takenback":
             report_taken_back(table, outcome.source.location.key)
-    return result.outcomes
+    return [
+        Untold(outcome.source) if position in untold else outcome
+        for position, outcome in enumerate(result.outcomes)
+    ]
 
 
 def _failed(

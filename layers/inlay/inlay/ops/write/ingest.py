@@ -139,9 +139,6 @@ T = TypeVar("T")
 MAX_PLANS = 3
 # Copies of one batch that the GC boundary may overtake.
 MAX_UPLOADS = 3
-# Files up to this size are read where their footers do not say how much text they have: a larger one would
-# have to be read whole for every column, and takes gigabytes for some KB only if it was made to.
-UNSIZED_BYTES = 8 * 2**20
 # Memory of a decoded row group of an object that is read, in units of `ingest.split_bytes`: columns
 # commonly take four times their stored size.
 DECODED_SHARE = 4
@@ -794,11 +791,11 @@ def _end_of(store: ObjectStore, location: Location, kind: TextKind | None) -> Go
 
 def _unsized_bytes(found: FoundContent, footer: Footer, snapshot: Snapshot) -> int:
     """Of the largest row group once decoded, where the footer does not say how much text it has; 0 where it
-    says so, or is that of a large file."""
+    says so."""
     limit = Properties(snapshot.properties).number("ingest.group_bytes")
-    if found.got.size > UNSIZED_BYTES or not may_exceed(footer, limit):
-        return 0
-    return largest_decoded(found.content.opened().read(), footer)
+    return (
+        largest_decoded(found.content.opened(), footer, limit) if may_exceed(footer, limit) else 0
+    )
 
 
 def _keeps_orders(described: Described) -> bool:

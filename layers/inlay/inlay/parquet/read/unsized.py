@@ -1,13 +1,15 @@
 """How much the texts of a file take once decoded, where its footer does not say: before 2024 none did.
 
-Promise: exact for columns of texts that are not nested and have a dictionary, at the memory of a batch of
-codes: a dictionary of one long text, used in every row, makes gigabytes of some KB. `may_exceed` tells from
-the footer alone where nobody has to look.
+Promise: never less than the texts of a column with a dictionary take, nested or not, at the memory of a
+batch of codes: a dictionary of one long text, used in every row, makes gigabytes of some KB. `may_exceed`
+tells from the footer alone where nobody has to look; where somebody has to, mostly the dictionaries are
+enough, and otherwise the codes are read, a piece at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +24,8 @@ from inlay.parquet.read.data_file import chunk_bytes
 
 # Codes that are looked at together.
 BATCH_ROWS = 65_536
+# Of a column that are read at once.
+_PIECE_BYTES = 2**20
 # PLAIN_DICTIONARY and RLE_DICTIONARY.
 _DICTIONARIES = frozenset((2, 8))
 # The others of such a chunk: PLAIN, and RLE and BIT_PACKED of levels.
@@ -32,10 +36,9 @@ def _unsized(group: RowGroup) -> Iterator[ColumnChunk]:
     for chunk in group.columns:
         encodings = frozenset(chunk.meta[Meta.ENCODINGS])
         has_dictionary = bool(encodings & _DICTIONARIES) and encodings <= _DICTIONARIES | _BESIDE
-        is_flat = len(chunk.path) == 1 and "." not in chunk.path[0]
         sizes = unpack(chunk.meta.get(Meta.SIZES, {}))
         is_text = chunk.type is Physical.BYTE_ARRAY
-        if is_text and is_flat and has_dictionary and Sizes.TEXT_BYTES not in sizes:
+        if is_text and has_dictionary and Sizes.TEXT_BYTES not in sizes:
             yield chunk
 
 
@@ -49,27 +52,48 @@ def may_exceed(footer: Footer, limit: int) -> bool:
     )
 
 
-def largest_decoded(body: bytes, footer: Footer) -> int:
-    """The bytes of the largest row group of a whole file once decoded. Raises `UnreadableFile`."""
+def largest_decoded(file: IO[bytes] | Any, footer: Footer, limit: int) -> int:
+    """The bytes of the largest row group once decoded: exact where it could be more than `limit`, at most
+    that where it cannot. Raises `UnreadableFile`, and what reading `file` raises."""
     try:
-        return _largest_decoded(body, footer)
+        return max(_decoded(file, place, limit) for place in enumerate(footer.row_groups))
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFile(f"its pages cannot be read: {words_of(error)}") from error
 
 
-def _largest_decoded(body: bytes, footer: Footer) -> int:
-    largest = 0
-    for place, group in enumerate(footer.row_groups):
-        names = [chunk.path[0] for chunk in _unsized(group)]
-        size = sum(map(chunk_bytes, group.columns))
-        for name in names:
-            file = pq.ParquetFile(pa.BufferReader(body), read_dictionary=[name])
-            batches = file.iter_batches(
-                BATCH_ROWS, row_groups=[place], columns=[name], use_threads=False
-            )
-            size += sum(_text_bytes(batch.column(0)) for batch in batches)
-        largest = max(largest, size)
-    return largest
+def _decoded(file: IO[bytes] | Any, place: tuple[int, RowGroup], limit: int) -> int:
+    ordinal, group = place
+    sized = sum(map(chunk_bytes, group.columns))
+    columns = [(".".join(chunk.path), chunk.num_values) for chunk in _unsized(group)]
+    # Texts beside the dictionary are stored whole: they are in what the chunks take.
+    at_most = sized + sum(
+        values * _longest(next(_texts(file, ordinal, name), None)) for name, values in columns
+    )
+    if at_most <= limit:
+        return at_most
+    return sized + sum(
+        _text_bytes(texts) for name, _ in columns for texts in _texts(file, ordinal, name)
+    )
+
+
+def _texts(file: IO[bytes] | Any, ordinal: int, name: str) -> Iterator[pa.Array]:
+    """The texts of one column, nested or not, by their dictionary. The first has all of that."""
+    opened = pq.ParquetFile(file, read_dictionary=[name], buffer_size=_PIECE_BYTES)
+    for batch in opened.iter_batches(
+        BATCH_ROWS, row_groups=[ordinal], columns=[name], use_threads=False
+    ):
+        column = batch.column(0)
+        while pa.types.is_nested(column.type):  # every level has one child
+            is_struct = pa.types.is_struct(column.type)
+            column = column.field(0) if is_struct else column.flatten()
+        yield column
+
+
+def _longest(texts: pa.Array | None) -> int:
+    if texts is None:
+        return 0
+    words = texts.dictionary if pa.types.is_dictionary(texts.type) else texts
+    return pc.max(pc.binary_length(words)).as_py() or 0
 
 
 def _text_bytes(column: pa.Array) -> int:
