@@ -7,10 +7,12 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from inlay.functions.dead_letters import Letter, as_sent_before
 
-from .conftest import ORDERS, Functions, event
+from .conftest import ORDERS, Functions, event, fresh
 
 CUSTOMER_7 = 10  # of the hundred orders
 
@@ -216,40 +218,85 @@ def test_a_redelivered_erasure_notifies_the_rewrite_function_again(functions: Fu
 
 
 KEYS = [
-    [7],
-    {"order_id": [7]},
-    {"order_id": [7, None]},
-    [{"order_id": 7, "customer_id": 6}, {"order_id": 8, "customer_id": -1}],
+    ([7], ["case-7"]),
+    ({"order_id": [7]}, ["case-7"]),
+    ({"order_id": [7, 10**9]}, ["case-7.1", "case-7.2"]),
+    (
+        [{"order_id": 7, "customer_id": 6}, {"order_id": 8, "customer_id": -1}],
+        ["case-7.1", "case-7.2"],
+    ),
 ]
 
 
-@pytest.mark.parametrize("keys", KEYS, ids=str)
-def test_an_erasure_takes_keys(functions: Functions, keys: object) -> None:
+@pytest.mark.parametrize(("keys", "ids"), KEYS, ids=str)
+def test_each_key_gets_an_erasure_in_one_commit(
+    functions: Functions, keys: object, ids: list[str]
+) -> None:
     functions.fill_orders()
+    before = functions.orders().version
     asked = {"table": "orders", "keys": keys, "mode": "erase", "id": "case-7"}
-    functions.invoke("delete", message(asked))
-    assert functions.queues.errors == []
+    for _ in range(2):  # SQS may deliver twice
+        functions.invoke("delete", message(asked))
+        assert functions.queues.errors == []
+        assert functions.rows() == 99
+        assert [e.id for e in functions.orders().snapshot.erasures] == ids
+        assert functions.orders().version == before + 1
+    # Under the same id another list is another request.
+    functions.invoke("delete", message({**asked, "keys": {"order_id": [9]}}))
+    assert functions.queues.errors == ["RequestReused"]
     assert functions.rows() == 99
-    assert [e.id for e in functions.orders().snapshot.erasures] == ["case-7"]
 
 
-@pytest.mark.parametrize("keys", [[None], []])
-def test_an_erasure_of_no_key_is_refused(functions: Functions, keys: list[object]) -> None:
+@settings(deadline=None, max_examples=25)
+@given(
+    lists=st.lists(st.lists(st.integers(0, 120), min_size=1, max_size=5), min_size=1, max_size=4),
+    deliveries=st.lists(st.integers(0, 3), max_size=12),
+)
+def test_each_key_is_erased_exactly_once_in_any_order_of_deliveries(
+    lists: list[list[int]], deliveries: list[int]
+) -> None:
+    with fresh() as functions:
+        functions.fill_orders()
+        before = functions.orders().version
+        asked = [
+            message({"table": "orders", "keys": keys, "mode": "erase", "id": f"case-{n}"})
+            for n, keys in enumerate(lists)
+        ]
+        for n in [*deliveries, *range(len(asked))]:
+            if n < len(asked):
+                functions.invoke("delete", asked[n])
+        assert functions.queues.errors == []
+        ids = [
+            f"case-{n}.{at}" if len(keys) > 1 else f"case-{n}"
+            for n, keys in enumerate(lists)
+            for at in range(1, len(keys) + 1)
+        ]
+        table = functions.orders()
+        assert sorted(erasure.id for erasure in table.snapshot.erasures) == sorted(ids)
+        assert table.version == before + len(asked)
+        gone = {key for keys in lists for key in keys} & set(range(1, 101))
+        assert functions.rows() == 100 - len(gone)
+
+
+@pytest.mark.parametrize("keys", [[None], [], [7, None], [*range(10**9, 10**9 + 1_001)]])
+def test_an_erasure_of_no_key_or_of_too_many_is_refused(
+    functions: Functions, keys: list[object]
+) -> None:
     functions.fill_orders()
     functions.invoke("delete", message({"table": "orders", "keys": keys, "mode": "erase"}))
     assert functions.queues.errors == ["InvalidRequest"]
+    assert functions.orders().snapshot.erasures == ()
 
 
 MANY = [*range(10**9, 10**9 + 3_000), 7]
 
 
-@pytest.mark.parametrize("by", ["keys", "where"])
-def test_an_erasure_of_thousands_is_several_and_repeating_it_opens_none_twice(
-    functions: Functions, by: str
+def test_an_erasure_by_a_list_of_thousands_is_several_and_repeating_it_opens_none_twice(
+    functions: Functions,
 ) -> None:
     functions.fill_orders()
-    listed = {"keys": MANY} if by == "keys" else {"where": f"order_id IN ({str(MANY)[1:-1]})"}
-    asked = message({"table": "orders", **listed, "mode": "erase", "id": "case-7"})
+    where = f"order_id IN ({str(MANY)[1:-1]})"
+    asked = message({"table": "orders", "where": where, "mode": "erase", "id": "case-7"})
     functions.invoke("delete", asked)
     ids = [e.id for e in functions.orders().snapshot.erasures]
     assert ids == [f"case-7.{n}" for n in range(1, len(ids) + 1)]
@@ -267,11 +314,9 @@ def test_what_is_too_long_for_an_erasure_is_told_by_its_length(functions: Functi
         functions.invoke("delete", message({"table": "orders", "keys": keys, "mode": "erase"}))
     long = " AND ".join(f"order_id <> {n}" for n in range(10**9, 10**9 + 1_500))
     functions.invoke("delete", message({"table": "orders", "where": long, "mode": "erase"}))
-    assert functions.queues.errors == ["InvalidPredicate"] * 3
+    assert functions.queues.errors == [*["InvalidRequest"] * 2, "InvalidPredicate"]
     said = [m["MessageAttributes"]["InlayReason"]["StringValue"] for m in functions.queues.sent]
-    assert ["conditions and values" in said[0], *("bytes" in each for each in said[1:])] == [
-        True
-    ] * 3
+    assert [each.count("bytes") for each in said] == [2, 2, 1]
     steps = [m["MessageAttributes"]["InlayNextStep"]["StringValue"] for m in functions.queues.sent]
     assert all("several requests" in step for step in steps[:2])
     assert "list of values" in steps[2]

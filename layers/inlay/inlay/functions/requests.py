@@ -92,8 +92,9 @@ class DeleteRequest(_Identified):
 
     `where` is SQL. `keys` are columns with lists of values (`{"user_id": [1, 2]}`), rows (`[{"a": 1,
     "b": 2}]`), or values of the primary key when that is one column (`[1, 2]`). `mode` is the table's
-    own unless given; an erasure of many values becomes several, `ID.1`, `ID.2` … (`open_erasures`). An
-    erasure takes `keys_from` in their place, the URI of a file of keys (`inlay.ops.erase.key_files`).
+    own unless given. Each of several keys gets an erasure of its own, `ID.1`, `ID.2` …, in one commit; a
+    condition with many values becomes several (`open_erasures`). An erasure takes `keys_from` in their
+    place, the URI of a file of keys (`inlay.ops.erase.key_files`).
     """
 
     where: str | None = Field(None, min_length=1)

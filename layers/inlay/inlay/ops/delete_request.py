@@ -32,8 +32,9 @@ def delete_requested(
     request: Request,
     read_bytes: float,
 ) -> Sequence[WriteResult] | None:
-    """Deletes the rows for which the text `where` is TRUE, or those of the keys that it gives. An erasure
-    of many values becomes several, each with its result. None, and nothing is done, where it has to
+    """Deletes the rows for which the text `where` is TRUE, or those of the keys that it gives. Of keys each
+    gets an erasure of its own, `ID.1`, `ID.2` … where there are several, all in one commit; an erasure by a
+    text with many values becomes several, each with its result. None, and nothing is done, where it has to
     rewrite files, or to read a table larger than `read_bytes`: pass infinity to do it here."""
     base = load_pointer(ctx)
     if isinstance(where, str) and reads_more(base.snapshot, mode, read_bytes):
@@ -72,6 +73,8 @@ def _apply(
     keys = where(schema_to_arrow(schema, with_ids=False), names)
     if mode != "erase":
         return (delete_keys(ctx, keys, base=base, request=request),)
-    from inlay.ops.erase.request import condition_of_keys, open_erasures
+    from inlay.ops.erase.request import conditions_of_keys, open_each
 
-    return open_erasures(ctx, condition_of_keys(schema, keys), request=request)
+    ids = [request.text] if keys.num_rows == 1 else None
+    asked = conditions_of_keys(schema, keys, request, ids)
+    return (open_each(ctx, asked, base=base, request=request),)

@@ -326,17 +326,6 @@ def open_erasures(
     )
 
 
-def condition_of_keys(schema: Schema, keys: pa.Table) -> Predicate:
-    """TRUE for the rows with one of these keys: columns of `schema`, in its types. Rows with a NULL name
-    none. Raises `InvalidRequest` without any."""
-    rows = _physical_rows(schema, keys.drop_null())
-    if not rows:
-        raise InvalidRequest(
-            "the keys name no row", next_step="Give at least one key without a NULL"
-        )
-    return _any_key(rows)
-
-
 def conditions_of_keys(
     schema: Schema, keys: pa.Table, request: Request, ids: Sequence[str] | None = None
 ) -> dict[str, Predicate]:
