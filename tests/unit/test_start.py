@@ -1,12 +1,21 @@
 """What a process pays before its first row: the modules it imports."""
 
+import os
 import subprocess
 import sys
+import uuid
+from collections.abc import Iterator
+from typing import get_args
 
 import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.cli.inspecting import arrow_types
+from inlay.format.leaf_types import LEAF_TYPES, LeafName
+from inlay.format.schema import Primitive
+from inlay.local.s3server import EmbeddedAws
+from inlay.parquet.arrow.types import arrow_primitive
 
 PROGRAM = """
 import sys
@@ -50,3 +59,102 @@ assert loaded == [], loaded
 def test_a_process_that_only_reads_imports_nothing_that_writes_or_inspects(tmp_path):
     inlay.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
     subprocess.run([sys.executable, "-c", READ_ONLY, str(tmp_path / "t")], check=True)
+
+
+# What asks only metadata: in the library, and as commands.
+LIBRARY = """
+import sys
+import inlay
+
+table = inlay.open(sys.argv[1])
+assert table.count() == 997, table.count()
+assert inlay.open(sys.argv[1], version=2).count() == 1000
+assert (table.version, table.columns, table.ref) == (4, ["id", "s"], "main")
+"""
+COMMAND = """
+import os
+import sys
+from inlay.cli import main
+
+sys.argv = ["inlay", *sys.argv[2:], *([] if sys.argv[2] == "--help" else [sys.argv[1]])]
+ended = os._exit
+os._exit = lambda code: None
+main()
+"""
+HEAVY = """
+loaded = sorted({"pyarrow", "numpy", "pandas", "boto3"} & sys.modules.keys())
+assert loaded == [], loaded
+"""
+
+
+@pytest.fixture(scope="module", params=["directory", "s3"])
+def small_table(request, tmp_path_factory) -> Iterator[tuple[str, dict[str, str]]]:
+    """A table with a delete that metadata counts, and the environment to open it in."""
+    with EmbeddedAws(["s3"]) as aws, pytest.MonkeyPatch.context() as patch:
+        env = aws.env() if request.param == "s3" else {}
+        for name, value in env.items():
+            patch.setenv(name, value)
+        uri = str(tmp_path_factory.mktemp("start") / "t")
+        if request.param == "s3":
+            from inlay.storage.s3 import connect
+
+            bucket = f"test-{uuid.uuid4().hex}"
+            connect().create_bucket(Bucket=bucket)
+            uri = f"s3://{bucket}/tables/t"
+        rows = pa.table({"id": list(range(1000)), "s": ["x"] * 1000})
+        table = inlay.create(uri, rows.schema, primary_key=["id"])
+        table.append(rows)
+        table.delete("id < 3", mode="vector")
+        table.refs.tag("before", 2)
+        yield uri, {**os.environ, **env}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [None, "count", "history", "refs", "show", "--help"],
+    ids=lambda asked: asked or "library",
+)
+def test_what_asks_only_metadata_loads_neither_arrow_nor_numpy(small_table, asked):
+    uri, env = small_table
+    text = (LIBRARY if asked is None else COMMAND) + HEAVY
+    program = [sys.executable, "-c", text, uri, *([] if asked is None else [asked])]
+    done = subprocess.run(program, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    if asked == "count":
+        assert done.stdout == "997\n"
+
+
+def test_a_count_that_metadata_does_not_tell_plans_once(tmp_path):
+    rows = pa.table({"id": list(range(1000))})
+    table = inlay.create(tmp_path / "t", rows.schema)
+    table.append(rows)
+    table.delete("id < 3")
+    before = table.usage
+    assert table.count() == table.scan().count() == 997
+    assert inlay.open(tmp_path / "t").count() == 997
+    assert (table.usage - before).total <= 2  # footer and column: the second count is remembered
+
+
+def test_columns_are_shown_as_arrow_writes_their_types(tmp_path):
+    """`inlay show` names the types without Arrow; with it they are the same."""
+    kinds = []
+    for name in get_args(LeafName):
+        match LEAF_TYPES[name]:
+            case row if row.arguments == "unit":
+                kinds += [Primitive(name, unit=unit) for unit in row.units]
+            case row if row.arguments == "digits":
+                kinds += [Primitive(name, precision=p, scale=2) for p in (5, 20, 38, 39, 76)]
+            case row if row.arguments == "length":
+                kinds.append(Primitive(name, precision=16))
+            case _:
+                kinds.append(Primitive(name))
+    fields = [(f"c{n}", arrow_primitive(kind)) for n, kind in enumerate(kinds)]
+    table = inlay.create(tmp_path / "plain", pa.schema(fields))
+    assert "arrow.types" not in table.snapshot.properties
+    assert [field.type for field in table.snapshot.schema.fields] == kinds
+    assert arrow_types(table) == [str(kind) for _, kind in fields]
+
+    for n, other in enumerate([pa.list_(pa.int8()), pa.dictionary(pa.int8(), pa.string())]):
+        table = inlay.create(tmp_path / f"t{n}", pa.schema([("id", pa.int8()), ("x", other)]))
+        assert arrow_types(table) == ["int8", str(table.schema.field("x").type)]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
 if TYPE_CHECKING:
+    from inlay.parse import lit
     from inlay.table import (
         Table,
         adopt,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         create,
         drop,
         exists,
-        lit,
         open,
         repair,
         tables,
@@ -55,9 +55,7 @@ def __getattr__(name: str) -> Any:
     if name == "errors":
         return import_module("inlay.errors")
     if name in __all__:
-        from inlay import table
-
-        return getattr(table, name)
+        return getattr(import_module("inlay.parse" if name == "lit" else "inlay.table"), name)
     raise AttributeError(f"module 'inlay' has no attribute {name!r}")
 
 

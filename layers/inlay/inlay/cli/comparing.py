@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, Ref, TableUri, Where, split_names
 from inlay.cli.output import note, print_lines, print_record, print_rows
-from inlay.cli.tables import opened
+from inlay.cli.tables import connected, opened
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from inlay.ops.feed import Changes
 
 PANEL = "Look"
@@ -23,11 +21,12 @@ SCREEN_ROWS = 40
 # Characters of a message on a terminal; a pipe gets all.
 _MESSAGE = 40
 # What people are shown, the most wanted first: what does not fit the terminal is left out.
+_SAID = "message"
 _HISTORY = {
     "version": "version",
     "time": "time (UTC)",
     "operation": "operation",
-    "said": "message",
+    "said": _SAID,
     "added_rows": "+ rows",
     "deleted_rows": "- rows",
     "files": "files",
@@ -68,46 +67,32 @@ def history(
 
     A dot stands for what nobody counted: a delete by condition reads no rows.
     """
-    with opened(table) as found:
-        rows = found.inspect.history(limit=limit)
+    from inlay.engine import load_pointer
+    from inlay.ops.inspect.versions import version_records
+
+    with connected(table) as context:
+        found = version_records(context, load_pointer(context).pointer, limit=limit)
     if as_json:
-        print_lines(v | {"metadata": dict(v["metadata"] or ())} for v in rows.to_pylist())
+        print_lines(found)
         return
-    print_rows(
-        _for_people(rows), as_json=False, cell_width=_MESSAGE if sys.stdout.isatty() else None
-    )
-
-
-def _for_people(rows: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    said = [
-        "; ".join(
-            [
-                *([v["message"]] if v["message"] else []),
-                *(f"{name}={text}" for name, text in v["metadata"] or ()),
-            ]
-        )
-        or None
-        for v in rows.select(["message", "metadata"]).to_pylist()
+    shown = [_for_people(version) for version in found]
+    columns = [
+        name for name in _HISTORY.values() if name != _SAID or any(row[_SAID] for row in shown)
     ]
-    who = [
-        ", ".join(
-            [
-                *([v["request"]] if v["request"] else []),
-                *([f"on {v['branch']}"] if v["branch"] else []),
-                *(f"[{name}]" for name in v["refs"]),
-            ]
-        )
-        or None
-        for v in rows.select(["request", "branch", "refs"]).to_pylist()
-    ]
-    rows = rows.append_column("who", pa.array(who, pa.string()))
-    rows = rows.append_column("said", pa.array(said, pa.string()))
-    shown = {k: v for k, v in _HISTORY.items() if k != "said" or any(said)}
-    rows = rows.select(list(shown)).rename_columns(list(shown.values()))
-    seconds = rows["time (UTC)"].cast(pa.timestamp("s", tz="UTC"), safe=False)
-    return rows.set_column(1, "time (UTC)", seconds.cast(pa.timestamp("s")))
+    width = _MESSAGE if sys.stdout.isatty() else None
+    print_rows(shown, as_json=False, columns=columns, cell_width=width)
+
+
+def _for_people(version: dict[str, Any]) -> dict[str, Any]:
+    said = [version["message"], *(f"{name}={text}" for name, text in version["metadata"].items())]
+    branch = version["branch"] and f"on {version['branch']}"
+    who = [version["request"], branch, *(f"[{name}]" for name in version["refs"])]
+    told = version | {
+        "said": "; ".join(filter(None, said)) or None,
+        "who": ", ".join(filter(None, who)) or None,
+        "time": version["time"].replace(microsecond=0, tzinfo=None),
+    }
+    return {shown: told[name] for name, shown in _HISTORY.items()}
 
 
 @verb(

@@ -66,7 +66,6 @@ def landing(
     A pending file's event was lost, or is on its way; the deployed sweep sends it again within the hour.
     What is data, and what is ignored, is in docs/LANDING.md. Nothing is changed.
     """
-    import pyarrow as pa
 
     from inlay.engine import landed, load_pointer
 
@@ -84,10 +83,8 @@ def landing(
             for each in landed(context, load_pointer(context), prefix)
             if state is None or each.state == state.value
         ]
-    names = ("state", "kind", "landed", "key", "version_id", "reason")
-    schema = pa.schema([*((name, pa.string()) for name in names), ("bytes", pa.int64())])
     print_rows(
-        pa.Table.from_pylist(rows, schema=schema),
+        rows,
         as_json=as_json,
         columns=_COLUMNS,
         empty="no such files",
@@ -157,7 +154,6 @@ def dlq(
     What a letter is about and why it was refused is shown; conditions, keys and other values only with
     --values. A letter that is sent again stays the request it was, so nothing is done twice.
     """
-    import pyarrow as pa
 
     from inlay.functions import dead_letters
 
@@ -187,8 +183,8 @@ def dlq(
     if as_json or action is Action.SHOW:
         print_lines(rows)
     else:
-        listed = {n: [row[n] for row in rows] for n in ("id", "sent", "error", "reason")}
-        print_rows(pa.table(listed), as_json=False, empty="no dead letters")
+        shown = ("id", "sent", "error", "reason")
+        print_rows(rows, as_json=False, columns=shown, empty="no dead letters")
     done = {Action.REDRIVE: "sent again", Action.DROP: "dropped"}.get(action, "waiting")
     note(f"{counted(len(chosen), 'letter')} {done}")
 

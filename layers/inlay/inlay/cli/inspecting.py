@@ -29,6 +29,7 @@ from inlay.engine import to_json
 
 if TYPE_CHECKING:
     from inlay import Table
+    from inlay.engine import Primitive
     from inlay.ops.inspect.report import Report
 
 
@@ -98,11 +99,43 @@ def show(
 
 def _published(table: Table) -> dict[str, Any]:
     """What other engines see of the table."""
-    status = table.inspect.publication()
-    if status is None:
+    from inlay.engine import is_published
+
+    if not is_published(table.snapshot.properties):
         return {}
+    status = table.inspect.publication()
+    assert status is not None
     found: dict[str, Any] = {"published_version": status.version, "published_behind": status.behind}
     return found | ({"not_published_because": "; ".join(status.reasons)} if status.reasons else {})
+
+
+def arrow_types(table: Table) -> list[str]:
+    """The Arrow types of the columns, as Arrow writes them. Of plain columns they are known without it."""
+    from inlay.engine import Primitive
+
+    kinds = [f.type for f in table.snapshot.schema.fields if isinstance(f.type, Primitive)]
+    if "arrow.types" in table.snapshot.properties or len(kinds) < len(table.columns):
+        return [str(field.type) for field in table.schema]
+    return [_arrow_type(kind) for kind in kinds]
+
+
+def _arrow_type(kind: Primitive) -> str:
+    match kind.name:
+        case "decimal":
+            bits = 128 if kind.precision <= 38 else 256
+            return f"decimal{bits}({kind.precision}, {kind.scale})"
+        case "fixed":
+            return f"fixed_size_binary[{kind.precision}]"
+        case "date":
+            return "date32[day]"
+        case "time":
+            return f"time{32 if kind.unit == 'ms' else 64}[{kind.unit}]"
+        case "timestamp":
+            return f"timestamp[{kind.unit}]"
+        case "timestamptz":
+            return f"timestamp[{kind.unit}, tz=UTC]"
+        case _:  # the names are Arrow's
+            return kind.name
 
 
 def _facts(table: Table) -> dict[str, Any]:
@@ -126,7 +159,8 @@ def _facts(table: Table) -> dict[str, Any]:
         "partition_by": list(table.partitioning),
         "refs": sorted(snapshot.refs),
         "columns": [
-            {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in table.schema
+            {"name": f.name, "type": kind, "nullable": f.nullable}
+            for f, kind in zip(snapshot.schema.fields, arrow_types(table), strict=True)
         ],
         "properties": table.inspect.properties(),
     }

@@ -65,15 +65,11 @@ def tables(
     as_json: AsJson = False,
 ) -> None:
     """List the tables below a prefix, folders within folders too, three levels deep."""
-    import pyarrow as pa
-
     import inlay
 
     with connected(prefix) as context:
         found = inlay.tables(prefix, context=context)
-    print_rows(
-        pa.table({"table": pa.array(found, pa.string())}), as_json=as_json, empty="no tables"
-    )
+    print_rows([{"table": uri} for uri in found], as_json=as_json, empty="no tables")
 
 
 @verb(

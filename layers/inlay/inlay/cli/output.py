@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -73,35 +74,48 @@ def print_lines(records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def print_rows(
-    rows: pa.Table,
+    rows: pa.Table | Sequence[Mapping[str, Any]],
     *,
     as_json: bool,
     columns: Sequence[str] | None = None,
     empty: str = "no rows",
     cell_width: int | None = None,
 ) -> None:
-    """A list; `columns` are those a person is shown, a program gets all. Columns that do not fit the
-    terminal beside the first are left out, and named. Longer cells than `cell_width` are cut."""
+    """A list, of Arrow's rows or of records with the same names; `columns` are those a person is shown, a
+    program gets all. Columns that do not fit the terminal beside the first are left out, and named. Longer
+    cells than `cell_width` are cut."""
+    records = rows if isinstance(rows, Sequence) else _records(rows)
     if as_json:
-        columns_of = [json_rows(column) for column in rows.columns]
-        names = rows.schema.names
-        print_lines(dict(zip(names, row, strict=True)) for row in zip(*columns_of, strict=True))
+        print_lines(records)
         return
-    if rows.num_rows == 0:
+    if not records:
         note(empty)
         return
     out = console()
-    shown = rows.select(columns) if columns is not None else rows
-    cells = [[to_text(value) for value in json_rows(column)] for column in shown.columns]
+    names = list(records[0] if columns is None else columns)
+    values = [[record[name] for record in records] for name in names]
+    cells = [[to_text(value) for value in column] for column in values]
     widths = [
         min(max(len(to_text(name)), *map(len, column)), cell_width or _UNBOUNDED)
-        for name, column in zip(shown.schema.names, cells, strict=True)
+        for name, column in zip(names, cells, strict=True)
     ]
     count = _fitting(widths, out.width)
-    out.print(_grid(shown.schema, cells, widths, count))
+    numbers = [_are_numbers(column) for column in values]
+    out.print(_grid(names[:count], numbers, cells, widths))
     if count < len(widths):
-        left_out = ", ".join(map(to_text, shown.schema.names[count:]))
+        left_out = ", ".join(map(to_text, names[count:]))
         note(f"no room for {left_out}: --json has all")
+
+
+def _records(rows: pa.Table) -> list[dict[str, Any]]:
+    columns = [json_rows(column) for column in rows.columns]
+    names = rows.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _are_numbers(values: Iterable[object]) -> bool:
+    kinds = {type(value) for value in values if value is not None}
+    return bool(kinds) and kinds <= {int, float, Decimal}
 
 
 def _fitting(widths: Sequence[int], room: int) -> int:
@@ -115,10 +129,11 @@ def _fitting(widths: Sequence[int], room: int) -> int:
 
 
 def _grid(
-    schema: pa.Schema, cells: Sequence[Sequence[str]], widths: Sequence[int], count: int
+    names: Sequence[str],
+    numbers: Sequence[bool],
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
 ) -> Grid:
-    import pyarrow.types as kinds
-
     grid = Grid(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -126,20 +141,15 @@ def _grid(
         padding=(0, _GAP - 1, 0, 0),
         header_style="bold",
     )
-    for field, width in list(zip(schema, widths, strict=True))[:count]:
-        number = (
-            kinds.is_integer(field.type)
-            or kinds.is_floating(field.type)
-            or kinds.is_decimal(field.type)
-        )
+    for name, number, width in zip(names, numbers, widths, strict=False):
         grid.add_column(
-            Text(to_text(field.name)),
+            Text(to_text(name)),
             justify="right" if number else "left",
             overflow="ellipsis",
             no_wrap=True,
             max_width=width,
         )
-    for row in zip(*cells[:count], strict=True):
+    for row in zip(*cells[: len(names)], strict=True):
         grid.add_row(*(Text(cell, "dim" if cell == NULL else "") for cell in row))
     return grid
 

@@ -467,19 +467,18 @@ def _priced(lines: Sequence[Line], prices: Prices) -> list[dict[str, Any]]:
 
 
 def _print_lines(period: str, lines: Sequence[Mapping[str, Any]], prices: Prices) -> None:
-    import pyarrow as pa
-
-    rows = pa.table(
+    rows = [
         {
-            f"a {period}": [str(line["what"]) for line in lines],
-            prices.currency: [f"{line['dollars']:,.2f}" for line in lines],
-            "PUT, LIST": [f"{line['writes']:,.0f}" for line in lines],
-            "GET": [f"{line['reads']:,.0f}" for line in lines],
-            "messages": [f"{line['messages']:,.0f}" for line in lines],
-            "Lambda GB-s": [f"{line['gb_seconds']:,.0f}" for line in lines],
-            "GB stored": [f"{line['gb_months']:,.2f}" for line in lines],
+            f"a {period}": str(line["what"]),
+            prices.currency: f"{line['dollars']:,.2f}",
+            "PUT, LIST": f"{line['writes']:,.0f}",
+            "GET": f"{line['reads']:,.0f}",
+            "messages": f"{line['messages']:,.0f}",
+            "Lambda GB-s": f"{line['gb_seconds']:,.0f}",
+            "GB stored": f"{line['gb_months']:,.2f}",
         }
-    )
+        for line in lines
+    ]
     months = prices.months_old(date.today())
     age = f", {counted(months, 'month')} old: --prices FILE has yours" if months else ""
     console().print(f"\n[bold]{prices.region}, prices of {prices.as_of}[/bold]{age}")

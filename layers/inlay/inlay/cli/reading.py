@@ -151,11 +151,15 @@ def count(
 ) -> None:
     """Count rows, from metadata alone where that is possible."""
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        scan = found.scan(where=where, params=bound_values(param, where), on_damaged=on_damaged)
-        rows = scan.count()
+        damaged: list[str] = []
+        if on_damaged == "raise":
+            rows = found.count(where=where, params=bound_values(param, where))
+        else:
+            scan = found.scan(where=where, params=bound_values(param, where), on_damaged=on_damaged)
+            rows = scan.count()
+            damaged = [file.key for file in scan.damaged]
         if as_json:
             record = {"rows": rows, "version": found.version}
-            damaged = [file.key for file in scan.damaged]
             print_record(record | ({"left_out": damaged} if damaged else {}), as_json=True)
         else:
             console().print(rows)

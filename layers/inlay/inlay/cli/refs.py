@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Message, Metadata, Ref, TableUri, Version, noted
 from inlay.cli.output import print_record, print_rows, print_write
-from inlay.cli.tables import opened
+from inlay.cli.tables import connected, opened
 from inlay.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from inlay.ops.publish.status import PublicationStatus
 
 PANEL = "Branch"
 _REFS = ("name", "kind", "version", "hold", "base", "since", "written")
@@ -34,25 +29,23 @@ def refs(table: TableUri, as_json: AsJson = False) -> None:
     was last merged at; without one it cannot be merged. Of a published table, the last line is the
     version that other engines read, and how many versions it is behind main.
     """
-    with opened(table) as found:
-        rows = found.inspect.refs()
-        status = found.inspect.publication()
-    columns: tuple[str, ...] = _REFS
-    if status is not None:
-        rows = _with_published(rows, status)
-        columns = (*_REFS, "behind")
+    from inlay.engine import is_published, load_pointer
+    from inlay.plan.refs import ref_records
+
+    with connected(table) as context:
+        snapshot = load_pointer(context).pointer
+        rows = ref_records(snapshot)
+        columns: tuple[str, ...] = _REFS
+        if is_published(snapshot.properties):
+            from inlay.engine import publication_status
+
+            status = publication_status(context, snapshot)
+            assert status is not None
+            columns = (*_REFS, "behind")
+            published = {"name": "(published)", "kind": "published", "version": status.version}
+            rows = [dict.fromkeys(columns) | row for row in rows]
+            rows.append(dict.fromkeys(columns) | published | {"behind": status.behind})
     print_rows(rows, as_json=as_json, columns=columns)
-
-
-def _with_published(rows: pa.Table, status: PublicationStatus) -> pa.Table:
-    """One line more: the version that other engines read, and how many versions it is `behind`."""
-    import pyarrow as pa
-
-    line = {"name": "(published)", "kind": "published", "version": status.version}
-    return pa.concat_tables(
-        [rows, pa.Table.from_pylist([line | {"behind": status.behind}])],
-        promote_options="default",
-    )
 
 
 @verb(

@@ -177,11 +177,9 @@ def _columns(made: Table) -> list[dict[str, str]]:
 def _print_inferred(
     count: int, whole: bool, dates: Iterable[str], inferred: list[dict[str, str]]
 ) -> None:
-    import pyarrow as pa
-
     rows = counted(count, "row")
     note(f"types inferred from {rows if whole else 'the first ' + rows}; --schema names others")
-    print_rows(pa.Table.from_pylist(inferred), as_json=False)
+    print_rows(inferred, as_json=False)
     for name in dates:
         note(other_dates(name))
 

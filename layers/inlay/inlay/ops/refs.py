@@ -69,6 +69,7 @@ from inlay.plan.refs import (
     layout_conflict,
     merged_layout,
     plan_merge,
+    ref_records,
     ref_view,
 )
 from inlay.plan.scan import FileTask
@@ -195,21 +196,21 @@ def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, 
 
 
 def refs_table(table: Snapshot) -> pa.Table:
-    """Main, then tags and branches by name. `base` is the version of main that a branch can be merged on,
-    `written` is whether it has content of its own, `since` when it was created or last merged."""
-    main = Ref(kind="branch", version=table.version)
-    refs = [(MAIN, main), *sorted(table.refs.items())]
-    return pa.table(
-        {
-            "name": pa.array([name for name, _ in refs], pa.string()),
-            "kind": pa.array([r.kind for _, r in refs], pa.string()),
-            "version": pa.array([r.version for _, r in refs], pa.int64()),
-            "hold": pa.array([r.hold for _, r in refs], pa.bool_()),
-            "base": pa.array([r.base or None for _, r in refs], pa.int64()),
-            "since": pa.array([r.since or None for _, r in refs], pa.int64()),
-            "written": pa.array([r.head is not None for _, r in refs], pa.bool_()),
-        }
-    )
+    """What `ref_records` lists."""
+    return pa.Table.from_pylist(ref_records(table), schema=_REFS)
+
+
+_REFS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("kind", pa.string()),
+        ("version", pa.int64()),
+        ("hold", pa.bool_()),
+        ("base", pa.int64()),
+        ("since", pa.int64()),
+        ("written", pa.bool_()),
+    ]
+)
 
 
 RESTORE = "restore"

@@ -34,6 +34,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile, Marker, Where
@@ -58,6 +59,24 @@ from inlay.plan.schema_conflicts import why_unreadable
 MAIN = "main"
 # Names are used in command lines, URIs and file names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+
+
+def ref_records(table: Snapshot) -> list[dict[str, Any]]:
+    """Main, then tags and branches by name. `base` is the version of main that a branch can be merged on,
+    `written` is whether it has content of its own, `since` when it was created or last merged."""
+    main = Ref(kind="branch", version=table.version)
+    return [
+        {
+            "name": name,
+            "kind": ref.kind,
+            "version": ref.version,
+            "hold": ref.hold,
+            "base": ref.base or None,
+            "since": ref.since or None,
+            "written": ref.head is not None,
+        }
+        for name, ref in [(MAIN, main), *sorted(table.refs.items())]
+    ]
 
 
 def check_name(name: object) -> str:

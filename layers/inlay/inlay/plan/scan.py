@@ -184,6 +184,13 @@ class ScanPlan:
         return sum(task.file.size for task in self.tasks)
 
     @property
+    def live_rows(self) -> int | None:
+        """How many rows the scan has, where metadata says it of all tasks."""
+        counts = [task.live_rows for task in self.tasks]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    @property
     def markers(self) -> int:
         """Distinct deletes that must be applied."""
         return len({marker.id for task in self.tasks for marker in task.markers})

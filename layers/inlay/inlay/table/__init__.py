@@ -33,8 +33,6 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from inlay import arguments
 from inlay.errors import (
     InlayError,
@@ -72,10 +70,7 @@ from inlay.ops.metadata.load import (
     load_version,
     on_branch,
 )
-from inlay.ops.read.conditions import bound
-from inlay.ops.read.scan import Scan
-from inlay.parquet.arrow.declared import Declared, metadata_not_kept
-from inlay.parse import Condition, Values, lit, parse_assignments
+from inlay.ops.read.plan import load_plan
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.change_records import operations_of
 from inlay.plan.metadata.state import State
@@ -98,13 +93,20 @@ class LazyModule:
         return getattr(import_module(self._name), attribute)
 
 
-# Operations are imported when one is first called: a process that only reads starts sooner.
+# Arrow and the operations are imported when first used: a process that only reads starts sooner, and one
+# that only asks metadata, sooner still.
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from inlay import parse
     from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
     from inlay.ops.feed import Changes
     from inlay.ops.publish.publish import PublishResult
+    from inlay.ops.read import conditions
+    from inlay.ops.read import scan as scan_op
     from inlay.ops.read.dataset import TableDataset
+    from inlay.ops.read.scan import Scan
     from inlay.ops.schema import alter as alter_op
     from inlay.ops.schema import create as create_op
     from inlay.ops.verify.repair import Repaired
@@ -117,10 +119,17 @@ if TYPE_CHECKING:
     from inlay.ops.write import true_statistics as keyed_op
     from inlay.ops.write import update as update_op
     from inlay.ops.write import upsert as upsert_op
+    from inlay.parquet.arrow import declared
+    from inlay.parse import Condition
     from inlay.table.inspect import Inspect
     from inlay.table.maintain import Maintain
     from inlay.table.refs import Refs
 else:
+    pa = LazyModule("pyarrow")
+    parse = LazyModule("inlay.parse")
+    declared = LazyModule("inlay.parquet.arrow.declared")
+    conditions = LazyModule("inlay.ops.read.conditions")
+    scan_op = LazyModule("inlay.ops.read.scan")
     adopt_op = LazyModule("inlay.ops.adopt.adopt")
     upsert_op = LazyModule("inlay.ops.write.upsert")
     alter_op = LazyModule("inlay.ops.schema.alter")
@@ -177,7 +186,7 @@ def create(
             table=ctx.uri,
         )
     given = schema if isinstance(schema, pa.Schema) else getattr(schema, "schema", None)
-    lost = metadata_not_kept(given) if isinstance(given, pa.Schema) else []
+    lost = declared.metadata_not_kept(given) if isinstance(given, pa.Schema) else []
     if lost:
         warnings.warn(
             f"Arrow metadata is not kept by a table: {', '.join(lost)[:300]}. Comments of columns are kept "
@@ -421,7 +430,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        return Declared.of(self.snapshot).arrow
+        return declared.Declared.of(self.snapshot).arrow
 
     @property
     def columns(self) -> list[str]:
@@ -549,7 +558,7 @@ class Table:
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
         pinned = self._pinned()
-        return Scan(
+        return scan_op.Scan(
             self._ctx,
             state,
             columns=columns,
@@ -593,7 +602,7 @@ class Table:
 
     def _scan_of(self, **options: Any) -> Scan:
         state = self._loaded.state if self._at is None else State(self._at)
-        return Scan(self._ctx, state, **options, newest=self._loaded.pointer)
+        return scan_op.Scan(self._ctx, state, **options, newest=self._loaded.pointer)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -607,7 +616,12 @@ class Table:
     ) -> int:
         """How many rows; answered from metadata alone where that is possible. With `on_damaged="skip"` by
         reading all columns, without the files that cannot be read. `params`: see `scan`."""
-        return self.scan(where=where, params=params, on_damaged=on_damaged).count()
+        if where is not None or on_damaged != "raise":
+            return self.scan(where=where, params=params, on_damaged=on_damaged).count()
+        state = self._loaded.state if self._at is None else State(self._at)
+        plan = load_plan(self._ctx, state)
+        known = plan.live_rows
+        return self._scan_of(plan=plan).count() if known is None else known
 
     def changes(
         self,
@@ -648,7 +662,9 @@ class Table:
     @property
     def partitioning(self) -> tuple[str, ...]:
         """How new rows are partitioned, as `create` takes it."""
-        return create_op.partitioning(self.snapshot)
+        from inlay.parse.partitioning import spec_text
+
+        return spec_text(self.snapshot.spec, self.snapshot.schema)
 
     def _state(self) -> State:
         if self._at is not None:
@@ -843,9 +859,9 @@ class Table:
         """
         _check_mode(mode)
         clock, schema = self._ctx.clock.now_us, self.snapshot.schema
-        values = None if params is None else Values(params)
-        parsed = parse_assignments(assignments, schema, now=clock, values=values)
-        condition = bound(where, self.snapshot, clock, values)
+        values = None if params is None else parse.Values(params)
+        parsed = parse.parse_assignments(assignments, schema, now=clock, values=values)
+        condition = conditions.bound(where, self.snapshot, clock, values)
         if values is not None:
             values.check_used()
         body = f"{sorted(assignments.items())}:{_asked(condition, params)}"
@@ -1154,15 +1170,15 @@ class Table:
     def _condition(self, where: str | Predicate | None, params: Params = None) -> Condition:
         now = self._ctx.clock.now_us
         if params is None:
-            return bound(where, self.snapshot, now)
+            return conditions.bound(where, self.snapshot, now)
         if not isinstance(where, str):
             raise InvalidRequest(
                 "params= are values for the ? or :name of a text",
                 next_step='Give where= as SQL text: "id = ?"',
                 table=self.uri,
             )
-        values = Values(params)
-        condition = bound(where, self.snapshot, now, values)
+        values = parse.Values(params)
+        condition = conditions.bound(where, self.snapshot, now, values)
         values.check_used()
         return condition
 
@@ -1277,4 +1293,4 @@ def _key_table(keys: Any) -> pa.Table:
         ) from error
 
 
-__all__ = ["Table", "adopt", "connect", "create", "drop", "exists", "lit", "open", "tables"]
+__all__ = ["Table", "adopt", "connect", "create", "drop", "exists", "open", "tables"]

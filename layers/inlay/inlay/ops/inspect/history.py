@@ -6,17 +6,17 @@ Promise: one GET a version; the archive of a version has everything about it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 
 from inlay.errors import InvalidRequest
-from inlay.format.snapshot import Snapshot, note_of
+from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.inspect.columns import COUNT, TIME, Row, columns, table_of
-from inlay.ops.metadata.load import load_seen, load_version
+from inlay.ops.inspect.versions import load_versions, newest, version_row
+from inlay.ops.metadata.load import load_seen
 
 HISTORY = columns(
     ("version", COUNT, "version number"),
@@ -41,7 +41,7 @@ HISTORY = columns(
     ("commit_id", pa.string(), "commit id, unique for ever"),
 )
 
-_MORE = columns(
+_MORE_COLUMNS = columns(
     ("schema_id", COUNT, "its schema"),
     ("spec_id", COUNT, "its partition spec"),
     ("file_segments", COUNT, "segments of file entries it refers to"),
@@ -50,7 +50,7 @@ _MORE = columns(
     ("inline_entries", COUNT, "entries of all three kinds in the snapshot itself"),
     ("erasures", COUNT, "erasures that were under way"),
 )
-SNAPSHOTS = pa.schema([*HISTORY, *_MORE])
+SNAPSHOTS = pa.schema([*HISTORY, *_MORE_COLUMNS])
 
 DIFFERENCES = columns(
     ("operation", pa.string(), "what was done"),
@@ -115,59 +115,21 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 def history(ctx: Context, current: Snapshot, *, limit: int) -> pa.Table:
     """The newest `limit` versions that can still be opened, newest first."""
-    oldest = max(current.oldest_version, current.version - limit + 1)
-    return table_of(HISTORY, _load(ctx, current, range(current.version, oldest - 1, -1)))
-
-
-def as_records(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows of `history` or `snapshots` as plain values, the metadata of each as a dict."""
-    return [{**each, "metadata": dict(each["metadata"] or ())} for each in rows.to_pylist()]
+    found = load_versions(ctx, current, newest(current, limit))
+    return table_of(HISTORY, (version_row(*each) for each in found))
 
 
 def snapshots(ctx: Context, current: Snapshot) -> pa.Table:
     """Every version that can still be opened, newest first, including those that only a ref holds."""
     held = {ref.version for ref in current.refs.values()}
     kept = set(range(current.oldest_version, current.version + 1))
-    return table_of(SNAPSHOTS, _load(ctx, current, sorted(kept | held, reverse=True)))
+    found = load_versions(ctx, current, sorted(kept | held, reverse=True))
+    return table_of(SNAPSHOTS, (version_row(s, refs) | _more(s) for s, refs in found))
 
 
-def _load(ctx: Context, current: Snapshot, versions: Iterable[int]) -> Iterator[Row]:
-    names: dict[int, list[str]] = defaultdict(list)
-    for name, ref in sorted(current.refs.items()):
-        names[ref.version].append(name)
-
-    def load(version: int) -> Snapshot:
-        # A branch's own totals from its beginning, main's before that.
-        found = load_version(ctx, current, version)
-        return load_seen(ctx, current, version) if ctx.branch in found.refs else found
-
-    return (_version_row(found, names[found.version]) for found in ctx.map(load, versions))
-
-
-def _version_row(snapshot: Snapshot, refs: Sequence[str]) -> Row:
-    commit, totals, note = snapshot.commit, snapshot.totals, note_of(snapshot)
+def _more(snapshot: Snapshot) -> dict[str, int]:
     records = snapshot.ledger.records
     return {
-        "version": snapshot.version,
-        "time": commit.time_us,
-        "operation": commit.operation,
-        "request": commit.request,
-        "message": note.message,
-        "metadata": list(note.metadata.items()) or None,
-        "branch": commit.branch,
-        "refs": refs,
-        "added_rows": commit.added_rows,
-        "deleted_rows": commit.removed_rows,
-        "added_files": commit.added_files,
-        "removed_files": commit.removed_files,
-        "added_bytes": commit.added_bytes,
-        "added_markers": commit.added_markers,
-        "removed_markers": commit.removed_markers,
-        "files": totals.files,
-        "physical_rows": totals.rows,
-        "bytes": totals.bytes,
-        "markers": totals.markers,
-        "commit_id": commit.id,
         "schema_id": snapshot.schema_id,
         "spec_id": snapshot.spec_id,
         "file_segments": len(snapshot.files.segments),

@@ -30,7 +30,6 @@ from inlay.ops.inspect.advice import (
     plan_care,
     plan_or_nothing,
 )
-from inlay.ops.inspect.history import as_records, history
 from inlay.ops.inspect.tables import (
     deleted_rows,
     has_deletes,
@@ -39,6 +38,7 @@ from inlay.ops.inspect.tables import (
     segments_table,
     tombstones_table,
 )
+from inlay.ops.inspect.versions import version_records
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
@@ -143,7 +143,7 @@ def make_report(
     maintenance = plan_care(state, plan, files, deleted, read)
     return Report(
         table=_facts(ctx, current, state),
-        versions=as_records(history(ctx, current, limit=MAX_VERSIONS)),
+        versions=version_records(ctx, current, limit=MAX_VERSIONS),
         axes=axes,
         marks=_marks(state, files, tasks, read, places),
         sizes=_sizes(files, tasks, read),

@@ -33,7 +33,6 @@ from inlay.errors import (
     UnsupportedFile,
     a_type,
 )
-from inlay.format.entry import DataFile, Marker
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import Properties
@@ -42,21 +41,21 @@ from inlay.format.snapshot import Segment, Snapshot
 from inlay.notebook import Shown
 from inlay.ops.cache import FOLDER_VARIABLE, disk_cache
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Pinned, needed, resolve
+from inlay.ops.metadata.load import Pinned
 from inlay.ops.read.conditions import is_polars, polars_predicate
+from inlay.ops.read.plan import load_plan, matching
 from inlay.ops.read.top_n import first_rows, parse_order
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
 from inlay.parquet.arrow.expression import ExpressionFilter
-from inlay.parquet.footer.footer import without_gc
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_by_task
 from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Wanted, subschema
 from inlay.parse import format_predicate, parse_condition
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.prune import Evidence, may_match
-from inlay.plan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import FileTask, ScanPlan
 
 
 class ArrowStream(ABC):
@@ -164,9 +163,9 @@ class Scan(ArrowStream):
     is then the column's name), with `_file` and `_pos` for the place of a row.
     `where` is SQL text, a bound predicate or an expression of pyarrow or Polars. `order_by` (see
     `ops.read.top_n`) gives the first `limit` rows of an order instead of the scan's own. `newest`: the
-    table as it is now, where the snapshot is of the past. `on_damaged` "skip" leaves out files that
-    cannot be read, or that are not what was written, each as a whole (its rows are held until the last
-    is read), and reports them in `damaged` and as warnings. Raises
+    table as it is now, where the snapshot is of the past. `plan`: what is read, where that is loaded.
+    `on_damaged` "skip" leaves out files that cannot be read, or that are not what was written, each as a
+    whole (its rows are held until the last is read), and reports them in `damaged` and as warnings. Raises
     InvalidRequest for a column the table does not have and InvalidPredicate for a filter that does not fit.
     """
 
@@ -184,6 +183,7 @@ class Scan(ArrowStream):
         eager: bool = True,
         pinned: Pinned | None = None,
         newest: Snapshot | None = None,
+        plan: ScanPlan | None = None,
     ) -> None:
         if limit is not None and not isinstance(limit, int):
             raise InvalidRequest(f"a limit is a whole number, not {str(limit)[:50]!r}")
@@ -215,7 +215,7 @@ class Scan(ArrowStream):
         self._predicate, self._filter = self._where.predicate, self._where.filter
         self._wanted = self._asked_for()
         self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
-        self._plan: ScanPlan | None = None
+        self._plan = plan
         self._pinned = pinned
         self._newest = newest
 
@@ -241,15 +241,7 @@ class Scan(ArrowStream):
         # one makes requests.
         if self._plan is not None:
             return self._plan
-        state, _ = resolve(
-            self._ctx,
-            self._state,
-            lambda s: needed(s.missing_files(self._may_match), s.missing_markers()),
-        )
-        with without_gc():
-            files, skipped, markers = self._entries(state)
-            found = plan_scan(files, markers, self._predicate, evidence=self._evidence)
-        found = replace(found, files=found.files + skipped, pruned=found.pruned + skipped)
+        found = load_plan(self._ctx, self._state, self._predicate, self._evidence, self._may_match)
         if self._filter is not None and found.tasks:
             known = [(self._evidence.of(task.file), task.file.rows) for task in found.tasks]
             may = self._filter.may_match(known)
@@ -258,23 +250,11 @@ class Scan(ArrowStream):
         self._plan = found
         return found
 
-    def _entries(self, state: State) -> tuple[list[DataFile], int, list[Marker]]:
-        """The live files of all segments that can match, the number of the others, the deletes."""
-        opened = state.open_files(self._may_match)
-        loaded = state.contents.files
-        files: list[DataFile] = []
-        left_out = opened.left_out
-        for leaf in opened.leaves:
-            found, others = leaf_candidates(leaf, loaded[leaf.id], self._predicate)
-            files += found
-            left_out += others
-        return [*files, *state.snapshot.files.inline], left_out, list(state.markers())
-
     def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
         if isinstance(self._filter, ExpressionFilter):
             known = [(self._evidence.of_reference(s), s.rows) for s in segments]
             return self._filter.may_match(known) if known else []
-        return [may_match(self._predicate, s.stats, s.rows) for s in segments]
+        return matching(self._predicate)(segments)
 
     def explain(self) -> Explained:
         """What will be read, from metadata alone. `print` shows it as text."""

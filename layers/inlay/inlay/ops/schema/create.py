@@ -48,7 +48,7 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.categories import ordered_columns
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parse.partitioning import partition_fields, spec_text
+from inlay.parse.partitioning import partition_fields
 from inlay.plan.change import AddFiles, Change, Proposal, Request, SetPartitioning
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State, choose_stats_columns
@@ -220,8 +220,3 @@ def set_partitioning(
     edit = SetPartitioning(planned_on=snapshot.spec_id, fields=fields)
     change = Change(operation="set_partitioning", request=request, updates=(edit,))
     return expect_committed(ctx, commit(ctx, change, base=loaded))
-
-
-def partitioning(snapshot: Snapshot) -> tuple[str, ...]:
-    """The table's partitioning, as text: `("day(ts)", "bucket(16, id)")`."""
-    return spec_text(snapshot.spec, snapshot.schema)

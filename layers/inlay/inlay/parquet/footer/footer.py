@@ -24,9 +24,7 @@ file is added to the table.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +58,7 @@ from inlay.parquet.footer.thrift import (
     decode_struct,
     encode_struct,
     unpack,
+    without_gc,
 )
 
 MAGIC = b"PAR1"
@@ -76,20 +75,6 @@ MAX_SCHEMA_DEPTH = 100
 _COLUMN_META_DEPTH = 5
 
 RECODE = "Rewrite the file with an ordinary Parquet writer, then send it again"
-
-
-@contextmanager
-def without_gc() -> Iterator[None]:
-    """No cycle collection inside, where many objects are made that have no cycles (a footer's tree, the
-    entries of a plan): to look through all of them again and again takes as long as making them, or four
-    times as long. Threads may be inside at once: when the last has left, collection is as it was."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def footer_length(last8: bytes) -> int:
