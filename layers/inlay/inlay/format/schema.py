@@ -184,25 +184,28 @@ class Schema:
     def by_id(self, field_id: int) -> Field | None:
         return self.fields_by_id.get(field_id)
 
+    @cached_property
+    def _paths(self) -> Mapping[int, tuple[str, ...]]:
+        return {found.id: path for path, found in self.walk()}
+
     def path_of(self, field_id: int) -> tuple[str, ...] | None:
-        return next((p for p, f in self.walk() if f.id == field_id), None)
+        return self._paths.get(field_id)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Field]:
+        return {found.name: found for found in reversed(self.fields)}
 
     def column(self, name: str) -> Field | None:
         """A top-level column by its exact name."""
-        return next((f for f in self.fields if f.name == name), None)
+        return self._by_name.get(name)
 
     def resolve(self, path: tuple[str, ...]) -> Field | None:
         """A field by its path through structs only, never into lists or maps."""
-        fields = self.fields
-        found: Field | None = None
-        for depth, name in enumerate(path):
-            found = next((f for f in fields if f.name == name), None)
-            if found is None:
+        found = self.column(path[0]) if path else None
+        for name in path[1:]:
+            if found is None or not isinstance(found.type, Struct):
                 return None
-            if depth + 1 < len(path):
-                if not isinstance(found.type, Struct):
-                    return None
-                fields = found.type.fields
+            found = next((f for f in found.type.fields if f.name == name), None)
         return found
 
     def path_named(self, text: str) -> tuple[str, ...] | None:
@@ -232,7 +235,7 @@ class Schema:
         found = next(alike, None) if asked not in names else None
         return "" if found is None else f"Did you mean {found!r}? The case of names counts here"
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.fields)
 

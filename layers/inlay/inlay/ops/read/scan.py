@@ -597,7 +597,8 @@ def checked_columns(
     if not isinstance(columns, Iterable):
         raise InvalidRequest(f"columns cannot be {a_type(columns)}")
     asked = tuple(_as_named(name, schema, paths) for name in columns)
-    unknown = [name for name in asked if name not in (*schema.names, *hidden)]
+    known = {*schema.names, *hidden}
+    unknown = [name for name in asked if not isinstance(name, str) or name not in known]
     if paths:
         unknown = [name for name in unknown if not _is_field(name, schema)]
     if unknown and _is_field(unknown[0], schema):

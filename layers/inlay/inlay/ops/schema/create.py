@@ -12,6 +12,7 @@ compaction rewrites them; each is pruned by the spec it was written under.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -90,7 +91,7 @@ def create(
             next_step="Give its schema, as by --schema or --like of `inlay create`",
             table=ctx.uri,
         )
-    twice = {n for n in typed.names if typed.names.count(n) > 1}
+    twice = [name for name, times in Counter(typed.names).items() if times > 1]
     if twice:
         raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
     check_named_columns(checked, typed)

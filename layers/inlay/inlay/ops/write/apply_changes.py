@@ -296,7 +296,7 @@ class _Batch:
 
     def lacking(self, schema: Schema) -> tuple[str, ...]:
         """The table's columns that the data lacks."""
-        return tuple(name for name in schema.names if name not in self.given.names)
+        return tuple(name for name in schema.names if self.given.column(name) is None)
 
     def column(self, name: str) -> pa.ChunkedArray:
         rows, deletes = self.rows.column(name), self.deletes.column(name)

@@ -87,7 +87,8 @@ def given_columns(
             next_step="Add the columns to the data, or append it",
             table=ctx.uri,
         )
-    given = tuple(field for field in schema.fields if field.name in arrow.names)
+    there = frozenset(arrow.names)
+    given = tuple(field for field in schema.fields if field.name in there)
     for field in given:
         within = _absent_within(arrow.field(field.name).type, field, field.name)
         if within is not None:

@@ -170,7 +170,7 @@ def _texts(
 ) -> Iterator[pa.RecordBatch]:
     kinds = schema_to_arrow(snapshot.schema, with_ids=False)
     if isinstance(file, CsvFile):  # what only says what a record does is text
-        others = [name for name in file.names if name not in kinds.names]
+        others = [name for name in file.names if snapshot.schema.column(name) is None]
         kinds = pa.schema([*kinds, *(pa.field(name, pa.string()) for name in others)])
     with reading(text.name, text_format(snapshot)):
         yield from file.reader(kinds)
