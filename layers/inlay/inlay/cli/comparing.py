@@ -10,7 +10,7 @@ import typer
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, Ref, TableUri, Where, split_names
 from inlay.cli.output import note, print_lines, print_record, print_rows
-from inlay.cli.tables import connected, opened
+from inlay.cli.tables import opened
 
 if TYPE_CHECKING:
     from inlay.ops.feed import Changes
@@ -67,15 +67,12 @@ def history(
 
     A dot stands for what nobody counted: a delete by condition reads no rows.
     """
-    from inlay.engine import load_pointer
-    from inlay.ops.inspect.versions import version_records
-
-    with connected(table) as context:
-        found = version_records(context, load_pointer(context).pointer, limit=limit)
+    with opened(table) as found:
+        versions = found.inspect.history_records(limit=limit)
     if as_json:
-        print_lines(found)
+        print_lines(versions)
         return
-    shown = [_for_people(version) for version in found]
+    shown = [_for_people(version) for version in versions]
     columns = [
         name for name in _HISTORY.values() if name != _SAID or any(row[_SAID] for row in shown)
     ]

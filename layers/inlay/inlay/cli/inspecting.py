@@ -99,12 +99,9 @@ def show(
 
 def _published(table: Table) -> dict[str, Any]:
     """What other engines see of the table."""
-    from inlay.engine import is_published
-
-    if not is_published(table.snapshot.properties):
-        return {}
     status = table.inspect.publication()
-    assert status is not None
+    if status is None:
+        return {}
     found: dict[str, Any] = {"published_version": status.version, "published_behind": status.behind}
     return found | ({"not_published_because": "; ".join(status.reasons)} if status.reasons else {})
 

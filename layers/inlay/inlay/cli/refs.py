@@ -9,7 +9,7 @@ import typer
 from inlay.cli.command import Example, verb
 from inlay.cli.options import AsJson, AsOf, Message, Metadata, Ref, TableUri, Version, noted
 from inlay.cli.output import print_record, print_rows, print_write
-from inlay.cli.tables import connected, opened
+from inlay.cli.tables import opened
 from inlay.errors import InvalidRequest
 
 PANEL = "Branch"
@@ -29,22 +29,14 @@ def refs(table: TableUri, as_json: AsJson = False) -> None:
     was last merged at; without one it cannot be merged. Of a published table, the last line is the
     version that other engines read, and how many versions it is behind main.
     """
-    from inlay.engine import is_published, load_pointer
-    from inlay.plan.refs import ref_records
-
-    with connected(table) as context:
-        snapshot = load_pointer(context).pointer
-        rows = ref_records(snapshot)
-        columns: tuple[str, ...] = _REFS
-        if is_published(snapshot.properties):
-            from inlay.engine import publication_status
-
-            status = publication_status(context, snapshot)
-            assert status is not None
-            columns = (*_REFS, "behind")
-            published = {"name": "(published)", "kind": "published", "version": status.version}
-            rows = [dict.fromkeys(columns) | row for row in rows]
-            rows.append(dict.fromkeys(columns) | published | {"behind": status.behind})
+    with opened(table) as found:
+        rows, status = found.inspect.ref_records(), found.inspect.publication()
+    columns: tuple[str, ...] = _REFS
+    if status is not None:
+        columns = (*_REFS, "behind")
+        published = {"name": "(published)", "kind": "published", "version": status.version}
+        rows.append(published | {"behind": status.behind})
+        rows = [dict.fromkeys(columns) | row for row in rows]
     print_rows(rows, as_json=as_json, columns=columns)
 
 

@@ -9,26 +9,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from inlay import arguments
-from inlay.format.properties import PROPERTIES
-from inlay.ops import refs as refs_op
-from inlay.ops.inspect import history as history_op
-from inlay.ops.inspect import tables as inspect_op
+from inlay.format.properties import PROPERTIES, is_published
+from inlay.lazy import LazyModule
+from inlay.ops.inspect.versions import version_records
 from inlay.ops.metadata.load import load_ledger
 from inlay.parse import Values, parse_predicate
 from inlay.plan.metadata.state import State
+from inlay.plan.refs import ref_records
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from inlay.format.entry import DataFile, Marker
     from inlay.format.predicate import Predicate
+    from inlay.ops import refs as refs_op
     from inlay.ops.erase.check_receipt import ReceiptCheck
     from inlay.ops.erase.request import ErasureStatus
     from inlay.ops.erase.subject import SubjectReport
+    from inlay.ops.inspect import history as history_op
+    from inlay.ops.inspect import tables as inspect_op
     from inlay.ops.inspect.report import Report
     from inlay.ops.publish.status import PublicationStatus
     from inlay.table import Params, Table
+else:
+    pa = LazyModule("pyarrow")
+    refs_op = LazyModule("inlay.ops.refs")
+    history_op = LazyModule("inlay.ops.inspect.history")
+    inspect_op = LazyModule("inlay.ops.inspect.tables")
 
 # One GET a version: a screenful for a person; a program asks for more.
 HISTORY_LIMIT = 100
@@ -90,6 +98,14 @@ class Inspect:
         this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
         return history_op.history(self._table._ctx, self._table._loaded.pointer, limit=limit)
 
+    def ref_records(self) -> list[dict[str, Any]]:
+        """What `refs` has, as plain values: Arrow is not imported for it."""
+        return ref_records(self._table._loaded.pointer)
+
+    def history_records(self, *, limit: int = HISTORY_LIMIT) -> list[dict[str, Any]]:
+        """What `history` has, as plain values: Arrow is not imported for it."""
+        return version_records(self._table._ctx, self._table._loaded.pointer, limit=limit)
+
     def snapshots(self) -> pa.Table:
         """Every version that can still be read, newest first, those held by a ref included."""
         return history_op.snapshots(self._table._ctx, self._table._loaded.pointer)
@@ -121,6 +137,8 @@ class Inspect:
     def publication(self) -> PublicationStatus | None:
         """Which version is published, how far it is behind, and what keeps it there; None for a table that
         is not to be published. One request."""
+        if not is_published(self._table._loaded.pointer.properties):
+            return None
         from inlay.ops.publish.status import publication_status
 
         return publication_status(
