@@ -5,11 +5,15 @@
     land        change records as JSON files, a few at a time
     ingest      the landing folder into a table of changes, as a stream  the sink
     merge       that table, as a stream, into the orders                 the source, and merge
-    compact     small files and pending deletes
+    kill        pipelines.merge, in its second batch: the next merge resumes it
+    alter       the producer adds a column; the orders get it with the first record that has it
+    compact     a few small files between two batches of a merge; at the end all, and pending deletes
+    erase       a customer, from orders and changes
+    merge both  two streams at once, each with half of the orders
     query       by Spark
 
-After each step the table is compared with what DuckDB computes from the same records by SQL. A difference
-ends the run with exit code 1.
+After each step that changes the orders they are compared with what DuckDB computes from the same records by
+SQL. A difference ends the run with exit code 1.
 """
 
 from __future__ import annotations
@@ -19,12 +23,13 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -36,7 +41,8 @@ import pyarrow as pa
 import inlay
 from inlay.engine import open_store
 from inlay.spark import append, count, explain, local_session, register, view
-from inlay.spark.maintenance import compact
+from inlay.spark.maintenance import advance_erasures, compact
+from inlay.spark.merge import MergeResult
 from inlay.spark.merge_sink import MergeSink
 from pipelines.job import progress
 
@@ -51,8 +57,12 @@ ORDERS = pa.schema(
 )
 CHANGES = pa.schema([pa.field("op", pa.string(), nullable=False), *ORDERS])
 RECORD = "op string, orderkey bigint, custkey bigint, status string, totalprice decimal(15,2), seq bigint"
-LANDINGS = 3
+# The column that producers add later.
+LATER = pa.field("priority", pa.string())
+LANDINGS = 4
 FILES_PER_LANDING = 4
+# Ends a step that hangs, and nothing else.
+KILL_SECONDS = 900
 
 
 class Pipeline:
@@ -76,11 +86,12 @@ class Pipeline:
         subprocess.run([program, *arguments], check=True, stdout=subprocess.DEVNULL)
         self.judge.execute(
             f"""CREATE TABLE log AS SELECT 'I' AS op, o_orderkey AS orderkey, o_custkey AS custkey,
-                 o_orderstatus AS status, o_totalprice AS totalprice, 0::BIGINT AS seq
-                 FROM '{self.folder}/orders.parquet'"""
+                 o_orderstatus AS status, o_totalprice AS totalprice, 0::BIGINT AS seq,
+                 NULL::VARCHAR AS priority FROM '{self.folder}/orders.parquet'"""
         )
         self.judge.execute(f"COPY log TO '{self.folder}/initial.parquet'")
         keys = [row[0] for row in self.judge.execute("SELECT orderkey FROM log").fetchall()]
+        self.changes_made = -(-changes // LANDINGS) * LANDINGS
         self.stream = list(self._changes(keys, changes))
         return f"{len(keys):,} orders, {changes:,} changes to them"
 
@@ -102,29 +113,37 @@ class Pipeline:
                     "status": chance.choice("FOP"),
                     "totalprice": Decimal(chance.randrange(100_000, 50_000_000)).scaleb(-2),
                 }
+                if seq > number // 2:
+                    record[LATER.name] = chance.choice(("high", "low"))
             yield record
 
     # -- the steps ----------------------------------------------------------------------------
 
     def load(self) -> str:
-        rows = self.spark.read.parquet(f"file://{self.folder}/initial.parquet").drop("op")
-        inlay.create(self.orders, ORDERS, primary_key="orderkey", sort_by=["orderkey"])
+        rows = self.spark.read.parquet(f"file://{self.folder}/initial.parquet").drop(
+            "op", LATER.name
+        )
+        options = {"primary_key": "orderkey", "sort_by": ["orderkey"]}
+        inlay.create(self.orders, ORDERS, properties={"schema.evolve": "add"}, **options)
         inlay.create(self.changes, CHANGES)
         append(rows.repartitionByRange(4, "orderkey"), self.orders, request_id="initial load")
         return f"{count(self.spark, self.orders):,} orders"
 
     def land(self, turn: int) -> str:
         """A share of the changes, out of order and some of them twice."""
-        size = -(-len(self.stream) // LANDINGS)
-        share = self.stream[turn * size : (turn + 1) * size]
-        records = pa.Table.from_pylist(share, schema=CHANGES)
+        size = self.changes_made // LANDINGS
+        share = [
+            record for record in self.stream if turn * size < record["seq"] <= (turn + 1) * size
+        ]
+        older = [record for record in self.stream if record["seq"] <= turn * size]
+        records = pa.Table.from_pylist(share, schema=CHANGES.append(LATER))
         self.judge.register("records", records)
         self.judge.execute("INSERT INTO log SELECT * FROM records")
         self.judge.unregister("records")
         sent = share + self.random.sample(share, len(share) // 20)
         if turn:
             # Late: sent again long after newer changes of the same orders were merged.
-            sent += self.random.sample(self.stream[: turn * size], size // 20)
+            sent += self.random.sample(older, len(older) // 20)
         self.random.shuffle(sent)
         for n in range(FILES_PER_LANDING):
             lines = (
@@ -136,23 +155,94 @@ class Pipeline:
         return f"{len(sent):,} records in {FILES_PER_LANDING} files"
 
     def ingest(self) -> str:
-        rows = self.spark.readStream.schema(RECORD).json(f"file://{self.landing}")
+        columns = inlay.open(self.changes).schema.names
+        record = RECORD + (f", {LATER.name} string" if LATER.name in columns else "")
+        rows = self.spark.readStream.schema(record).json(f"file://{self.landing}")
         self._drain(rows.writeStream.format("inlay"), "ingest", self.changes)
         return f"{count(self.spark, self.changes):,} records in {self.changes}"
 
-    def merge(self) -> str:
-        sink = MergeSink(self.orders, order="seq")
-        records = self.spark.readStream.format("inlay").load(self.changes)
-        self._drain(records.writeStream.foreachBatch(sink), "merge")
-        rows, late, gone = (
-            sum(getattr(r, f) for r in sink.results) for f in ("rows", "late", "deleted_keys")
-        )
-        return f"{rows:,} rows written, {gone:,} deletes, {late:,} late keys, {len(sink.results)} commits"
+    def merge(self, between: Callable[[], str] = lambda: "") -> str:
+        """`between` is done once, after the first batch."""
+        done: list[str] = []
+
+        def committed(batch: int, result: MergeResult) -> None:
+            if not done:
+                done.append(between())
+
+        sink = MergeSink(self.orders, order="seq", on_result=committed)
+        records = self.spark.readStream.format("inlay").option("maxFilesPerTrigger", 1)
+        self._drain(records.load(self.changes).writeStream.foreachBatch(sink), "merge")
+        return _merged(sink) + "".join(done)
+
+    def kill(self) -> str:
+        """SIGKILL for a job that merges, after its first commit."""
+        before = inlay.open(self.orders).version
+        job = f"""-m pipelines.merge --table {self.orders} --source {self.changes} --format inlay
+            --order seq --max-files 1 --checkpoint file://{self.folder}/checkpoints/merge"""
+        command = [sys.executable, *job.split(), "--schema", RECORD]
+        until = time.monotonic() + KILL_SECONDS
+        with (self.folder / "killed.log").open("wb") as log:
+            child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            while child.poll() is None and time.monotonic() < until:
+                if inlay.open(self.orders).version > before:
+                    break
+                time.sleep(0.05)
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            code = child.wait()
+        commits = inlay.open(self.orders).version - before
+        if not commits:
+            raise SystemExit(f"pipelines.merge merged nothing: {self.folder}/killed.log")
+        how = "was killed" if code == -signal.SIGKILL else "had ended"
+        return f"pipelines.merge {how} after {commits} commits"
+
+    def alter(self) -> str:
+        inlay.open(self.changes).alter(add={LATER.name: LATER.type})
+        return f"{self.changes} has the column {LATER.name}"
+
+    def compact_some(self) -> str:
+        """Packs the smaller half of the files: the others stay as they are, beside the stream."""
+        table = inlay.open(self.orders)
+        sizes = sorted(table.inspect.files()["bytes"].to_pylist())
+        result = table.maintain.compact(small_bytes=sizes[len(sizes) // 2] + 1)
+        return f"; compacted between: {result.input_files} of {len(sizes)} files"
+
+    def erase(self) -> str:
+        """The orders that a customer has or had, from both tables; its source forgets them, too."""
+        whose = """SELECT DISTINCT orderkey FROM log WHERE custkey =
+            (SELECT custkey FROM log GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT 1)"""
+        keys = sorted(row[0] for row in self.judge.execute(whose).fetchall())
+        where = f"orderkey IN ({', '.join(map(str, keys))})"
+        self.judge.execute(f"DELETE FROM log WHERE {where}")
+        self.stream = [record for record in self.stream if record["orderkey"] not in set(keys)]
+        files = 0
+        for uri in (self.orders, self.changes):
+            inlay.open(uri).delete(where, mode="erase", request_id="customer")
+            files += advance_erasures(self.spark, uri, progress=progress()).input_files
+            if inlay.open(uri).scan(where=where).count():
+                raise SystemExit(f"{uri} still has orders of the customer")
+        return f"{len(keys)} orders of a customer, {files} files rewritten"
+
+    def merge_both(self) -> str:
+        """Each stream merges its half of the orders, from the changes that landed last."""
+        version = inlay.open(self.changes).version
+        sinks = [MergeSink(self.orders, order="seq") for _ in range(2)]
+        queries = []
+        for half, sink in enumerate(sinks):
+            records = self.spark.readStream.format("inlay").option("startVersion", version)
+            rows = records.load(self.changes).where(f"orderkey % 2 = {half}")
+            queries.append(self._started(rows.writeStream.foreachBatch(sink), f"half {half}"))
+        for query in queries:
+            query.awaitTermination()
+        return ", ".join(map(_merged, sinks))
 
     def _drain(self, writer: Any, name: str, *target: str) -> None:
+        self._started(writer, name, *target).awaitTermination()
+
+    def _started(self, writer: Any, name: str, *target: str) -> Any:
         checkpoint = f"file://{self.folder}/checkpoints/{name}"
         query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-        query.start(*target).awaitTermination()
+        return query.start(*target)
 
     def compact(self) -> str:
         result = compact(self.spark, self.orders, progress=progress())
@@ -171,21 +261,21 @@ class Pipeline:
     # -- the telling --------------------------------------------------------------------------
 
     def step(self, name: str, run: Callable[[], str], doing: str = "") -> None:
-        print(f"{name:<9}  {doing}…", flush=True)
+        print(f"{name:<10}  {doing}…", flush=True)
         started = time.monotonic()
         what = run()
         seconds = time.monotonic() - started
         self.steps.append((name, what, seconds))
-        print(f"{'':<9}  {what}  ({seconds:.1f} s)", flush=True)
+        print(f"{'':<10}  {what}  ({seconds:.1f} s)", flush=True)
 
     def summary(self) -> str:
-        lines = [f"{name:<9} {seconds:>6.1f} s  {what}" for name, what, seconds in self.steps]
+        lines = [f"{name:<10} {seconds:>6.1f} s  {what}" for name, what, seconds in self.steps]
         return "\n".join(
             [
                 "",
                 *lines,
                 "",
-                f"read by    {explain(self.spark, self.orders)}".replace("\n", "\n           "),
+                f"read by     {explain(self.spark, self.orders)}".replace("\n", "\n            "),
             ]
         )
 
@@ -193,10 +283,11 @@ class Pipeline:
 
     def check(self) -> None:
         """Compares the table with the records, row by row."""
-        names = ", ".join(ORDERS.names)
+        orders = inlay.open(self.orders)
+        names = ", ".join(orders.schema.names)
         state = f"""SELECT {names} FROM log QUALIFY op <> 'D'
             AND row_number() OVER (PARTITION BY orderkey ORDER BY seq DESC) = 1"""
-        table = inlay.open(self.orders).scan().to_arrow()
+        table = orders.scan().to_arrow()
         assert table.num_rows
         self.judge.register("live", table)
         wrong = self.judge.execute(
@@ -206,7 +297,15 @@ class Pipeline:
         self.judge.unregister("live")
         if wrong:
             raise SystemExit(f"{wrong} rows differ from what DuckDB computes from the same records")
-        print(f"           checked: {table.num_rows:,} rows, all as in DuckDB", flush=True)
+        print(f"            checked: {table.num_rows:,} rows, all as in DuckDB", flush=True)
+
+
+def _merged(sink: MergeSink) -> str:
+    rows, late, gone = (
+        sum(getattr(r, f) for r in sink.results) for f in ("rows", "late", "deleted_keys")
+    )
+    commits = sum(result.committed for result in sink.results)
+    return f"{rows:,} rows written, {gone:,} deletes, {late:,} late keys, {commits} commits"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -255,17 +354,34 @@ def _run(pipeline: Pipeline, asked: argparse.Namespace) -> None:
             lambda: pipeline.generate(asked.scale, asked.changes),
             f"TPC-H orders at scale {asked.scale:g}, and {asked.changes:,} changes to them ",
         )
-        pipeline.step("start", pipeline.start)
-        pipeline.step("load", pipeline.load)
-        pipeline.check()
+        step, check = pipeline.step, pipeline.check
+        step("start", pipeline.start, "Spark ")
+        step("load", pipeline.load, "the orders as one commit ")
+        check()
         for turn in range(LANDINGS):
-            pipeline.step("land", partial(pipeline.land, turn))
-            pipeline.step("ingest", pipeline.ingest)
-            pipeline.step("merge", pipeline.merge)
-            pipeline.check()
-        pipeline.step("compact", pipeline.compact)
-        pipeline.check()
-        pipeline.step("query", pipeline.query)
+            if turn == LANDINGS // 2:
+                step("alter", pipeline.alter, "the producer adds a column ")
+            step(
+                "land", partial(pipeline.land, turn), "records out of order, some late, some twice "
+            )
+            step("ingest", pipeline.ingest, "the new files, as a stream ")
+            match turn:
+                case 1:
+                    step("kill", pipeline.kill, "a job that merges them, with SIGKILL ")
+                    step("merge", pipeline.merge, "the rest, from the job's checkpoint ")
+                case 2:
+                    merge = partial(pipeline.merge, pipeline.compact_some)
+                    step("merge", merge, "them, with a compaction between two batches ")
+                    check()
+                    step("erase", pipeline.erase, "a customer ")
+                case 3:
+                    step("merge both", pipeline.merge_both, "them, by two streams at once ")
+                case _:  # nothing happens beside the first
+                    step("merge", pipeline.merge, "them, as a stream ")
+            check()
+        step("compact", pipeline.compact, "small files and pending deletes ")
+        check()
+        step("query", pipeline.query)
         print(pipeline.summary(), flush=True)
     finally:
         if pipeline.spark is not None:

@@ -120,7 +120,7 @@ class Life:
         self.versions[self.table.version] = dict(self.rows)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_deletes_of_all_kinds(spark: Any, new_table: NewTable, seed: int) -> None:
     schema = pa.schema(
         [
@@ -140,12 +140,12 @@ def test_random_deletes_of_all_kinds(spark: Any, new_table: NewTable, seed: int)
     reader = sorted(READERS)[seed % len(READERS)]
     low = life.chance.randrange(life.next)
     wheres = [None, f"id > {low}", f"name LIKE 'name 2%' OR x < {low / 8}"]
+    before = list(life.versions.items())[-2]
     with settings(spark, READERS[reader]):
-        for version, rows in [*list(life.versions.items())[-3:], (None, life.rows)]:
-            check(spark, table.uri, rows, None, version=version)
-        for where in wheres:
-            check(spark, table.uri, life.rows, where)
-            check(spark, table.uri, life.rows, where, ref="side")
+        for (version, rows), where in zip((before, (None, life.rows)), wheres, strict=False):
+            check(spark, table.uri, rows, where, version=version)
+        check(spark, table.uri, life.rows, wheres[2])
+        check(spark, table.uri, life.rows, wheres[1], ref="side")
     if len(life.columns) == 4:
         assert explain(spark, table.uri).source_files == 0
     assert {"deletes"}.isdisjoint(explain(spark, table.uri).why)
@@ -162,11 +162,9 @@ def check(
     expected = model.query("m", f"SELECT * FROM m WHERE {where or 'true'} ORDER BY id").fetchall()
     narrow = [(row[names.index("x")],) for row in expected]  # ascends with the id
     pushed = asked if where is None else asked.where(where)
-    for frame in (pushed, read(spark, uri, where=where, **at)):
-        assert [tuple(row) for row in frame.orderBy("id").collect()] == expected
-        assert [tuple(row) for row in frame.select("x").orderBy("x").collect()] == narrow
-    source = read(spark, uri, where=where, native="never", **at)
-    assert [tuple(row) for row in source.orderBy("id").collect()] == expected
+    assert [tuple(row) for row in pushed.orderBy("id").collect()] == expected
+    less = read(spark, uri, columns=["x"], where=where, **at)
+    assert [tuple(row) for row in less.orderBy("x").collect()] == narrow
 
 
 def test_after_update_delete_and_merge_spark_reads_every_file(

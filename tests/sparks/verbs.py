@@ -24,7 +24,7 @@ os.environ["PYTHONPATH"] = str(LAYER)
 import pyarrow as pa  # noqa: E402
 
 import inlay  # noqa: E402
-from inlay.spark import InlayTable, append, count, local_session, read, sql, view  # noqa: E402
+from inlay.spark import InlayTable, append, count, explain, local_session, read, sql, view  # noqa: E402
 from inlay.spark.maintenance import compact, materialize_deletes  # noqa: E402
 from inlay.spark.merge import merge  # noqa: E402
 from inlay.spark.merge_sink import MergeSink  # noqa: E402
@@ -140,6 +140,9 @@ def _(v: Verbs) -> None:
     InlayTable(v.spark, v.uri).delete("id = 5")
     v.rows[4] = ("d", 2)
     del v.rows[5]
+    # Deletes by position, which Spark's own reader applies.
+    assert explain(v.spark, v.uri).source_files == 0
+    assert {row[0]: (row[1], row[2]) for row in read(v.spark, v.uri).collect()} == v.rows
 
 
 @verb("merge (change records)")
