@@ -246,7 +246,7 @@ def test_what_spark_cannot_place_goes_through_python(
     spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     if bound == "bytes":
-        monkeypatch.setattr("inlay.spark.native.MAX_BITMAP_BYTES", 100)
+        monkeypatch.setattr("inlay.spark.native.MAX_BITMAP_BYTES", 110)
     else:
         monkeypatch.setattr("inlay.spark.native._file_name", lambda task: "same.parquet")
     table = three_files(new_table)

@@ -142,6 +142,10 @@ def test_batches_without_a_limit_are_refused_where_pyspark_has_none(
         assert append(read(spark, table.uri), other.uri).added_rows == 20
         assert append(read(spark, table.uri), other.uri, native="never").added_rows == 20
         assert read(spark, table.uri, where="id > 99").count() == 0
+        keyed = new_table(rows(0, 20), primary_key="id")
+        keyed.delete(keys=pa.table({"id": range(-200, 4)}))
+        with pytest.raises(InvalidRequest, match=r"Python: 1, .*maxRecordsPerBatch=0"):
+            read(spark, keyed.uri)
         assert InlayTable(spark, table.uri).delete("id = 3").deleted == 1
         with pytest.raises(InvalidRequest, match=r"Python: 1, .*maxRecordsPerBatch=0") as error:
             read(spark, table.uri)

@@ -21,7 +21,7 @@ from inlay.parquet.read.selection import Wanted
 from inlay.plan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.context import find_context, is_set
-from inlay.spark.native import Split, native_frames, split
+from inlay.spark.native import BATCH_SETTING, Split, native_frames, split
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from inlay.plan.metadata.state import State
 
 TIME_SETTING = "spark.sql.timeType.enabled"
-# Rows of a batch; PySpark reads no Python source where Spark takes it for "no limit".
-BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 Native = Literal["auto", "never"]
 

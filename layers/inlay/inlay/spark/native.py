@@ -76,6 +76,8 @@ _ROW_INDEX = "_tmp_metadata_row_index"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
 # Formats that Spark reads by its first API for sources, of which `_with_nullability` knows the plan.
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
+# Rows of a batch; where Spark takes it for "no limit", PySpark takes no Arrow and reads no Python source.
+BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
 
 
@@ -165,6 +167,7 @@ def split(
         return none("column types")
     why: dict[str, str] = {}
     by_deletes: dict[Deleted, list[FileTask]] = {}
+    takes_arrow = int(spark.conf.get(BATCH_SETTING)) > 0
     taken = bitmap_bytes = 0
     places = not any(found.name.lower() == _ROW_INDEX for found in looked_at)
     named = Counter(_file_name(task) for task in tasks)
@@ -173,21 +176,22 @@ def split(
         found = _judged(task, schema, looked_at)
         if isinstance(found, str):
             why[task.file.key] = found
-        elif found not in by_deletes and len(by_deletes) == MAX_SHARES:
+            continue
+        name = _file_name(task)
+        bits = task.file.rows // 8 + 1 if found.by_position else 0
+        is_placed = places and named[name] == 1 and _PLAIN_NAME.fullmatch(name)
+        if (
+            (found not in by_deletes and len(by_deletes) == MAX_SHARES)
+            or (bits and not (is_placed and bitmap_bytes + bits <= MAX_BITMAP_BYTES))
+            or ((found.by_position or found.keys) and not takes_arrow)
+        ):
             why[task.file.key] = "deletes"
         elif taken == MAX_FILES:
             why[task.file.key] = "too many files"
-        elif found.by_position and not (
-            places
-            and _PLAIN_NAME.fullmatch(_file_name(task))
-            and named[_file_name(task)] == 1
-            and bitmap_bytes + task.file.rows // 8 <= MAX_BITMAP_BYTES
-        ):
-            why[task.file.key] = "deletes"
         else:
             by_deletes.setdefault(found, []).append(task)
             taken += 1
-            bitmap_bytes += task.file.rows // 8 if found.by_position else 0
+            bitmap_bytes += bits
     chosen = [task for share in by_deletes.values() for task in share]
     root = hadoop_root(spark, uri, chosen[0].file.key) if chosen else ""
     if root is None:
