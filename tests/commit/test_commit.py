@@ -308,6 +308,26 @@ def test_files_uploaded_before_the_boundary_are_stale(world):
     assert world.files() == []
 
 
+@pytest.mark.parametrize("earlier", [50, 100])
+def test_the_boundary_does_not_go_back(world, earlier):
+    """Two collectors at once: what one may have deleted, the other's commit must not admit."""
+    for boundary in (100, earlier):
+        commit(world.ctx, Change(operation="collect_garbage", updates=(MoveBoundary(boundary),)))
+        assert world.pointer().snapshot.boundary.time_us == 100
+    commit(world.ctx, Change(operation="collect_garbage", updates=(MoveBoundary(101),)))
+    assert world.pointer().snapshot.boundary.time_us == 101
+
+
+def test_the_new_events_of_a_batch_are_remembered_and_the_others_once(world):
+    known, new = Request.of("known"), Request.of("new")
+    world.append("a", events=(known,))
+    done = commit(world.ctx, Change(operation="ingest", events=(known, new)))
+    assert isinstance(done, Committed) and done.duplicates == {known.id}
+    records = world.pointer().snapshot.ledger.records.inline
+    assert sorted(r.id for r in records) == sorted([known.id, new.id])
+    assert commit(world.ctx, Change(operation="ingest", events=(new,))).duplicates == {new.id}
+
+
 def test_commit_times_rise_although_the_stores_clock_stands_still(world):
     first = world.append("a").snapshot.commit.time_us
     assert world.append("b").snapshot.commit.time_us == first + 1

@@ -26,6 +26,7 @@ from inlay.ops.commit.group import (
 from inlay.ops.context import Shared
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import AdvanceStream, Change, MoveBoundary, RemoveFiles, Request
+from inlay.plan.metadata.state import LedgerSalt
 
 from .conftest import POINTER, append_of, at
 
@@ -123,6 +124,21 @@ def test_events_of_a_batch_are_distinguished(world):
     one, two = commit_all(world.ctx, changes, base=world.pointer())
     assert one.duplicates == {request("e1").id}
     assert two.duplicates == frozenset()
+
+
+def test_a_content_is_salted_also_beside_events_that_have_none(world):
+    """Without a salt whoever guesses it finds it in the ledger."""
+    first = request("a", body="a guess")
+    commit_all(
+        world.ctx,
+        [append_of("a", request=first), append_of("b", events=(request("e"),))],
+        base=world.pointer(),
+    )
+    snapshot = world.pointer().snapshot
+    [record] = [r for r in snapshot.ledger.records.inline if r.id == first.id]
+    salt = LedgerSalt.of(snapshot.properties)
+    assert salt is not None and first.body is not None
+    assert record.body == salt.digest(first.body) != first.body
 
 
 # -- who may share --------------------------------------------------------------------------------

@@ -90,18 +90,24 @@ def test_anything_else_is_corrupt(found):
         predicate_from_json(found)
 
 
-def nested(levels):
+def nested(levels, within=Not):
     predicate = TRUE
     for _ in range(levels):
-        predicate = Not(predicate)
+        predicate = within(predicate)
     return predicate
 
 
-def test_depth_is_bounded_both_ways():
-    deepest = nested(MAX_DEPTH - 1)
+@pytest.mark.parametrize(
+    "within", [Not, lambda p: And((TRUE, p)), lambda p: Or((TRUE, p))], ids=["not", "and", "or"]
+)
+def test_the_deepest_that_is_stored_is_read(within):
+    deepest = nested(MAX_DEPTH - 1, within)
     assert predicate_from_json(predicate_to_json(deepest)) == deepest
     with pytest.raises(InvalidPredicate, match="deeper"):
-        predicate_to_json(nested(MAX_DEPTH))
+        predicate_to_json(nested(MAX_DEPTH, within))
+
+
+def test_depth_is_bounded_both_ways():
     with pytest.raises(InvalidPredicate, match="deeper"):
         predicate_to_json(nested(100_000))
     found = True

@@ -322,6 +322,19 @@ def test_keys_of_nan_meet_rows_of_nan():
         assert keys_may_match(keys, {1: ColumnStats(5.0, 6.0, 0, has_nan=has_nan)}, 5) is meets
 
 
+def test_keys_of_another_unit_meet_the_rows_of_their_instant():
+    milli, micro = (Primitive("timestamp", unit=unit) for unit in ("ms", "us"))
+    keys = Keys((1,), "k", 1, 1, {1: ColumnStats(1_000, 1_000, 0, kind=milli)})
+    for kind, at, meets in (
+        (micro, 1_000_000, True),
+        (micro, 1_000, False),
+        (milli, 1_000, True),
+        (None, 1_000, True),  # of the key's type, where none is said
+        (None, 1_000_000, False),
+    ):
+        assert keys_may_match(keys, {1: ColumnStats(at, at, 0, kind=kind)}, 5) is meets
+
+
 def test_combining_keeps_what_every_part_knows():
     a = {1: ColumnStats(1, 5, 0, has_nan=False), 2: ColumnStats("a", "b")}
     b = {1: ColumnStats(3, 9, 2, exact=False, has_nan=None)}
