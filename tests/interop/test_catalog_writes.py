@@ -25,6 +25,7 @@ from inlay.iceberg.catalog import Answer, Catalog
 from inlay.iceberg.catalog import error as refusal
 from inlay.ops.catalog.writes import TableWrites
 from inlay.ops.context import Context, connect
+from inlay.storage.wrapped import Meter, MeteredStore
 from inlay.table import Table
 
 from ..scan.test_statistics_of_keys import SCHEMA as COLUMNS_SCHEMA
@@ -590,6 +591,30 @@ def test_a_catalog_killed_at_any_write_of_a_commit_has_it_once_when_it_is_sent_a
         if stores[0].puts < n:
             return
     raise AssertionError("a commit of more than 30 writes")
+
+
+def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(
+    root: Path, engines: Engines, between: Between
+) -> None:
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a')")
+    path, body, saved = recorded_commit(
+        root, engines, between, "INSERT INTO lake.tables.t VALUES (2, 'b')"
+    )
+    shutil.rmtree(root)  # DuckDB has deleted its files
+    shutil.copytree(saved, root)
+    meter = Meter()
+
+    def context(table: str) -> Context:
+        ctx = connect(f"file://{root}/{table}")
+        return replace(ctx, store=MeteredStore(ctx.store, meter))
+
+    catalog = replace(between.catalog, writes=TableWrites(context))
+    assert catalog.answer("GET", "/v1/namespaces/tables/tables/t", "", b"", {}).status == 200
+    loaded = meter.snapshot()
+    assert loaded.requests == {"get": 2}
+    assert catalog.answer("POST", path, "", body, {}).status == 204
+    assert (meter.snapshot() - loaded).requests == {"get": 9, "put": 7}
 
 
 # -- bad requests ---------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ what refused commits leave behind is garbage, and within the reach of erasures."
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,14 +19,15 @@ import pytest
 
 import inlay
 from inlay.cli.serving import catalog_of, server_of
-from inlay.errors import ForeignCommit
+from inlay.errors import ConcurrentChange, ErrorKind, ForeignCommit, InlayError
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
+from inlay.ops.catalog.take_over import take_over
 from inlay.ops.publish.publish import publish
 from inlay.table import Table
 
 from .test_erasure import SECRET, finish, found
-from .test_killed import Dying
+from .test_killed import Dying, Killed
 
 PROGRAM = Path(__file__).with_name("commit_by_engine.py")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("s", pa.string())])
@@ -283,3 +286,117 @@ def test_inspection_and_the_key_are_there_for_pyiceberg(
 def test_upsert_of_pyiceberg_knows_the_key(tmp_path: Path, act: Callable[..., str]) -> None:
     t = a_table(tmp_path / "tables" / "t", "v2")
     assert act("pyiceberg", "upsert", on=metadata(t)) == "done"
+
+
+# -- taking a commit by path over -----------------------------------------------------------------
+
+
+def committed_with(engines_python: Path, t: Table, tmp_path: Path, what: str) -> Path:
+    """A real commit of pyiceberg's under the name that the Hadoop catalog would give it."""
+    root = Path(t.uri.removeprefix("file://"))
+    before = set((root / "metadata").iterdir())
+    number = json.loads((root / keys.PUBLISHED_POINTER).read_text())["metadata"][
+        "current-snapshot-id"
+    ]
+    theirs = sorted(
+        (n, path)
+        for path in before
+        if (n := keys.published_version(f"{keys.PUBLISHED}{path.name}")) is not None
+    )
+    newest, source = theirs[-1]
+    folder = tmp_path / f"catalog-{newest}"
+    folder.mkdir()
+    done = subprocess.run(
+        [engines_python, "-W", "ignore", PROGRAM, "pyiceberg", str(folder), str(source), what],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "done", done.stdout
+    [written] = [p for p in set((root / "metadata").iterdir()) - before if p.suffix == ".json"]
+    path = root / keys.published_metadata_key(max(newest, number) + 1)
+    written.rename(path)
+    (root / keys.VERSION_HINT).write_text(str(max(newest, number) + 1))
+    return path
+
+
+def ids(t: Table) -> list[int]:
+    return sorted(t.refresh().scan().to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("native", range(3))
+def test_an_append_by_path_becomes_one_commit_whatever_the_table_is_by_now(
+    tmp_path: Path, engines_python: Path, native: int
+) -> None:
+    t = a_table(tmp_path / "t", "v2")
+    theirs = [committed_with(engines_python, t, tmp_path, "append")]
+    theirs.append(committed_with(engines_python, t, tmp_path, "append"))
+    for n in range(native):
+        t.append(pa.table({"id": [10 + n], "s": ["c"]}, schema=SCHEMA))
+    with pytest.raises(ForeignCommit, match="take-over"):
+        t.append(pa.table({"id": [20], "s": ["d"]}, schema=SCHEMA))
+        t.publish()
+    before = t.refresh().version
+    assert t.publish(take_over=True).published
+    assert t.version == before + 1
+    assert ids(t) == [1, 2, *(10 + n for n in range(native)), 20, 77, 77]
+    assert not any(path.exists() and b"inlay.commit" not in path.read_bytes() for path in theirs)
+    assert not t.publish(take_over=True).published
+    assert t.refresh().version == before + 1
+    assert not t.maintain.verify().errors
+    t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert len(ids(t)) == native + 5
+
+
+def test_what_else_was_committed_by_path_holds_for_the_published_version_alone(
+    tmp_path: Path, engines_python: Path
+) -> None:
+    t = a_table(tmp_path / "t", "v2")
+    theirs = committed_with(engines_python, t, tmp_path, "delete")
+    t.append(pa.table({"id": [3], "s": ["c"]}, schema=SCHEMA))
+    with pytest.raises(ConcurrentChange, match="inlay serve --write"):
+        t.publish(take_over=True)
+    assert theirs.exists() and ids(t) == [1, 2, 3]
+    theirs.unlink()
+    t.publish()
+    committed_with(engines_python, t, tmp_path, "delete")
+    t.publish(take_over=True)
+    assert ids(t) == [2, 3]
+
+
+def test_a_take_over_killed_at_any_write_is_ended_by_the_next(
+    tmp_path: Path, engines_python: Path
+) -> None:
+    t = a_table(tmp_path / "t", "v2")
+    committed_with(engines_python, t, tmp_path, "append")
+    root, saved = tmp_path / "t", tmp_path / "saved"
+    shutil.copytree(root, saved)
+    for n in range(1, 30):
+        shutil.rmtree(root)
+        shutil.copytree(saved, root)
+
+        def kill(write: int, key: str, n: int = n) -> None:
+            if write == n:
+                raise Killed(key)
+
+        store = Dying(t._ctx.store, after=kill)
+        with suppress(Killed):
+            take_over(replace(t._ctx, store=store))
+        assert take_over(t._ctx).version == t.refresh().version == 3
+        assert ids(t) == [1, 2, 77]
+        if store.puts < n:
+            return
+    raise AssertionError("a take-over of more than 30 writes")
+
+
+@pytest.mark.parametrize("body", ["[]", '{"table-uuid": "another"}', "no JSON", "{}"])
+def test_metadata_that_is_no_commit_to_this_table_is_not_taken_over(
+    tmp_path: Path, body: str
+) -> None:
+    t = a_table(tmp_path / "t")
+    theirs = committed_by_path(t, body=body)
+    before = everything(tmp_path / "t")
+    with pytest.raises(InlayError) as refused:
+        t.publish(take_over=True)
+    assert refused.value.kind is ErrorKind.INPUT
+    assert everything(tmp_path / "t") == before and theirs.read_text() == body

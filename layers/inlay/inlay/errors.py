@@ -348,8 +348,8 @@ class ForeignCommit(Unpublishable):
     """Another engine or catalog has committed to a published table, with metadata of its own beside it."""
 
     default_next_step = (
-        "Nothing was overwritten or deleted. Keep its rows (`inlay adopt --copy` makes a table elsewhere "
-        "of that metadata file), or delete the file to give them up; then repeat this"
+        "Nothing was overwritten or deleted. `inlay publish --take-over` makes it a commit of the table; "
+        "deleting the file gives it up; then repeat this"
     )
 
 

@@ -299,6 +299,7 @@ def gc(
     Example("publish ./people", "as an Iceberg table, from now on"),
     Example("publish ./people --format v2", "for engines without deletion vectors"),
     Example("publish ./people --rebuild", "start afresh, whatever is published"),
+    Example("publish ./people --take-over", "with what another engine committed by path"),
 )
 def publish(
     table: TableUri,
@@ -308,6 +309,10 @@ def publish(
     ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Start afresh, whatever is published.")
+    ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="First commit what another engine has committed by path."),
     ] = False,
     withdraw: Annotated[
         bool, typer.Option("--withdraw", help="Take the published table away instead.")
@@ -338,7 +343,7 @@ def publish(
         database, dot, name = (glue or "").partition(".")
         if glue is not None and not (database and dot and name):
             raise InvalidRequest("--glue takes DATABASE.TABLE")
-        result = found.publish(format=format, rebuild=rebuild)
+        result = found.publish(format=format, rebuild=rebuild, take_over=take_over)
         if glue is not None:
             from inlay.engine import PUBLISHED_POINTER, Got
             from inlay.functions.glue import client, register

@@ -1119,22 +1119,34 @@ class Table:
             self._move_on(outcome.loaded)
         return result
 
-    def publish(self, *, format: str | None = None, rebuild: bool = False) -> PublishResult:
+    def publish(
+        self, *, format: str | None = None, rebuild: bool = False, take_over: bool = False
+    ) -> PublishResult:
         """Show the newest version to engines that read Apache Iceberg, beside the table (docs/INTEROP.md):
         the same files and deletion vectors, by metadata of their own. Deletes are settled first.
 
         `format` "v3" or "v2" sets the property `publish.format`; a table that has none is published as v3.
-        `rebuild` starts afresh, whatever was published. Raises `Unpublishable`, which names what stands in
-        the way; readers then see the last publication.
+        `rebuild` starts afresh, whatever was published. `take_over` first commits what another engine has
+        committed by path. Raises `Unpublishable`, which names what stands in the way; readers then see the
+        last publication.
         """
-        from inlay.ops.publish.publish import publish
-
+        if rebuild and take_over:
+            raise InvalidRequest(
+                "rebuild and take_over are two things", next_step="Take over first"
+            )
         main = Table(replace(self._ctx, branch=None), self._main())
         chosen = main.properties.get("publish.format", "none")
         wanted = format or ("v3" if chosen == "none" else chosen)
         if wanted != chosen:
             main.set_properties(publish__format=wanted)
-        result = publish(self._ctx, rebuild=rebuild)
+        if take_over:
+            from inlay.ops.catalog.take_over import take_over as taken
+
+            result = taken(self._ctx)
+        else:
+            from inlay.ops.publish.publish import publish
+
+            result = publish(self._ctx, rebuild=rebuild)
         if self._at is None:
             self._move_on()
         return result

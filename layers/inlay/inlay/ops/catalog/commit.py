@@ -52,15 +52,17 @@ from inlay.iceberg.commit import (
     of_the_request,
     unmet,
 )
-from inlay.iceberg.metadata import MAIN, Publication, decode_pointer, engines_note
+from inlay.iceberg.metadata import MAIN, decode_pointer, engines_note
 from inlay.iceberg.source import SourceTable, read_metadata
 from inlay.ops.adopt.adopt import found_table
 from inlay.ops.adopt.foreign import Sources
 from inlay.ops.adopt.iceberg import foreign_of
+from inlay.ops.cache import ObjectCache
 from inlay.ops.catalog.rows import difference, planned_base, rows_of
-from inlay.ops.commit.driver import Conflicted, already_applied, commit
+from inlay.ops.commit.driver import Committed, Conflicted, Skipped, already_applied, commit
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.publication import Found
 from inlay.ops.publish.publish import is_current, publish
 from inlay.ops.schema.alter import checked
 from inlay.ops.schema.create import check_free
@@ -83,11 +85,14 @@ from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.pruning.partitions import repartitioned
 from inlay.plan.schema_conflicts import altered, evolved
 from inlay.plan.schema_evolution import evolution_between
-from inlay.storage.base import Got, Location
+from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
+from inlay.storage.wrapped import WrappedStore
 
 # Native writers may commit and publish meanwhile; each round begins with the newest version.
 MAX_ROUNDS = 8
 OPERATION = "engine"
+KEPT_BYTES = 16 * 1024 * 1024
+_WRITTEN_ONCE = (".avro", ".parquet")
 # Properties of what is published that are the publisher's.
 _PUBLISHERS = ("inlay.", "gc.enabled")
 _FORMATS = {2: "v2", 3: "v3"}
@@ -100,8 +105,8 @@ def load(ctx: Context) -> bytes:
     """The answer to loadTable: what is published, which is the newest version where that can be. Raises
     `TableNotFound` for one that is not there or cannot be published at all."""
     loaded = load_pointer(ctx)
-    published = _published(ctx)
-    if published is not None and is_current(ctx, loaded.snapshot, published.publication):
+    published = published_now(ctx)
+    if published is not None and is_current(ctx, loaded.snapshot, published.found.publication):
         return published.body
     with suppress(InlayError):  # the last good publication is shown
         publish(ctx, base=loaded)
@@ -128,7 +133,7 @@ def create(ctx: Context, found: Any, idempotency_key: str | None = None) -> byte
     return _create(ctx, metadata, named)
 
 
-def _refuse_open_erasure(loaded: LoadedTable) -> None:
+def refuse_open_erasure(loaded: LoadedTable) -> None:
     for erasure in loaded.pointer.erasures:
         if erasure.predicate is not None:
             raise Unpublishable(
@@ -139,12 +144,52 @@ def _refuse_open_erasure(loaded: LoadedTable) -> None:
             )
 
 
+class _ReadOnce(WrappedStore):
+    """The store of one request, which reads what an engine has written to judge it, and again to publish
+    it. What never changes under its name, and came whole, is asked for once."""
+
+    def __init__(self, inner: ObjectStore, kept: ObjectCache | None = None) -> None:
+        super().__init__(inner)
+        self._kept = kept or ObjectCache(KEPT_BYTES)
+
+    def at(self, bucket: str) -> _ReadOnce:
+        return _ReadOnce(self.inner.at(bucket), self._kept)
+
+    def get(
+        self,
+        key: str,
+        *,
+        byte_range: ByteRange | None = None,
+        if_match: str | None = None,
+        version_id: str | None = None,
+    ) -> Got | Missing | Refused:
+        known = None
+        if byte_range is None and if_match is None and version_id is None:
+            known = self._whole(key)
+        return known or super().get(
+            key, byte_range=byte_range, if_match=if_match, version_id=version_id
+        )
+
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
+        known = self._whole(key) if version_id is None else None
+        if known is not None:
+            return replace(known, body=known.body[-length:])
+        found = super().get_suffix(key, length, version_id=version_id)
+        if isinstance(found, Got) and len(found.body) == found.size and key.endswith(_WRITTEN_ONCE):
+            self._kept.put(f"{self.bucket}/{key}", found, found.size)
+        return found
+
+    def _whole(self, key: str) -> Got | None:
+        found: Got | None = self._kept.get(f"{self.bucket}/{key}")
+        return found
+
+
 def commit_table(ctx: Context, request: CommitRequest) -> bytes:
     """Commits the request, and returns the answer to loadTable. Raises `ConcurrentChange` where a
     requirement does not hold, `InvalidRequest` and others for what cannot be served, `StaleUpload`,
     `OutcomeUnknown`."""
-    ctx = replace(ctx, branch=None)
-    named = _named(request)
+    ctx = replace(ctx, branch=None, store=_ReadOnce(ctx.store))
+    named = name_of(request)
     if request.creates:
         metadata = apply_updates(empty_metadata(ctx.location("")), request.updates)
         return _create(ctx, metadata, named)
@@ -155,32 +200,36 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
         loaded, before = already_applied(ctx, loaded, named)
         if before is not None:
             return _after(ctx, loaded)
-        _refuse_open_erasure(loaded)
-        published = _published(ctx)
-        if published is None or not is_current(ctx, loaded.snapshot, published.publication):
+        refuse_open_erasure(loaded)
+        published = published_now(ctx)
+        if published is None or not is_current(ctx, loaded.snapshot, published.found.publication):
             publish(ctx, base=loaded)
             continue
-        change = _planned(ctx, loaded, published.metadata, request)
+        change = planned(ctx, loaded, published.metadata, request)
         if change is None:
             return published.body
-        try:
-            outcome = commit(ctx, replace(change, request=named), base=loaded)
-        except StaleUpload as error:
-            raise InvalidRequest(
-                "files of this commit were written before the table's garbage boundary: the job took "
-                "longer than its grace period",
-                next_step="Run the job again; `gc.grace_days` is the grace period",
-                table=ctx.uri,
-            ) from error
+        outcome = committed(ctx, replace(change, request=named), loaded)
         if not isinstance(outcome, Conflicted):
-            return _after(ctx, outcome.loaded)
+            return _after(ctx, outcome.loaded, published.found)
         reason = outcome.conflict.reason
         if _is_strict(change):
             break
     raise ConcurrentChange(reason, table=ctx.uri)
 
 
-def _named(request: CommitRequest) -> Request | None:
+def committed(ctx: Context, change: Change, base: LoadedTable) -> Committed | Skipped | Conflicted:
+    try:
+        return commit(ctx, change, base=base)
+    except StaleUpload as error:
+        raise InvalidRequest(
+            "files of this commit were written before the table's garbage boundary: the job took "
+            "longer than its grace period",
+            next_step="Run the job again; `gc.grace_days` is the grace period",
+            table=ctx.uri,
+        ) from error
+
+
+def name_of(request: CommitRequest) -> Request | None:
     """The request's name in the ledger: the snapshot's id, which a client that repeats itself repeats."""
     if request.snapshot_id is not None:
         return Request.named(f"iceberg snapshot {request.snapshot_id}", None)
@@ -188,11 +237,10 @@ def _named(request: CommitRequest) -> Request | None:
     return Request.named(None if key is None else f"iceberg {key}", None)
 
 
-def _after(ctx: Context, loaded: LoadedTable) -> bytes:
+def _after(ctx: Context, loaded: LoadedTable, seen: Found | None = None) -> bytes:
     """The answer once the commit is made: it is never refused any more."""
     try:
-        publish(ctx, base=loaded)
-        return _answer(ctx)
+        return publish(ctx, base=loaded, seen=seen).pointer or _answer(ctx)
     except InlayError as error:
         raise OutcomeUnknown(
             f"committed by version {loaded.snapshot.version}, and not published: {error.message}",
@@ -202,24 +250,31 @@ def _after(ctx: Context, loaded: LoadedTable) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Published:
+class PublishedNow:
     """The published pointer, as it is answered and as it is read."""
 
     body: bytes
-    publication: Publication
+    found: Found
+
+    @property
+    def version(self) -> int:
+        assert self.found.publication is not None
+        return self.found.publication.version
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         return dict(json.loads(self.body)["metadata"])
 
 
-def _published(ctx: Context) -> _Published | None:
+def published_now(ctx: Context) -> PublishedNow | None:
     got = ctx.store.get(ctx.key(keys.PUBLISHED_POINTER))
-    return _Published(got.body, decode_pointer(got.body)) if isinstance(got, Got) else None
+    if not isinstance(got, Got):
+        return None
+    return PublishedNow(got.body, Found(decode_pointer(got.body), got.etag, got.date_us))
 
 
 def _answer(ctx: Context) -> bytes:
-    published = _published(ctx)
+    published = published_now(ctx)
     if published is None:
         raise TableNotFound(f"no table is published at {ctx.uri}", table=ctx.uri)
     return published.body
@@ -287,7 +342,7 @@ def _check_theirs(names: Mapping[str, object]) -> None:
 # -- the change -----------------------------------------------------------------------------------
 
 
-def _planned(
+def planned(
     ctx: Context, base: LoadedTable, published: Mapping[str, Any], request: CommitRequest
 ) -> Change | None:
     """What the request asks for, on the version that is published; None where that is nothing."""
@@ -359,6 +414,12 @@ def _planned(
         deleted_rows=None if strict else 0,
         note=None if head is None else engines_note(head.id),
     )
+
+
+def is_append_alone(change: Change) -> bool:
+    """Files are added, and nothing else changes."""
+    kinds = (AddFiles, AddMarkers, RemoveFiles)
+    return not _is_strict(change) and all(isinstance(u, kinds) for u in change.updates)
 
 
 def _is_strict(change: Change) -> bool:

@@ -12,6 +12,7 @@ collected (`refuse_foreign`), unless its hint was lost and its number is not the
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,21 +68,41 @@ def load_hint(ctx: Context) -> Hint:
 def load_metadata(ctx: Context, version: int) -> Any:
     """The table metadata under the name of `version`, as JSON; None if there is none. Raises
     `ForeignCommit` for what Inlay did not publish. One GET."""
-    key = keys.published_metadata_key(version)
-    answer = ctx.store.get(ctx.key(key))
+    found = _metadata(ctx, version)
+    if found is not None and not is_publication(found, version):
+        raise _foreign(ctx, version, "is not what was published")
+    return found
+
+
+def foreign_metadata(ctx: Context, version: int) -> Mapping[str, Any] | None:
+    """What another engine wrote under the name of `version`; None if there is none, or it is Inlay's own.
+    Raises `ForeignCommit` where it cannot be read. One GET."""
+    found = _metadata(ctx, version)
+    if found is None or is_publication(found, version):
+        return None
+    if not isinstance(found, dict):
+        raise _foreign(ctx, version, "cannot be read")
+    return found
+
+
+def _metadata(ctx: Context, version: int) -> Any:
+    """None: there is nothing; False: it is no JSON."""
+    answer = ctx.store.get(ctx.key(keys.published_metadata_key(version)))
     if not isinstance(answer, Got):
         return None
     try:
-        found = json.loads(answer.body)
+        return json.loads(answer.body)
     except (ValueError, RecursionError):
-        found = None
-    if not is_publication(found, version):
-        raise ForeignCommit(
-            f"another engine has committed to this table by its path: {key} is not what was published",
-            table=ctx.uri,
-            key=ctx.key(key),
-        )
-    return found
+        return False
+
+
+def _foreign(ctx: Context, version: int, what: str) -> ForeignCommit:
+    key = keys.published_metadata_key(version)
+    return ForeignCommit(
+        f"another engine has committed to this table by its path: {key} {what}",
+        table=ctx.uri,
+        key=ctx.key(key),
+    )
 
 
 def refuse_foreign(

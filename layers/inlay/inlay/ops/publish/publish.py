@@ -124,6 +124,8 @@ class PublishResult(Shown):
     files: int = 0
     manifests: int = 0
     kept: int = 0
+    # The published pointer, where it was written now.
+    pointer: bytes | None = field(default=None, repr=False)
     bytes: int = 0
 
 
@@ -143,10 +145,11 @@ def publish(
     rebuild: bool = False,
     look_into_files: bool = True,
     base: LoadedTable | None = None,
+    seen: Found | None = None,
 ) -> PublishResult:
     """Publishes the newest snapshot of main as its property `publish.format` says. `rebuild` starts from
     scratch, whatever is published. `look_into_files` False assumes that new files have the table's field
-    ids. `base` is main as it was read a moment ago: one request less.
+    ids. `base` is main, `seen` the published pointer, as read a moment ago: each one request less.
 
     Raises `Unpublishable`; `CorruptTable` for a damaged pointer, unless `rebuild`.
     """
@@ -159,7 +162,7 @@ def publish(
     for _ in range(MAX_ROUNDS):
         # Before the pointer is swapped: whoever moves the hint meanwhile is found by its ETag.
         hint = load_hint(ctx)
-        found = _found(ctx, rebuild=rebuild)
+        found, seen = seen or _found(ctx, rebuild=rebuild), None
         if found.publication is not None and found.publication.version > loaded.snapshot.version:
             # Others have committed and published since the table was read; or it was put back.
             loaded = load_again(ctx, loaded)
@@ -189,7 +192,8 @@ def publish(
         metadata, location = attempt.write(rebuild=rebuild)
         if ctx.clock.monotonic() - started > MAX_SECONDS:
             raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
-        if _swap(ctx, found, encode_pointer(metadata, location), loaded.snapshot.version):
+        pointer = encode_pointer(metadata, location)
+        if _swap(ctx, found, pointer, loaded.snapshot.version):
             now = load_again(ctx, replace(loaded, state=attempt.state))
             moved, before = now.snapshot.boundary, loaded.snapshot.boundary
             # An erasure moved it in the version that was loaded, perhaps in the same second.
@@ -206,6 +210,7 @@ def publish(
                 manifests=attempt.written,
                 kept=attempt.kept,
                 bytes=attempt.bytes,
+                pointer=pointer,
             )
         loaded = load_again(ctx, replace(loaded, state=attempt.state))
     raise Unpublishable(
