@@ -201,7 +201,7 @@ class Pipeline:
         return f"{self.changes} has the column {LATER.name}"
 
     def compact_some(self) -> str:
-        """Packs the smaller half of the files: the others stay as they are, beside the stream."""
+        """Packs the small files; those of the load stay as they are, beside the stream."""
         table = inlay.open(self.orders)
         sizes = sorted(table.inspect.files()["bytes"].to_pylist())
         result = table.maintain.compact(small_bytes=sizes[len(sizes) // 2] + 1)

@@ -28,7 +28,7 @@ def test_the_pipeline_tells_its_story(tmp_path: Path) -> None:
     steps += ["land", "ingest", "merge both", "compact", "query"]
     assert [line[:10].strip() for line in told[: len(steps)]] == steps
     # After the load, each merge, the erasure and the last compaction.
-    assert done.stdout.count("all as in DuckDB") == 8
+    assert done.stdout.count("all as in DuckDB") == 7
     orders = inlay.open(f"file://{folder}/tables/orders")
     assert "priority" in orders.schema.names
     assert len(orders.snapshot.erasures) == 1  # its objects wait for the collection of garbage

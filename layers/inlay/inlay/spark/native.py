@@ -23,11 +23,11 @@ import pyarrow as pa
 from inlay.engine import Context, Primitive, Schema
 from inlay.errors import InlayError
 from inlay.format.entry import Keys
-from inlay.format.predicate import TRUE, Predicate, field_ids
+from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Field, Struct, Type, fields_within
 from inlay.parquet.read.deleted_rows import load_keys, load_words
 from inlay.parquet.read.reader import open_file
-from inlay.parquet.read.selection import Wanted, top_columns
+from inlay.parquet.read.selection import Wanted, needed_fields
 from inlay.plan.scan import FileTask
 from inlay.spark.conditions import attribute, attribute_at, condition_of, quoted
 from inlay.spark.connect import connect, place
@@ -162,7 +162,7 @@ def split(
         return none("Spark's second Parquet reader")
     if condition_of(predicate, schema) is None:
         return none("filter")
-    looked_at = _looked_at(schema, columns, predicate)
+    looked_at = needed_fields(schema, columns, predicate)
     if not all(_is_readable(schema, found) for found in looked_at):
         return none("column types")
     why: dict[str, str] = {}
@@ -200,7 +200,7 @@ def split(
         return none("signs of a pattern in the path")
     footers = _footers(spark, uri, chosen)
     for deleted, share in by_deletes.items():
-        ids = {f.id for f in _looked_at(schema, columns, predicate, *deleted.where)}
+        ids = {f.id for f in needed_fields(schema, columns, predicate, *deleted.where)}
         ids |= _key_columns(deleted.keys)
         why |= {t.file.key: "file types" for t in share if not ids <= footers[t.file.key].exact}
     shares = []
@@ -226,7 +226,7 @@ def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Delet
         # Not the table's: it may be overwritten, and Spark does not pin its content.
         return "adopted"
     files = tuple(sorted(KeyFile(k.field_ids, k.key, k.rows, k.size) for k in keys))
-    looked_at = [*looked_at, *_looked_at(schema, tuple(_key_columns(files)), *gone)]
+    looked_at = [*looked_at, *needed_fields(schema, tuple(_key_columns(files)), *gone)]
     if not all(_is_readable(schema, found) for found in looked_at):
         return "deletes"
     recorded = {found.id: found for found in task.schema.fields}
@@ -252,12 +252,6 @@ def _is_joined(keys: Keys, schema: Schema) -> bool:
         f is not None and isinstance(f.type, Primitive) and SPARK_TYPES[f.type.name].joined
         for f in fields
     )
-
-
-def _looked_at(schema: Schema, columns: Sequence[int], *predicates: Predicate) -> list[Field]:
-    fields = frozenset().union(*map(field_ids, predicates))
-    wanted = {*columns, *top_columns(schema, fields)}
-    return [found for found in schema.fields if found.id in wanted]
 
 
 def _is_readable(schema: Schema, found: Field) -> bool:
@@ -381,7 +375,9 @@ def _frame(
     from pyspark.sql import functions as f
 
     keys = share.deleted.keys
-    looked_at = _looked_at(schema, (*columns, *_key_columns(keys)), predicate, *share.deleted.where)
+    looked_at = needed_fields(
+        schema, (*columns, *_key_columns(keys)), predicate, *share.deleted.where
+    )
     asked = spark_schema(schema, [found.name for found in looked_at])
     paths = [f"{root}/{task.file.key}" for task in share.tasks]
     frame = spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
