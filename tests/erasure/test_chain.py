@@ -105,24 +105,6 @@ def test_an_honest_receipt_passes_every_check() -> None:
     assert (third.problems, third.number) == ((), 3)
 
 
-def test_it_is_checked_with_read_rights_alone() -> None:
-    people = three_receipts()
-
-    class ReadOnly:
-        def __init__(self, store: Any) -> None:
-            self._store = store
-
-        def __getattr__(self, name: str) -> Any:
-            if name in ("put", "delete", "delete_versions", "copy", "abort_multipart") or (
-                "multipart" in name and name != "list_uploads"
-            ):
-                raise AssertionError(f"{name} by a check")
-            return getattr(self._store, name)
-
-    auditor = people.on(ReadOnly(people.store))
-    assert check(auditor).problems == ()
-
-
 def test_without_keys_it_says_what_was_not_checked() -> None:
     people = three_receipts()
     found = verify_receipt(people.ctx, "case-1", asked=Asked(predicate=is_who()))

@@ -1,0 +1,366 @@
+"""Forgeries by somebody who may write to the bucket, its pointer included, but has no key: each is found,
+and named by what is wrong with it. tests/erasure/test_chain.py has more, and changes at random."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import io
+import json
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from inlay.errors import InlayError
+from inlay.format.codec import _digest, _ending, encode_frame
+from inlay.format.keys import receipt_key
+from inlay.format.snapshot import Ref
+from inlay.ops.erase.check_receipt import Asked, verify_receipt
+from inlay.ops.erase.receipt import LIST_KIND, encode_receipt
+from inlay.ops.erase.signing import PublicKey, envelope_of, to_sign
+from inlay.ops.refs import branch, tag
+from inlay.plan.receipt_chain import STATEMENT_TYPE, Chain, root_of
+from inlay.storage.base import Location
+
+from .people import WHO, People, ids_with, is_who, new_people, rows
+from .test_chain import (
+    PUBLIC,
+    SIGNER,
+    _plain,
+    a_key,
+    changed,
+    check,
+    finish,
+    frame,
+    lists,
+    put,
+    three_receipts,
+    with_chain,
+)
+from .test_receipt import receipt
+
+STRANGER, STRANGERS = a_key()
+
+
+def data_of(people: People, key: str) -> bytes:
+    body: bytes = people.store.get(people.ctx.key(key)).body
+    return body
+
+
+def rewritten(people: People, which: int, **members: Any) -> None:
+    """A pass with other members in its list."""
+    key = lists(people, "pass")[which]
+    put(people, key, encode_frame(LIST_KIND, {**frame(people, key), **members}))
+
+
+def envelope(people: People, which: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = frame(people, lists(people, "pass")[which])["envelope"]
+    return found
+
+
+def enveloped(people: People, **members: Any) -> None:
+    rewritten(people, 0, envelope={**envelope(people), **members})
+
+
+def signed_as(people: People, signature: bytes, key_id: str = SIGNER.key_id) -> None:
+    sig = base64.b64encode(signature).decode()
+    enveloped(people, signatures=[{"keyid": key_id, "sig": sig}])
+
+
+def statement(people: People, which: int = 0) -> bytes:
+    text: str = frame(people, lists(people, "pass")[which])["statement"]
+    return text.encode()
+
+
+def chained_again(people: People, name: str, said: dict[str, Any], **members: Any) -> None:
+    """The last pass and receipt are written again, and the pointer agrees: all but the signature."""
+    changed(people, name, **members)
+    data = data_of(people, receipt_key(name))
+    last = lists(people, "pass")[-1]
+    body = frame(people, last)
+    digests = [sha256(data).hexdigest()]
+    of = {**json.loads(body["statement"]), "root": root_of(digests), **said}
+    text = json.dumps(of, sort_keys=True, separators=(",", ":"))
+    made = {**body, "statement": text, "receipts": digests}
+    put(people, last, encode_frame(LIST_KIND, made))
+    chain = Chain.of(people.snapshot.properties)
+    ends = {"receipt": digests[-1], "statement": sha256(text.encode()).hexdigest()}
+    with_chain(people, replace(chain, **ends).as_property)
+
+
+def truncated(people: People) -> None:
+    """The first pass never was."""
+    first = json.loads(statement(people, 1))["first"]
+    chained_again(
+        people,
+        "case-3",
+        {"previous_pass": None, "previous_receipt": None, "first": first},
+        previous=None,
+    )
+
+
+def renumbered(people: People) -> None:
+    """Two people less: the chain begins with the third receipt."""
+    for name in ("case-1", "case-2"):
+        people.store.delete([people.ctx.key(receipt_key(name))])
+    chained_again(
+        people, "case-3", {"previous_pass": None, "previous_receipt": None, "first": 1}, number=1
+    )
+    chain = Chain.of(people.snapshot.properties)
+    with_chain(people, replace(chain, count=1).as_property)
+
+
+def exchanged_lists(people: People, step: str) -> None:
+    """One receipt names the list of another pass."""
+    of_first, of_last = (receipt(people, name) for name in ("case-1", "case-3"))
+    if step == "look":
+        changed(people, look={**of_first["look"], "list": of_last["look"]["list"]})
+    else:
+        changed(people, **{step: of_last[step]})
+
+
+def without(people: People, step: str) -> None:
+    for key in lists(people, step):
+        people.store.delete([people.ctx.key(key)])
+
+
+def twice_said(people: People) -> None:
+    """A member twice, in a whole frame: one reader takes the first, and another the last."""
+    data = data_of(people, receipt_key("case-1"))
+    head = b'{"removed_rows":0,' + data[1:].rpartition(b',"digest":"')[0]
+    put(people, receipt_key("case-1"), head + _ending(_digest(head)))
+    assert receipt(people)["removed_rows"] != 0
+
+
+def twice_in_the_statement(people: People) -> None:
+    text = statement(people).decode()
+    rewritten(people, 0, statement='{"ended_us":0,' + text[1:])
+
+
+def looks_alike(people: People, name: str) -> None:
+    """The receipt under a name that cannot be told from hers by looking."""
+    assert name != "case-1"
+    put(people, receipt_key(name), encode_receipt({**_plain(receipt(people)), "id": name}))
+
+
+def hidden(people: People) -> None:
+    """Deleted in a bucket that keeps versions: still there for who knows the version."""
+    people.store.enable_versioning()
+    people.store.delete([people.ctx.key(receipt_key("case-2"))])
+
+
+def hmac_of_the_public_key(people: People) -> None:
+    """As readers that let the envelope choose the algorithm were deceived."""
+    signed_as(people, hmac.digest(PUBLIC.key_id.encode(), to_sign(statement(people)), "sha256"))
+
+
+FORGERIES: dict[str, tuple[Callable[[People], None], str]] = {
+    # receipts
+    "of another, renamed": (
+        lambda p: put(
+            p,
+            receipt_key("case-1"),
+            encode_receipt({**_plain(receipt(p, "case-2")), "id": "case-1"}),
+        ),
+        "is missing or changed",
+    ),
+    "a member twice": (twice_said, "it was changed since"),
+    "a Cyrillic letter": (lambda p: looks_alike(p, "c\u0430se-1"), "the chain does not have it"),
+    "another hyphen": (lambda p: looks_alike(p, "case\u20111"), "the chain does not have it"),
+    "full width": (
+        lambda p: looks_alike(p, "case-\uff11"),
+        "the chain does not have it",
+    ),
+    "an invisible letter": (lambda p: looks_alike(p, "case-1\u200b"), "the chain does not have it"),
+    "hidden by a delete marker": (hidden, "number 2 of the chain is missing"),
+    "an hour later": (
+        lambda p: changed(p, ended_us=receipt(p)["ended_us"] + 3_600_000_000),
+        "it was changed since",
+    ),
+    # what it rests on
+    "another pass's list of what went": (lambda p: exchanged_lists(p, "gone"), "changed since"),
+    "another pass's list of what is left": (lambda p: exchanged_lists(p, "left"), "changed since"),
+    "another pass's look": (lambda p: exchanged_lists(p, "look"), "changed since"),
+    "no list of what went": (lambda p: without(p, "gone"), "evidence/"),
+    "no list of what is left": (lambda p: without(p, "left"), "evidence/"),
+    "no look": (lambda p: without(p, "look"), "evidence/"),
+    # the chain
+    "truncated": (truncated, "the chain has no receipt number 1"),
+    "begun later": (renumbered, "there is no receipt of 'case-1'"),
+    "a receipt more": (
+        lambda p: rewritten(p, 1, receipts=[*frame(p, lists(p, "pass")[1])["receipts"], "0" * 64]),
+        "other receipts than its statement",
+    ),
+    "a longer end": (
+        lambda p: with_chain(p, replace(Chain.of(p.snapshot.properties), count=4).as_property),
+        "does not end with the receipt",
+    ),
+    "the last pass is the first": (
+        lambda p: with_chain(
+            p,
+            replace(Chain.of(p.snapshot.properties), made_by=lists(p, "pass")[0]).as_property,
+        ),
+        "does not have the statement",
+    ),
+    # signatures
+    "no signature in the envelope": (lambda p: enveloped(p, signatures=[]), "not signed with that"),
+    "an empty signature": (lambda p: signed_as(p, b""), "not signed with that"),
+    "a stranger's under her key's id": (
+        lambda p: signed_as(p, STRANGER.sign(to_sign(statement(p)))),
+        "not signed with that",
+    ),
+    "a stranger's envelope": (
+        lambda p: rewritten(p, 0, envelope=envelope_of(statement(p), STRANGER)),
+        "not signed with that",
+    ),
+    "a MAC by the public key": (hmac_of_the_public_key, "not signed with that"),
+    "of another kind of payload": (
+        lambda p: enveloped(p, payloadType="application/vnd.in-toto+json"),
+        "not signed with that",
+    ),
+    "of the payload without its kind": (
+        lambda p: signed_as(p, SIGNER.sign(statement(p))),
+        "not signed with that",
+    ),
+    "of the next pass": (
+        lambda p: rewritten(p, 0, envelope=envelope(p, 1)),
+        "not signed with that",
+    ),
+    "a statement that says a thing twice": (twice_in_the_statement, "does not have the statement"),
+    "an algorithm that is none": (
+        lambda p: enveloped(p, signatures=[{"keyid": SIGNER.key_id, "alg": "none", "sig": ""}]),
+        "not signed with that",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_found_and_named(name: str) -> None:
+    people = three_receipts()
+    assert check(people).problems == ()
+    forge, said = FORGERIES[name]
+    forge(people)
+    try:
+        problems = "\n".join(check(people).problems)
+    except InlayError as error:
+        problems = str(error)
+    assert any(part in problems for part in said.split("|")), problems
+
+
+@pytest.mark.parametrize("forge", [truncated, renumbered])
+def test_what_is_left_of_a_chain_that_was_cut_is_not_signed(
+    forge: Callable[[People], None],
+) -> None:
+    people = three_receipts()
+    forge(people)
+    assert "not signed with that" in "".join(check(people, "case-3", asked=None).problems)
+
+
+# -- a second machine -----------------------------------------------------------------------------
+
+
+class ReadRights:
+    """What an auditor's role may do: read objects, and list below the table and its landing zone."""
+
+    MAY = frozenset(
+        ("get", "get_suffix", "head", "list", "list_versions", "list_uploads", "scheme", "bucket")
+    )
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.listed: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.MAY:
+            raise AssertionError(f"{name} by a check")
+        found = getattr(self._store, name)
+        if not name.startswith("list"):
+            return found
+
+        def listing(prefix: str, **more: Any) -> Any:
+            self.listed.add(prefix)
+            return found(prefix, **more)
+
+        return listing
+
+
+def branched() -> People:
+    people = new_people(versioned=True)
+    people.append(*ids_with(WHO))
+    tag(people.ctx, "release", Ref(kind="tag", version=people.snapshot.version))
+    branch(people.ctx, "work", Ref(kind="tag", version=people.snapshot.version))
+    replace(people, ctx=replace(people.ctx, branch="work")).append(*ids_with(WHO, start=40))
+    people.append(*ids_with(WHO, start=60))
+    return people
+
+
+def adopted() -> People:
+    people = new_people()
+    sink = io.BytesIO()
+    pq.write_table(rows([*range(20, 29)]), sink)
+    people.store.put("else/a.parquet", sink.getvalue())
+    people.ingest(Location("memory", "b", "else/a.parquet"), adopt=True)
+    people.append(*ids_with(WHO))
+    people.ingest(people.land("b.parquet", *ids_with(WHO, start=60)))
+    return people
+
+
+@pytest.mark.parametrize("made", [branched, adopted])
+def test_another_machine_checks_with_read_rights_and_no_secret(
+    made: Callable[[], People],
+) -> None:
+    """It finds nothing on an honest table, and what was put back since on any branch."""
+    people = made()
+    people.erase()
+    finish(people)
+    store = ReadRights(people.store)
+    auditor = people.on(store)
+    asked = Asked(predicate=is_who())
+    found = verify_receipt(auditor.ctx, "case-1", asked=asked, public_key=PUBLIC)
+    assert (found.problems, found.rows) == ((), 0)
+    assert found.signed == f"by {SIGNER.key_id}, checked"
+    assert all(p.startswith(("tables/people/", "ingest/people/")) for p in store.listed)
+    back = people if made is adopted else replace(people, ctx=replace(people.ctx, branch="work"))
+    back.append(WHO)
+    again = verify_receipt(auditor.ctx, "case-1", asked=asked, public_key=PUBLIC)
+    assert again.rows == 1 and any("that the condition selects" in line for line in again.named)
+    # Set back by hand: her file is there as before, and the receipt says that it went.
+    went = [key for each in lists(people, "gone") for key, _ in frame(people, each)["objects"]]
+    first = next(key for key in went if key.startswith("data/"))
+    put(people, first, b"as it was")
+    problems = verify_receipt(auditor.ctx, "case-1", public_key=PUBLIC).problems
+    assert f"{first} was deleted and exists again" in problems
+
+
+def test_a_rotated_key_vouches_for_its_own_passes_only() -> None:
+    """The operator has a new key. Whoever found the old one cannot sign what came after, and the new one
+    does not sign what was before: an auditor has both, each with its time."""
+    people = three_receipts()
+    rewritten(people, 1, envelope=envelope_of(statement(people, 1), STRANGER))
+    third = {"asked": None}
+    assert check(people, "case-3", **third, public_key=STRANGERS).problems == ()
+    assert "not signed with that" in "".join(check(people, "case-3", **third).problems)
+    assert check(people).problems == ()
+    assert "not signed with that" in "".join(check(people, public_key=STRANGERS).problems)
+
+
+def test_names_that_look_alike_are_other_erasures() -> None:
+    """No reader takes one for another: neither by its letters nor by their composition."""
+    composed = unicodedata.normalize("NFC", "case-e\u0301")
+    names = {"case-1", "c\u0430se-1", "case\u20111", "CASE-1", composed, "case-e\u0301", "case-1 "}
+    assert len({receipt_key(name) for name in names}) == len(names)
+
+
+def test_the_same_signature_in_other_bytes_is_no_second_statement() -> None:
+    """ECDSA lets anybody make a second signature of the same message: it says the same."""
+    people = three_receipts()
+    assert STATEMENT_TYPE in to_sign(b"").decode()
+    sig = base64.b64decode(envelope(people)["signatures"][0]["sig"])
+    assert PublicKey.has_signed(PUBLIC, to_sign(statement(people)), sig)
+    assert not PublicKey.has_signed(PUBLIC, to_sign(statement(people)), sig + b"\0")
+    assert not PublicKey.has_signed(PUBLIC, to_sign(statement(people) + b" "), sig)
