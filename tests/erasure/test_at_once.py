@@ -8,6 +8,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from tests.simulator.faults import Fate
 
 from inlay.errors import InvalidRequest
 from inlay.format.codec import decode_frame
@@ -29,6 +30,7 @@ from inlay.plan.change import Request
 from inlay.storage.wrapped import MeteredStore
 from inlay.table import Table
 
+from .crashes import Scene
 from .people import KEY, People, in_memory, new_people, rows
 
 
@@ -170,3 +172,56 @@ def test_of_a_table_by_its_handle() -> None:
     assert [e.id for e in t.snapshot.erasures] == ["x-1", "x-2"]
     with pytest.raises(InvalidRequest, match="ids="):
         t.delete("n = 2", ids=["x"], mode="erase")
+
+
+def many(versioned: bool) -> People:
+    people = new_people(versioned=versioned)
+    people.append(*range(10))
+    people.append(*range(100, 104))
+    return people
+
+
+def open_many(process: People) -> None:
+    opened(process, ids_of(3, 100, 999))
+
+
+def end_many(process: People) -> None:
+    open_many(process)  # its message is delivered again
+    process.advance()
+    for _ in range(4):
+        process.collect()
+        process.time.sleep(1000)
+
+
+def all_or_none(people: People) -> None:
+    """One commit: whatever became of its requests, each key has an erasure, and one."""
+    open_ = [erasure.id for erasure in people.snapshot.erasures]
+    assert open_ == ["all.1", "all.2", "all.3"]
+    assert people.ids() == [0, 1, 2, *range(4, 10), 101, 102, 103]
+
+
+def each_has_ended(people: People) -> None:
+    assert people.snapshot.erasures == ()
+    assert people.ids() == [0, 1, 2, *range(4, 10), 101, 102, 103]
+    keys = [info.key for info in people.store.list(people.ctx.key("erasure/"))]
+    assert sorted(keys) == [people.ctx.key(f"erasure/all.{n}.json") for n in (1, 2, 3)]
+    for n in (1, 2, 3):
+        check = verify_receipt(people.ctx, f"all.{n}")
+        assert (check.problems, check.missing) == ((), ()) and check.number is not None
+    opened(people, ids_of(3, 100, 999))
+    assert people.snapshot.erasures == (), "delivered once more"
+
+
+@pytest.mark.parametrize("versioned", [False, True], ids=["unversioned", "versioned"])
+def test_many_are_opened_once_whatever_becomes_of_a_request(versioned: bool) -> None:
+    Scene(many, open_many, all_or_none).strike(versioned, tuple(Fate), 1)
+
+
+# Together every request.
+_FIRST = [1, *(pytest.param(n, marks=pytest.mark.wide) for n in range(2, 8))]
+
+
+@pytest.mark.parametrize("first", _FIRST)
+def test_many_end_once_whatever_becomes_of_a_request(first: int) -> None:
+    fates = (Fate.UNSENT, Fate.LOST, Fate.TWICE, Fate.KILLED_BEFORE, Fate.KILLED_AFTER)
+    Scene(many, end_many, each_has_ended).strike(bool(first % 2), fates, 7, first=first)

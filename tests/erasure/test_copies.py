@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -10,15 +12,18 @@ from typing import Any
 import boto3
 import pytest
 from moto.s3.models import s3_backends
+from tests.simulator.faults import Fate, Killed
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.format.codec import decode_frame
-from inlay.ops.erase import finish
+from inlay.ops.erase import copies, finish
 from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.erase.copies import LockedCopies
+from inlay.ops.erase.receipt import LIST_KIND
 from inlay.plan.receipt_chain import Chain
 
 from .people import People, new_people
+from .test_receipt import receipt
 
 COPIES = LockedCopies("s3://audit/inlay", "COMPLIANCE", 30)
 
@@ -68,6 +73,15 @@ def due() -> People:
     return people
 
 
+def steps(people: People) -> Counter[str]:
+    """How many lists there are, by the step that wrote them."""
+    lists = people.store.list(people.ctx.key("evidence/"))
+    return Counter(
+        decode_frame(LIST_KIND, people.store.get(info.key).body, key=info.key)["step"]
+        for info in lists
+    )
+
+
 def test_an_erasure_ends_once_its_copies_are_locked(audit: Any) -> None:
     people = due()
     waiting = people.collect(copies=COPIES)
@@ -78,16 +92,23 @@ def test_an_erasure_ends_once_its_copies_are_locked(audit: Any) -> None:
     }
     assert "no bucket 'audit'" in waiting.waiting[0][1].reason
     assert len(people.snapshot.erasures) == 2, "still open"
+    kept = steps(people)
+    assert (kept["pass"], kept["left"]) == (0, 1), "what the receipts name, and no more"
+    for _ in range(3):  # hours in which the bucket is not there
+        people.time.sleep(3_600)
+        assert people.collect(copies=COPIES).receipts == ()
+    assert steps(people) == kept
 
     audit.create_bucket(Bucket="audit", ObjectLockEnabledForBucket=True)
     people.time.sleep(60)
     assert len(people.collect(copies=COPIES).receipts) == 2
     assert people.snapshot.erasures == ()
-    copies = {
+    assert steps(people)["pass"] == 1
+    copied = {
         each["Key"]: audit.get_object(Bucket="audit", Key=each["Key"])
         for each in audit.list_objects_v2(Bucket="audit")["Contents"]
     }
-    bodies = {key: got["Body"].read() for key, got in copies.items()}
+    bodies = {key: got["Body"].read() for key, got in copied.items()}
     for key, body in bodies.items():
         assert sha256(body).hexdigest()[:32] in key
         mode, until = retention_of(key)
@@ -130,6 +151,58 @@ def test_copies_made_again_are_the_same_objects(
     assert sum("/erasure/" in key for key in keys) == 2
     with pytest.raises(audit.exceptions.ClientError, match="AccessDenied"):
         audit.delete_object(Bucket="audit", Key=keys[0], VersionId=versions[0]["VersionId"])
+
+
+class Audit:
+    """A bucket under Object Lock, whose `number`-th request meets `fate`."""
+
+    def __init__(self, number: int = 0, fate: Fate = Fate.DONE) -> None:
+        self.number, self.fate, self.sent = number, fate, 0
+        self.kept: dict[str, bytes] = {}
+
+    def put_locked(self, key: str, data: bytes, **_: object) -> None:
+        self.sent += 1
+        fate = self.fate if self.sent == self.number else Fate.DONE
+        if fate is Fate.KILLED_BEFORE:
+            raise Killed
+        if fate is not Fate.UNSENT:
+            assert self.kept.setdefault(key, data) == data
+        if fate is Fate.KILLED_AFTER:
+            raise Killed
+        if fate in (Fate.UNSENT, Fate.LOST):
+            raise StoreUnavailable("no answer")
+
+
+FATES = (Fate.UNSENT, Fate.LOST, Fate.TWICE, Fate.KILLED_BEFORE, Fate.KILLED_AFTER)
+
+
+@pytest.mark.parametrize("fate", FATES)
+def test_whatever_becomes_of_a_copy_no_erasure_ends_without_all_of_them(
+    fate: Fate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request to the other bucket in turn; the table's own are in tests/erasure/test_crash.py."""
+    audit = Audit()
+    monkeypatch.setattr(copies, "open_store", lambda uri: (audit, "inlay"))
+    due().collect(copies=COPIES)
+    for number in range(1, audit.sent + 1):
+        audit = Audit(number, fate)
+        people = due()
+        with suppress(Killed):
+            people.collect(copies=COPIES)
+        missed = fate in (Fate.UNSENT, Fate.KILLED_BEFORE)
+        assert bool(people.snapshot.erasures) == (fate is not Fate.TWICE), "ends with its copies"
+        for _ in range(3):
+            people.time.sleep(1_000)
+            people.collect(copies=COPIES)
+        assert people.snapshot.erasures == () and audit.sent >= number + missed
+        made_by = Chain.of(people.snapshot.properties).made_by
+        assert made_by is not None
+        said = [receipt(people, name) for name in ("case-1", "case-2")]
+        lists = [each["key"] for r in said for each in (*r["gone"], r["left"], r["look"]["list"])]
+        for key in ("erasure/case-1.json", "erasure/case-2.json", made_by, *lists):
+            assert people.store.get(people.ctx.key(key)).body in audit.kept.values(), key
+        for name in ("case-1", "case-2"):
+            assert verify_receipt(people.ctx, name).problems == ()
 
 
 def test_a_retention_is_checked_when_it_is_set() -> None:

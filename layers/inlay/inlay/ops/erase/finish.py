@@ -527,6 +527,7 @@ class _Sweeper:
             made_by, now_us = after.made_by or "", loaded.date_us
             failed = copy_pass(self.ctx, self.copies, receipts, made_by, now_us)
             if failed is not None:
+                self._take_back(facts.left.key, made_by, receipts)
                 return waits | {e.id: [failed] for e in due}
         closed = CloseErasures(
             tuple(names),
@@ -541,6 +542,13 @@ class _Sweeper:
         if not isinstance(outcome, Conflicted):
             self.receipts += [keys.receipt_key(name) for name in receipts]
         return waits
+
+    def _take_back(self, left: str, made_by: str, receipts: Mapping[str, bytes]) -> None:
+        """Lists of a try that nothing will name: each hour's would stay. The receipts are taken as they are
+        by the next try, with the list that the first one names."""
+        read = (decode_frame(RECEIPT_KIND, data, key=name) for name, data in receipts.items())
+        lists = [made_by] if any(body["left"]["key"] == left for body in read) else [made_by, left]
+        self.ctx.store.delete([self.ctx.key(key) for key in lists])
 
     def _held(self, loaded: LoadedTable, due: Sequence[Erasure]) -> list[Erasure]:
         """Those for which deletes that came after the first sweep are still waited for: they are carried
