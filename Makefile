@@ -9,6 +9,8 @@ SHELL := /bin/sh
 # Pythons are found, never downloaded. An environment activated in the caller's shell is not used.
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
+# Each process of the tests would compile all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?=
 export PYTHON
@@ -96,7 +98,7 @@ TIER_short := not slow and not wide
 TIER_wide := wide and not slow
 TIER_all := not slow
 CHOSEN = -m "$(TIER_$(TIER))" $(ARGS)
-PYTHON_TESTS = $(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile $(CHOSEN)
+PYTHON_TESTS = $(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHOSEN)
 SPARK_TESTS = $(BIN)/python -m pytest tests/spark $(CHOSEN)
 
 costs: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## measure the CPU that test files take, and keep it (tests/costs.json)

@@ -6,6 +6,8 @@ bucket's name only, `aws_env` when code under test finds S3 through the environm
 
 from __future__ import annotations
 
+import json
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +45,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ]
     for at in Tiers.read().wide_among([Case.of(item) for item in undecided]):
         undecided[at].add_marker(pytest.mark.wide)
+    if os.environ.get(
+        "PYTEST_XDIST_WORKER"
+    ):  # the dearest file first: none begins when all others end
+        costs = json.loads(cpu.KEPT.read_text())
+        items.sort(key=lambda item: -max(costs.get(cpu.file_of(item.nodeid), {"": 0.0}).values()))
 
 
 @pytest.fixture(scope="session")

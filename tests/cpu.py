@@ -62,7 +62,7 @@ class Recorder:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         alike: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
         for item in items:
-            alike[item.nodeid.partition("::")[0], tier_of(item)].append(item)
+            alike[file_of(item.nodeid), tier_of(item)].append(item)
         for each in alike.values():
             kept = each[:: self._one_in]
             self._stands_for |= {item.nodeid: len(each) / len(kept) for item in kept}
@@ -79,6 +79,10 @@ class Recorder:
         return result
 
 
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
 def tier_of(item: pytest.Item) -> str:
     return "wide" if item.get_closest_marker("wide") else "short"
 
@@ -88,7 +92,7 @@ def by_file(lines: str) -> dict[str, dict[str, float]]:
     costs: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for line in lines.splitlines():
         test, tier, seconds, tests = json.loads(line)
-        costs[test.partition("::")[0]][tier] += seconds * tests
+        costs[file_of(test)][tier] += seconds * tests
     return {
         file: {tier: round(seconds, 1) for tier, seconds in sorted(tiers.items())}
         for file, tiers in sorted(costs.items())

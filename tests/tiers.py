@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,11 @@ def _short_among(cases: Sequence[Case]) -> list[int]:
     of_first = [n for n, case in enumerate(cases) if case.seed == seeds[0]]
     others = [next(n for n, case in enumerate(cases) if case.seed == seed) for seed in seeds[1:]]
     return sorted([of_first[n] for n in first] + others)
+
+
+def in_short(names: Iterable[str], short: Collection[str]) -> list[Any]:
+    """Values of a parameter, of which only `short` are in the short tier."""
+    return [name if name in short else pytest.param(name, marks=pytest.mark.wide) for name in names]
 
 
 def covering(cases: Sequence[Case]) -> list[int]:

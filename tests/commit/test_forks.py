@@ -346,7 +346,12 @@ def test_all_that_a_table_holds_of_a_process_it_holds_through_per_process(table)
 
 @pytest.mark.parametrize(
     ("uri", "method"),
-    [("s3", "fork"), ("file", "fork"), ("s3", "spawn"), ("s3", "forkserver")],
+    [
+        ("s3", "fork"),
+        pytest.param("file", "fork", marks=pytest.mark.wide),
+        ("s3", "spawn"),
+        pytest.param("s3", "forkserver", marks=pytest.mark.wide),
+    ],
     indirect=["uri"],
 )
 def test_pools_of_every_kind_take_tables_and_scans(table, method):

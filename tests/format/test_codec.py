@@ -255,7 +255,7 @@ snapshots = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(snapshots)
 def test_a_snapshot_comes_back_as_it_went(snapshot):
     data = codec.encode_snapshot(snapshot)

@@ -142,7 +142,7 @@ def fill(functions: Functions, *, versioned: bool, adopting: bool) -> None:
     table.delete(where="mail = 'u4'", mode="erase", request_id="open")
 
 
-@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("bare", [False, pytest.param(True, marks=pytest.mark.wide)])
 def test_an_operator_may_do_what_the_page_says_and_nothing_else(person: Make, bare: bool) -> None:
     operator = person("OperatorPolicy", bare)
     for versioned in (True, False):
@@ -156,7 +156,7 @@ def test_an_operator_may_do_what_the_page_says_and_nothing_else(person: Make, ba
     assert sorted(operator.guard.unused()) == []
 
 
-@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("bare", [False, pytest.param(True, marks=pytest.mark.wide)])
 def test_a_reader_may_read_and_nothing_else(functions: Functions, person: Make, bare: bool) -> None:
     fill(functions, versioned=True, adopting=not bare)
     reader = person("ReaderPolicy", bare)

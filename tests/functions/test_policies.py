@@ -444,7 +444,7 @@ def test_the_last_look_of_a_deployed_erasure_opens_every_file_and_reads_their_ta
     assert actor.guard.denied == []
 
 
-@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("bare", [False, pytest.param(True, marks=pytest.mark.wide)])
 def test_the_policies_allow_what_the_functions_do_and_nothing_else(
     functions: Functions, monkeypatch: pytest.MonkeyPatch, bare: bool
 ) -> None:

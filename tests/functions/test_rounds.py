@@ -220,16 +220,17 @@ def test_a_failing_table_fails_its_own_message_only(functions: Functions) -> Non
     assert answers["broken"] == "BatchProcessingError"
 
 
-def test_a_thousand_tables_with_work_are_each_done_in_one_round(functions: Functions) -> None:
+@pytest.mark.parametrize("many", [60, pytest.param(1_000, marks=pytest.mark.wide)])
+def test_tables_with_work_are_each_done_in_one_round(functions: Functions, many: int) -> None:
     """Real tables and the real function: one delete each, by a marker."""
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
-    names = [f"t{n:04}" for n in range(1_000)]
+    names = [f"t{n:04}" for n in range(many)]
     for name in names:
         table = inlay.create(f"memory://{BUCKET}/tables/{name}", rows.schema)
         table.append(rows)
         table.delete("id = 1")
     told = functions.replay("rewrite.schedule")
-    assert told == {"tables": 1_000, "sent": 1_000}
+    assert told == {"tables": many, "sent": many}
     bodies = sent(functions)
     functions.queues.sent.clear()
     assert sorted(each["table"] for each in bodies) == names
@@ -239,7 +240,7 @@ def test_a_thousand_tables_with_work_are_each_done_in_one_round(functions: Funct
     for name in random.Random(1).sample(names, 50):
         done = inlay.open(f"memory://{BUCKET}/tables/{name}")
         assert (done.inspect.tombstones().num_rows, done.count()) == (0, 1)
-    assert functions.replay("rewrite.schedule") == {"tables": 1_000, "sent": 0}
+    assert functions.replay("rewrite.schedule") == {"tables": many, "sent": 0}
 
 
 @pytest.mark.wide
@@ -301,14 +302,15 @@ class Counting:
         return getattr(LambdaContext, name)
 
 
+@pytest.mark.parametrize("many", [60, pytest.param(999, marks=pytest.mark.wide)])
 def test_a_slow_table_ends_at_its_deadline_and_goes_on_with_the_next_round(
-    functions: Functions, monkeypatch: pytest.MonkeyPatch
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
-    """A hundred files that take ten seconds each to read, among 999 tables that take none: the invocation
-    of the slow one commits what it has and ends before Lambda would end it, round after round, until all
-    is done. The others are done in the first."""
+    """A hundred files that take ten seconds each to read, among tables that take none: the invocation of
+    the slow one commits what it has and ends before Lambda would end it, round after round, until all is
+    done. The others are done in the first."""
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
-    others = [f"t{n:03}" for n in range(999)]
+    others = [f"t{n:03}" for n in range(many)]
     for name in (*others, *["slow"] * 100):
         uri = f"memory://{BUCKET}/tables/{name}"
         inlay.create(uri, rows.schema, exist_ok=True).append(rows)

@@ -30,7 +30,7 @@ from .histories import (
 )
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(histories())
 def test_changes_of_any_history_make_each_version_of_the_one_before(ops: list[Op]) -> None:
     t = new_table()

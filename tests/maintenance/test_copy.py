@@ -56,7 +56,7 @@ def shown(t: inlay.Table) -> list[str]:
     return sorted(map(repr, t.scan().to_arrow().to_pylist()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(st.sampled_from(STEPS), max_size=5))
 def test_a_copy_shows_what_its_source_shows_and_needs_nothing_of_it(steps: list[str]) -> None:
     t = new_table()

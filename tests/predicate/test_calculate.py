@@ -269,7 +269,7 @@ def theirs(connection, text, table):
 
 
 @given(ROWS, CONDITION)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 def test_duckdb_gives_each_row_the_same(connection, rows, text):
     table = table_of(rows)
     try:

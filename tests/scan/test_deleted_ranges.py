@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.format.entry import ColumnStats, KeyRange
@@ -45,6 +45,7 @@ def test_merged_deletes_select_what_each_selects(kind: Primitive) -> None:
     arrow = schema_to_arrow(schema)
     columns = columns_of(schema)
 
+    @settings(max_examples=40)
     @given(deletes(kind), st.lists(st.none() | values(kind), max_size=12))
     def check(predicates, rows):
         batch = pa.record_batch([to_arrow_array(kind, rows)], schema=arrow)

@@ -17,6 +17,7 @@ from tests.simulator.fates import CALM
 from tests.simulator.faults import Fate
 from tests.simulator.model import Violation
 from tests.simulator.stage import DAY_US, Simulation
+from tests.tiers import in_short
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.snapshot import Note, note_of
@@ -39,6 +40,18 @@ MORE = [(100 + n, "bob", n) for n in range(3)]
 # Enough that what deletes them does not fit into the pointer.
 MANY = [(1_000 + n, "cy", n) for n in range(300)]
 WHY = Note("late rows", {"ticket": "OPS-7"})
+
+
+# The same requests in another mode, or more of them: in the wide tier.
+AGAIN = {
+    "append with a message",
+    "delete vector",
+    "delete rewrite",
+    "delete many keys",
+    "delete many rows",
+    "update vector",
+    "update rewrite",
+}
 
 
 @dataclass(frozen=True)
@@ -208,7 +221,7 @@ def said(sim: Simulation) -> dict[int, Note]:
     return {version: note for version, note in found.items() if note != Note()}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_short(CASES, CASES.keys() - AGAIN))
 def test_whatever_becomes_of_any_request_the_operation_is_done_once(name):
     requests = play(CASES[name], {})
     assert requests

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import surgeon
+from tests.tiers import in_short
 
 from inlay.parquet.footer.footer import decode_footer
 
@@ -35,6 +36,7 @@ PRUNED = [
     "datafusion-bloom",
     "datafusion-truncated",
 ]
+SHORT = {"pyarrow-v2-zstd-all", "duckdb", "datafusion-truncated"}
 
 
 def literal(value: object, kind: pa.DataType) -> str | None:
@@ -72,7 +74,7 @@ def conditions(table: pa.Table, dice: random.Random) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", PRUNED)
+@pytest.mark.parametrize("name", in_short(PRUNED, SHORT))
 def test_pruning_readers_find_every_row_that_is_left(name: str, tmp_path: Path) -> None:
     data = SOURCES[name]()
     old = pq.read_table(pa.BufferReader(data))
