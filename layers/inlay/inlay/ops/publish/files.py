@@ -15,7 +15,7 @@ Files"). Its name follows from the vector's location, so it is written once howe
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -183,9 +183,9 @@ def is_of_the_file(error: InlayError) -> bool:
 def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:
     """Why some engine would misread a column of the file; empty when none would."""
     # By the path in the schema; the middle group of lists and maps has any name.
-    by_path = dict(recorded.walk())
+    by_path, paths = dict(recorded.walk()), _table_paths(footer.schema)
     for leaf in footer.leaves:
-        field = by_path.get(_table_path(footer, leaf.path, leaf.element))
+        field = by_path.get(paths[leaf.element])
         kind = None if field is None else current.types.get(field.id)
         if field is None or kind is None:
             continue
@@ -195,43 +195,31 @@ def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:
     return ""
 
 
-def _table_path(footer: Footer, path: tuple[str, ...], element: int) -> tuple[str, ...]:
-    """The path of a leaf in a schema: without the repeated groups of lists and maps, whose fields are
-    `element`, `key` and `value`."""
-    found: list[str] = []
-    at, elements = 0, footer.schema
-    after_repeated = ""
-    for name in path:
-        at = _child(elements, at, name)
-        if elements[at].get(Element.REPETITION) == 2:
-            after_repeated = "element" if elements[at].get(Element.CHILDREN, 0) == 1 else "pair"
-            siblings = elements[at].get(Element.CHILDREN, 0)
-            first = at + 1
+def _table_paths(elements: Sequence[Mapping[int, object]]) -> dict[int, tuple[str, ...]]:
+    """By element of a footer's schema its path in the table's: without the repeated groups of lists and
+    maps, whose fields are `element`, `key` and `value`."""
+    found: dict[int, tuple[str, ...]] = {}
+    # For each group that the next element may be in: how many of its fields are to come, its path, its
+    # first field and their number where it is repeated.
+    groups: list[tuple[int, tuple[str, ...], int, int]] = [(len(elements), (), 0, 0)]
+    for at, element in enumerate(elements[1:], 1):
+        while not groups[-1][0]:
+            groups.pop()
+        left, path, first, siblings = groups.pop()
+        groups.append((left - 1, path, first, siblings))
+        count = element.get(Element.CHILDREN, 0)
+        name = element[Element.NAME]
+        assert isinstance(count, int) and isinstance(name, bytes)
+        if element.get(Element.REPETITION) == 2:
+            found[at] = path
+            groups.append((count, path, at + 1, count))
             continue
-        if after_repeated == "element" and siblings == 1:
-            found.append("element")
-        elif after_repeated == "pair":
-            found.append("key" if at == first else "value")
-        else:
-            found.append(name)
-        after_repeated = ""
-    return tuple(found)
-
-
-def _child(elements: list[dict[int, object]], at: int, name: str) -> int:
-    child = at + 1
-    while elements[child][Element.NAME] != name.encode("utf-8", "surrogateescape"):
-        child = _after(elements, child)
-    return child
-
-
-def _after(elements: list[dict[int, object]], at: int) -> int:
-    after = at + 1
-    count = elements[at].get(Element.CHILDREN, 0)
-    assert isinstance(count, int)
-    for _ in range(count):
-        after = _after(elements, after)
-    return after
+        word = name.decode("utf-8", "surrogateescape")
+        if siblings:
+            word = "element" if siblings == 1 else "key" if at == first else "value"
+        found[at] = (*path, word)
+        groups.append((count, found[at], 0, 0))
+    return found
 
 
 _PLAIN_INTS = (None, 15, 16, 17, 18, Converted.UINT_8, Converted.UINT_16)

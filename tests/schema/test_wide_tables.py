@@ -1,0 +1,86 @@
+"""Twice the columns is twice the work: no operation looks through all columns for each of them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.ops.context import InlineExecutor
+
+# Linear in the columns, a function is called up to twice as often; quadratic, four times.
+AT_MOST = 3
+FEW = 500
+NARROW, WIDE = 60, 120
+
+
+def rows_of(columns: int) -> pa.Table:
+    values = {
+        f"c{n}": [float(row % 7) if n % 2 else row % 5 for row in range(40)] for n in range(columns)
+    }
+    return pa.table({"id": list(range(40)), **values})
+
+
+def table_of(data: pa.Table, name: str) -> inlay.Table:
+    uri = f"memory://wide/{name}-{data.num_columns}"
+    context = inlay.connect(uri, executor=InlineExecutor())
+    table = inlay.create(uri, data.schema, primary_key=["id"], context=context)
+    table.append(data)
+    return table
+
+
+OPERATIONS: dict[str, Callable[[inlay.Table, pa.Table], object]] = {
+    "create": lambda t, d: table_of(d, "another"),
+    "append": lambda t, d: t.append(d),
+    "scan": lambda t, d: t.scan().to_arrow(),
+    "scan of columns": lambda t, d: t.scan(columns=t.columns[::-1]).to_arrow(),
+    "scan of rows": lambda t, d: t.scan(where=f"{t.columns[-1]} > 3 AND c2 = 2").to_arrow(),
+    "upsert": lambda t, d: t.upsert(d.slice(5, 10)),
+    "upsert of some columns": lambda t, d: t.upsert(d.slice(5, 10).drop_columns(["c3"])),
+    "apply_changes": lambda t, d: t.apply_changes(d.slice(5, 10), order="c2"),
+    "update": lambda t, d: t.update({"c1": "c1 + 1"}, where="id < 5"),
+    "surgery": lambda t, d: t.delete("id < 3", mode="surgery"),
+    "rewrite": lambda t, d: (t.delete("id < 3"), t.maintain.rewrite()),
+    "compact": lambda t, d: (t.append(d), t.maintain.compact()),
+    "alter": lambda t, d: t.alter(add={"z": pa.int8()}, drop=["c2"]),
+    "changes": lambda t, d: t.changes(1).to_arrow(),
+    "publish": lambda t, d: t.publish(),
+    "verify": lambda t, d: t.maintain.verify(depth="pages"),
+    "report": lambda t, d: t.inspect.report("c1 > 3"),
+}
+
+
+def calls(
+    operation: Callable[[inlay.Table, pa.Table], object], name: str, columns: int
+) -> Counter[str]:
+    """How often each function of the library is called."""
+    data = rows_of(columns)
+    table = table_of(data, name)
+    found: Counter[str] = Counter()
+
+    def seen(frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if event == "call" and "inlay" in code.co_filename:
+            found[f"{code.co_filename}:{code.co_firstlineno} {code.co_name}"] += 1
+
+    sys.setprofile(seen)
+    try:
+        operation(table, data)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_work_grows_with_the_columns_and_not_with_their_square(name: str) -> None:
+    operation = OPERATIONS[name]
+    calls(operation, name, NARROW + 1)  # imports, and what is kept of them
+    narrow, wide = (calls(operation, name, columns) for columns in (NARROW, WIDE))
+    assert sum(wide.values()) > FEW
+    grown = {k: (narrow[k], n) for k, n in wide.items() if n > max(FEW, AT_MOST * narrow[k])}
+    assert grown == {}
