@@ -20,7 +20,7 @@ from inlay.format.schema import Schema
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.ranges import Cache, NoCache, Objects
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.statistics import entry_of_file
@@ -89,10 +89,11 @@ class Lake:
     store: Recorded
     executor: Executor
     names: Any = field(default_factory=itertools.count)
+    cache: Cache = field(default_factory=NoCache)
 
     @property
     def objects(self) -> Objects:
-        return Objects(self.store, ROOT)  # type: ignore[arg-type]
+        return Objects(self.store, ROOT, self.cache)  # type: ignore[arg-type]
 
     def target(self) -> Target:
         new_key = (f"data/{i}.parquet" for i in self.names).__next__

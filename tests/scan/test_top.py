@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections import Counter
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import inlay
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.schema import Field, Primitive, Schema, Struct
+from inlay.ops.cache import ObjectCache
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.reader import AHEAD
@@ -80,6 +82,15 @@ def test_of_scattered_rows_pages_are_read(lake: Any, files: Any) -> None:
     of_others = [r.bytes for r in read if r.key != read[0].key and r.verb == "GET"]
     assert of_others and max(of_others) < files[0].size / 8
     assert lake.store.bytes_read < sum(f.size for f in files) / 2
+
+
+def test_the_end_of_each_file_is_read_once(lake: Any, files: Any) -> None:
+    """With the page index, by which the other columns of the rows that are left are found."""
+    lake.cache = ObjectCache()
+    found = top(lake, files, "price", 5)
+    assert found.num_rows == 5
+    ends = Counter(read.key for read in lake.store.reads if read.verb == "SUFFIX")
+    assert ends == {f"tables/t/{file.key}": 1 for file in files}
 
 
 def test_columns_of_the_order_alone_are_read_once(lake: Any, files: Any) -> None:

@@ -117,12 +117,9 @@ def first_rows(
     ahead: Ahead,
 ) -> Iterator[pa.RecordBatch]:
     """The first `limit` rows of `tasks` in `order`, laid out as `wanted.result`."""
-    looked_at = replace(
-        wanted,
-        columns=top_columns(wanted.schema, (key.field_id for key in order)),
-        position=True,
-        file=False,
-    )
+    columns = top_columns(wanted.schema, (key.field_id for key in order))
+    others = not set(wanted.columns) <= set(columns)
+    looked_at = replace(wanted, columns=columns, position=True, file=False, index=others)
     best = _Best(order, limit, subschema(wanted.schema, looked_at.columns))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
     for wave in _waves(tasks, order[0], limit, evidence):

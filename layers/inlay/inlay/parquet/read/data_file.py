@@ -257,7 +257,7 @@ def first_bytes(task: FileTask, wanted: Wanted, whole_bytes: int) -> int:
 def _is_picky(task: FileTask, wanted: Wanted) -> bool:
     """Whether few rows may be wanted."""
     picked = task.predicate != TRUE or bool(task.only)
-    return picked or wanted.where is not None or wanted.limit is not None
+    return picked or wanted.index or wanted.where is not None or wanted.limit is not None
 
 
 def tail_bytes(task: FileTask, wanted: Wanted) -> int:

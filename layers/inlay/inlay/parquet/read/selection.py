@@ -98,7 +98,8 @@ class Wanted:
     out.
     `where` is asked besides each task's own predicate. `position` and `file` append the columns
     `_pos` (the row's place in its file, from 0) and `_file` (the file's key). `limit`: no more rows than
-    that will be used, so that more need not be read.
+    that will be used, so that more need not be read. `index`: single rows will be read afterwards, so the
+    page index comes with the footer.
     """
 
     schema: Schema
@@ -108,6 +109,7 @@ class Wanted:
     position: bool = False
     file: bool = False
     limit: int | None = None
+    index: bool = False
 
     @property
     def result(self) -> pa.Schema:
