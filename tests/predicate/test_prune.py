@@ -300,6 +300,12 @@ def test_equal_bounds_are_one_value_even_when_inexact():
     assert not may_match(compare("!=", "x", STRING), stats, 5)
 
 
+def test_one_value_that_is_in_the_list_is_all_that_a_file_has():
+    one = {1: ColumnStats(5, 5, 0)}
+    assert all_match(In(1, INT, (3, 5)), one, 4)
+    assert not all_match(In(1, INT, (3, 6)), one, 4)
+
+
 def test_a_file_without_rows_matches_nothing():
     assert not may_match(Constant(True), {}, 0)
 
