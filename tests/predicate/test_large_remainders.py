@@ -45,6 +45,36 @@ def test_remainders_of_large_numbers(u: int, i: int) -> None:
         assert table.count(where=f"{text} = {wanted}") == 1, text
 
 
+LITERALS = st.sampled_from([1, 7, 2**63 - 1, 2**63, 2**64 - 1]) | st.integers(1, 2**64 - 1)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1), LITERALS)
+@example(2**64 - 1, -(2**63), 2**64 - 1)
+@example(2**64 - 1, -(2**63), 2**63)
+def test_remainders_by_large_literals(u: int, i: int, literal: int) -> None:
+    table = a_table(u, i)
+    for text, wanted in (
+        (f"u % {literal}", remainder(u, literal)),
+        (f"i % {literal}", remainder(i, literal)),
+        (f"{literal} % i", None if i == 0 else remainder(literal, i)),
+    ):
+        if wanted is None or wanted == -(2**63):
+            continue
+        if wanted >= 2**63:  # a result is of 64 bits with a sign
+            with pytest.raises(InvalidPredicate, match="a remainder of % is above"):
+                table.count(where=f"{text} = 0")
+            continue
+        assert table.count(where=f"{text} = {wanted}") == 1, text
+
+
+@pytest.mark.parametrize("literal", [2**64, -(2**63) - 1, 10**30])
+def test_a_literal_that_no_whole_number_is_is_named_and_not_the_row(literal: int) -> None:
+    table = a_table(5, 5)
+    for text in (f"u % {literal}", f"{literal} % i"):
+        with pytest.raises(InvalidPredicate, match="a number beside % is beyond"):
+            table.count(where=f"{text} = 0")
+
+
 def test_remainders_of_null() -> None:
     assert a_table(None, 3).count(where="u % i IS NULL") == 1
     assert a_table(3, None).count(where="u % i IS NULL") == 1

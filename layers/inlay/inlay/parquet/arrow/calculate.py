@@ -12,6 +12,7 @@ as predicates do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
@@ -268,6 +269,7 @@ def _arithmetic(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 
 def _remainder(node: Apply, values: list[pa.Array]) -> pa.Array:
+    values = [_whole_number(value) for value in values]
     if any(pa.types.is_uint64(value.type) for value in values):
         return _large_remainder(values)
     one, other = (value.cast(pa.int64()) for value in values)
@@ -279,6 +281,16 @@ def _remainder(node: Apply, values: list[pa.Array]) -> pa.Array:
     # The least number has no opposite: the remainder by -1 is that by 1.
     other = pc.if_else(pc.equal(other, -1), 1, other)
     return pc.subtract(one, pc.multiply(pc.divide(one, other), other))
+
+
+def _whole_number(value: pa.Array) -> pa.Array:
+    """Of 64 bits, with or without a sign: a literal is a decimal."""
+    if not pa.types.is_decimal(value.type):
+        return value
+    for kind in (pa.int64(), pa.uint64()):
+        with suppress(pa.ArrowInvalid):
+            return value.cast(kind)
+    raise NotCalculable("a number beside % is beyond the whole numbers of 64 bits")
 
 
 def _large_remainder(values: list[pa.Array]) -> pa.Array:
