@@ -52,7 +52,6 @@ from inlay.errors import ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.local.s3server import AwsProcess
-from inlay.ops.verify.repair import repair
 from inlay.storage.base import IfMatch, Written
 from inlay.storage.s3 import S3Store
 
@@ -269,7 +268,7 @@ class Operator:
     def mend(self, uri: str) -> None:
         for _ in range(20):
             try:
-                done = repair(inlay.connect(uri), dry_run=False)
+                done = inlay.repair(uri, dry_run=False)
                 table_id = inlay.open(uri).snapshot.table_id
             except InlayError:
                 time.sleep(0.2)  # a writer was quicker

@@ -19,9 +19,9 @@ MOST_NAMES = 60
 # Guests that still reach behind the door, by how many names of how many modules: these may only become
 # less.
 BEHIND = {
-    f"{PACKAGE}/cli": (13, 11),
+    f"{PACKAGE}/cli": (12, 10),
     f"{PACKAGE}/spark": (169, 55),
-    "benchmarks": (67, 32),
+    "benchmarks": (66, 31),
 }
 
 
