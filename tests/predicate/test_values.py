@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from inlay.errors import CorruptTable, InvalidRequest
 from inlay.format.schema import Primitive, parse_primitive
 from inlay.format.values import (
+    MAX_COUNT,
+    as_count,
     compare,
     decode_value,
     encode_value,
@@ -135,3 +137,13 @@ def test_infinity_and_nan_have_one_spelling():
     kind = Primitive("double")
     spelled = [encode_value(kind, v) for v in (math.nan, math.inf, -math.inf)]
     assert spelled == ["NaN", "Infinity", "-Infinity"]
+
+
+@pytest.mark.parametrize("found", [True, False, -1, MAX_COUNT + 1, 1.0, "1", None])
+def test_what_is_no_count_is_not_read_as_one(found):
+    with pytest.raises(TypeError, match="expected a count"):
+        as_count(found)
+
+
+def test_counts_end_where_other_languages_whole_numbers_do():
+    assert [as_count(n) for n in (0, 1, MAX_COUNT)] == [0, 1, MAX_COUNT]
