@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -446,7 +446,8 @@ def _bitmaps(spark: SparkSession, uri: str, share: Share) -> DataFrame:
     footers = zip(share.tasks, share.footers, strict=True)
     words = list(ctx.map(lambda of: load_words(ctx.objects, of[0], of[1].group_rows), footers))
     names = pa.array(map(_file_name, share.tasks), pa.string())
-    columns = [names, pa.array(words, pa.list_(pa.int64()))]
+    starts = pa.array([0, *accumulate(map(len, words))], pa.int32())
+    columns = [names, pa.ListArray.from_arrays(starts, pa.concat_arrays(words))]
     return spark.createDataFrame(
         pa.table(columns, ["file", "words"]), "file string, words array<bigint>"
     )
