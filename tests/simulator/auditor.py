@@ -30,7 +30,14 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.iceberg.avro import decode_avro
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import load_content, load_entries, load_ledger, schemas_of
+from inlay.ops.metadata.load import (
+    frame_of,
+    load_content,
+    load_entries,
+    load_ledger,
+    read_main,
+    schemas_of,
+)
 from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Wanted
 from inlay.plan.change import Request
@@ -38,7 +45,7 @@ from inlay.plan.metadata.state import State, ledger_records, open_tree
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import heads, held_versions, ref_view
 from inlay.plan.scan import FileTask, plan_scan
-from inlay.storage.base import Got
+from inlay.storage.base import Got, Head
 
 # Field ids of the columns that the model's rows have.
 COLUMNS = (1, 2, 3)
@@ -212,8 +219,9 @@ class Auditor:
             return
         self._busy = True
         try:
-            if verb == "put" and key == self.ctx.key(keys.POINTER):
+            if verb == "put" and (key == self.ctx.key(keys.POINTER) or f"/{keys.DECISIONS}" in key):
                 self._pointer_written()
+                self._check_transfers()
             elif verb == "put" and self.operated and "/manifest/v" in key:
                 self._archived[self.who()] = (self._deeds, key)
             elif verb == "delete":
@@ -232,11 +240,13 @@ class Auditor:
             if self.operated:
                 return
             raise Violation("the pointer is gone")
-        snapshot = decode_snapshot(got.body, key=keys.POINTER, apart=schemas_of(self.ctx))
+        # Prepared for a transaction it is one of two versions, as the decision says that is there now.
+        body = frame_of(self.ctx, got.body)[0]
+        snapshot = decode_snapshot(body, key=keys.POINTER, apart=schemas_of(self.ctx))
         version = snapshot.version
-        if version == self.newest and got.body == self.bytes_of.get(version):
-            return  # the same swap, answered twice
-        if self.operated and not self._is_new(snapshot, got.body):
+        if version == self.newest and body == self.bytes_of.get(version):
+            return  # the same swap, answered twice, or a transaction that has changed nothing yet
+        if self.operated and not self._is_new(snapshot, body):
             return
         if version != self.newest + 1:
             raise Violation(f"version {version} follows version {self.newest}")
@@ -246,7 +256,7 @@ class Auditor:
         self.model.table_id = snapshot.table_id
         self.snapshots[version] = snapshot
         self.seen_us[version] = self.now_us()
-        self.bytes_of[version] = got.body
+        self.bytes_of[version] = body
         self._note_expiry(snapshot)
         self._check_content(snapshot)
         if self.operated:
@@ -343,6 +353,17 @@ class Auditor:
             found += ledger_records(leaf, state.contents.ledger[leaf.id])
         names = {Request.of(name).id: name for name in self.model.intents}
         return [names[r.id] for r in found if r.version == state.snapshot.version]
+
+    def _check_transfers(self) -> None:
+        """Where there is a table beside this one, each transfer is in both or in neither."""
+        from tests.simulator.transfers import TRANSFER, beside, compare
+
+        asked = [name for name in self.model.intents if name.startswith(TRANSFER)]
+        other = beside(self.ctx)
+        if asked and isinstance(self.ctx.store.head(other.key(keys.POINTER)), Head):
+            mine, its = read_main(self.ctx), read_main(other)
+            for name in asked:
+                compare(self.ctx, mine, its, name)
 
     def _files(self, snapshot: Snapshot) -> list[Any]:
         return list(load_entries(self.ctx, State(snapshot)).files())

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         tables,
         verify,
     )
+    from inlay.table.transaction import snapshot, transaction
 
 __all__ = [
     "Table",
@@ -44,7 +45,9 @@ __all__ = [
     "lit",
     "open",
     "repair",
+    "snapshot",
     "tables",
+    "transaction",
     "verify",
 ]
 
@@ -54,6 +57,8 @@ def __getattr__(name: str) -> Any:
     for the others at its cold start."""
     if name == "errors":
         return import_module("inlay.errors")
+    if name in ("snapshot", "transaction"):
+        return getattr(import_module("inlay.table.transaction"), name)
     if name in __all__:
         return getattr(import_module("inlay.parse" if name == "lit" else "inlay.table"), name)
     raise AttributeError(f"module 'inlay' has no attribute {name!r}")

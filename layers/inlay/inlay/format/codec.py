@@ -100,10 +100,16 @@ _TAIL_BYTES = len(',"digest":""}\n') + 2 * _DIGEST_BYTES
 _VERSION = re.compile(rb'\{"inlay":(\d{1,9})[,}]')
 
 
-def encode_frame(kind: str, body: dict[str, Any], *, plain_bytes: int = PLAIN_MAX_BYTES) -> bytes:
+def encode_frame(
+    kind: str,
+    body: dict[str, Any],
+    *,
+    plain_bytes: int = PLAIN_MAX_BYTES,
+    version: int = FORMAT_VERSION,
+) -> bytes:
     """An object of `kind` ("snapshot", "files", …) as bytes, compressed if larger than `plain_bytes`."""
     text = json.dumps(
-        {"inlay": FORMAT_VERSION, "kind": kind, **body},
+        {"inlay": version, "kind": kind, **body},
         ensure_ascii=False,
         separators=(",", ":"),
         allow_nan=False,
@@ -120,9 +126,14 @@ def encode_frame(kind: str, body: dict[str, Any], *, plain_bytes: int = PLAIN_MA
 
 
 def decode_frame(
-    kind: str, data: bytes, *, key: str, parts: Collection[str] | None = None
+    kind: str,
+    data: bytes,
+    *,
+    key: str,
+    parts: Collection[str] | None = None,
+    version: int = FORMAT_VERSION,
 ) -> dict[str, Any]:
-    """The body of the frame stored at `key`.
+    """The body of the frame stored at `key`, of a format version up to `version`.
 
     Raises `CorruptTable` for anything that is not a whole, unedited frame of this kind, `NewerFormat`
     for one written by a later version of the format, or with others than these `parts`.
@@ -138,7 +149,7 @@ def decode_frame(
     if not isinstance(body, dict) or not isinstance(body.get("inlay"), int):
         raise CorruptTable(f"{key} is not an object of an Inlay table", key=key)
     # The version is checked first: a later format may have another digest or other kinds.
-    if body["inlay"] > FORMAT_VERSION:
+    if body["inlay"] > version:
         raise _newer(key, body["inlay"])
     if body["inlay"] < 1:
         raise CorruptTable(

@@ -20,6 +20,8 @@ TOMBSTONES = "tombstone/"
 RECEIPTS = "erasure/"
 # Lists that receipts name. To libraries that do not know them they are unknown objects, which are kept.
 EVIDENCE = "evidence/"
+# What has become of transactions over several tables, one object for each (`format.transaction`).
+DECISIONS = "transaction/"
 # Beside the format: the deletes that change streams remember, a table of its own. To libraries that do not
 # know it its objects are unknown ones, which are kept.
 MEMORY = "changes"
@@ -40,6 +42,7 @@ _RECEIPT = re.compile(
 )
 # By name, not by folder: anything else in the folder is not ours to delete. Besides what is published, the
 # manifests, lists and statistics of commits by other engines: their commits were refused.
+_DECISION = re.compile(r"transaction/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json")
 _NAMED_BY_VERSION = re.compile(r"metadata/(latest\.json|version-hint\.text|v\d+\.metadata\.json)")
 _PUBLISHED = re.compile(
     rf"{_NAMED_BY_VERSION.pattern}|metadata/(inlay-[^/]+|[^/]+\.(avro|stats)|partition-stats-[^/]+)"
@@ -55,6 +58,7 @@ class ObjectKind(Enum):
     DATA = "data"
     TOMBSTONE = "tombstone"
     RECEIPT = "receipt"
+    DECISION = "decision"
     PUBLISHED = "published"
     MEMORY = "memory"
     UNKNOWN = "unknown"
@@ -109,6 +113,10 @@ def tombstone_key(time_us: int, object_id: str, suffix: str) -> str:
 def receipt_key(erasure_id: str) -> str:
     """Erasure ids are user input: everything but letters, digits, `_.-~` is percent-encoded."""
     return f"{RECEIPTS}{quote(erasure_id, safe='')}.json"
+
+
+def decision_key(transaction_id: str) -> str:
+    return f"{DECISIONS}{transaction_id}.json"
 
 
 def published_key(name: str) -> str:
@@ -168,6 +176,8 @@ def classify(key: str) -> ObjectKind:
     ):
         if key.startswith(prefix) and len(key) > len(prefix):
             return kind
+    if _DECISION.fullmatch(key):
+        return ObjectKind.DECISION
     if _RECEIPT.fullmatch(key):
         return ObjectKind.RECEIPT
     return ObjectKind.PUBLISHED if _PUBLISHED.fullmatch(key) else ObjectKind.UNKNOWN

@@ -144,6 +144,13 @@ PROPERTIES = {
         ),
         Property("history.days", "7", "age at which versions expire", minimum=0),
         Property("history.min_versions", "1", "versions kept however old", minimum=1),
+        Property(
+            "format.max_version",
+            "2",
+            "greatest format version of the pointer: 2 while a table is prepared for a transaction over "
+            "several tables, which older libraries refuse to read; 1 keeps the table out of these",
+            ("1", "2"),
+        ),
         Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),
         Property(
             "ingest.unused_dictionary_entries",

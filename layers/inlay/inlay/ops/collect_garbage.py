@@ -26,7 +26,7 @@ reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -58,6 +58,7 @@ from inlay.ops.maintain.expire import (
 )
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.memory import has_memory, memory_context
+from inlay.ops.transaction import KEPT_US, needed_decisions
 from inlay.ops.write.delete import delete
 from inlay.ops.write.memory import AT
 from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
@@ -258,6 +259,17 @@ def _keep_memory(ctx: Context, loaded: LoadedTable, **options: Any) -> None:
     collect_garbage(own, landing="", **options)
 
 
+def _forgotten(
+    ctx: Context, loaded: LoadedTable, seen: ListingFacts, margin_us: int
+) -> Sequence[str]:
+    """The decisions that no table needs any more. Whatever the grace, none that a process which was
+    suspended may still look for."""
+    before_us = cutoff_with_margin(loaded.date_us - KEPT_US, margin_us)
+    old = [key for key, modified_us in seen.decisions if modified_us < before_us][:MAX_NAMES]
+    needed = frozenset(needed_decisions(ctx, old))
+    return [key for key in old if key not in needed]
+
+
 def _collect(
     ctx: Context,
     loaded: LoadedTable,
@@ -283,7 +295,12 @@ def _collect(
     uploads = [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < before_us]
     # An expiry's grace begins when a commit records that it was seen (`snapshot.with_open_times`).
     commit_id = None
-    if not dry_run and (found.objects or uploads or loaded.has_open_times):
+    decisions = _forgotten(ctx, loaded, found.seen, margin_us)
+    if decisions and not dry_run:
+        delete_objects(ctx, decisions)
+    if not dry_run and (
+        found.objects or uploads or loaded.has_open_times or loaded.transaction is not None
+    ):
         updates = (MoveBoundary(boundary_us), ForgetExpirations(since_us))
         change = Change(operation="collect_garbage", updates=updates)
         base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
@@ -305,9 +322,9 @@ def _collect(
         commit_id=commit_id,
         dry_run=dry_run,
         boundary_us=boundary_us,
-        objects=found.objects,
+        objects=found.objects + len(decisions),
         bytes=found.bytes,
-        kinds=found.kinds,
+        kinds={**found.kinds, **({"decision": Tally(len(decisions))} if decisions else {})},
         keys=found.keys,
         young=found.young,
         unknown=found.unknown,

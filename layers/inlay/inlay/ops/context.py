@@ -189,6 +189,8 @@ class Context:
     note: Note | None = None
     # The id of the table that the caller has opened: what is at its place now may be another.
     table_id: str | None = None
+    # What takes a change in place of a swap, for a transaction over several tables (`ops.transaction`).
+    hold: Callable[[Context, Any, Any], Any] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles the location of the table, but nothing that belongs to a process."""
@@ -222,6 +224,10 @@ class Context:
     def below(self, relative: str) -> Context:
         """Of another table, in a folder below this one."""
         return connect(below(self.uri, relative))
+
+    def store_at(self, bucket: str) -> ObjectStore:
+        """The store, for another bucket of it."""
+        return self.store if bucket == self.store.bucket else self.store.at(bucket)
 
     def location(self, name: str) -> str:
         """The full URI of a name in metadata, which is relative to the table root or already full."""

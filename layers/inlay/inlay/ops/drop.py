@@ -4,7 +4,8 @@ Promise: the first step removes only the pointer, so that nobody can open the ta
 passed `inlay repair` brings the table back as it was. The second step, the same call again, deletes every
 object of the table, all their versions and unfinished uploads. A legal hold or an open erasure refuses.
 Receipts of erasures stay, for they are proof, and so does every object that is not of the format, and files
-that were adopted in place: they are somebody else's.
+that were adopted in place: they are somebody else's. So does the decision of a transaction that another
+table may still need.
 
 Writers should have stopped: one that commits between the last look at the pointer and its removal loses its
 commit. A table that somebody creates at the place meanwhile is not deleted with the dropped one.
@@ -25,9 +26,10 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
-from inlay.ops.commit.driver import refuse_handed_over
+from inlay.ops.commit.driver import decided, refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
+from inlay.ops.transaction import needed_decisions
 from inlay.storage.base import Head, ObjectInfo
 
 # Beside the format: when the table was dropped is when this object was written.
@@ -59,7 +61,7 @@ def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = 
     marker = ctx.store.head(ctx.key(DROPPED))
     pointer = ctx.store.head(ctx.key(keys.POINTER))
     if isinstance(pointer, Head):
-        loaded = load_pointer(ctx)
+        loaded = load_pointer(ctx) if dry_run else decided(ctx, load_pointer(ctx))
         refuse_handed_over(ctx, loaded.snapshot)
         _refuse_holds(ctx, loaded)
         since_us = loaded.date_us
@@ -121,11 +123,19 @@ def _objects(ctx: Context) -> tuple[list[ObjectInfo], list[ObjectInfo]]:
     """The table's objects, and those under its prefix that stay."""
     ours: list[ObjectInfo] = []
     kept: list[ObjectInfo] = []
+    decisions: dict[str, ObjectInfo] = {}
     root = ctx.key("")
     for info in ctx.store.list(root):
         relative = info.key[len(root) :]
-        stays = relative != DROPPED and classify(relative) in _KEPT
-        (kept if stays else ours).append(info)
+        kind = classify(relative)
+        if kind is ObjectKind.DECISION:
+            decisions[relative] = info
+        else:
+            (kept if relative != DROPPED and kind in _KEPT else ours).append(info)
+    # Other tables may be prepared for what it decides.
+    needed = frozenset(needed_decisions(ctx, list(decisions), dropped=True))
+    for relative, info in decisions.items():
+        (kept if relative in needed else ours).append(info)
     return ours, kept
 
 

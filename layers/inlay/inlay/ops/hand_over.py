@@ -173,6 +173,7 @@ def _is_named_by_us(kind: ObjectKind) -> bool:
             | ObjectKind.ARCHIVE
             | ObjectKind.SEGMENT
             | ObjectKind.RECEIPT
+            | ObjectKind.DECISION
             | ObjectKind.MEMORY
         ):
             return True

@@ -75,6 +75,7 @@ from inlay.format.snapshot import Commit, HeadObject, Snapshot, content_of, with
 from inlay.notebook import Shown
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
 from inlay.ops.context import Context
+from inlay.ops.metadata.decision import decide
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
     MAX_LOADS,
@@ -127,6 +128,8 @@ BACKOFF_BASE = 0.02
 BACKOFF_CAP = 0.6
 BACKOFF_PATIENCE = 4.0
 CONTENDED_SECONDS = 2.0
+# Between two looks at a transaction that keeps this writer waiting, at most.
+SETTLE_SECONDS = 0.2
 # Commits in a row, each within CONTENDED_SECONDS of the one before it.
 MAX_UNREAD = 16
 
@@ -254,6 +257,9 @@ def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> 
     outcome: Proposal | NotProposed
     base = base or load_pointer(ctx)
     change = with_note_of(ctx, change)
+    if ctx.hold is not None:
+        held: CommitResult = ctx.hold(ctx, change, base)
+        return held
     loaded, outcome, attempts = commit_proposed(ctx, base, partial(apply, change=change))
     if isinstance(outcome, Proposal):
         return Committed(loaded, outcome.duplicates, outcome.skipped, attempts)
@@ -349,17 +355,8 @@ def commit_proposed(
 
     while True:
         attempts += 1
-        written.forget_stale(ctx, loaded.snapshot.boundary.time_us or 0)
-        commit_id = ctx.new_id()
-        for _ in range(MAX_LOADS):
-            outcome = propose(
-                loaded.state, commit_id=commit_id, name=written.name, resolved=resolved
-            )
-            if not isinstance(outcome, NeedSegments):
-                break
-            loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
-        else:
-            raise CorruptTable("planning keeps requesting more segments", table=ctx.uri)
+        loaded = decided(ctx, loaded)
+        loaded, outcome = proposed(ctx, loaded, propose, written, resolved=resolved)
         if not isinstance(outcome, Proposal):
             return loaded, outcome, attempts
         resolved = loaded.snapshot.version
@@ -387,6 +384,46 @@ def commit_proposed(
                 assert_never(ended)
 
 
+def proposed(
+    ctx: Context,
+    loaded: LoadedTable,
+    propose: Propose[T],
+    written: WrittenSegments,
+    *,
+    resolved: int = 0,
+) -> tuple[LoadedTable, T]:
+    """What `propose` says of the base, and the base with the segments that it asked for."""
+    written.forget_stale(ctx, loaded.snapshot.boundary.time_us or 0)
+    commit_id = ctx.new_id()
+    for _ in range(MAX_LOADS):
+        outcome = propose(loaded.state, commit_id=commit_id, name=written.name, resolved=resolved)
+        if not isinstance(outcome, NeedSegments):
+            return loaded, outcome
+        loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
+    raise CorruptTable("planning keeps requesting more segments", table=ctx.uri)
+
+
+def decided(ctx: Context, loaded: LoadedTable) -> LoadedTable:
+    """`loaded`, or the table once the transaction that it is prepared for is decided: by whoever began it,
+    or from its deadline on by this writer, which aborts it. The deadline only says how long others wait:
+    whoever decides first has decided, so nothing depends on a clock. A store whose clock stands still ends
+    no wait, so it also ends by the clock of this process."""
+    main, began = loaded, ctx.clock.monotonic()
+    wait_us = None
+    while main.undecided and main.transaction is not None:
+        transaction = main.transaction
+        if wait_us is None:
+            wait_us = transaction.deadline_us - main.date_us
+        waited_us = (ctx.clock.monotonic() - began) * 1_000_000
+        if main.date_us >= transaction.deadline_us or waited_us >= wait_us:
+            _LOG.warning("aborting transaction %s, which keeps %s waiting", transaction.id, ctx.uri)
+            decide(ctx, transaction, committed=False)
+        else:
+            ctx.clock.sleep(ctx.random.uniform(0, SETTLE_SECONDS))
+        main = read_after(ctx, loaded.snapshot)
+    return loaded if main is loaded else on_branch(ctx, main, carried=loaded.state.contents)
+
+
 def _write_and_swap(
     ctx: Context,
     loaded: LoadedTable,
@@ -395,13 +432,7 @@ def _write_and_swap(
     wait: Callable[[int], None],
 ) -> LoadedTable | Lost | Unknown:
     """Writes what the proposal needs, then swaps it in; the table after it."""
-    base = loaded.snapshot
-    to_write = [s for s in proposal.segments if s.id not in written.dates_us]
-
-    # The archive before the swap, never after: a crash in between would leave a version that nobody can
-    # read again, and a writer that lost its answer could not find its commit.
-    writes: list[Callable[[], int | Lost]] = [partial(archive, ctx, loaded, wait)]
-    writes += [partial(write_segment, ctx, s.id, s.data) for s in to_write]
+    writes = writes_before(ctx, loaded, proposal, written, wait)
     head: HeadObject | None = None
     if ctx.branch is not None:
         # It contains the version it is for: a rebase makes another.
@@ -409,20 +440,9 @@ def _write_and_swap(
         data = encode_head(content, Types(proposal.snapshot.schemas))
         head = HeadObject(ctx.new_id(), len(data))
         writes.append(partial(write_segment, ctx, head.id, data))
-    dates: list[int] = []
-    lost: Lost | None = None
-    for done in ctx.map(lambda write: write(), writes):
-        if isinstance(done, Lost):
-            lost = done
-        else:
-            dates.append(done)
-    for segment in to_write:
-        written.dates_us[segment.id] = loaded.date_us
-    if lost is not None:
-        return lost
-
-    date_us = max([loaded.date_us, *dates])
-    snapshot = seal(proposal, date_us=date_us, previous_us=base.commit.time_us)
+    snapshot = sealed(loaded, proposal, written, list(ctx.map(lambda write: write(), writes)))
+    if isinstance(snapshot, Lost):
+        return snapshot
     stored: Snapshot | None = None  # the pointer's snapshot, where this writer sees a branch
     if head is not None and ctx.branch is not None:
         ctx.cache.put(keys.segment_key(head.id), content_of(snapshot), CONTENT_BYTES * head.size)
@@ -431,11 +451,54 @@ def _write_and_swap(
     outcome = swap(ctx, loaded, snapshot, data, wait=wait)
     if not isinstance(outcome, Won):
         return outcome
-    # What the writer knows after its commit, without another request.
+    own = None if stored is None else with_open_times(stored, outcome.date_us)
+    return after_commit(ctx, loaded, proposal, snapshot, data, outcome, own)
+
+
+def writes_before(
+    ctx: Context,
+    loaded: LoadedTable,
+    proposal: Proposal,
+    written: WrittenSegments,
+    wait: Callable[[int], None],
+) -> list[Callable[[], int | Lost]]:
+    """The requests that must be done before the swap, all at once."""
+    # The archive before the swap, never after: a crash in between would leave a version that nobody can
+    # read again, and a writer that lost its answer could not find its commit.
+    writes: list[Callable[[], int | Lost]] = [partial(archive, ctx, loaded, wait)]
+    to_write = [s for s in proposal.segments if s.id not in written.dates_us]
+    return writes + [partial(write_segment, ctx, s.id, s.data) for s in to_write]
+
+
+def sealed(
+    loaded: LoadedTable,
+    proposal: Proposal,
+    written: WrittenSegments,
+    done: Sequence[int | Lost],
+) -> Snapshot | Lost:
+    """The snapshot to swap in, with its time, after `writes_before` have returned `done`."""
+    for segment in proposal.segments:
+        written.dates_us.setdefault(segment.id, loaded.date_us)
+    lost = [each for each in done if isinstance(each, Lost)]
+    if lost:
+        return lost[-1]
+    date_us = max([loaded.date_us, *(each for each in done if not isinstance(each, Lost))])
+    return seal(proposal, date_us=date_us, previous_us=loaded.snapshot.commit.time_us)
+
+
+def after_commit(
+    ctx: Context,
+    loaded: LoadedTable,
+    proposal: Proposal,
+    snapshot: Snapshot,
+    data: bytes,
+    outcome: Won,
+    own: Snapshot | None = None,
+) -> LoadedTable:
+    """What the writer knows after its commit, without another request."""
     made = [(s.kind, s.id, s.entries) for s in proposal.segments if s.kind != "schemas"]
     contents = retain(grown(loaded.state.contents, made), snapshot)
     state = State(with_open_times(snapshot, outcome.date_us), bounded(contents))
-    own = None if stored is None else with_open_times(stored, outcome.date_us)
     return LoadedTable(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), own)
 
 
@@ -588,7 +651,7 @@ def already_applied(
 ) -> tuple[LoadedTable, Skipped | None]:
     """`Skipped` when this request was applied before. Raises `RequestReused`, `RequestTooOld`,
     `TableHandedOver`."""
-    if request is None:
+    if request is None or ctx.hold is not None:  # a transaction asks for its own, of all its tables
         refuse_handed_over(ctx, loaded.snapshot)
         return loaded, None
     state, found = resolve(ctx, loaded.state, lambda s: look_up(s, request))

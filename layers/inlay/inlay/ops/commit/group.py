@@ -94,7 +94,7 @@ class _Member:
 def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult:
     """As `commit`; appends share a swap with those of other threads on this table."""
     change = with_note_of(ctx, change)
-    if not only_appends(change):
+    if not only_appends(change) or ctx.hold is not None:
         return commit(ctx, change, base=base)
     queue: CommitQueue[_Member, Answer, _Kept] = ctx.shared.one(CommitQueue)
     try:

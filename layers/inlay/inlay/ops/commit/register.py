@@ -165,6 +165,7 @@ def swap(
     Raises `TableReplaced`, `ForeignArchives`, `UnsupportedStore`, and what the store refuses: nothing was
     done then.
     """
+    assert not base.undecided, "the frame of a transaction that may be committed is not swapped out"
     unanswered: StoreUnavailable | None = None
     refused_same_etag = 0
     for tried in range(MAX_SWAPS):
@@ -228,7 +229,8 @@ def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Swapped | N
         return _unknown(ctx, mine, "the read after the swap failed:", error)
     if found.version == mine.version:
         if found.commit.id == mine.commit.id:
-            return Won(current.etag, current.date_us)
+            # Mine, and prepared for a transaction since: the next swap on it has to look at that.
+            return Won("" if current.transaction else current.etag, current.date_us)
         return Lost(current)
     if found.version < mine.version:
         return None if current.etag == base.etag else superseded_by(ctx, base.snapshot, current)

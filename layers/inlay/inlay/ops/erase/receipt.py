@@ -75,8 +75,8 @@ _OURS = re.compile(
 # Objects that are overwritten regularly: nothing is recorded about their content.
 SWAPPED = (POINTER, PUBLISHED_POINTER, VERSION_HINT)
 
-# Receipts stay, and the memory of deletes is a table with receipts of its own.
-APART = (ObjectKind.RECEIPT, ObjectKind.MEMORY)
+# Receipts stay, the memory of deletes is a table with receipts of its own, and decisions hold no values.
+APART = (ObjectKind.RECEIPT, ObjectKind.MEMORY, ObjectKind.DECISION)
 
 # What no table can delete; how long each is kept is for the deployment to state.
 OUT_OF_REACH = (

@@ -50,12 +50,14 @@ from inlay.format.snapshot import (
     content_of,
     with_open_times,
 )
+from inlay.format.transaction import Transaction, decode_prepared, is_prepared
 from inlay.ops.context import Context
+from inlay.ops.metadata.decision import find_decision
 from inlay.plan.change import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under
 from inlay.plan.refs import MAIN, held_versions, past_view, ref_view
-from inlay.storage.base import Location, Missing, Refused
+from inlay.storage.base import Got, Location, Missing, Refused
 from inlay.storage.write_once import Stored
 
 T = TypeVar("T")
@@ -76,7 +78,10 @@ CONTENT_BYTES = 10
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
     """A table as read: `etag` and `raw` are the pointer's (of an archive: no swap is possible on it),
-    `date_us` is the store's clock at the last answer, `read_at` the local monotonic clock."""
+    `date_us` is the store's clock at the last answer, `read_at` the local monotonic clock.
+
+    Where the pointer is prepared for a `transaction`, `raw` is that of the two frames in it which is the
+    table, by what was decided. While nothing is (`undecided`) it may be read, but not swapped out."""
 
     state: State
     etag: str
@@ -90,6 +95,8 @@ class LoadedTable:
     raced_at: float | None = None
     # Commits of this writer in a row, each on the one before it, without a read in between.
     unread: int = 0
+    transaction: Transaction | None = None
+    undecided: bool = False
 
     @property
     def pointer(self) -> Snapshot:
@@ -136,13 +143,37 @@ def read_main(ctx: Context) -> LoadedTable:
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
+    return resolved(ctx, answer)
+
+
+def resolved(ctx: Context, answer: Got) -> LoadedTable:
+    """What the pointer in `answer` says. Of a table that is prepared for a transaction one more GET tells
+    what was decided; until then it is what it was before: a reader never waits."""
+    key = ctx.key(keys.POINTER)
+    raw, transaction, committed = frame_of(ctx, answer.body)
     # What the pointer leaves open ("from now on") had certainly landed by the time of this answer.
-    found = decode_snapshot(answer.body, key=ctx.key(keys.POINTER), apart=schemas_of(ctx))
+    found = decode_snapshot(raw, key=key, apart=schemas_of(ctx))
     check_same_table(ctx, found)
     snapshot = with_open_times(found, answer.date_us)
     return LoadedTable(
-        State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic()
+        State(snapshot),
+        answer.etag,
+        raw,
+        answer.date_us,
+        ctx.clock.monotonic(),
+        transaction=transaction,
+        undecided=transaction is not None and committed is None,
     )
+
+
+def frame_of(ctx: Context, body: bytes) -> tuple[bytes, Transaction | None, bool | None]:
+    """The frame of version 1 that a pointer's bytes stand for; the transaction that it is prepared for, if
+    it is, and what was decided."""
+    if not is_prepared(body):
+        return body, None, None
+    prepared = decode_prepared(body, key=ctx.key(keys.POINTER))
+    committed = find_decision(ctx, prepared.transaction)
+    return prepared.resolved(committed is True), prepared.transaction, committed
 
 
 def on_branch(

@@ -35,6 +35,7 @@ def memory_context(ctx: Context) -> Context:
         branch=None,
         note=None,
         table_id=None,
+        hold=None,
     )
 
 

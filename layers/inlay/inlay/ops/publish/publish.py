@@ -64,7 +64,7 @@ from inlay.iceberg.schema import (
     specs_to_iceberg,
 )
 from inlay.notebook import Shown
-from inlay.ops.commit.driver import refuse_handed_over
+from inlay.ops.commit.driver import decided, refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     LoadedTable,
@@ -155,7 +155,7 @@ def publish(
     """
     ctx = replace(ctx, branch=None)
     started = ctx.clock.monotonic()
-    loaded = base or load_pointer(ctx)
+    loaded = decided(ctx, base or load_pointer(ctx))
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
     refuse_handed_over(ctx, loaded.snapshot)
     settled = commits = 0
@@ -165,7 +165,7 @@ def publish(
         found, seen = seen or _found(ctx, rebuild=rebuild), None
         if found.publication is not None and found.publication.version > loaded.snapshot.version:
             # Others have committed and published since the table was read; or it was put back.
-            loaded = load_again(ctx, loaded)
+            loaded = decided(ctx, load_again(ctx, loaded))
         _check(ctx, loaded.snapshot, found.publication, rebuild=rebuild)
         if not rebuild and is_current(ctx, loaded.snapshot, found.publication):
             assert found.publication is not None
@@ -185,7 +185,7 @@ def publish(
         if unfit is not None:
             done = settle(ctx, loaded, stamp=unfit.stamp, rewrite_vectors=unfit.rewrite_vectors)
             settled, commits = settled + done.files, commits + done.commits
-            loaded = load_again(ctx, done.loaded)
+            loaded = decided(ctx, load_again(ctx, done.loaded))
             continue
         if rebuild or found.publication is None:
             _drop_later_metadata(ctx, loaded)
@@ -194,7 +194,7 @@ def publish(
             raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
         pointer = encode_pointer(metadata, location)
         if _swap(ctx, found, pointer, loaded.snapshot.version):
-            now = load_again(ctx, replace(loaded, state=attempt.state))
+            now = decided(ctx, load_again(ctx, replace(loaded, state=attempt.state)))
             moved, before = now.snapshot.boundary, loaded.snapshot.boundary
             # An erasure moved it in the version that was loaded, perhaps in the same second.
             if moved.version != before.version and (moved.time_us or 0) > loaded.date_us:
@@ -212,7 +212,7 @@ def publish(
                 bytes=attempt.bytes,
                 pointer=pointer,
             )
-        loaded = load_again(ctx, replace(loaded, state=attempt.state))
+        loaded = decided(ctx, load_again(ctx, replace(loaded, state=attempt.state)))
     raise Unpublishable(
         "others keep publishing or committing", next_step="Try again later", table=ctx.uri
     )

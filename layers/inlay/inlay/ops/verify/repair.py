@@ -53,9 +53,11 @@ from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.keys import archive_key, archive_version
 from inlay.format.snapshot import Snapshot, thin_time_index, with_open_times
-from inlay.ops.commit.driver import commit, expect_committed
+from inlay.format.transaction import Transaction
+from inlay.ops.commit.driver import commit, decided, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
+from inlay.ops.metadata.decision import decide
+from inlay.ops.metadata.load import frame_of, load_entries, load_pointer, schemas_of
 from inlay.ops.verify.table import (
     BrokenPointer,
     Pointer,
@@ -147,6 +149,9 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         read = read_pointer(ctx)
         if isinstance(read, BrokenPointer):
             raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged again", table=ctx.uri)
+    if read.open_for is not None and not dry_run:
+        decided(ctx, load_pointer(ctx))
+        return repair(ctx, dry_run=dry_run)
     behind = _mend_history(ctx, read, dry_run=dry_run)
     if behind is not None:
         mends.append(behind)
@@ -238,6 +243,7 @@ class _WholeState:
     snapshot: Snapshot
     raw: bytes
     is_archive: bool
+    open_for: Transaction | None = None  # undecided
 
 
 def _newest_state(ctx: Context, broken: BrokenPointer) -> _WholeState | None:
@@ -313,8 +319,10 @@ def _kept_pointers(ctx: Context) -> Iterator[_WholeState]:
     """Whole versions of the pointer object, the newest first."""
     for body in _object_versions(ctx, keys.POINTER):
         with suppress(CorruptTable):
-            found = decode_snapshot(body, key=keys.POINTER, apart=schemas_of(ctx))
-            yield _WholeState(found, body, is_archive=False)
+            raw, transaction, committed = frame_of(ctx, body)
+            found = decode_snapshot(raw, key=keys.POINTER, apart=schemas_of(ctx))
+            open_for = transaction if committed is None else None
+            yield _WholeState(found, raw, is_archive=False, open_for=open_for)
 
 
 def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
@@ -370,6 +378,8 @@ def _rebuild(
         # What was found may be of commits made since. An archive left for a swap that loses would stop
         # everybody.
         raise _changed(ctx, ctx.key(keys.POINTER))
+    if source.open_for is not None and decide(ctx, source.open_for, committed=False) is None:
+        raise _changed(ctx, ctx.key(keys.POINTER))  # it was committed: that is what was lost
     base = with_open_times(source.snapshot, there.date_us)
     updates: tuple[Update, ...] = (MoveBoundary(None),)
     if beyond is not None:

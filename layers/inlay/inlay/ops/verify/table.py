@@ -60,11 +60,11 @@ from inlay.format.snapshot import (
     Segment,
     Snapshot,
     with_content,
-    with_open_times,
 )
+from inlay.format.transaction import Transaction
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
-from inlay.ops.metadata.load import check_same_table, count_of, decode_segment, schemas_of
+from inlay.ops.metadata.load import count_of, decode_segment, resolved, schemas_of
 from inlay.ops.read.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
@@ -110,6 +110,7 @@ class Pointer:
     raw: bytes
     etag: str
     date_us: int
+    open_for: Transaction | None = None  # undecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +132,12 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
         newest = newest_archive(ctx)
         return BrokenPointer(None, b"", "the pointer does not exist", newest, answer.date_us)
     try:
-        stored = decode_snapshot(answer.body, key=keys.POINTER, apart=schemas_of(ctx))
+        found = resolved(ctx, answer)
     except CorruptTable as error:
         newest = newest_archive(ctx)
         return BrokenPointer(answer.etag, answer.body, error.message, newest, answer.date_us)
-    check_same_table(ctx, stored)
-    snapshot = with_open_times(stored, answer.date_us)
-    return Pointer(snapshot, answer.body, answer.etag, answer.date_us)
+    open_for = found.transaction if found.undecided else None
+    return Pointer(found.snapshot, found.raw, found.etag, found.date_us, open_for)
 
 
 def newest_archive(ctx: Context) -> int | None:

@@ -174,6 +174,8 @@ class ListingFacts:
     pointer_us: int = 0
     newest_us: int = 0
     foreign: str = ""
+    # Decisions of transactions (`ops.transaction`), with the LastModified of each.
+    decisions: tuple[tuple[str, int], ...] = ()
 
     def __or__(self, other: ListingFacts) -> ListingFacts:
         return ListingFacts(
@@ -181,6 +183,7 @@ class ListingFacts:
             max(self.pointer_us, other.pointer_us),
             max(self.newest_us, other.newest_us),
             max(self.foreign, other.foreign),
+            (*self.decisions, *other.decisions),
         )
 
 
@@ -246,6 +249,7 @@ def plan_garbage(
     unknown: list[str] = []
     unknown_count = young = newest_archive = pointer_us = newest_us = 0
     foreign = ""
+    decisions: list[tuple[str, int]] = []
     for item in objects:
         newest_us = max(newest_us, item.modified_us)
         match classify(item.key):
@@ -254,6 +258,9 @@ def plan_garbage(
                 continue
             case ObjectKind.RECEIPT | ObjectKind.MEMORY:
                 continue  # the memory is a table, and its garbage is its own
+            case ObjectKind.DECISION:
+                decisions.append((item.key, item.modified_us))  # other tables may need it
+                continue
             case ObjectKind.UNKNOWN:
                 unknown_count += 1
                 if is_committed_elsewhere(item.key):
@@ -273,7 +280,7 @@ def plan_garbage(
             doomed.append(item)
         else:
             young += 1
-    seen = ListingFacts(newest_archive, pointer_us, newest_us, foreign)
+    seen = ListingFacts(newest_archive, pointer_us, newest_us, foreign, tuple(decisions))
     return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young, seen)
 
 

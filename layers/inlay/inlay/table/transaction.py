@@ -1,0 +1,257 @@
+"""One commit over several tables: what users call. Everything here forwards to `inlay.ops.transaction`.
+
+::
+
+    with inlay.transaction(request_id="order-4711") as tx:
+        tx.append(orders, rows)
+        tx.delete(stock, "sku = 'A-1'")
+    tx.versions  # {"s3://…/orders": 12, "s3://…/stock": 80}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.errors import InvalidRequest, a_type
+from inlay.ops.commit.driver import Committed, WriteResult, current_base
+from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.transaction import (
+    Hold,
+    Part,
+    Planned,
+    Result,
+    check_parts,
+    commit_parts,
+    load_together,
+)
+from inlay.plan.change import Request
+from inlay.table import Table, connect
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A table of the transaction: the caller's handle, and what the transaction does to it."""
+
+    table: Table
+    part: Part
+    does: str = "read"
+    result: WriteResult | None = None
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Changes of several tables, made by `inlay.transaction()`, that are committed together at the end of
+    its `with` block: one version of each table, or nothing at all.
+
+    Each verb is that of `Table`, with the table first, and returns what it would: rows are uploaded and
+    counted then, and versions are as they will be if nobody commits meanwhile; `results` has them as they
+    are. A table takes one of them, and may have been `read` before.
+    """
+
+    request_id: str | None = None
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _ended: bool = False
+
+    # -- the verbs ----------------------------------------------------------------------------
+
+    def read(self, table: Table) -> Table:
+        """The newest version of a table, which must still be that when the transaction is committed, else
+        it raises `ConcurrentChange`: what is written may be computed from it."""
+        self._check(table)
+        if table._ctx.table_id in self._entries:
+            raise InvalidRequest(
+                f"{table.uri} takes part already", next_step="Read it first", table=table.uri
+            )
+        loaded = current_base(table._ctx, table._loaded)
+        part = Part(table._ctx, loaded, fixed=True)
+        self._entries[part.table_id] = _Entry(table, part)
+        return Table(table._ctx, loaded)
+
+    def append(self, table: Table, data: Any, **options: Any) -> WriteResult:
+        return self._do(table, "append", data, **options)
+
+    def delete(self, table: Table, where: Any = None, **options: Any) -> WriteResult:
+        if options.get("mode") == "erase":
+            raise InvalidRequest(
+                "an erasure is not opened by a transaction",
+                next_step='Call delete(…, mode="erase") on each table: each has its own receipt',
+                table=table.uri,
+            )
+        return self._do(table, "delete", where, **options)
+
+    def update(self, table: Table, assignments: Mapping[str, Any], **options: Any) -> WriteResult:
+        return self._do(table, "update", assignments, **options)
+
+    def upsert(self, table: Table, data: Any, **options: Any) -> WriteResult:
+        return self._do(table, "upsert", data, **options)
+
+    def overwrite(self, table: Table, data: Any, **options: Any) -> WriteResult:
+        return self._do(table, "overwrite", data, **options)
+
+    def apply_changes(self, table: Table, data: Any, **options: Any) -> WriteResult:
+        return self._do(table, "apply_changes", data, **options)
+
+    # -- what became of it --------------------------------------------------------------------
+
+    @property
+    def results(self) -> tuple[WriteResult, ...]:
+        """What each verb did, in their order."""
+        return tuple(e.result for e in self._entries.values() if e.result is not None)
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The version that each table has, by its URI."""
+        return {e.table.uri: e.part.base.snapshot.version for e in self._entries.values()}
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._commit()
+        self._ended = True
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _check(self, table: Table) -> None:
+        if self._ended:
+            raise InvalidRequest(
+                "this transaction has ended", next_step="Begin another: inlay.transaction()"
+            )
+        if not isinstance(table, Table):
+            raise InvalidRequest(
+                f"a table takes part in a transaction, not {a_type(table)}",
+                next_step="Open it first: inlay.open(uri)",
+            )
+        table._writable()
+        if table._ctx.branch is not None:
+            raise InvalidRequest(
+                f"the branch {table.ref!r} of {table.uri} cannot take part in a transaction",
+                next_step="Open the table without ref=, or commit to the branch alone",
+                table=table.uri,
+            )
+
+    def _do(self, table: Table, verb: str, given: Any, **options: Any) -> WriteResult:
+        self._check(table)
+        if "request_id" in options:
+            raise InvalidRequest(
+                "the transaction has the request id, for all of its tables",
+                next_step="inlay.transaction(request_id=…)",
+                table=table.uri,
+            )
+        table_id = table._loaded.pointer.table_id
+        entry = self._entries.get(table_id)
+        others = [e.part for e in self._entries.values() if e is not entry]
+        if entry is not None and entry.result is not None:
+            others.append(entry.part)
+        ctx, base = table._ctx, entry.part.base if entry else table._loaded
+        part = Part(ctx, base, fixed=entry is not None)
+        check_parts([*others, part])  # before rows are uploaded
+
+        def run(on: LoadedTable) -> Planned | None:
+            hold = Hold()
+            shadow = Table(replace(ctx, hold=hold), on)
+            made.result = getattr(shadow, verb)(given, **options)
+            made.part.base = shadow._loaded if hold.taken is None else hold.taken.base
+            return hold.taken
+
+        made = _Entry(table, part, does=f"{verb}:{_shape(given)}:{_shape(options)}")
+        taken = run(base)
+        if taken is not None:
+            part.change = taken.change
+        if part.fixed:
+            part.base = base
+        # What can be read once is planned once.
+        if verb in ("delete", "update") or isinstance(given, pa.Table | pa.RecordBatch):
+            part.replan = run
+        self._entries[table_id] = made
+        assert made.result is not None
+        return made.result
+
+    def _commit(self) -> None:
+        entries = list(self._entries.values())
+        if not entries:
+            return
+        asked = sorted((e.part.table_id, e.does) for e in entries)
+        request = Request.named(self.request_id, f"transaction:{asked}")
+        for entry, done in zip(
+            entries, commit_parts([e.part for e in entries], request), strict=True
+        ):
+            entry.part.base = entry.table._loaded = done.loaded
+            if entry.result is not None:
+                entry.result = _as_committed(entry.result, done)
+
+
+def _as_committed(planned: WriteResult, done: Result) -> WriteResult:
+    version = done.loaded.snapshot.version
+    if isinstance(done, Committed):
+        commit_id = done.loaded.snapshot.commit.id
+        return replace(planned, version=version, commit_id=commit_id, attempts=done.attempts)
+    return replace(
+        planned,
+        committed=False,
+        commit_id=None,
+        version=done.version or version,
+        applied_before=done.applied_before,
+        added_rows=0,
+        added_files=0,
+        removed_files=0,
+        added_markers=0,
+        added_bytes=0,
+        deleted_rows=0,
+    )
+
+
+def _shape(value: Any) -> str:
+    """What makes two requests of one id the same, as far as it is known before rows are read."""
+    if isinstance(value, pa.Table | pa.RecordBatch):
+        return f"{','.join(value.schema.names)}:{value.num_rows}"
+    if isinstance(value, Mapping):
+        return f"{sorted((str(k), _shape(v)) for k, v in value.items())}"
+    if isinstance(value, str | int | float | bool | None):
+        return repr(value)
+    if isinstance(value, Sequence):
+        return f"{[_shape(each) for each in value]}"
+    return type(value).__name__
+
+
+def transaction(*, request_id: str | None = None) -> Transaction:
+    """Several tables in one commit: each gets one version, or none does.
+
+    ::
+
+        with inlay.transaction(request_id="order-4711") as tx:
+            tx.append(orders, rows)
+            tx.update(stock, {"pieces": "pieces - 1"}, where="sku = 'A-1'")
+
+    The block ends with the commit; if it raises, nothing is committed. Any tables may take part that are in
+    one kind of store, in any of its buckets. Each change holds as a commit on its table alone would (a
+    snapshot for each table); what is computed from a table read by `tx.read(t)` is serializable. Repeated
+    with the same `request_id` it changes nothing. Raises `ConcurrentChange`, `CommitContention`,
+    `OutcomeUnknown` (send it again under its id), and what the operations raise.
+    """
+    return Transaction(request_id=request_id)
+
+
+def snapshot(tables: Sequence[Table | str | os.PathLike[str]]) -> list[Table]:
+    """The tables, by handle or URI, as they all were at one moment: of a transaction over several of them
+    all is there, or nothing. Raises `CommitContention` where they change faster than they are read."""
+    if isinstance(tables, str | os.PathLike) or not tables:
+        raise InvalidRequest("snapshot takes a list of tables", next_step="inlay.snapshot([a, b])")
+    contexts = [t._ctx if isinstance(t, Table) else connect(t) for t in tables]
+    loaded = load_together(contexts)
+    return [Table(ctx, each) for ctx, each in zip(contexts, loaded, strict=True)]
+
+
+__all__ = ["Transaction", "snapshot", "transaction"]
