@@ -258,6 +258,8 @@ class Model:
                         f"{who} takes it for done",
                         self.acknowledge(to(s, at="committed"), request),
                     )
+            case _:
+                raise ValueError(c.at)
 
     def bases_of(self, pointer: Pointer, s: State) -> tuple[int, ...]:
         """Of the transaction that `pointer` is prepared for, as its frame names them."""

@@ -82,11 +82,19 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     "Requirement": ("plan/change.py", {"plan/commit/conflicts.py"}),
     "Outcome": (
         "plan/change.py",
-        {"plan/commit/apply.py", "ops/commit/driver.py", "ops/commit/group.py"},
+        {
+            "plan/commit/apply.py",
+            "ops/commit/driver.py",
+            "ops/commit/group.py",
+            "ops/transaction.py",
+        },
     ),
     "Admission": ("plan/commit/apply.py", {"plan/commit/apply.py", "ops/commit/group.py"}),
     "Swapped": ("ops/commit/register.py", {"ops/commit/driver.py"}),
-    "NotProposed": ("ops/commit/driver.py", {"ops/commit/driver.py", "ops/commit/group.py"}),
+    "NotProposed": (
+        "ops/commit/driver.py",
+        {"ops/commit/driver.py", "ops/commit/group.py", "ops/transaction.py"},
+    ),
     "CommitResult": (
         "ops/commit/driver.py",
         {
@@ -95,6 +103,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "ops/commit/group.py",
             "ops/hand_over.py",
             "ops/maintain/compact.py",
+            "ops/transaction.py",
             "spark/cluster.py",
         },
     ),

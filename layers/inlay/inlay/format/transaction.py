@@ -1,5 +1,5 @@
 """A transaction over several tables: the frame in the pointer of a table that is prepared for one, and the
-object that decides it, to bytes and back (docs/FORMAT.md, "Transactions").
+object that decides it, to bytes and back (docs/FORMAT.md, section 14).
 
 Promise: a prepared frame holds both frames of version 1 byte for byte, the one that it replaced and the one
 that takes its place if the transaction is committed, so that an archive of either has the bytes that it

@@ -296,8 +296,7 @@ def _collect(
     # An expiry's grace begins when a commit records that it was seen (`snapshot.with_open_times`).
     commit_id = None
     decisions = _forgotten(ctx, loaded, found.seen, margin_us)
-    if decisions and not dry_run:
-        delete_objects(ctx, decisions)
+    failures = () if dry_run else tuple(delete_objects(ctx, decisions))
     if not dry_run and (
         found.objects or uploads or loaded.has_open_times or loaded.transaction is not None
     ):
@@ -331,5 +330,5 @@ def _collect(
         unknown_count=found.unknown_count,
         uploads=len(uploads),
         roots=len(roots),
-        failures=found.failures,
+        failures=(*found.failures, *failures),
     )
