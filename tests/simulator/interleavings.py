@@ -38,6 +38,7 @@ from tests.simulator.publishers import look_by_iceberg
 from tests.simulator.scheduler import Actor, Scheduler, Stuck
 from tests.simulator.simulation import memoized
 from tests.simulator.stage import Simulation
+from tests.simulator.transfers import TRANSFERS
 
 from inlay.errors import InlayError
 from inlay.ops.context import Context
@@ -263,7 +264,8 @@ def _redone(found: Found, start: Start, outcome: Outcome) -> str | None:
 
 
 def pairs() -> list[Pair]:
-    names = [f"{a}{BOTH}{b}" for a, b in itertools.combinations_with_replacement(OPERATIONS, 2)]
+    operations = {**OPERATIONS, **TRANSFERS}
+    names = [f"{a}{BOTH}{b}" for a, b in itertools.combinations_with_replacement(operations, 2)]
     names += [f"{name}{TWICE}" for name in REDELIVERED]
     found = [Pair(name) for name in names]
     # Isolation makes a difference to deletes that read.

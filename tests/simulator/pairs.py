@@ -68,9 +68,9 @@ REPLACING = frozenset(
 )
 UPDATES = frozenset(("update tombstone", "update vector", "update rewrite"))
 # What gives files vectors: publishing settles deletes first.
-VECTORS = frozenset(("delete rows", "publish"))
+VECTORS = frozenset(("delete rows", "publish", "transfer of rows"))
 DELETES = VECTORS | {"delete range", "delete where", "delete keys", "erase"}
-ARRIVALS = frozenset(("append", "ingest", "upsert", "partial upsert"))
+ARRIVALS = frozenset(("append", "ingest", "upsert", "partial upsert", "transfer"))
 # What moves the boundary of garbage collection to now: uploads that began before are refused.
 BOUNDARY = frozenset(("erase", "erase steps"))
 
