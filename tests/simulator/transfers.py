@@ -125,12 +125,12 @@ def _transfer(sim: Simulation, number: int) -> Operation:
 
 
 def _transfer_of_rows(sim: Simulation, number: int) -> Operation:
-    where = parse_predicate("id <= 7", COLUMNS)  # whatever others delete, some are left
+    where = parse_predicate("id <= 5", COLUMNS)  # whatever others delete, some are left
 
     def here(held: Context, base: LoadedTable) -> object:
         return delete(held, where, mode="vector", base=base)
 
-    found = reading_delete(sim, lambda row: row[0] <= 7)
+    found = reading_delete(sim, lambda row: row[0] <= 5)
     return _meeting(sim, here, found, REPLACING | UPDATES | VECTORS | BOUNDARY)
 
 
