@@ -20,7 +20,7 @@ from inlay.errors import (
     TableReplaced,
 )
 from inlay.format import keys
-from inlay.format.transaction import is_prepared
+from inlay.format.transaction import PREPARED
 from inlay.ops.hand_over import hand_over
 from inlay.ops.transaction import MAX_TABLES, needed_decisions
 from inlay.ops.verify.repair import repair
@@ -156,7 +156,7 @@ def test_one_table_alone_is_a_commit_like_any_other(tables):
         tx.append(a, rows((3, 30)))
         tx.delete(b, "id = 9")
     assert content(a) == AFTER
-    assert not is_prepared(pointer(a))
+    assert not pointer(a).startswith(PREPARED)
     assert [r.committed for r in tx.results] == [True, False]
     with inlay.transaction():
         pass
@@ -182,7 +182,7 @@ def test_readers_see_what_was_decided_and_never_wait(tables, monkeypatch, decide
     leave_prepared([a, b], monkeypatch, decided=decided)
     monkeypatch.setattr("inlay.ops.context.SystemClock.sleep", None)
     for table in (a, b):
-        assert is_prepared(pointer(table))
+        assert pointer(table).startswith(PREPARED)
         assert content(table) == (AFTER if decided else START)
         assert inlay.open(table.uri).maintain.verify(depth="pages").ok
     found = inlay.snapshot([a, b.uri, c])
@@ -196,7 +196,7 @@ def test_after_the_decision_nobody_waits(tables, monkeypatch, decided):
     monkeypatch.setattr("inlay.ops.commit.driver.SETTLE_SECONDS", None)
     assert a.append(rows((5, 50))).version == (4 if decided else 3)
     assert content(a) == {**(AFTER if decided else START), 5: 50}
-    assert not is_prepared(pointer(a))
+    assert not pointer(a).startswith(PREPARED)
     assert content(b) == (AFTER if decided else START)
 
 
@@ -280,10 +280,10 @@ def test_decisions_are_kept_as_long_as_a_table_needs_them(tables, monkeypatch):
     monkeypatch.setattr("inlay.ops.collect_garbage.KEPT_US", -120 * 1_000_000)
     collect = lambda t: inlay.open(t.uri).maintain.collect_garbage()  # noqa: E731
     collect(a)  # ends the frame of this one
-    assert not is_prepared(pointer(a))
+    assert not pointer(a).startswith(PREPARED)
     assert list(needed_decisions(a._ctx, [key])) == [key]
     collect(b)
-    assert not is_prepared(pointer(b))
+    assert not pointer(b).startswith(PREPARED)
     assert content(a) == content(b) == AFTER
     found = collect(a)
     assert (found.kinds["decision"].objects, decisions(a)) == (1, [])
@@ -305,7 +305,7 @@ def test_an_aborted_frame_is_gone_once_its_rows_are_erased(tables, monkeypatch, 
     a, b, _ = tables
     leave_prepared([a, b], monkeypatch, decided=False)
     inlay.open(a.uri).delete("id = 3", mode="erase", request_id="e")
-    assert not is_prepared(pointer(a))
+    assert not pointer(a).startswith(PREPARED)
 
 
 def test_a_lost_pointer_is_repaired_to_what_was_decided(tables, monkeypatch):
@@ -315,7 +315,7 @@ def test_a_lost_pointer_is_repaired_to_what_was_decided(tables, monkeypatch):
     a._ctx.store.delete([a._ctx.key(keys.POINTER)])
     assert repair(a._ctx, dry_run=False).ok
     assert content(a) == START
-    assert is_prepared(body)
+    assert body.startswith(PREPARED)
 
 
 # -- what cannot take part ------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def test_a_table_that_is_denied_version_2(tables):
         tx.append(a, rows((3, 30)))
         tx.append(b, rows((3, 30)))
     assert content(a) == START
-    assert not is_prepared(pointer(a))
+    assert not pointer(a).startswith(PREPARED)
 
 
 def test_versions_tags_and_branches(tables):

@@ -20,7 +20,7 @@ from inlay.format.values import as_count, as_text, bytes_from_text, bytes_to_tex
 # The format version of what is here.
 VERSION = 2
 # How a prepared frame begins. It is never compressed: it mostly consists of frames that are.
-_PREPARED = b'{"inlay":2,"kind":"prepared",'
+PREPARED = b'{"inlay":2,"kind":"prepared",'
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,6 @@ class Decision:
     transaction_id: str
     committed: bool
     participants: tuple[Participant, ...]
-
-
-def is_prepared(data: bytes) -> bool:
-    return data.startswith(_PREPARED)
 
 
 def encode_prepared(prepared: Prepared) -> bytes:

@@ -50,7 +50,7 @@ from inlay.format.snapshot import (
     content_of,
     with_open_times,
 )
-from inlay.format.transaction import Transaction, decode_prepared, is_prepared
+from inlay.format.transaction import PREPARED, Transaction, decode_prepared
 from inlay.ops.context import Context
 from inlay.ops.metadata.decision import find_decision
 from inlay.plan.change import NeedSegments, SegmentKind
@@ -169,7 +169,7 @@ def resolved(ctx: Context, answer: Got) -> LoadedTable:
 def frame_of(ctx: Context, body: bytes) -> tuple[bytes, Transaction | None, bool | None]:
     """The frame of version 1 that a pointer's bytes stand for; the transaction that it is prepared for, if
     it is, and what was decided."""
-    if not is_prepared(body):
+    if not body.startswith(PREPARED):
         return body, None, None
     prepared = decode_prepared(body, key=ctx.key(keys.POINTER))
     committed = find_decision(ctx, prepared.transaction)
