@@ -13,7 +13,6 @@ from functools import partial
 from tests.simulator import model
 from tests.simulator.cast import (
     COLUMNS,
-    DAY_SECONDS,
     appender,
     as_table,
     collector,
@@ -26,6 +25,7 @@ from tests.simulator.cast import (
     updater,
     upserter,
 )
+from tests.simulator.fates import DAY_SECONDS
 from tests.simulator.model import Row, Violation
 from tests.simulator.pairs import BOUNDARY, OPERATIONS, REPLACING, UPDATES, VECTORS, Operation
 from tests.simulator.stage import SCHEMA, Simulation
@@ -154,7 +154,7 @@ def transferrer(sim: Simulation, name: str) -> None:
             name,
             f"{TRANSFER}:{name}:{n}",
             model.insert(rows),
-            lambda ctx, request, rows=rows, here=here: transfer(ctx, request, rows, here),
+            partial(transfer, rows=rows, here=here),
         )
 
 
@@ -181,18 +181,17 @@ def compare(ctx: Context, mine: LoadedTable, its: LoadedTable, name: str) -> Non
         raise Violation(f"{name} is in one table only, {'this' if here else 'the other'} one")
 
 
+def _beside(run: Callable[[Context], object], ctx: Context) -> object:
+    return run(beside(ctx))
+
+
 def neighbour(sim: Simulation, name: str) -> None:
     """Somebody who works on the other table alone."""
     for n in range(3):
-        rows = as_table(some_rows(sim, 2))
-        identity = Request.of(f"{name}:{n}")
-        sim.attempt(
-            name,
-            None,
-            lambda ctx, rows=rows, identity=identity: append(beside(ctx), rows, request=identity),
-        )
+        rows, request = as_table(some_rows(sim, 2)), Request.of(f"{name}:{n}")
+        sim.attempt(name, None, partial(_beside, partial(append, data=rows, request=request)))
         for tidy in (compact, expire, sim.collect):
-            sim.attempt(name, None, lambda ctx, tidy=tidy: tidy(beside(ctx)))
+            sim.attempt(name, None, partial(_beside, tidy))
             sim.scheduler.sleep(sim.rng.uniform(0, 2 * DAY_SECONDS))
 
 
