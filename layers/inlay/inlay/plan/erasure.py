@@ -156,10 +156,6 @@ def pieces_of(
     return tuple(found)
 
 
-def find_erasure(snapshot: Snapshot, erasure_id: str) -> Erasure | None:
-    return next((e for e in snapshot.erasures if e.id == erasure_id), None)
-
-
 def concerns(marker: Marker, erasure: Erasure) -> bool:
     """Whether a marker must be gone before the erasure goes on: its own markers, and every older one, since
     those may name values of its rows and hide rows that are still there. After phase `rewrite` the
@@ -215,17 +211,18 @@ def validate_phase(
 ) -> Conflict | None:
     """Whether erasures are in a phase (None: not open). A step that was taken already, by another process
     or before a crash, is a conflict: whoever planned looks again."""
+    phases = {erasure.id: erasure.phase for erasure in snapshot.erasures}
     for erasure_id in erasure_ids:
-        before = find_erasure(snapshot, erasure_id)
-        if (before.phase if before is not None else None) != phase:
+        if phases.get(erasure_id) != phase:
             return Conflict(f"erasure {erasure_id} is no longer in phase {phase}")
     return None
 
 
 def validate_clean(state: State, erasure_ids: Iterable[str]) -> Conflict | None:
     """Whether no file may hold rows of erasures any more."""
-    found = [find_erasure(state.snapshot, erasure_id) for erasure_id in erasure_ids]
-    for erasure_id, files in unclean_files(state, [e for e in found if e is not None]).items():
+    asked = frozenset(erasure_ids)
+    found = [erasure for erasure in state.snapshot.erasures if erasure.id in asked]
+    for erasure_id, files in unclean_files(state, found).items():
         if files:
             return Conflict(f"files still have to be rewritten for erasure {erasure_id}")
     return None

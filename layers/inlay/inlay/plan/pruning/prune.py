@@ -428,6 +428,7 @@ class Evidence:
         self.schema = schema
         self.schemas: Mapping[int, Schema] = {s.id: s for s in (*schemas, schema)}
         self._absent: dict[tuple[int, int, int], Absent | None] = {}
+        self._trusted: tuple[DataFile, Stats] | None = None
         self._specs = {spec.id: spec for spec in specs if spec.fields}
         self._sources = {i: {f.source for f in spec.fields} for i, spec in self._specs.items()}
 
@@ -442,9 +443,15 @@ class Evidence:
     def trusted(self, entry: DataFile) -> Stats:
         """What is known without relying on another writer's footer: for a foreign file no bounds, no null
         counts, and not its partition, which was derived from them."""
-        if entry.is_foreign:
-            entry = replace(entry, stats={}, spec_id=_NO_SPEC, partition=())
-        return self.of(entry)
+        if not entry.is_foreign:
+            return self.of(entry)
+        last = self._trusted
+        if (
+            last is None or last[0] is not entry
+        ):  # a thousand erasures ask of one file after the other
+            bare = replace(entry, stats={}, spec_id=_NO_SPEC, partition=())
+            last = self._trusted = (entry, self.of(bare))
+        return last[1]
 
     def column(
         self, entry: DataFile, field_id: int, schema: Schema | None = None
