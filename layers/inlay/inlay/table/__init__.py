@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inlay import arguments
@@ -46,7 +47,6 @@ from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES, Properties, settings
 from inlay.format.snapshot import Note, Snapshot, make_note
-from inlay.lazy import LazyModule
 from inlay.ops import context as context_op
 from inlay.ops.commit.driver import (
     Committed,
@@ -79,6 +79,19 @@ from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.open import below, parse_location
 from inlay.storage.wrapped import Usage
+
+
+class LazyModule:
+    """Stands in for the module `name`, which the first access to an attribute imports."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
 
 # Arrow and the operations are imported when first used: a process that only reads starts sooner, and one
 # that only asks metadata, sooner still.
