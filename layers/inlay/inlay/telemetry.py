@@ -32,7 +32,7 @@ _TABLE = (
 )
 _MAINTAIN = (
     *("compact", "rewrite", "settle", "delete_row_groups", "expire", "collect_garbage"),
-    *("verify", "repair", "hand_over", "take_back"),
+    *("verify", "repair", "hand_over", "take_back", "waive", "withdraw"),
 )
 _REFS = ("tag", "branch", "drop", "set_hold", "fast_forward", "merge", "restore")
 

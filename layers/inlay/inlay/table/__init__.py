@@ -178,6 +178,13 @@ def create(
     if isinstance(schema, str):
         from inlay.ops.schema.columns_text import parse_schema
 
+        if len(schema.split()) == 1:
+            raise InvalidRequest(
+                f"{schema[:80]!r} is no list of columns",
+                next_step='Write it as "id bigint not null, name string"; the rows of a file come by '
+                "pyarrow.dataset.dataset(path)",
+                table=ctx.uri,
+            )
         schema = parse_schema(schema)
     if exist_ok and not isinstance(schema, pa.Schema):
         raise InvalidRequest(
@@ -616,7 +623,7 @@ class Table:
     ) -> int:
         """How many rows; answered from metadata alone where that is possible. With `on_damaged="skip"` by
         reading all columns, without the files that cannot be read. `params`: see `scan`."""
-        if where is not None or on_damaged != "raise":
+        if where is not None or params is not None or on_damaged != "raise":
             return self.scan(where=where, params=params, on_damaged=on_damaged).count()
         state = self._loaded.state if self._at is None else State(self._at)
         plan = load_plan(self._ctx, state)
@@ -1103,7 +1110,8 @@ class Table:
         )
 
         named = {**(named or {}), **{k.replace("__", "."): v for k, v in properties.items()}}
-        check_properties({k: "" for k in named if k not in PROPERTIES and k not in self.properties})
+        gone = (k for k, v in named.items() if v is None and k not in PROPERTIES)
+        check_properties(dict.fromkeys((k for k in gone if k not in self.snapshot.properties), ""))
         checked: dict[str, str | None] = dict(
             check_properties({k: v for k, v in named.items() if v is not None or k in STAYING})
         )

@@ -25,7 +25,6 @@ from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.read.compare_statistics import check_key
-from inlay.ops.schema.columns_text import parse_column
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import (
     is_list,
@@ -159,7 +158,7 @@ def evolution_of(
         path = parse_path(name, schema)
         default = given.get(name)
         if isinstance(kind, str):
-            kind, written = parse_column(path[-1], kind)
+            kind, written = _of_text(path[-1], kind)
             default = written if default is None else default
         added.append((path[:-1], _new_field(path, kind, default)))
         declared += _declared(path, kind)
@@ -278,9 +277,17 @@ def _new_field(path: Path, kind: Any, default: Any) -> Field:
         ) from None
 
 
+def _of_text(name: str, kind: str) -> tuple[pa.Field, Any]:
+    from inlay.ops.schema.columns_text import (
+        parse_column,  # the cold start of ingestion needs no SQL
+    )
+
+    return parse_column(name, kind)
+
+
 def _primitive(name: str, kind: Any) -> Primitive:
     if isinstance(kind, str):
-        kind, _ = parse_column(name, kind)
+        kind, _ = _of_text(name, kind)
     if isinstance(kind, pa.Field):
         kind = kind.type
     found = primitive_from_arrow(kind) if isinstance(kind, pa.DataType) else None
