@@ -1,9 +1,13 @@
 """Every option of a maintenance operation is an option of the table's method, with the same default."""
 
 import inspect
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import inlay
 from inlay import Table
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.maintain.compact import compact
@@ -45,3 +49,17 @@ def test_no_public_method_takes_untyped_options(name):
             continue
         assert option.kind is not option.VAR_KEYWORD, option
         assert option.name == "self" or option.annotation is not option.empty, option
+
+
+def test_what_a_result_prints_has_no_value_of_a_row(tmp_path: Path) -> None:
+    """Snapshots hold bounds of columns; results and transactions hold snapshots."""
+    table = inlay.create(tmp_path / "t", pa.schema([("name", pa.string())]), sort_by=["name"])
+    pq.write_table(pa.table({"name": ["Ada Lovelace"]}), tmp_path / "a.parquet")
+    results: list[object] = [table.ingest([str(tmp_path / "a.parquet")])]
+    with inlay.transaction() as transaction:
+        results.append(
+            transaction.update(table, {"name": "'Grace Hopper'"}, where="name IS NOT NULL")
+        )
+    results += [transaction, transaction.results, table, table.scan(), table.maintain.verify()]
+    for each in results:
+        assert "Ada" not in repr(each) and "Grace" not in repr(each)

@@ -55,8 +55,8 @@ class Transaction:
     """
 
     request_id: str | None = None
-    _entries: dict[str, _Entry] = field(default_factory=dict)
-    _ended: bool = False
+    _entries: dict[str, _Entry] = field(default_factory=dict, repr=False)
+    _ended: bool = field(default=False, repr=False)
 
     # -- the verbs ----------------------------------------------------------------------------
 

@@ -98,6 +98,10 @@ class LoadedTable:
     transaction: Transaction | None = None
     undecided: bool = False
 
+    def __repr__(self) -> str:
+        # Snapshots hold bounds of columns and conditions: values of rows.
+        return f"<version {self.snapshot.version} of the table {self.snapshot.table_id}>"
+
     @property
     def pointer(self) -> Snapshot:
         """The pointer's snapshot, with main's content."""
