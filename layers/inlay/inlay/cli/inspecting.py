@@ -87,6 +87,11 @@ def show(
     for name in ("primary_key", "sort_by", "partition_by"):
         facts[name] = ", ".join(facts[name]) or None
     facts["refs"] = ", ".join(facts["refs"]) or None
+    if "transaction" in facts:
+        found = facts["transaction"]
+        facts["transaction"] = (
+            f"open since {time_text(found['began_us'])}: {', '.join(found['tables'])}"
+        )
     print_record({name.replace("_", " "): value for name, value in facts.items()}, as_json=False)
     out.print("\n[bold]columns[/bold]")
     print_record(
@@ -138,7 +143,9 @@ def _arrow_type(kind: Primitive) -> str:
 def _facts(table: Table) -> dict[str, Any]:
     snapshot = table.snapshot
     names = {field.id: field.name for field in snapshot.schema.fields}
+    prepared = table.inspect.transaction()
     return {
+        **({} if prepared is None else {"transaction": prepared}),
         "table": table.uri,
         "id": snapshot.table_id,
         "version": snapshot.version,

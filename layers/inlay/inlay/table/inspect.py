@@ -94,6 +94,17 @@ class Inspect:
         defaults = {name: known.default for name, known in PROPERTIES.items()}
         return {**defaults, **self._table.properties}
 
+    def transaction(self) -> dict[str, Any] | None:
+        """The transaction over several tables that this one is prepared for, while nobody has decided it:
+        its `id`, when it `began_us`, and its `tables`. Who writes from `deadline_us` on ends it."""
+        loaded = self._table._loaded
+        if loaded.transaction is None or not loaded.undecided:
+            return None
+        found = loaded.transaction
+        tables = [each.uri for each in found.participants]
+        times = {"began_us": found.began_us, "deadline_us": found.deadline_us}
+        return {"id": found.id, **times, "tables": tables}
+
     def refs(self) -> pa.Table:
         """Main, then all tags and branches, as of when this table was read."""
         from inlay.ops import refs as refs_op
