@@ -72,7 +72,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "ops/adopt/adopt.py",
             "ops/schema/alter.py",
             "parse/calculate.py",
-            "cli/columns.py",
+            "ops/inspect/tables.py",
             "spark/exact_columns.py",
             "spark/types.py",
         },

@@ -26,7 +26,7 @@ from inlay.format.entry import (
     Where,
 )
 from inlay.format.partition import decode_partition, parse_transform, result_type
-from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Value
+from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.inspect.columns import (
@@ -108,9 +108,7 @@ def columns_table(schema: Schema) -> pa.Table:
         (
             {
                 "column": ".".join(path),
-                "type": str(field.type)
-                if isinstance(field.type, Primitive)
-                else _NESTED[type(field.type)],
+                "type": _kind(field.type),
                 "required": not field.nullable,
                 "default": None if field.default is None else str(field.default),
                 "id": field.id,
@@ -121,7 +119,16 @@ def columns_table(schema: Schema) -> pa.Table:
     )
 
 
-_NESTED = {Struct: "struct", ListOf: "list", MapOf: "map"}
+def _kind(kind: Type) -> str:
+    match kind:
+        case Struct():
+            return "struct"
+        case ListOf():
+            return "list"
+        case MapOf():
+            return "map"
+        case Primitive():
+            return str(kind)
 
 
 def schemas_table(schemas: Sequence[Schema]) -> pa.Table:
