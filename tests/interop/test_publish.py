@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -592,3 +593,11 @@ def test_statistics_are_in_one_order_whether_a_commit_has_them_at_hand_or_reads_
         return data
 
     assert manifest([1, 18, 2]) == manifest([1, 2, 18])
+
+
+def test_a_result_is_of_numbers_and_names(tmp_path: Path) -> None:
+    """It is printed, logged and shown in notebooks: nothing of what was published is in it."""
+    table = inlay.create(tmp_path / "t", pa.table({"id": [1]}))
+    result = table.publish()
+    assert all(isinstance(value, int | str) for value in asdict(result).values())
+    assert "metadata-location" not in result._repr_html_()

@@ -63,7 +63,7 @@ from inlay.ops.commit.driver import Committed, Conflicted, Skipped, already_appl
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.metadata.publication import Found
-from inlay.ops.publish.publish import is_current, publish
+from inlay.ops.publish.publish import is_current, publish, publish_with_pointer
 from inlay.ops.schema.alter import checked
 from inlay.ops.schema.create import check_free
 from inlay.plan.change import (
@@ -240,7 +240,8 @@ def name_of(request: CommitRequest) -> Request | None:
 def _after(ctx: Context, loaded: LoadedTable, seen: Found | None = None) -> bytes:
     """The answer once the commit is made: it is never refused any more."""
     try:
-        return publish(ctx, base=loaded, seen=seen).pointer or _answer(ctx)
+        _, pointer = publish_with_pointer(ctx, base=loaded, seen=seen)
+        return pointer or _answer(ctx)
     except InlayError as error:
         raise OutcomeUnknown(
             f"committed by version {loaded.snapshot.version}, and not published: {error.message}",

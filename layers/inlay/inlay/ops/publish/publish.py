@@ -124,8 +124,6 @@ class PublishResult(Shown):
     files: int = 0
     manifests: int = 0
     kept: int = 0
-    # The published pointer, where it was written now.
-    pointer: bytes | None = field(default=None, repr=False)
     bytes: int = 0
 
 
@@ -145,14 +143,26 @@ def publish(
     rebuild: bool = False,
     look_into_files: bool = True,
     base: LoadedTable | None = None,
-    seen: Found | None = None,
 ) -> PublishResult:
     """Publishes the newest snapshot of main as its property `publish.format` says. `rebuild` starts from
     scratch, whatever is published. `look_into_files` False assumes that new files have the table's field
-    ids. `base` is main, `seen` the published pointer, as read a moment ago: each one request less.
+    ids. `base` is main as it was read a moment ago: one request less.
 
     Raises `Unpublishable`; `CorruptTable` for a damaged pointer, unless `rebuild`.
     """
+    return publish_with_pointer(ctx, rebuild=rebuild, look_into_files=look_into_files, base=base)[0]
+
+
+def publish_with_pointer(
+    ctx: Context,
+    *,
+    rebuild: bool = False,
+    look_into_files: bool = True,
+    base: LoadedTable | None = None,
+    seen: Found | None = None,
+) -> tuple[PublishResult, bytes | None]:
+    """`publish`, and the published pointer where it was written now. `seen` is the pointer as it was read a
+    moment ago: one request less."""
     ctx = replace(ctx, branch=None)
     started = ctx.clock.monotonic()
     loaded = decided(ctx, base or load_pointer(ctx))
@@ -171,7 +181,7 @@ def publish(
             assert found.publication is not None
             refuse_foreign(ctx, found.publication, hint, look_ahead=False)
             _write_hint(ctx, found.publication.version, hint)
-            return _result(loaded.snapshot, False, settled, commits)
+            return _result(loaded.snapshot, False, settled, commits), None
         # The next number need not be looked at where it is written, which finds what is there.
         version = loaded.snapshot.version
         follows = found.publication is not None and found.publication.version + 1 == version
@@ -204,14 +214,14 @@ def publish(
                 continue
             _write_hint(ctx, loaded.snapshot.version, hint)
             result = _result(loaded.snapshot, True, settled, commits)
-            return replace(
+            result = replace(
                 result,
                 files=attempt.files,
                 manifests=attempt.written,
                 kept=attempt.kept,
                 bytes=attempt.bytes,
-                pointer=pointer,
             )
+            return result, pointer
         loaded = decided(ctx, load_again(ctx, replace(loaded, state=attempt.state)))
     raise Unpublishable(
         "others keep publishing or committing", next_step="Try again later", table=ctx.uri

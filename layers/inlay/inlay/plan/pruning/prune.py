@@ -445,10 +445,8 @@ class Evidence:
         counts, and not its partition, which was derived from them."""
         if not entry.is_foreign:
             return self.of(entry)
-        last = self._trusted
-        if (
-            last is None or last[0] is not entry
-        ):  # a thousand erasures ask of one file after the other
+        last = self._trusted  # a thousand erasures ask of one file after the other
+        if last is None or last[0] is not entry:
             bare = replace(entry, stats={}, spec_id=_NO_SPEC, partition=())
             last = self._trusted = (entry, self.of(bare))
         return last[1]
