@@ -77,7 +77,10 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "spark/types.py",
         },
     ),
-    "RowUpdate": ("plan/change.py", {"plan/commit/conflicts.py", "plan/commit/draft.py"}),
+    "RowUpdate": (
+        "plan/change.py",
+        {"plan/commit/conflicts.py", "plan/commit/draft.py", "plan/metadata/state.py"},
+    ),
     "TableUpdate": ("plan/change.py", {"plan/commit/conflicts.py", "plan/commit/draft.py"}),
     "Requirement": ("plan/change.py", {"plan/commit/conflicts.py"}),
     "Outcome": (

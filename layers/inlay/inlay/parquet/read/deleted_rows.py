@@ -500,7 +500,7 @@ def _merged(
 def load_words(objects: Objects, task: FileTask, group_rows: Sequence[int]) -> pa.Int64Array:
     """The rows that the task's markers delete by position, as a bitmap: bit `n % 64` of number `n // 64`
     is row n. `group_rows` are the rows of each row group of the file."""
-    markers = [m for m in task.markers if isinstance(m.body, RowGroups | Rows | Vector)]
+    markers = [marker for marker in task.markers if marker.is_positional]
     jobs = marker_jobs(objects, markers, task.schema, task.file.rows)
     deletes = combine_markers(markers, [job() for job in jobs], task.schema, objects.cache)
     found = BitMap64(deletes.positions or ())

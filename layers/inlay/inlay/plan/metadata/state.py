@@ -31,7 +31,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from pyroaring import BitMap, FrozenBitMap
 
@@ -45,11 +45,17 @@ from inlay.plan.change import (
     AddMarkers,
     AlreadyApplied,
     Change,
+    ClusterLeaves,
+    DropMarkers,
     ForgetContents,
     NeedSegments,
+    PackMetadata,
+    RemoveFiles,
+    ReplaceFiles,
     Request,
     RequestRefused,
     SegmentKind,
+    TableUpdate,
     Update,
 )
 
@@ -211,6 +217,8 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
     dropped = {f.key for f in change.added if f.event in tokens}
 
     def without(update: Update) -> Update:
+        if isinstance(update, TableUpdate):
+            return update
         match update:
             case AddFiles(files, sources_us):
                 return dataclasses.replace(
@@ -220,8 +228,10 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
                 )
             case AddMarkers(markers):
                 return AddMarkers(tuple(m for m in markers if m.file not in dropped))
-            case _:  # the others name no file that an event brought
-                return update
+            case RemoveFiles() | ReplaceFiles() | DropMarkers() | PackMetadata() | ClusterLeaves():
+                return update  # no event brings them
+            case _:
+                assert_never(update)
 
     return dataclasses.replace(
         change,
