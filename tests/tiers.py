@@ -26,7 +26,7 @@ import pytest
 TABLE = Path(__file__).with_name("tiers.toml")
 # CPU seconds of the short tier: two cores for ten minutes, less an eighth for what waits.
 SHORT_SECONDS = 1_050
-SEEDS = 3
+SEEDS = 2
 
 
 @dataclass(frozen=True, slots=True)

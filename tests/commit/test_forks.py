@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from botocore.client import BaseClient
+from tests.tiers import in_short
 
 import inlay
 from inlay import errors
@@ -93,7 +94,7 @@ def in_fork(run: Callable[[], Any]) -> Callable[[], Any]:
     return result
 
 
-@pytest.fixture(params=["s3", "file"])
+@pytest.fixture(params=in_short(["s3", "file"], ["s3"]))
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
         return f"s3://{request.getfixturevalue('s3_bucket')}/tables/t"
@@ -184,7 +185,7 @@ def test_a_child_of_a_child_does_too(table):
 def test_children_forked_while_threads_commit_lose_nothing(table):
     children = []
     with Committing(table) as parent:
-        for n in range(8):
+        for n in range(4):
 
             def child(n: int = n) -> int:
                 inherited = table.append(rows(100 + n)).added_rows
@@ -194,8 +195,8 @@ def test_children_forked_while_threads_commit_lose_nothing(table):
 
             children.append(in_fork(child))
             parent.wait(1)
-        assert [result() for result in children] == [2] * 8
-    expected = [1, 2, 3, *parent.acknowledged, *range(100, 108), *range(200, 208)]
+        assert [result() for result in children] == [2] * 4
+    expected = [1, 2, 3, *parent.acknowledged, *range(100, 104), *range(200, 204)]
     assert ids_of(table.refresh()) == sorted(expected)
 
 

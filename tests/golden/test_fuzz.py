@@ -31,7 +31,7 @@ from ..clock import Clock
 HERE = Path(__file__).parent
 TABLE = HERE / f"v{FORMAT_VERSION}" / "table"
 # Damages of each kind in `make test`; the slow test has more.
-FEW = int(os.environ.get("INLAY_FUZZ", "30"))
+FEW = int(os.environ.get("INLAY_FUZZ", "15"))
 MANY = 2_000
 
 spec = importlib.util.spec_from_file_location("golden_make", HERE / "make.py")

@@ -54,7 +54,7 @@ def test_changes_of_any_history_make_each_version_of_the_one_before(ops: list[Op
     assert bool(told.num_rows) or not (removed or added)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(histories(), st.integers(0, 9), st.integers(0, 9))
 def test_net_changes_between_any_two_versions_have_no_row_on_both_sides(
     ops: list[Op], one: int, other: int
@@ -86,7 +86,7 @@ def test_changes_are_reported_over_trees_of_metadata(ops: list[Op]) -> None:
             assert seen == state(t, version)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(histories(), st.sampled_from(["v < 3", "id > 4 AND v <> 2", "at.x >= 1.0"]), st.booleans())
 def test_a_filter_reports_what_enters_and_leaves_its_rows(
     ops: list[Op], where: str, as_arrow: bool

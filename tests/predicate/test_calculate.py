@@ -269,7 +269,7 @@ def theirs(connection, text, table):
 
 
 @given(ROWS, CONDITION)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 def test_duckdb_gives_each_row_the_same(connection, rows, text):
     table = table_of(rows)
     try:
@@ -280,7 +280,7 @@ def test_duckdb_gives_each_row_the_same(connection, rows, text):
 
 
 @given(ROWS, CONDITION, st.sampled_from(["vector", "surgery", "rewrite"]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_a_table_gives_and_deletes_the_same_rows(connection, rows, text, mode):
     """Whatever the condition looks at, no column included: a scan, a count, the first rows, a delete."""
     held = table_of(rows).append_column("place", pa.array(range(len(rows)), pa.int64()))
@@ -303,7 +303,7 @@ def test_a_table_gives_and_deletes_the_same_rows(connection, rows, text, mode):
 
 
 @given(ROWS, CONDITION)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_what_prunes_is_true_of_every_row_that_is_selected(rows, text):
     batch = table_of(rows).combine_chunks().to_batches()[0]
     found = parse_condition(text, SCHEMA, now=lambda: NOW)

@@ -45,7 +45,7 @@ def test_merged_deletes_select_what_each_selects(kind: Primitive) -> None:
     arrow = schema_to_arrow(schema)
     columns = columns_of(schema)
 
-    @settings(max_examples=40)
+    @settings(max_examples=15)
     @given(deletes(kind), st.lists(st.none() | values(kind), max_size=12))
     def check(predicates, rows):
         batch = pa.record_batch([to_arrow_array(kind, rows)], schema=arrow)

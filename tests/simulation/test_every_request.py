@@ -51,6 +51,8 @@ AGAIN = {
     "delete many rows",
     "update vector",
     "update rewrite",
+    "partial upsert",
+    "compact",
 }
 
 

@@ -12,7 +12,7 @@ from tests.simulator.mutations import caught
 from tests.simulator.simulation import run_schedule
 
 # Seconds of random schedules in `make test`; INLAY_SIMULATE_SECONDS sets another share.
-SECONDS = float(os.environ.get("INLAY_SIMULATE_SECONDS", "10"))
+SECONDS = float(os.environ.get("INLAY_SIMULATE_SECONDS", "4"))
 SCENES = {name: each for name, each in vars(scenes).items() if isinstance(each, scenes.Scene)}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.tiers import in_short
 
 import inlay
 from inlay.spark import native_append, read
@@ -89,7 +90,7 @@ def test_appended_types_come_back(spark: Any, new_table: NewTable) -> None:
     assert sorted(map(str, table.scan().to_arrow().to_pylist())) == sorted(map(str, twice))
 
 
-@pytest.mark.parametrize("death", ["raises", "is killed"])
+@pytest.mark.parametrize("death", in_short(["raises", "is killed"], ["raises"]))
 def test_a_task_that_dies_after_writing_adds_its_rows_once(
     spark: Any, new_table: NewTable, death: str
 ) -> None:
@@ -363,7 +364,10 @@ VECTORS = pa.schema(
 )
 
 
-@pytest.mark.parametrize("way", ["append", "native", "overwrite", "stream", "merge", "update"])
+WAYS = ("append", "native", "overwrite", "stream", "merge", "update")
+
+
+@pytest.mark.parametrize("way", in_short(WAYS, ("append", "native", "merge")))
 def test_values_that_a_declared_type_does_not_take_are_refused(
     spark: Any, new_table: NewTable, tmp_path: Path, way: str
 ) -> None:

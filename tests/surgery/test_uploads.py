@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 from tests.simulator.faults import Fate, FaultyStore, Killed, Plan, Sent, once
+from tests.tiers import in_short
 
 from inlay.errors import SnapshotGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
@@ -376,7 +377,7 @@ def test_no_range_is_copied_from_an_object_that_s3_would_refuse() -> None:
 FATES = [Fate.UNSENT, Fate.LOST, Fate.TWICE, Fate.KILLED_BEFORE, Fate.KILLED_AFTER]
 
 
-@pytest.mark.parametrize("fate", FATES, ids=[fate.name.lower() for fate in FATES])
+@pytest.mark.parametrize("fate", in_short(FATES, (Fate.LOST, Fate.KILLED_AFTER)))
 def test_whatever_befalls_any_request_the_object_is_whole_or_absent(
     fate: Fate, large: bytes
 ) -> None:
