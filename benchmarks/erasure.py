@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from inlay import Usage
 from inlay.cli.pricing import load_prices
 from inlay.engine import (
     Context,
     MeteredStore,
     Primitive,
     Request,
-    Usage,
     advance_erasures,
     collect_garbage,
 )

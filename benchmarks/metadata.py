@@ -27,7 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import page
-from inlay.engine import Context, MeteredStore, Request, Usage, load_pointer, parse_predicate
+from inlay import Usage
+from inlay.engine import Context, MeteredStore, Request, load_pointer, parse_predicate
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Types, file_to_json
 from inlay.ops.commit.driver import Committed, commit, known_requests
 from inlay.ops.context import InlineExecutor

@@ -21,7 +21,7 @@ from inlay.engine import (
     PUBLISHED_POINTER,
     Context,
     Got,
-    is_published,
+    Properties,
     is_published_whole,
     load_pointer,
     publication_status,
@@ -89,7 +89,7 @@ def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:
 
 def has_work(table: str) -> bool:
     ctx, snapshot = table_context(table), current_snapshot(table)
-    return is_published(snapshot.properties) and not is_published_whole(ctx, snapshot)
+    return Properties(snapshot.properties).is_published and not is_published_whole(ctx, snapshot)
 
 
 def publish_table(table: str) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ def publish_table(table: str) -> Mapping[str, Any]:
     ctx = table_context(table)
     loaded = load_pointer(ctx)
     snapshot = loaded.snapshot
-    if not is_published(snapshot.properties):
+    if not Properties(snapshot.properties).is_published:
         return {}
     try:
         result = publish(ctx)

@@ -12,14 +12,13 @@ from inlay import engine
 ROOT = Path(__file__).parents[2]
 # Guests, by their folders; each imports, besides the door, what runs around the library.
 PACKAGE = "layers/inlay/inlay"
-GUESTS = ("functions", "pipelines", f"{PACKAGE}/functions", f"{PACKAGE}/local")
+GUESTS = ("functions", "pipelines", f"{PACKAGE}/functions", f"{PACKAGE}/local", f"{PACKAGE}/cli")
 OPEN = ("inlay", "inlay.engine", "inlay.errors", "inlay.progress")
 AROUND = ("inlay.cli", "inlay.doctor", "inlay.functions", "inlay.local", "inlay.spark")
 MOST_NAMES = 60
 # Guests that still reach behind the door, by how many names of how many modules: these may only become
 # less.
 BEHIND = {
-    f"{PACKAGE}/cli": (12, 10),
     f"{PACKAGE}/spark": (169, 55),
     "benchmarks": (66, 31),
 }

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
 if TYPE_CHECKING:
+    from inlay.ops.collect_garbage import CollectResult
+    from inlay.ops.commit.driver import WriteResult
+    from inlay.ops.erase.check_receipt import ReceiptCheck
+    from inlay.ops.feed import Changes
+    from inlay.ops.inspect.report import Report
+    from inlay.ops.verify.repair import Repaired
+    from inlay.ops.verify.table import Verified
     from inlay.parse import lit
+    from inlay.plan.surgery import Choice, Cost
+    from inlay.plan.verify import Finding
+    from inlay.storage.wrapped import Usage
     from inlay.table import (
         Table,
         adopt,
@@ -34,7 +44,18 @@ if TYPE_CHECKING:
     from inlay.table.transaction import snapshot, transaction
 
 __all__ = [
+    "Changes",
+    "Choice",
+    "CollectResult",
+    "Cost",
+    "Finding",
+    "ReceiptCheck",
+    "Repaired",
+    "Report",
     "Table",
+    "Usage",
+    "Verified",
+    "WriteResult",
     "__version__",
     "adopt",
     "connect",
@@ -50,6 +71,23 @@ __all__ = [
     "transaction",
     "verify",
 ]
+# By the module that has it; any other is of `inlay.table`.
+_HOMES = {
+    "Changes": "inlay.ops.feed",
+    "Choice": "inlay.plan.surgery",
+    "CollectResult": "inlay.ops.collect_garbage",
+    "Cost": "inlay.plan.surgery",
+    "Finding": "inlay.plan.verify",
+    "ReceiptCheck": "inlay.ops.erase.check_receipt",
+    "Repaired": "inlay.ops.verify.repair",
+    "Report": "inlay.ops.inspect.report",
+    "Usage": "inlay.storage.wrapped",
+    "Verified": "inlay.ops.verify.table",
+    "WriteResult": "inlay.ops.commit.driver",
+    "lit": "inlay.parse",
+    "snapshot": "inlay.table.transaction",
+    "transaction": "inlay.table.transaction",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -57,10 +95,8 @@ def __getattr__(name: str) -> Any:
     for the others at its cold start."""
     if name == "errors":
         return import_module("inlay.errors")
-    if name in ("snapshot", "transaction"):
-        return getattr(import_module("inlay.table.transaction"), name)
     if name in __all__:
-        return getattr(import_module("inlay.parse" if name == "lit" else "inlay.table"), name)
+        return getattr(import_module(_HOMES.get(name, "inlay.table")), name)
     raise AttributeError(f"module 'inlay' has no attribute {name!r}")
 
 

@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from inlay.format.landing import landed_object as landed_object
     from inlay.format.properties import DELETE_MODES as DELETE_MODES
     from inlay.format.properties import Properties as Properties
-    from inlay.format.properties import is_published as is_published
     from inlay.format.schema import Primitive as Primitive
     from inlay.format.schema import Schema as Schema
+    from inlay.format.schema import cut_at_equals as cut_at_equals
+    from inlay.format.schema import listed_names as listed_names
     from inlay.format.snapshot import Snapshot as Snapshot
     from inlay.iceberg.catalog import Catalog as Catalog
+    from inlay.ops.adopt.adopt import adopt as adopt
     from inlay.ops.catalog.writes import TableWrites as TableWrites
-    from inlay.ops.collect_garbage import CollectResult as CollectResult
     from inlay.ops.collect_garbage import collect_garbage as collect_garbage
-    from inlay.ops.commit.driver import WriteResult as WriteResult
     from inlay.ops.commit.driver import already_applied as already_applied
     from inlay.ops.commit.driver import refuse_handed_over as refuse_handed_over
     from inlay.ops.context import Context as Context
     from inlay.ops.context import Workers as Workers
+    from inlay.ops.copy import copy as copy
     from inlay.ops.delete_request import delete_requested as delete_requested
     from inlay.ops.erase.copies import LockedCopies as LockedCopies
     from inlay.ops.erase.key_files import erase_from_file as erase_from_file
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from inlay.storage.embedded_s3.rest import EmbeddedS3 as EmbeddedS3
     from inlay.storage.open import open_store as open_store
     from inlay.storage.wrapped import MeteredStore as MeteredStore
-    from inlay.storage.wrapped import Usage as Usage
     from inlay.text.written import json_rows as json_rows
     from inlay.text.written import to_json as to_json
     from inlay.text.written import to_line as to_line
@@ -85,6 +85,9 @@ NAMES: Mapping[str, str] = {
     "Primitive": "inlay.format.schema",
     "Properties": "inlay.format.properties",
     "parse_predicate": "inlay.parse",
+    # Texts that name columns: `a, "b,c"`, and `"a=b"=1` cut in two.
+    "listed_names": "inlay.format.schema",
+    "cut_at_equals": "inlay.format.schema",
     "refuse_handed_over": "inlay.ops.commit.driver",
     "DELETE_MODES": "inlay.format.properties",
     # Operations on a context: each returns what it did.
@@ -93,8 +96,8 @@ NAMES: Mapping[str, str] = {
     "rewrite": "inlay.ops.maintain.rewrite",
     "collect_garbage": "inlay.ops.collect_garbage",
     "advance_erasures": "inlay.ops.erase.request",
-    "WriteResult": "inlay.ops.commit.driver",
-    "CollectResult": "inlay.ops.collect_garbage",
+    "adopt": "inlay.ops.adopt.adopt",
+    "copy": "inlay.ops.copy",
     # How long a reader or writer may live that an erasure waits for; how far clocks are apart.
     "LIFE_SECONDS": "inlay.plan.erasure",
     "CLOCK_MARGIN_SECONDS": "inlay.plan.maintain.roots",
@@ -122,7 +125,6 @@ NAMES: Mapping[str, str] = {
     # Publication as Apache Iceberg.
     "publish": "inlay.ops.publish.publish",
     "publication_status": "inlay.ops.publish.status",
-    "is_published": "inlay.format.properties",
     "is_published_whole": "inlay.ops.publish.publish",
     "Catalog": "inlay.iceberg.catalog",
     "TableWrites": "inlay.ops.catalog.writes",
@@ -139,7 +141,6 @@ NAMES: Mapping[str, str] = {
     "PUBLISHED_POINTER": "inlay.format.keys",
     "ObjectStore": "inlay.storage.base",
     "MeteredStore": "inlay.storage.wrapped",
-    "Usage": "inlay.storage.wrapped",
     "Workers": "inlay.ops.context",
     # The embedded S3, for development: where it is kept, what it is asked and answers, its events.
     "EmbeddedS3": "inlay.storage.embedded_s3.rest",

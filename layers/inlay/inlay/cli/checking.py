@@ -16,9 +16,7 @@ from inlay.cli.values import counted, size_text
 from inlay.errors import ErrorKind
 
 if TYPE_CHECKING:
-    from inlay.ops.verify.repair import Repaired
-    from inlay.ops.verify.table import Verified
-    from inlay.plan.verify import Finding
+    from inlay import Finding, Repaired, Verified
 
 PANEL = "Maintain"
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}

@@ -13,7 +13,7 @@ from inlay.cli.output import note, print_lines, print_record, print_rows
 from inlay.cli.tables import opened
 
 if TYPE_CHECKING:
-    from inlay.ops.feed import Changes
+    from inlay import Changes
 
 PANEL = "Look"
 # Rows of changes on a terminal: a screenful.

@@ -27,7 +27,7 @@ from inlay.cli.values import counted, size_text, time_text
 from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from inlay.ops.erase.check_receipt import ReceiptCheck
+    from inlay import ReceiptCheck
 
 PANEL = "Look"
 # Of an erasure: a person reads the first, a program gets all.

@@ -28,9 +28,8 @@ from inlay.cli.values import size_text, time_text
 from inlay.engine import to_json
 
 if TYPE_CHECKING:
-    from inlay import Table
+    from inlay import Report, Table
     from inlay.engine import Primitive
-    from inlay.ops.inspect.report import Report
 
 
 _ASSETS = resources.files("inlay.cli") / "assets"

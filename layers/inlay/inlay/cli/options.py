@@ -148,7 +148,7 @@ def local_files(
 def assignments(given: Iterable[str] | None, what: str, *, empty: bool = True) -> dict[str, str]:
     """`NAME=VALUE`, given several times. Raises `InvalidRequest` also for a name given twice: which of its
     values counts would be a guess."""
-    from inlay.format.schema import cut_at_equals
+    from inlay.engine import cut_at_equals
 
     found: dict[str, str] = {}
     for text in given or ():
@@ -189,7 +189,7 @@ def noted(message: str | None, metadata: list[str] | None) -> dict[str, Any]:
 
 def split_partitions(given: list[str] | None) -> tuple[str, ...]:
     """`--partition-by "day(ts), bucket(16, id)" --partition-by region` → the three fields."""
-    from inlay.format.schema import listed_names
+    from inlay.engine import listed_names
 
     return tuple(field for each in given or () for field in listed_names(each, calls=True))
 
@@ -200,6 +200,6 @@ def split_names(given: list[str] | None) -> list[str]:
     >>> split_names(['a,"b,c"', "d"])
     ['a', '"b,c"', 'd']
     """
-    from inlay.format.schema import listed_names
+    from inlay.engine import listed_names
 
     return [name for each in given or () for name in listed_names(each)]

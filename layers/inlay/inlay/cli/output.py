@@ -24,9 +24,7 @@ from inlay.errors import InlayError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay import Table
-    from inlay.engine import WriteResult
-    from inlay.plan.surgery import Choice, Cost
+    from inlay import Choice, Cost, Table, WriteResult
 
 
 # Not a terminal: as wide as the widest row, so that nothing is cut or folded in a pipe or a log.

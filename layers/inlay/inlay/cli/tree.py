@@ -17,7 +17,7 @@ from rich.tree import Tree
 from inlay.cli.values import counted, size_text, to_text
 
 if TYPE_CHECKING:
-    from inlay.ops.inspect.report import Report
+    from inlay import Report
 
 # Lines of one list.
 MOST = 6

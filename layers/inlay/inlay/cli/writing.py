@@ -332,7 +332,7 @@ def adopt(
     not. The source is not touched. Its files stay its own: VACUUM or expire_snapshots there would take
     rows away here, unless --copy is given. What cannot be carried over exactly is refused by name.
     """
-    from inlay.ops.adopt.adopt import adopt as run
+    from inlay.engine import adopt as run
 
     with connected(into) as context:
         done = run(
@@ -398,7 +398,7 @@ def copy(
     without deletes are copied by the store, where both tables are in one kind of store; others are written
     again with their live rows. History stays behind. There is no table until all is copied.
     """
-    from inlay.ops.copy import copy as run
+    from inlay.engine import copy as run
 
     with opened(table, version=version, as_of=as_of, ref=ref) as found, connected(into) as context:
         done = run(found._ctx, found._state(), context)

@@ -351,10 +351,15 @@ class Properties:
         """Whether columns of new data are added to the table."""
         return self.text("schema.evolve") == "add"
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the table is published for other engines."""
+        return self.text("publish.format") != "none"
+
 
 def is_published(values: Mapping[str, str]) -> bool:
-    """Whether a table with these properties is published for other engines."""
-    return Properties(values).text("publish.format") != "none"
+    """`Properties.is_published` of these."""
+    return Properties(values).is_published
 
 
 def handed_over(values: Mapping[str, str]) -> int | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from inlay.engine import Request, WriteResult, delete_requested
+from inlay import WriteResult
+from inlay.engine import Request, delete_requested
 from inlay.errors import InlayError
 from inlay.functions import settings
 from inlay.functions.observe import report_write

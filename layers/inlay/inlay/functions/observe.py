@@ -29,7 +29,8 @@ from inlay.functions.validation import without_values
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from inlay.engine import CollectResult, Snapshot, Usage, WriteResult
+    from inlay import CollectResult, Usage, WriteResult
+    from inlay.engine import Snapshot
 
 logger = Logger()
 Handler = Callable[[Any, Any], Any]

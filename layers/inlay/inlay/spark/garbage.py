@@ -18,7 +18,8 @@ from itertools import takewhile
 from operator import or_
 from typing import TYPE_CHECKING
 
-from inlay.engine import CLOCK_MARGIN_SECONDS, LIFE_SECONDS, CollectResult, Context
+from inlay import CollectResult
+from inlay.engine import CLOCK_MARGIN_SECONDS, LIFE_SECONDS, Context
 from inlay.engine import collect_garbage as collect
 from inlay.format.keys import DATA, TOMBSTONES
 from inlay.ops.collect_garbage import MAX_NAMES, Garbage

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyspark
 
+from inlay import Usage, WriteResult
 from inlay.engine import (
     Context,
     IngestSource,
@@ -28,8 +29,6 @@ from inlay.engine import (
     Properties,
     Schema,
     Snapshot,
-    Usage,
-    WriteResult,
     already_applied,
     landed_object,
     load_pointer,

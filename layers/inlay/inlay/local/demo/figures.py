@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any
 
-from inlay.engine import Usage
+from inlay import Usage
 from inlay.local.s3server import AwsProcess
 
 # The columns figures are made of, and how, in SQL that DuckDB and Spark share. The last adds up which

@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from inlay import Usage
 from inlay.cli.values import counted, size_text
-from inlay.engine import Usage
 from inlay.local.demo.figures import Figures
 from inlay.local.demo.readers import Answer
 from inlay.local.demo.steps import Step
