@@ -28,7 +28,7 @@ JOBS ?= 2
 TIER ?= short
 # Schedules of `make simulate`.
 SEEDS ?= 1000
-# Length and seed of `make soak` and `make soak-commits`; CONTROL=1 runs the latter on a store that ignores If-Match.
+# Length and seed of `make soak`, `make soak-bank` and `make soak-commits`; CONTROL=1 runs the latter on a store that ignores If-Match.
 MINUTES ?= 10
 SEED ?= 1
 CONTROL ?=
@@ -138,6 +138,9 @@ model: $(READY) ## visit every state of the model of commits, in its large bound
 
 soak-commits: $(READY) ## commit from many processes with kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
+
+soak-bank: $(READY) ## transfer money between tables under kills and faults on the wire, read sums at one cut
+	$(BIN)/python benchmarks/soak_bank.py --minutes $(MINUTES) --seed $(SEED)
 
 soak: $(READY) ## kill the functions at random, double and lose messages, for MINUTES=10
 	$(BIN)/python benchmarks/soak_functions.py --minutes $(MINUTES) --seed $(SEED)

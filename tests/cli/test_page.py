@@ -39,6 +39,11 @@ def test_the_page_runs_in_order(inlay: Run, tmp_path: Path) -> None:
     (tmp_path / "changes.json").write_text('{"id": 7, "name": "Cyd"}\n{"id": 8, "name": "Dee"}\n')
     feed = {"op": "u", "id": 7, "name": "Cyd", "born": None, "at": "2027-01-01T00:00:00Z"}
     (tmp_path / "feed.json").write_text(json.dumps(feed) + "\n")
+    plan = [
+        {"delete": "./people", "where": "id = :id", "params": {"id": 999}},
+        {"upsert": "./orders", "rows": [{"id": 1, "order_date": "2026-01-01"}], "on": ["id"]},
+    ]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
     done = lines()
     assert len(done) > 35
     for line in done:

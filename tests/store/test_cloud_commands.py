@@ -165,6 +165,11 @@ def test_the_life_of_a_table_by_commands(
     run("apply-changes", copy, "feed.csv", "--order", "n", "--op", "op", "--on", "id")
     assert run.rows(copy) == [(1, "ONE", "1815-12-10", 1), (3, "Cyd", "1990-05-05", 9)]
     assert "'Cyd': 1 row in name" in run("subject", "search", copy, "--text", "Cyd").out
+    Path("plan.json").write_text(
+        json.dumps([{"update": copy, "set": {"n": "8"}, "where": "id = 3"}, {"read": uri}])
+    )
+    run("commit", "plan.json", "--request-id", "both")
+    assert run.rows(copy)[1][3] == 8
     assert run("erasures", copy, "--json").lines == []
     assert "no receipt" in run("receipt", copy, "case-7", code=2).err
     run("waive", uri, "ingest/people/b.parquet", "--reason", "no erasure waits for it", code=2)

@@ -379,8 +379,6 @@ def test_what_is_no_table_and_what_is_not_for_it(tables):
             tx.append(a.uri, rows((3, 30)))
         with pytest.raises(InvalidRequest, match="the request id"):
             tx.append(a, rows((3, 30)), request_id="r")
-        with pytest.raises(InvalidRequest, match="an erasure"):
-            tx.delete(a, "id = 1", mode="erase")
     with pytest.raises(InvalidRequest):
         inlay.snapshot(a.uri)
     with pytest.raises(InvalidRequest):

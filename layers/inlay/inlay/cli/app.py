@@ -21,6 +21,7 @@ from inlay.cli import (
     reading,
     refs,
     serving,
+    transactions,
     writing,
 )
 from inlay.cli.command import app, reflowed
@@ -72,6 +73,7 @@ _ORDER = [
     module.__name__
     for module in (
         writing,
+        transactions,
         columns,
         reading,
         refs,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -139,15 +140,8 @@ class LocalFiles:
         self, table: Schema, column: str | None, operations: str | None
     ) -> pa.RecordBatchReader:
         """Rows with what each of them does: `column`, in a producer's words (`operations`)."""
-        columns = schema_to_arrow(table, with_ids=False)
-        shape = partial(RecordShape, columns=frozenset(columns.names))
-        if column is None and operations is None:
-            return read_files(self.paths, columns, self.text, records=partial(shape, None))
-        known = operations_of(operations, column=column)
-        for name in (known.column, known.flag):
-            if name is not None and name not in columns.names:
-                columns = columns.append(pa.field(name, pa.string()))
-        return read_files(self.paths, columns, self.text, records=partial(shape, known))
+        columns, shape = change_columns(table, column, operations)
+        return read_files(self.paths, columns, self.text, records=shape)
 
     def write(self, reader: pa.RecordBatchReader) -> int:
         """All rows to the one file, or to standard output as CSV or JSON; returns how many."""
@@ -159,6 +153,33 @@ class LocalFiles:
         if self.text.encoding != "utf-8" and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding=self.text.encoding)
         return write_csv(reader, sys.stdout, self.text)
+
+
+def change_columns(
+    table: Schema, column: str | None, operations: str | None
+) -> tuple[pa.Schema, Callable[[], RecordShape]]:
+    """The columns of change records of a table, and how each record is read."""
+    columns = schema_to_arrow(table, with_ids=False)
+    known = None
+    shape = partial(RecordShape, columns=frozenset(columns.names))
+    if column is not None or operations is not None:
+        known = operations_of(operations, column=column)
+        for name in (known.column, known.flag):
+            if name is not None and name not in columns.names:
+                columns = columns.append(pa.field(name, pa.string()))
+    return columns, partial(shape, known)
+
+
+def rows_of_objects(
+    rows: Sequence[Mapping[str, Any]],
+    columns: pa.Schema,
+    *,
+    even: bool = False,
+    records: Callable[[], RecordShape] | None = None,
+) -> pa.RecordBatchReader:
+    """Rows that are objects of JSON, as a file of them would be read."""
+    body = json.dumps(rows).encode()
+    return _reader("rows", "json", partial(io.BytesIO, body), columns, PLAIN, even, records)
 
 
 def read_files(

@@ -178,7 +178,10 @@ def commit_parts(parts: Sequence[Part], request: Request | None) -> list[Result]
         found = [_ready(part, base, request) for part, base in zip(in_order, bases, strict=True)]
         ready = [each for each in found if isinstance(each, _Ready)]
         # One table that has the request means that all have it: it was committed on all at once.
-        applied = any(each.applied_before for each in found if isinstance(each, Skipped))
+        # Not so the objects of an ingest, which may have been ingested by others before.
+        applied = any(
+            each.version and not each.duplicates for each in found if isinstance(each, Skipped)
+        )
         done: list[Result] | None = [Skipped(each.base) for each in ready]
         if not applied and any(each.proposal for each in ready):
             done = _attempt(first, ready, request, attempts, started)

@@ -11,15 +11,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from inlay.errors import InvalidRequest, a_type
-from inlay.ops.commit.driver import Committed, WriteResult, current_base
+from inlay.errors import InlayError, InvalidRequest, RequestReused, a_type
+from inlay.ops.commit.driver import (
+    Committed,
+    Skipped,
+    WriteResult,
+    already_applied,
+    current_base,
+    write_result,
+)
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.transaction import (
     Hold,
@@ -31,7 +39,34 @@ from inlay.ops.transaction import (
     load_together,
 )
 from inlay.plan.change import Request
-from inlay.table import Table, connect
+from inlay.storage.wrapped import Usage
+from inlay.table import Table, connect, open
+
+if TYPE_CHECKING:
+    from inlay.ops.local_files import LocalFiles
+    from inlay.ops.write.ingest import IngestResult
+
+
+# Verbs whose rows may come as a stream.
+_READ_ONCE = frozenset(("append", "upsert", "overwrite", "apply_changes"))
+_MANY = "it makes as many commits as it needs"
+_NOT_ALL_AT_ONCE = {
+    "compact": _MANY,
+    "rewrite": _MANY,
+    "expire": _MANY,
+    "collect_garbage": "it deletes objects, which nothing brings back",
+    "publish": "what it shows is read from another pointer",
+    "set_partitioning": "what is under way under the old one is refused then",
+    "branch": "what is written to it needs it first",
+    "fast_forward": "merge does it where main has not changed",
+    "drop_ref": "it is gone at once for those who read it",
+    "create": "a table that is not there cannot be prepared",
+    "adopt": "a table that is not there cannot be prepared",
+    "copy_to": "a table that is not there cannot be prepared",
+    "drop": "a table that is gone cannot be prepared",
+    "repair": "it mends what a transaction has to rest on",
+    "hand_over": "another catalog has the table then",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +77,8 @@ class _Entry:
     part: Part
     does: str = "read"
     result: WriteResult | None = None
+    returned: Any = None  # by the verb: the result, or what has it
+    before: Usage = field(default_factory=lambda: Usage({}, 0, 0))
 
 
 @dataclass(slots=True)
@@ -76,13 +113,17 @@ class Transaction:
     def append(self, table: Table, data: Any, **options: Any) -> WriteResult:
         return self._do(table, "append", data, **options)
 
+    def ingest(
+        self, table: Table, uris: Sequence[str | os.PathLike[str]], **options: Any
+    ) -> IngestResult:
+        """Refused where it takes a commit before it, as for new columns, or of change records."""
+        self._do(table, "ingest", uris, **options)
+        done: IngestResult = self._entries[table._loaded.pointer.table_id].returned
+        return done
+
     def delete(self, table: Table, where: Any = None, **options: Any) -> WriteResult:
-        if options.get("mode") == "erase":
-            raise InvalidRequest(
-                "an erasure is not opened by a transaction",
-                next_step='Call delete(…, mode="erase") on each table: each has its own receipt',
-                table=table.uri,
-            )
+        """With `mode="erase"` the erasure bears the transaction's request id, with a receipt of each table;
+        of several keys each has its own, `REQUEST.1`, `REQUEST.2` …."""
         return self._do(table, "delete", where, **options)
 
     def update(self, table: Table, assignments: Mapping[str, Any], **options: Any) -> WriteResult:
@@ -97,12 +138,64 @@ class Transaction:
     def apply_changes(self, table: Table, data: Any, **options: Any) -> WriteResult:
         return self._do(table, "apply_changes", data, **options)
 
+    def alter(self, table: Table, **options: Any) -> WriteResult:
+        return self._do(table, "alter", **options)
+
+    def merge(self, table: Table, branch: str, **options: Any) -> WriteResult:
+        """Brings what a branch did into main."""
+        return self._do(table, "refs.merge", branch, **options)
+
+    def restore(self, table: Table, **options: Any) -> WriteResult:
+        return self._do(table, "refs.restore", **options)
+
+    def tag(self, table: Table, name: str, **options: Any) -> WriteResult:
+        """Names the version that the table has before this transaction."""
+        return self._do(table, "refs.tag", name, **options)
+
+    def set_properties(self, table: Table, named: Mapping[str, object]) -> WriteResult:
+        return self._do(table, "set_properties", named)
+
+    def run(
+        self,
+        operations: Any,
+        *,
+        open: Callable[[str], Table] = open,
+        files: Callable[[Sequence[str]], LocalFiles] | None = None,
+    ) -> list[WriteResult | None]:
+        """Operations that are written as data, each as the verb of its name would do it
+        (`inlay commit --help`)::
+
+            tx.run([
+                {"append": "./orders", "rows": [{"id": 1, "sku": "A-1"}]},
+                {"delete": "./carts", "where": "id = ?", "params": [7]},
+            ])
+
+        All of them are checked before the first is done. `open` gives the table of a name, `files` local
+        files of rows; without it they are refused. Raises `InvalidRequest`, and what the verbs raise.
+        """
+        from inlay.table.operations import read_operations, run_operation
+
+        return [run_operation(self, each, open, files) for each in read_operations(operations)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _NOT_ALL_AT_ONCE:
+            raise InvalidRequest(
+                f"{name} is not part of a transaction: {_NOT_ALL_AT_ONCE[name]}",
+                next_step=f"Call {name} of each table, before or after the transaction",
+            )
+        raise AttributeError(f"a transaction has no {name!r}")
+
     # -- what became of it --------------------------------------------------------------------
 
     @property
     def results(self) -> tuple[WriteResult, ...]:
         """What each verb did, in their order."""
         return tuple(e.result for e in self._entries.values() if e.result is not None)
+
+    @property
+    def by_table(self) -> dict[str, WriteResult]:
+        """The same by the tables' URIs."""
+        return {e.table.uri: e.result for e in self._entries.values() if e.result is not None}
 
     @property
     def versions(self) -> dict[str, int]:
@@ -142,7 +235,7 @@ class Transaction:
                 table=table.uri,
             )
 
-    def _do(self, table: Table, verb: str, given: Any, **options: Any) -> WriteResult:
+    def _do(self, table: Table, verb: str, *given: Any, **options: Any) -> WriteResult:
         self._check(table)
         if "request_id" in options:
             raise InvalidRequest(
@@ -162,22 +255,43 @@ class Transaction:
         def run(on: LoadedTable) -> Planned | None:
             hold = Hold()
             shadow = Table(replace(ctx, hold=hold), on)
-            made.result = getattr(shadow, verb)(given, **options)
+            made.returned = attrgetter(verb)(shadow)(*given, **options)
+            made.result = getattr(made.returned, "write", made.returned)
             made.part.base = shadow._loaded if hold.taken is None else hold.taken.base
             return hold.taken
 
-        made = _Entry(table, part, does=f"{verb}:{_shape(given)}:{_shape(options)}")
-        taken = run(base)
+        if verb == "delete" and options.get("mode") == "erase":
+            options["request_id"] = self.request_id
+        does = f"{verb}:{_shape(given)}:{_shape(options)}"
+        made = _Entry(table, part, does=does, before=ctx.usage)
+        try:
+            taken = run(base)
+        except InlayError:
+            if not self._may_be_applied(part):
+                raise
+            # What it did is there: a column to be added, an erasure, a branch that is gone.
+            taken = None
+            made.returned = made.result = write_result(verb, Skipped(base), Usage({}, 0, 0))
         if taken is not None:
             part.change = taken.change
         if part.fixed:
             part.base = base
         # What can be read once is planned once.
-        if verb in ("delete", "update") or isinstance(given, pa.Table | pa.RecordBatch):
+        if verb not in _READ_ONCE or isinstance(given[0], pa.Table | pa.RecordBatch):
             part.replan = run
         self._entries[table_id] = made
         assert made.result is not None
         return made.result
+
+    def _may_be_applied(self, part: Part) -> bool:
+        """Whether the table knows the request's id: the commit then compares the rest of the request."""
+        if self.request_id is None:
+            return False
+        try:
+            known = already_applied(part.ctx, part.base, Request.of(self.request_id))[1]
+        except RequestReused:
+            return True
+        return known is not None
 
     def _commit(self) -> None:
         entries = list(self._entries.values())
@@ -190,7 +304,8 @@ class Transaction:
         ):
             entry.part.base = entry.table._loaded = done.loaded
             if entry.result is not None:
-                entry.result = _as_committed(entry.result, done)
+                usage = entry.table._ctx.usage - entry.before
+                entry.result = replace(_as_committed(entry.result, done), usage=usage)
 
 
 def _as_committed(planned: WriteResult, done: Result) -> WriteResult:

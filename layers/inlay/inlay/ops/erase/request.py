@@ -157,6 +157,12 @@ def open_each(
     _refuse_taken(ctx, snapshot, list(asked), ended=request is not None)
     # First: an erasure whose table has forgotten the rows must not leave their keys here.
     if has_memory(snapshot):
+        if ctx.hold is not None:
+            raise InvalidRequest(
+                f"{ctx.uri} remembers deletes of change streams, which are erased by a commit of their own",
+                next_step="Erase on this table alone, and on the others in the transaction",
+                table=ctx.uri,
+            )
         for erasure_id, predicate in asked.items():
             erase_remembered(ctx, loaded, predicate, erasure_id)
     # Contents of branches and tags get one of the same name when they are read (`plan.refs.ref_view`).
