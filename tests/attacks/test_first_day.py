@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import redirect_stderr
+from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow as pa
@@ -308,3 +309,37 @@ def test_rows_that_arrow_does_not_take_are_refused_by_column(tmp_path):
     assert t.count() == 0
     t.append(pl.Series("rows", [{"id": 1, "s": "x"}]))  # a series of structs is a table
     assert t.count() == 1
+
+
+class Shell:
+    """What `get_ipython()` returns, as far as it is asked."""
+
+    def __init__(self) -> None:
+        self.display_formatter = self
+        self.formatters = {"text/html": self}
+        self.deferred_printers: dict = {}
+        self.type_printers: dict = {}
+
+    def for_type_by_name(self, module: str, name: str, shown) -> None:
+        self.deferred_printers[module, name] = shown
+
+
+def test_a_notebook_shows_the_tables_of_inspection_and_no_others(people, monkeypatch):
+    shell = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    people.append(pa.table({"id": [9], "name": ["x"]}), message="<script>late</script>")
+    history = people.inspect.history()
+    assert isinstance(history, pa.Table)
+    [(named, shown)] = shell.deferred_printers.items()
+    assert named == (pa.Table.__module__, pa.Table.__name__)
+    html = shown(history)
+    assert "&lt;script&gt;late" in html and "<script>" not in html
+    assert html.count("<tr>") == history.num_rows + 1 and "title='" in html
+    inspect = people.inspect
+    for made in (inspect.files, inspect.refs, inspect.columns, inspect.tombstones, inspect.schemas):
+        assert shown(made()).startswith("<table><thead>")
+    assert shown(people.scan().to_arrow()) is None
+    assert shown(pa.concat_tables([history] * 40)).endswith("more rows</td></tr></tbody></table>")
+    # Whoever has said how Arrow's tables are shown is not overruled.
+    shell.deferred_printers = {named: "theirs"}
+    assert people.inspect and shell.deferred_printers == {named: "theirs"}

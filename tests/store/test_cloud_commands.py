@@ -198,6 +198,8 @@ def test_the_life_of_a_table_by_commands(
     assert [line["table"] for line in left] == [copy]
     run("copy", copy, "--into", f"{cloud.uri}/tables/second")
     assert run.rows(f"{cloud.uri}/tables/second") == run.rows(copy)
+    run("clone", copy, "--into", f"{cloud.uri}/tables/third")
+    assert run.rows(f"{cloud.uri}/tables/third") == run.rows(copy)
     shown = {command.name for command in app.registered_commands if not command.hidden}
     assert run.names == shown - ELSEWHERE
 

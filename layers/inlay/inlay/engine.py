@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from inlay.ops.commit.driver import refuse_handed_over as refuse_handed_over
     from inlay.ops.context import Context as Context
     from inlay.ops.context import Workers as Workers
-    from inlay.ops.copy import copy as copy
     from inlay.ops.delete_request import delete_requested as delete_requested
     from inlay.ops.erase.copies import LockedCopies as LockedCopies
     from inlay.ops.erase.key_files import erase_from_file as erase_from_file
@@ -97,7 +96,6 @@ NAMES: Mapping[str, str] = {
     "collect_garbage": "inlay.ops.collect_garbage",
     "advance_erasures": "inlay.ops.erase.request",
     "adopt": "inlay.ops.adopt.adopt",
-    "copy": "inlay.ops.copy",
     # How long a reader or writer may live that an erasure waits for; how far clocks are apart.
     "LIFE_SECONDS": "inlay.plan.erasure",
     "CLOCK_MARGIN_SECONDS": "inlay.plan.maintain.roots",

@@ -396,14 +396,17 @@ def copy(
 
     The new table needs nothing of the old one, and an erasure in the old one does not reach it. Files
     without deletes are copied by the store, where both tables are in one kind of store; others are written
-    again with their live rows. History stays behind. There is no table until all is copied.
+    again with their live rows. History stays behind. There is no table until all is copied; the same
+    command goes on with a copy that was stopped.
     """
-    from inlay.engine import copy as run
-
     with opened(table, version=version, as_of=as_of, ref=ref) as found, connected(into) as context:
-        done = run(found._ctx, found._state(), context)
+        done = found._copy(context)
+    _print_copied(context.uri, done, as_json=as_json)
+
+
+def _print_copied(uri: str, done: Any, *, as_json: bool) -> None:
     facts = {
-        "table": context.uri,
+        "table": uri,
         "version": done.loaded.snapshot.version,
         "source_version": done.source_version,
         "rows": done.rows,
@@ -412,6 +415,35 @@ def copy(
         "written_files": done.written,
     }
     print_noted(facts, done.notes, as_json=as_json)
+
+
+@verb(
+    PANEL,
+    Example("clone s3://lake/tables/people --into s3://lake/trial/people", "the newest version"),
+    Example("clone ./people --into ./then --ref audit", "a tag"),
+)
+def clone(
+    table: TableUri,
+    into: Annotated[
+        str,
+        typer.Option(
+            "--into", metavar="TABLE", help="Where the new table is to be.", show_default=False
+        ),
+    ],
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new table over the same files, of the rows of one version.
+
+    Only files under deletes are written again. A held tag of the old table keeps the files, and refuses
+    erasures there that concern them: lift it when the clone is dropped (inlay tag --release). The new
+    table has to be in the same store.
+    """
+    with opened(table, version=version, as_of=as_of, ref=ref) as found, connected(into) as context:
+        done = found._clone(context)
+    _print_copied(context.uri, done, as_json=as_json)
 
 
 @verb(

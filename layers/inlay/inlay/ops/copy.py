@@ -7,9 +7,11 @@ does not come along: a file under any delete is written again with its live rows
 deleted row and no row under erasure is in the copy. Files without deletes are copied on the server, where
 the new table's store has them, pinned to what was looked at; elsewhere they are written again, too.
 
-There is no clone, two tables over one object. Each table's collection and each erasure decide by one
-pointer, its own, which objects are needed and which are gone: no swap of one pointer can hold both, so a
-clone could lose files to its source's collection, or show rows that a receipt of its source says are gone.
+A copy that was killed goes on where it stopped. What it began is told by an object (`BEGUN`): a random id,
+and a digest of all that is to be copied, so only the same version of the same table goes on. The key of a
+copied file follows from that id and the file; of a file that was written again a leaf of entries, named in
+the same way, says what was made of it. What is there is not sent again. The notes go when the table is
+there; they are named as segments, so that collection takes what is left.
 
 What can go wrong: the version expires, and collection takes its files, while they are copied:
 `SnapshotGone`, and no table. A tag keeps it.
@@ -17,13 +19,20 @@ What can go wrong: the version expires, and collection takes its files, while th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from uuid import UUID, uuid5
 
+from inlay.errors import InlayError, InvalidRequest, KeyTaken
 from inlay.format import keys
-from inlay.format.entry import DataFile
+from inlay.format.entry import DataFile, Types
+from inlay.format.leaves import decode_files, encode_files
 from inlay.format.properties import ARROW_CATEGORIES, ARROW_TYPES, REMEMBERED, settings
 from inlay.format.snapshot import Commit, Snapshot
+from inlay.ops.commit.driver import write_segment
 from inlay.ops.context import Context
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable
@@ -34,10 +43,12 @@ from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
-from inlay.storage.base import Head, Location
+from inlay.storage.base import Got, Head, Location
 
 COPY = "copy"
-_FORGETS = (
+# What was begun: `id` and `plan`. Among the segments, where collection and drop take it.
+BEGUN = keys.SEGMENTS + "copy-begun"
+FORGETS = (
     "what change streams remember of deletes stays with the source: a record that is older than a delete "
     "and comes to the copy counts there"
 )
@@ -59,25 +70,27 @@ class Copied:
 
 def copy(source: Context, state: State, into: Context) -> Copied:
     """The rows of `state`, all of whose entries are loaded, as a new table at `into`. Raises `TableExists`,
-    `SnapshotGone`."""
+    `SnapshotGone`; `InvalidRequest` where a copy of something else was begun."""
     date_us = check_free(into)
     snapshot = state.snapshot
     tasks = tuple(live_tasks(state, state.files(), state.markers()).values())
-    base = _empty(into, snapshot, tasks, date_us)
+    base = empty(into, snapshot, tasks, date_us, COPY)
+    begun = _begin(into, snapshot, tasks)
 
     def copied(task: FileTask) -> DataFile | None:
-        return None if task.markers else _copied(source, into, task.file, date_us)
+        return None if task.markers else _copied(source, into, begun, task, snapshot)
 
     found = list(into.map(copied, tasks))
     taken = [entry for entry in found if entry is not None]
+    rest = [task for task, entry in zip(tasks, found, strict=True) if entry is None]
     made: list[DataFile] = []
-    for task, entry in zip(tasks, found, strict=True):
-        if entry is None:  # one at a time: they are read
-            made += _written(source, into, base, task)
+    for task in rest:  # one at a time: they are read
+        made += _written_once(source, into, base, begun, task)
     files = (*taken, *(entry for entry in made if entry.rows))
-    # Statistics of the key were compared with the rows before the source had that key.
-    added = AddFiles(files, compared=frozenset(snapshot.primary_key))
-    loaded = first_version(into, base, Change(operation=COPY, updates=(added,)))
+    loaded = with_files(into, base, files, COPY)
+    with suppress(InlayError):  # collection takes them, too
+        notes = (BEGUN, *(keys.segment_key(begun.name(task)) for task in rest))
+        into.store.delete(list(map(into.key, notes)))
     return Copied(
         loaded=loaded,
         source_version=snapshot.version,
@@ -85,12 +98,67 @@ def copy(source: Context, state: State, into: Context) -> Copied:
         written=len(files) - len(taken),
         rows=sum(entry.rows for entry in files),
         bytes=sum(entry.size for entry in files),
-        notes=(_FORGETS,) if REMEMBERED in snapshot.properties else (),
+        notes=(FORGETS,) if REMEMBERED in snapshot.properties else (),
     )
 
 
-def _empty(
-    ctx: Context, source: Snapshot, tasks: tuple[FileTask, ...], date_us: int
+def with_files(ctx: Context, base: LoadedTable, files: Iterable[DataFile], why: str) -> LoadedTable:
+    """The new table, by one PUT."""
+    # Statistics of the key were compared with the rows before the source had that key.
+    added = AddFiles(tuple(files), compared=frozenset(base.snapshot.primary_key))
+    return first_version(ctx, base, Change(operation=why, updates=(added,)))
+
+
+# -- what was begun -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The id of a copy, and by key the sizes of what earlier tries have left."""
+
+    id: UUID
+    there: Mapping[str, int] = field(default_factory=dict)
+
+    def name(self, task: FileTask) -> str:
+        """Of what is made of a file: as random as the id, and the same in each try."""
+        return str(uuid5(self.id, _what(task)))
+
+
+def _what(task: FileTask) -> str:
+    return "\n".join([task.file.key, str(task.schema.id), *sorted(m.id for m in task.markers)])
+
+
+def _begin(ctx: Context, snapshot: Snapshot, tasks: tuple[FileTask, ...]) -> _Begun:
+    named = [snapshot.table_id, str(snapshot.version), *sorted(map(_what, tasks))]
+    plan = hashlib.sha256("\n".join(named).encode()).hexdigest()
+    begun = ctx.new_id()
+    made = {"id": begun, "plan": plan, "version": snapshot.version}
+    with suppress(KeyTaken):
+        ctx.write_once(BEGUN, json.dumps(made).encode())
+        return _Begun(UUID(begun))
+    answer = ctx.store.get(ctx.key(BEGUN))
+    if not isinstance(answer, Got):
+        raise KeyTaken("the copy that was begun here has just been removed", key=ctx.key(BEGUN))
+    found = json.loads(answer.body)
+    if found["plan"] != plan:
+        raise InvalidRequest(
+            f"a copy of version {found['version']} was begun at {ctx.uri}, and this is another one",
+            next_step=f"Copy that version to go on with it (--version {found['version']}), or remove what "
+            f"is under {ctx.uri}/ to begin anew",
+            table=ctx.uri,
+        )
+    listed = (
+        info for prefix in (keys.DATA, keys.SEGMENTS) for info in ctx.store.list(ctx.key(prefix))
+    )
+    here = ctx.key("")
+    return _Begun(UUID(found["id"]), {info.key.removeprefix(here): info.size for info in listed})
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def empty(
+    ctx: Context, source: Snapshot, tasks: tuple[FileTask, ...], date_us: int, why: str
 ) -> LoadedTable:
     """The table before its first version: the schemas that its files name, the current one among them."""
     schemas = {source.schema.id: source.schema} | {task.schema.id: task.schema for task in tasks}
@@ -98,7 +166,7 @@ def _empty(
     made = Snapshot(
         table_id=ctx.new_id(),
         version=0,
-        commit=Commit(id=ctx.new_id(), operation=COPY),
+        commit=Commit(id=ctx.new_id(), operation=why),
         schemas=tuple(schemas[n] for n in sorted(schemas)),
         schema_id=source.schema.id,
         last_field_id=source.last_field_id,
@@ -112,26 +180,25 @@ def _empty(
     return LoadedTable(State(made), "", b"", date_us, ctx.clock.monotonic())
 
 
-def _copied(source: Context, into: Context, entry: DataFile, date_us: int) -> DataFile | None:
-    """None where the new table's store does not see the file that was committed: it is another kind of
-    store, or another server."""
+def seen(source: Context, into: Context, entry: DataFile) -> tuple[Location, str] | None:
+    """Where the file that was committed is, and its ETag. None where the new table's store does not see
+    it: it is another kind of store, or another server."""
     named = source.objects.source(entry.key)  # of an adopted file only where its place is granted
     at = Location(named.store.scheme, named.store.bucket, named.key)
     if at.scheme != into.store.scheme:
         return None
-    store = into.store if at.bucket == into.store.bucket else into.store.at(at.bucket)
-    found = store.head(at.key)
+    found = into.store_at(at.bucket).head(at.key)
     if not isinstance(found, Head) or found.info.size != entry.size:
         return None
-    if entry.etag not in (None, found.info.etag):
-        return None
-    key = keys.data_key(date_us, into.new_id())
-    copy_object(into, at, into.key(key), size=entry.size, etag=found.info.etag)
+    return None if entry.etag not in (None, found.info.etag) else (at, found.info.etag)
+
+
+def of_another_table(entry: DataFile, at: Location, etag: str) -> DataFile:
+    """The entry without what it says of its table."""
     # What another writer made stays told apart.
-    event = Request.of(f"{at.uri}@{found.info.etag}").token if entry.is_foreign else None
+    event = Request.of(f"{at.uri}@{etag}").token if entry.is_foreign else None
     return replace(
         entry,
-        key=key,
         sequence=None,
         adopted=False,
         etag=None,
@@ -144,10 +211,43 @@ def _copied(source: Context, into: Context, entry: DataFile, date_us: int) -> Da
     )
 
 
-def _written(
+def _copied(
+    source: Context, into: Context, begun: _Begun, task: FileTask, snapshot: Snapshot
+) -> DataFile | None:
+    entry = task.file
+    found = seen(source, into, entry)
+    if found is None:
+        return None
+    at, etag = found
+    key = keys.data_key(snapshot.commit.time_us, begun.name(task))
+    if begun.there.get(key) != entry.size:
+        copy_object(into, at, into.key(key), size=entry.size, etag=etag)
+    return replace(of_another_table(entry, at, etag), key=key)
+
+
+def _written_once(
+    source: Context, into: Context, base: LoadedTable, begun: _Begun, task: FileTask
+) -> Sequence[DataFile]:
+    """`written`, unless an earlier try has done so."""
+    name = begun.name(task)
+    key = keys.segment_key(name)
+    if key in begun.there:
+        answer = into.store.get(into.key(key))
+        if isinstance(answer, Got):
+            return decode_files(answer.body, key=into.key(key))
+    made = written(source, into, base, task)
+    if made:
+        # Whoever else goes on with this copy has written the same rows; either entries do.
+        with suppress(KeyTaken):
+            write_segment(into, name, encode_files(made, Types(base.snapshot.schemas)))
+    return made
+
+
+def written(
     source: Context, into: Context, base: LoadedTable, task: FileTask
-) -> Iterator[DataFile]:
+) -> Sequence[DataFile]:
+    """The live rows of a file, as files of the new table."""
     schema = base.snapshot.schema
-    wanted = Wanted(schema=schema, columns=tuple(field.id for field in schema.fields))
+    wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
     rows = read_file(source.objects, task, wanted, source.executor)
-    return iter(write_batches(into, base.snapshot, rows, time_us=base.date_us))
+    return tuple(write_batches(into, base.snapshot, rows, time_us=base.date_us))

@@ -202,13 +202,16 @@ def refs_table(table: Snapshot) -> pa.Table:
 
 _REFS = pa.schema(
     [
-        ("name", pa.string()),
-        ("kind", pa.string()),
-        ("version", pa.int64()),
-        ("hold", pa.bool_()),
-        ("base", pa.int64()),
-        ("since", pa.int64()),
-        ("written", pa.bool_()),
+        pa.field(name, kind, metadata={"doc": doc})
+        for name, kind, doc in (
+            ("name", pa.string(), "of the tag or branch; main"),
+            ("kind", pa.string(), "main, tag or branch"),
+            ("version", pa.int64(), "whose content it shows, or that its content began with"),
+            ("hold", pa.bool_(), "whether a tag is under a legal hold"),
+            ("base", pa.int64(), "version of main that a branch has in common with it"),
+            ("since", pa.int64(), "version of the table that last changed it"),
+            ("written", pa.bool_(), "whether a branch was written to"),
+        )
     ]
 )
 

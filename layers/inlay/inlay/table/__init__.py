@@ -100,6 +100,7 @@ if TYPE_CHECKING:
 
     from inlay import parse
     from inlay.ops.adopt import adopt as adopt_op
+    from inlay.ops.copy import Copied
     from inlay.ops.drop import Dropped
     from inlay.ops.feed import Changes
     from inlay.ops.publish.publish import PublishResult
@@ -684,13 +685,31 @@ class Table:
 
         Columns, key, partitions and settings come along; history, branches and what change streams remember
         do not. Files without deletes are copied by the store, others are written with their live rows: the
-        copy needs nothing of this table, and an erasure here does not reach it (docs/BACKUP.md)."""
+        copy needs nothing of this table, and an erasure here does not reach it (docs/BACKUP.md). The same
+        call goes on with a copy that was killed."""
+        target = context or connect(arguments.location(into))
+        return self._told("copying", target, self._copy(target))
+
+    def clone_to(self, into: str | os.PathLike[str], *, context: Context | None = None) -> Table:
+        """As `copy_to`, over the same files, in the same store: only those under deletes are written. The
+        version is put under a legal hold here, which keeps the files and refuses erasures that concern
+        them, until you lift it: a warning names the tag (docs/BACKUP.md)."""
+        target = context or connect(arguments.location(into))
+        return self._told("cloning", target, self._clone(target))
+
+    def _copy(self, target: Context) -> Copied:
         from inlay.ops.copy import copy
 
-        target = context or connect(arguments.location(into))
-        done = copy(self._ctx, self._state(), target)
+        return copy(self._ctx, self._state(), target)
+
+    def _clone(self, target: Context) -> Copied:
+        from inlay.ops.clone import clone
+
+        return clone(self._ctx, self._state(), self.refs._source(None), target)
+
+    def _told(self, what: str, target: Context, done: Copied) -> Table:
         for note in done.notes:
-            warnings.warn(f"copying {self.uri}: {note}", stacklevel=2)
+            warnings.warn(f"{what} {self.uri}: {note}", stacklevel=3)
         return Table(target, done.loaded)
 
     # -- writing ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlay import arguments
 from inlay.format.properties import PROPERTIES, is_published
+from inlay.notebook import show_inspected
 from inlay.ops.inspect.versions import version_records
 from inlay.ops.metadata.load import load_ledger
 from inlay.parse import Values, parse_predicate
@@ -40,6 +41,7 @@ class Inspect:
 
     def __init__(self, table: Table) -> None:
         self._table = table
+        show_inspected()
 
     def files(self) -> pa.Table:
         """The data files of this snapshot: sizes, deletes, partition, bounds of columns."""
