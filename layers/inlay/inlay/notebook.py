@@ -63,8 +63,8 @@ def show_inspected() -> None:
 
 def inspected(found: pa.Table) -> str | None:
     """A table of `inspect`, which is one whose columns all say what they are; None for others."""
-    docs = [(field.metadata or {}).get(b"doc") for field in found.schema]
-    if not docs or None in docs:
+    docs = [(field.metadata or {}).get(b"doc", b"") for field in found.schema]
+    if not docs or b"" in docs:
         return None
     heads = "".join(
         f"<th title='{escape(doc.decode(), quote=True)}'>{escape(name.replace('_', ' '))}</th>"

@@ -110,7 +110,9 @@ class Operations:
         before, after = (record.get(name) for name in self.envelope)
         row = after if after is not None else before
         if not isinstance(row, Mapping):
-            raise ValueError("has no row before or after its change")
+            why = self.refused.get(record[self.column])
+            said = "has no row before or after its change"
+            raise ValueError(said if why is None else f"{said}. {why}")
         found = {self.column: record[self.column], **row}
         beside = (record, *(record.get(name) for name in self.sources))
         for name in columns:
