@@ -160,7 +160,7 @@ def write_data(
 
 # How pyarrow names the column of a pandas frame that it cannot convert.
 _CONVERTED = re.compile(r"Conversion failed for column (.+) with type ")
-_OF_A_FILE = "Read it first, for example by pyarrow.parquet.read_table; `inlay append` takes files"
+_OF_A_FILE = "A file is given to create, append, upsert and overwrite as a pathlib.Path"
 # What people give first.
 _STEPS = {
     "LazyFrame": "Run it first: frame.collect()",

@@ -167,8 +167,8 @@ def create(
     context: Context | None = None,
 ) -> Table:
     """Create a table. `uri` is s3://, file:///, memory:// or a local path. Of a schema, also as text
-    ("id bigint not null, name string"), it is empty; rows, of all kinds that `append` takes, give it their
-    schema and are in it from its first version on.
+    ("id bigint not null, name string"), it is empty; rows, of all kinds that `append` takes, a file among
+    them, give it their schema and are in it from its first version on.
 
     `primary_key` names what ranges and upserts use (it is not enforced); `sort_by` orders written
     files; `partition_by` cuts them: `["day(ts)", "bucket(16, id)"]`. `exist_ok` opens a table that is
@@ -176,14 +176,16 @@ def create(
     `UnsupportedType`, `InvalidRequest`, `SchemaMismatch`.
     """
     ctx = context or connect(uri, storage_options=storage_options)
-    if isinstance(schema, str):
+    if isinstance(schema, os.PathLike):
+        schema = _new_rows(os.fspath(schema))
+    elif isinstance(schema, str):
         from inlay.ops.schema.columns_text import parse_schema
 
         if len(schema.split()) == 1:
             raise InvalidRequest(
                 f"{schema[:80]!r} is no list of columns",
-                next_step='Write it as "id bigint not null, name string"; the rows of a file come by '
-                "pyarrow.dataset.dataset(path)",
+                next_step='Write it as "id bigint not null, name string"; a file is given as a '
+                "pathlib.Path",
                 table=ctx.uri,
             )
         schema = parse_schema(schema)
@@ -222,6 +224,22 @@ def create(
             ) from None
         return found
     return Table(ctx, loaded)
+
+
+def _new_rows(path: str) -> pa.RecordBatchReader:
+    """The rows of a file for a new table, in the types that `inlay create --like` gives it."""
+    from inlay.ops.local_files import LocalFiles
+    from inlay.parquet.arrow.types import schema_from_arrow
+
+    file = LocalFiles.of(path)
+    found = file.columns()
+    if found.dates:
+        warnings.warn(
+            f"{', '.join(found.dates)} of {path}: dates that are not in ISO's form are texts. For dates, "
+            "create the table with the columns' types, and `inlay append --date-format`",
+            stacklevel=3,
+        )
+    return file.rows(schema_from_arrow(found.schema, schema_id=0))
 
 
 def adopt(
@@ -722,7 +740,8 @@ class Table:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Append rows: a pyarrow Table, RecordBatchReader, Dataset or anything with `__arrow_c_stream__`.
+        """Append rows: a pyarrow Table, RecordBatchReader, Dataset, anything with `__arrow_c_stream__`, or
+        a local file as a `pathlib.Path`, which is read as `inlay append` reads it.
 
         With a `request_id` that was used before, nothing happens. The id alone decides: rows may come
         as a stream that can be read once, so they are not compared with those of the first time.
@@ -731,6 +750,7 @@ class Table:
         that asked for it) are kept in the version that it makes, and shown by `inspect.history()`: 2 KB at
         most.
         """
+        data = self._rows(data)
         with self._writing("append", make_note(message, metadata)) as write:
             request = Request.named(request_id, append_op.request_shape("append", data))
             write.outcome = append_op.append(write.ctx, data, base=self._loaded, request=request)
@@ -939,6 +959,7 @@ class Table:
                 metadata=metadata,
             )
         columns = arguments.names(on, "on")
+        data = self._rows(data)
         request = Request.named(request_id, append_op.request_shape("upsert", data))
         with self._writing("upsert", make_note(message, metadata)) as write:
             write.outcome = upsert_op.upsert(
@@ -970,6 +991,7 @@ class Table:
         replaced, too; those after it stay.
         """
         condition = self._condition(where, params)
+        data = self._rows(data)
         request = Request.named(
             request_id, f"{append_op.request_shape('overwrite', data)}:{_asked(condition, params)}"
         )
@@ -1223,6 +1245,14 @@ class Table:
 
     def _bound(self, where: Any, params: Params) -> Any:
         return where if params is None else self._condition(where, params)
+
+    def _rows(self, data: Any) -> Any:
+        """Rows of a file in the table's types; all other kinds are as Arrow has them."""
+        if not isinstance(data, os.PathLike):
+            return data
+        from inlay.ops.local_files import LocalFiles
+
+        return LocalFiles.of(os.fspath(data)).rows(self.snapshot.schema)
 
     def _setting(self, name: str) -> str:
         return Properties(self.snapshot.properties).text(name)
