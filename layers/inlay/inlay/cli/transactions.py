@@ -66,8 +66,8 @@ def commit(
     PLAN is a list of objects, one for each table. Each names its table by what it does there: append,
     upsert, overwrite, apply_changes (with "rows", objects, or "files"), delete ("where" or "keys", "mode"),
     update ("set", "where"), ingest ("objects"), alter, merge ("branch"), restore, tag ("name"),
-    set_properties ("properties"). A table of "read" must still be as it was. Other fields are options of
-    the verb as in Python: "on", "order", "message" …
+    set_properties ("properties"), move (rows of "where", "to" another table). A table of "read" must still
+    be as it was. Other fields are options of the verb as in Python: "on", "order", "message" …
 
     "params" are values for a ? or :name of "where" and "set": bound, never part of the SQL. With
     --request-id a plan that comes again changes nothing. A number that a double would round is refused:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 from inlay import WriteResult
-from inlay.engine import Request, delete_requested
-from inlay.errors import InlayError
+from inlay.engine import Properties, Request, delete_requested
+from inlay.errors import InlayError, InvalidRequest
 from inlay.functions import settings
 from inlay.functions.observe import report_write
-from inlay.functions.requests import DeleteRequest
+from inlay.functions.requests import DeleteRequest, OperationsRequest
 from inlay.functions.tables import table_context
+
+if TYPE_CHECKING:
+    from inlay import Table
 
 # A `vector` delete reads the filter's columns of files that may match. For tables up to this size that
 # takes at most some 6 s of CPU (46 MiB of Parquet a second and core), so ten of a batch fit one invocation.
@@ -46,3 +50,30 @@ def apply_delete(asked: DeleteRequest, request: Request, *, heavy: bool) -> bool
     for result in results or ():
         report_write(asked.table, result)
     return results is not None
+
+
+def apply_operations(asked: OperationsRequest, request_id: str, time_us: int) -> None:
+    """Runs them as one commit, and reports each. Raises `InvalidRequest` for what would read a large table:
+    there is nobody to forward it to, for its tables are changed together."""
+    import inlay
+
+    def opened(name: str) -> Table:
+        table = inlay.open("", context=table_context(name))
+        mode = Properties(table.properties).text("delete.mode")
+        reads = name in asked.read or any(
+            each.get("mode", mode) not in ("tombstone", "erase")
+            for each in asked.operations
+            if each.get("delete") == name
+        )
+        if reads and table.snapshot.totals.bytes > SMALL_TABLE_BYTES:
+            raise InvalidRequest(
+                "a request of several tables has to read one that is too large for a function",
+                next_step="Run it by `inlay commit`, or send deletes of one table each",
+                table=name,
+            )
+        return table
+
+    with inlay.transaction(request_id=request_id, requested_us=time_us) as tx:
+        tx.run(asked.operations, open=opened)
+    for uri, result in tx.by_table.items():
+        report_write(uri.rpartition("/")[2], result)

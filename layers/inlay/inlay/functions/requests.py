@@ -192,6 +192,47 @@ def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column.cast(kind)
 
 
+class OperationsRequest(BaseModel):
+    """`{"id"?, "requested_at"?, "operations"}`: deletes and erasures on several tables, and moves of rows
+    between them, in one commit. Each is `{"delete": TABLE, "where" | "keys", "params"?, "mode"?}` or
+    `{"move": TABLE, "to": TABLE, "where", "params"?}` (`inlay commit --help`). A sender gives no rows: what
+    is written to a table was in another one of this deployment."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str | None = Field(None, min_length=1, max_length=_MAX_ID)
+    requested_at: Annotated[datetime, AfterValidator(_utc)] | None = None
+    operations: list[dict[str, Any]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _deletes_or_moves(self) -> OperationsRequest:
+        for each in self.operations:
+            if ("delete" in each) == ("move" in each):
+                raise ValueError("an operation of a message is a delete or a move")
+            check_table_name(str(each.get("delete", each.get("move"))))
+            if "move" in each:
+                check_table_name(str(each.get("to")))
+            elif each.get("mode") not in (None, "tombstone", "vector", "erase"):
+                raise ValueError(
+                    "a delete of several tables is tombstone, vector or erase: others take one commit each"
+                )
+        return self
+
+    @property
+    def erased(self) -> frozenset[str]:
+        return frozenset(str(e["delete"]) for e in self.operations if e.get("mode") == "erase")
+
+    @property
+    def read(self) -> frozenset[str]:
+        """Tables that rows are moved from."""
+        return frozenset(str(e["move"]) for e in self.operations if "move" in e)
+
+    def time_us(self, sent_us: int) -> int:
+        if self.requested_at is None:
+            return sent_us
+        return round(self.requested_at.timestamp() * 1_000_000)
+
+
 class RewriteRequest(BaseModel):
     """A hint that a table has something to rewrite: `{"table", "where"?, "hops"?}`. The table's snapshot
     defines the work. `hops` counts how often the function notified itself. Or `{"table", "delete"}`: a

@@ -53,6 +53,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "restore": {"version": _NUMBER, "as_of": _TEXT, "ref": _TEXT},
     "tag": {"name": _TEXT},
     "set_properties": {"properties": _OBJECT},
+    "move": {"to": _TEXT, **_WHERE},
     "read": {},
 }  # fmt: skip
 # The field that a verb is given in its place, and cannot do without.
@@ -64,7 +65,7 @@ _GIVEN = {
     "set_properties": "properties",
 }
 _OF_ROWS = frozenset(verb for verb, fields in FIELDS.items() if "rows" in fields)
-_NOTED = frozenset(FIELDS) - {"read", "tag", "set_properties"}
+_NOTED = frozenset(FIELDS) - {"read", "tag", "set_properties", "move"}
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
     _TEXT: lambda v: isinstance(v, str),
     _TEXTS: lambda v: isinstance(v, list) and all(isinstance(each, str) for each in v),
@@ -134,6 +135,8 @@ def run_operation(
     if asked.verb == "read":
         tx.read(table)
         return None
+    if asked.verb == "move":
+        return _move(tx, table, open(asked.fields["to"]), asked.fields)
     options = dict(asked.fields)
     given = [options.pop(_GIVEN[asked.verb])] if asked.verb in _GIVEN else []
     if asked.verb in _OF_ROWS:
@@ -143,6 +146,16 @@ def run_operation(
     done = getattr(tx, asked.verb)(table, *given, **options)
     result: WriteResult = getattr(done, "write", done)
     return result
+
+
+def _move(tx: Transaction, source: Table, into: Table, fields: Mapping[str, Any]) -> WriteResult:
+    """The rows that `source` has when all is committed: it must still be what was read."""
+    if "where" not in fields:
+        raise InvalidRequest("a move says which rows: where", table=source.uri)
+    where, params = fields["where"], fields.get("params")
+    rows = tx.read(source).scan(where=where, params=params).to_arrow()
+    tx.delete(source, where, params=params)
+    return tx.append(into, rows)
 
 
 def _keys(table: Table, rows: list[dict[str, Any]]) -> pa.Table:

@@ -92,6 +92,7 @@ class Transaction:
     """
 
     request_id: str | None = None
+    requested_us: int | None = None
     _entries: dict[str, _Entry] = field(default_factory=dict, repr=False)
     _ended: bool = field(default=False, repr=False)
 
@@ -299,6 +300,8 @@ class Transaction:
             return
         asked = sorted((e.part.table_id, e.does) for e in entries)
         request = Request.named(self.request_id, f"transaction:{asked}")
+        if request is not None:
+            request = replace(request, time_us=self.requested_us)
         for entry, done in zip(
             entries, commit_parts([e.part for e in entries], request), strict=True
         ):
@@ -341,7 +344,7 @@ def _shape(value: Any) -> str:
     return type(value).__name__
 
 
-def transaction(*, request_id: str | None = None) -> Transaction:
+def transaction(*, request_id: str | None = None, requested_us: int | None = None) -> Transaction:
     """Several tables in one commit: each gets one version, or none does.
 
     ::
@@ -353,10 +356,11 @@ def transaction(*, request_id: str | None = None) -> Transaction:
     The block ends with the commit; if it raises, nothing is committed. Any tables may take part that are in
     one kind of store, in any of its buckets. Each change holds as a commit on its table alone would (a
     snapshot for each table); what is computed from a table read by `tx.read(t)` is serializable. Repeated
-    with the same `request_id` it changes nothing. Raises `ConcurrentChange`, `CommitContention`,
-    `OutcomeUnknown` (send it again under its id), and what the operations raise.
+    with the same `request_id` it changes nothing; with `requested_us`, when it was made, one that is older
+    than what the tables remember is refused (`RequestTooOld`). Raises `ConcurrentChange`,
+    `CommitContention`, `OutcomeUnknown` (send it again under its id), and what the operations raise.
     """
-    return Transaction(request_id=request_id)
+    return Transaction(request_id=request_id, requested_us=requested_us)
 
 
 def snapshot(tables: Sequence[Table | str | os.PathLike[str]]) -> list[Table]:
