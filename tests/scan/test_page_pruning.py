@@ -27,7 +27,6 @@ from inlay.parquet.read.selection import (
     surely_false,
 )
 from inlay.parquet.read.single_pages import Page
-from inlay.storage.base import ByteRange
 
 LONG, TEXT = Primitive("int64"), Primitive("string")
 LONGS = Schema(0, (Field(1, "a", LONG), Field(2, "b", LONG)))
@@ -187,7 +186,7 @@ def pages_of(data: Any, values: list[Any]) -> ColumnPages:
     cuts = data.draw(st.sets(st.integers(1, len(values)), max_size=4))
     bounds = sorted({0, len(values), *cuts})
     pairs = list(pairwise(bounds))
-    pages = [Page(ByteRange(4, 9), start, end - start) for start, end in pairs]
+    pages = [Page(4, 9, start, end - start) for start, end in pairs]
     return ColumnPages(pages, [known(values[start:end]) for start, end in pairs])
 
 

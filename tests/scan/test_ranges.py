@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from inlay.errors import ObjectGone, SourceChanged
 from inlay.ops.cache import ObjectCache
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.read.ranges import RangeFile, merge_ranges
+from inlay.parquet.read.ranges import GAP_BYTES, NETWORK, RangeFile, merge_ranges
 from inlay.storage.base import ByteRange
 
 BODY = bytes(n % 251 for n in range(1000))
@@ -116,3 +118,37 @@ def test_the_cache_forgets_the_least_recently_used() -> None:
     assert cache.get("huge") is None and cache.get("a") == 1
     cache.put("a", 5, 1)
     assert cache.held_bytes == 5
+
+
+def test_gaps_are_bridged_while_that_takes_less_time() -> None:
+    """Among all ways to join neighbours, the fastest by the model: every subset of the gaps is tried."""
+    dice = random.Random(7)
+    for _ in range(60):
+        at, places = 0, []
+        for _ in range(dice.randrange(1, 9)):
+            at += dice.randrange(GAP_BYTES + 1, 2 * NETWORK.gap_bytes)
+            places.append(ByteRange(at, at := at + dice.randrange(1, 50_000)))
+        connections = dice.choice([1, 2, 3, 8])
+        best = min(
+            NETWORK.seconds(_sizes(places, cut), connections)
+            for cut in itertools.product([True, False], repeat=len(places) - 1)
+        )
+        found = merge_ranges(places, connections=connections)
+        taken = NETWORK.seconds([r.length for r in found], connections)
+        assert taken == pytest.approx(best)
+        assert len(found) >= min(connections, len(places))
+
+
+def _sizes(places: list[ByteRange], cut: tuple[bool, ...]) -> list[int]:
+    sizes, start = [], places[0].start
+    for left, right, ends in zip(places, places[1:], cut, strict=False):
+        if ends:
+            sizes.append(left.end - start)
+            start = right.start
+    return [*sizes, places[-1].end - start]
+
+
+def test_a_connection_for_each_range_leaves_long_gaps() -> None:
+    far = [ByteRange(n * 10**5, n * 10**5 + 10) for n in range(15)]
+    assert merge_ranges(far) == merge_ranges(far, connections=15) == tuple(far)
+    assert len(merge_ranges(far, connections=14)) == 1  # all gaps are alike

@@ -6,18 +6,24 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import inlay
 from inlay.errors import InvalidPredicate, InvalidRequest
+from inlay.format.entry import ColumnStats
+from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.ops.cache import ObjectCache
+from inlay.ops.read import top_n
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.reader import AHEAD
@@ -44,11 +50,18 @@ WHOLE = pa.concat_tables(PARTS)
 SCHEMA = schema_from_arrow(WHOLE.schema)
 
 
-def top(lake: Any, files: Any, order: str, limit: int, columns: tuple[int, ...] = (1, 2, 3)) -> Any:
+def top(
+    lake: Any,
+    files: Any,
+    order: str,
+    limit: int,
+    columns: tuple[int, ...] = (1, 2, 3),
+    tasks: Any = None,
+) -> Any:
     wanted = Wanted(schema=SCHEMA, columns=columns)
     found = first_rows(
         lake.objects,
-        lake.plan(files, SCHEMA).tasks,
+        tasks or lake.plan(files, SCHEMA).tasks,
         wanted,
         parse_order(order, SCHEMA),
         limit,
@@ -77,11 +90,42 @@ def test_rows_that_lie_together_are_found_by_bounds(lake: Any, files: Any) -> No
 def test_of_scattered_rows_pages_are_read(lake: Any, files: Any) -> None:
     found = top(lake, files, "price DESC, id", 5)
     assert found.equals(WHOLE.sort_by([("price", "descending"), ("id", "ascending")]).slice(0, 5))
-    read = lake.store.reads
-    # Of the first file the whole column, of the others the pages that may have a better row.
-    of_others = [r.bytes for r in read if r.key != read[0].key and r.verb == "GET"]
-    assert of_others and max(of_others) < files[0].size / 8
     assert lake.store.bytes_read < sum(f.size for f in files) / 2
+    # The ends first, then the pages that bounds promise most of, all columns together: nothing afterwards.
+    verbs = [read.verb for read in lake.store.reads]
+    assert verbs == sorted(verbs, reverse=True) and verbs.count("SUFFIX") <= FILES
+    assert verbs.count("GET") <= 5 * 3
+
+
+def test_under_a_condition_the_first_file_bounds_the_others(lake: Any, files: Any) -> None:
+    plan = lake.plan(files, SCHEMA, predicate=Comparison(3, ">=", Literal(TEXT, "8")))
+    found = top(lake, files, "price DESC, id", 5, tasks=plan.tasks)
+    rows = WHOLE.filter(pc.greater_equal(WHOLE["word"], "8"))
+    expected = rows.sort_by([("price", "descending"), ("id", "ascending")])
+    assert found.equals(expected.slice(0, 5))
+    read = lake.store.reads
+    assert {r.key for r in read} == {f"tables/t/{file.key}" for file in files}
+    assert read[1].verb == "GET" and read[1].key == read[0].key
+
+
+@pytest.mark.parametrize("order", ["price", "price DESC", "word", "word DESC"])
+def test_what_bounds_promise_and_is_not_so_costs_reads_and_no_row(
+    lake: Any, files: Any, order: str
+) -> None:
+    """Bounds that are wider than the values, stated as exact: of the files, and of all their pages."""
+    wide = {
+        2: ColumnStats(-(10**12), 10**12, 0, True, False),
+        3: ColumnStats("", "z", 0, True, False),
+    }
+    for limit in (1, 3, 40):
+        way = "descending" if order.endswith("DESC") else "ascending"
+        expected = WHOLE.sort_by([(order.split()[0], way)]).slice(0, limit)
+        lied = [replace(file, stats={**file.stats, **wide}) for file in files]
+        assert top(lake, lied, order, limit).equals(expected)
+        pages = mock.Mock(return_value=[(wide[2], 1)] * limit)
+        with mock.patch.object(top_n, "bounds_within", pages):
+            if "price" in order:
+                assert top(lake, files, order, limit).equals(expected)
 
 
 def test_the_end_of_each_file_is_read_once(lake: Any, files: Any) -> None:
@@ -90,7 +134,16 @@ def test_the_end_of_each_file_is_read_once(lake: Any, files: Any) -> None:
     found = top(lake, files, "price", 5)
     assert found.num_rows == 5
     ends = Counter(read.key for read in lake.store.reads if read.verb == "SUFFIX")
-    assert ends == {f"tables/t/{file.key}": 1 for file in files}
+    assert ends and set(ends.values()) == {1}
+
+
+def test_equal_rows_are_not_read_with_all_columns(lake: Any) -> None:
+    """Every page has the best value: the order's column is read, of the others the pages of the first."""
+    rows = pa.table({"id": WHOLE["id"], "price": [1] * len(WHOLE), "word": WHOLE["word"]})
+    file = [*lake.write(rows)]
+    lake.store.reads.clear()
+    assert top(lake, file, "price", 5).equals(rows.cast(WHOLE.schema).slice(0, 5))
+    assert lake.store.bytes_read < sum(f.size for f in file) / 10
 
 
 def test_columns_of_the_order_alone_are_read_once(lake: Any, files: Any) -> None:

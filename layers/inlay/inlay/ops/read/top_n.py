@@ -4,11 +4,15 @@ Promise: the rows, and their order, are those that a stable sort of the whole sc
 greater than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either
 direction unless asked for first; rows with equal keys stay in the order of the scan.
 
-First only the columns of the order are read, of the files whose bounds promise most. Once there are as many
-rows as asked for, the last of them bounds what can still come before it. That bound is a condition like any
-other: what it excludes by statistics or page index (files, row groups, pages) is not read. At the end the
-other columns are read, of the rows that are left alone. Holds as many rows of the order's columns as asked
-for, and a batch.
+Of few rows, the bounds of files and then of pages mostly tell a value that enough rows are as good as:
+whatever is as good is read at once, with all columns. If too few rows are, something was promised that is
+not so (a row is gone, a bound is wide), and the search is made without: no answer relies on a promise.
+
+Otherwise first only the columns of the order are read, of the files whose bounds promise most. Once there
+are as many rows as asked for, the last of them bounds what can still come before it. That bound is a
+condition like any other: what it excludes by statistics or page index (files, row groups, pages) is not
+read. At the end the other columns are read, of the rows that are left alone. Holds as many rows of the
+order's columns as asked for, and a batch.
 """
 
 from __future__ import annotations
@@ -25,23 +29,29 @@ import pyarrow.compute as pc
 from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import Marker, Rows
 from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Or, Predicate
-from inlay.format.schema import Primitive, Schema, listed_names, split_path
+from inlay.format.schema import Primitive, Schema, Value, listed_names, split_path
 from inlay.format.values import order_key
 from inlay.parquet.arrow.evaluate import column_at, columns_of, selected
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_physical, to_scalar
-from inlay.parquet.read.decode import BATCH_ROWS
+from inlay.parquet.read.decode import BATCH_ROWS, bounds_within
 from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Ahead, read_by_task, read_tasks
+from inlay.parquet.read.reader import Ahead, open_files, read_by_task, read_opened, read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
 from inlay.parse.grammar import errors_in, resolve
 from inlay.parse.syntax import Name
+from inlay.plan.pruning.promise import may_be_as_good, promised
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
 
 # Rows that are compared at a time: the first of them bound the others, most of which then need no sorting.
 PIECE_ROWS = 4096
+# All columns of so many rows are held, and no more files or pages opened for them than one each and these:
+# many rows that are equal in the order are not worth reading all columns of.
+PROMISED_ROWS = 1_000
+MORE_FILES = 16
+MORE_PAGES = 16
 
 _KEY = re.compile(
     r"\s*(?P<name>.+?)(?:\s+(?P<way>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?\s*",
@@ -118,8 +128,16 @@ def first_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The first `limit` rows of `tasks` in `order`, laid out as `wanted.result`."""
     columns = top_columns(wanted.schema, (key.field_id for key in order))
-    others = not set(wanted.columns) <= set(columns)
-    looked_at = replace(wanted, columns=columns, position=True, file=False, index=others)
+    others = tuple(column for column in wanted.columns if column not in columns)
+    looked_at = replace(wanted, columns=columns, position=True, file=False, index=bool(others))
+    if limit <= PROMISED_ROWS and wanted.where is None:
+        at_once = replace(looked_at, columns=(*columns, *others), index=True)
+        rows = _promised_rows(
+            objects, tasks, at_once, order, limit, evidence=evidence, executor=executor, ahead=ahead
+        )
+        if rows is not None:
+            yield from _completed(rows, objects, tasks, wanted, at_once, executor, ahead)
+            return
     best = _Best(order, limit, subschema(wanted.schema, looked_at.columns))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
     for wave in _waves(tasks, order[0], limit, evidence):
@@ -129,6 +147,71 @@ def first_rows(
             best.add(ordinals[task.file.key], batches)
     if best.rows is not None:
         yield from _completed(best.rows, objects, tasks, wanted, looked_at, executor, ahead)
+
+
+def _promised_rows(
+    objects: Objects,
+    tasks: Sequence[FileTask],
+    wanted: Wanted,
+    order: Sequence[OrderKey],
+    limit: int,
+    *,
+    evidence: Evidence,
+    executor: Executor,
+    ahead: Ahead,
+) -> pa.Table | None:
+    """The best rows, by what bounds promise; None where they promise too little, or it did not hold."""
+    key = order[0]
+    known = [(evidence.of(task.file).get(key.field_id), task) for task in tasks]
+    if key.nulls_first and any(stats is None or stats.null_count != 0 for stats, _ in known):
+        return None  # rows without a value come before all that bounds tell of
+    of_files = [(s, task.file.rows) for s, task in known if s is not None and task.whole]
+    value = promised(of_files, limit, descending=key.descending)
+    if value is None:
+        return None
+    bound = _no_later_than(value, key)
+    picked = {
+        n: _under(bound, task)
+        for n, task in enumerate(tasks)
+        if may_match(bound, evidence.of(task.file), task.file.rows)
+    }
+    if len(picked) > limit + MORE_FILES:
+        return None
+    files = list(open_files(objects, picked.values(), wanted, executor, ahead=ahead))
+    spans = [[*bounds_within(file, wanted, key.field_id)] for file in files]
+    of_pages = [s for n, found in zip(picked, spans, strict=True) for s in found if tasks[n].whole]
+    closer = promised(of_pages, limit, descending=key.descending)
+    value = value if closer is None else closer
+    bound = _no_later_than(value, key)
+    pages = sum(
+        may_be_as_good(known, value, descending=key.descending)
+        for found in spans
+        for known, _ in found
+    )
+    if pages > limit + MORE_PAGES:
+        return None
+    narrowed = (
+        replace(file, task=_under(bound, tasks[n])) for n, file in zip(picked, files, strict=True)
+    )
+    best = _Best(order, limit, subschema(wanted.schema, wanted.columns))
+    ordinals = {task.file.key: n for n, task in enumerate(tasks)}
+    each = max(1, ahead.parallel // max(1, len(files)))
+    for task, batches in read_opened(narrowed, wanted, executor, ahead=ahead, connections=each):
+        best.add(ordinals[task.file.key], batches)
+    return best.rows if best.rows is not None and best.rows.num_rows == limit else None
+
+
+def _under(bound: Predicate, task: FileTask) -> FileTask:
+    """The task without the rows that `bound` excludes."""
+    parts = (task.predicate, bound)
+    return replace(task, predicate=bound if task.predicate == TRUE else And(parts))
+
+
+def _no_later_than(value: Value, key: OrderKey) -> Predicate:
+    """Selects each row that may come before one with `value`, or is equal to it."""
+    op = ">=" if key.descending else "<="
+    found = Comparison(key.field_id, op, Literal(key.kind, value))  # type: ignore[arg-type]
+    return Or((IsNull(key.field_id), found)) if key.nulls_first else found
 
 
 def _waves(
@@ -171,8 +254,7 @@ class _Best:
             return task
         if not may_match(self._bound, evidence.of(task.file), task.file.rows):
             return None
-        parts = (task.predicate, self._bound)
-        return replace(task, predicate=self._bound if task.predicate == TRUE else And(parts))
+        return _under(self._bound, task)
 
     def add(self, ordinal: int, batches: Sequence[pa.RecordBatch]) -> None:
         step = max(PIECE_ROWS, self._limit)
@@ -223,12 +305,9 @@ class _Best:
             value = to_physical(column_at(self._paths[key.field_id], last)[0], key.kind)
         except InvalidRequest:
             return TRUE  # text of another writer that is not UTF-8: no literal, and nothing is left out
-        null = IsNull(key.field_id)
         if value is None:
-            return null if key.nulls_first else TRUE
-        op = ">=" if key.descending else "<="
-        found = Comparison(key.field_id, op, Literal(key.kind, value))  # type: ignore[arg-type]
-        return Or((null, found)) if key.nulls_first else found
+            return IsNull(key.field_id) if key.nulls_first else TRUE
+        return _no_later_than(value, key)
 
 
 _FALSE = to_scalar(False, pa.bool_())

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
-from inlay.parquet.read.data_file import Group, OpenFile, chunk_range, reading
-from inlay.parquet.read.ranges import GROW, RangeFile, Steps
+from inlay.parquet.read.data_file import Group, OpenFile, Piece, chunk_range, reading
+from inlay.parquet.read.ranges import GROW, RangeFile, Steps, Unit
 from inlay.parquet.read.selection import (
     Block,
     ColumnPages,
@@ -48,7 +49,7 @@ from inlay.parquet.read.single_pages import (
     read_pages,
     sparse_column,
 )
-from inlay.parquet.read.statistics import Leaf
+from inlay.parquet.read.statistics import Leaf, group_stats, leaves_of
 from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
 
@@ -75,13 +76,27 @@ class Survivors:
     looked_at: dict[int, pa.ChunkedArray]
 
 
-def read_groups(
-    file: OpenFile, groups: Sequence[Group], wanted: Wanted
-) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
-    """The selected rows of adjacent groups of one file."""
-    reader = _GroupReader(file, wanted)
+def reading_of(
+    file: OpenFile, piece: Piece, wanted: Wanted, connections: int
+) -> Unit[tuple[FileTask, list[pa.RecordBatch]]]:
+    """The selected rows of adjacent groups of one file, over that many connections. Where the page index
+    has come with the footer, what they take is what their pages do."""
+    reader = _GroupReader(file, wanted, connections)
+    groups: Sequence[Group] = piece.groups
+    stored, decoded = piece.stored_bytes, piece.decoded_bytes
     if wanted.limit is not None or any(group.is_picked for group in groups):
-        [groups] = yield [partial(reader.narrow, groups)]
+        groups = reader.narrow(groups)
+        pages = reader.bytes_of_pages(groups)
+        if pages is not None and pages < stored:
+            stored, decoded = pages, decoded * pages // stored
+    return Unit(stored, _read_groups(reader, groups), decoded)
+
+
+def _read_groups(
+    reader: _GroupReader, groups: Sequence[Group]
+) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
+    file = reader.file
+    if reader.wanted.limit is not None or any(group.is_picked for group in groups):
         blocks = reader.bloom_ranges(groups)
         if blocks:
             reader.held.add((yield reader.held.jobs(blocks)))
@@ -101,13 +116,32 @@ def read_groups(
     return file.task, batches
 
 
+def bounds_within(
+    file: OpenFile, wanted: Wanted, field_id: int
+) -> Iterator[tuple[ColumnStats, int]]:
+    """What is known of a column's values in each page, and the page's rows: without a page index that came
+    with the footer, of each row group. Nothing where nothing is known."""
+    reader = _GroupReader(file, wanted, connections=1)
+    leaf = leaves_of(file.metadata, file.columns, wanted.schema, {field_id}).get(field_id)
+    footer = reader.own_footer()
+    if leaf is None:
+        return
+    for group in range(file.metadata.num_row_groups):
+        pages = None if footer is None else reader.column_pages(footer, group, leaf)
+        if pages is not None:
+            yield from ((of, page.rows) for of, page in zip(pages.stats, pages.pages, strict=True))
+        else:
+            known = group_stats(file.metadata, group, {field_id: leaf})
+            yield known[field_id], file.metadata.row_group(group).num_rows
+
+
 class _GroupReader:
     """Decodes the row groups of one unit; one job at a time uses it."""
 
-    def __init__(self, file: OpenFile, wanted: Wanted) -> None:
+    def __init__(self, file: OpenFile, wanted: Wanted, connections: int) -> None:
         self.file = file
         self.wanted = wanted
-        self.held = RangeFile(file.source, file.task.file.size)
+        self.held = RangeFile(file.source, file.task.file.size, connections)
         self.held.add([(file.task.file.size - len(file.tail), file.tail)])
         self._parquet: Any = None
         # Row group → the rows that may be wanted, where these are not all of them.
@@ -141,6 +175,17 @@ class _GroupReader:
             left.append(group)
         return left
 
+    def bytes_of_pages(self, groups: Sequence[Group]) -> int | None:
+        """What is read of groups of which single pages are; None where one is read otherwise."""
+        found = 0
+        for group in groups:
+            among = self._among.get(group.ordinal)
+            if among is None:
+                return None
+            tops = (*group.judged_by, *self._rest(group))
+            found += sum(place.length for place in self._ranges(group, tops, among))
+        return found
+
     def _candidates(self, group: Group) -> list[Interval] | None:
         """The rows that may be wanted; None for all."""
         if self.wanted.limit is not None and not group.fields and group.only is None:
@@ -149,23 +194,23 @@ class _GroupReader:
             return [(0, min(most, group.rows))] if most else None
         # What a calculated condition implies is asked as a predicate.
         filters = [each for each in group.filters if not isinstance(each, CalculatedFilter)]
-        footer = self._own_footer() if filters else None
+        footer = self.own_footer() if filters else None
         if footer is None:
             return None
         columns = {}
         for field_id in frozenset[int]().union(*(f.fields for f in filters)):
             leaf = group.leaves.get(field_id)
-            pages = None if leaf is None else self._column_pages(footer, group.ordinal, leaf)
+            pages = None if leaf is None else self.column_pages(footer, group.ordinal, leaf)
             if pages is not None:
                 columns[field_id] = pages
         return candidates(filters, columns, group.stats, rows=group.rows) if columns else None
 
-    def _own_footer(self) -> Footer | None:
+    def own_footer(self) -> Footer | None:
         """The footer, if there are pages to spare and what it says beyond Arrow's can be relied on."""
         file = self.file
         return None if file.body is not None or file.task.file.is_foreign else file.footer
 
-    def _column_pages(self, footer: Footer, group: int, leaf: Leaf) -> ColumnPages | None:
+    def column_pages(self, footer: Footer, group: int, leaf: Leaf) -> ColumnPages | None:
         places = index_place(footer, group, leaf.ordinal)
         bounds = footer.row_groups[group].column(leaf.ordinal).column_index
         if places is None or bounds is None or not self.held.holds(ByteRange(*bounds)):
@@ -181,7 +226,7 @@ class _GroupReader:
         found: list[ByteRange] = []
         for group in groups:
             predicates = [f.predicate for f in group.filters if isinstance(f, PredicateFilter)]
-            footer = self._own_footer() if predicates else None
+            footer = self.own_footer() if predicates else None
             if footer is None:
                 continue
             judged = self._ranges(group, group.judged_by, self._among.get(group.ordinal))

@@ -57,9 +57,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Two ranges this near are fetched by one request: the bytes between cost less than a second one.
-# At S3's 20 ms to the first byte and some 50 MB/s a connection, 1 MB would break even on time; the
-# bound is lower because bytes are also paid for in memory.
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What requests cost in time: a first byte comes after `latency_seconds`, `connections` are waited for
+    side by side, and all of them share `bytes_a_second`.
+
+    The defaults are S3's from the same region. Their price says nothing against fewer requests: bytes are
+    free there, and a GET costs as much as 24 ms of a function of 1 GB.
+    """
+
+    latency_seconds: float = 0.020
+    bytes_a_second: float = 200e6
+    connections: int = 32
+
+    def seconds(self, sizes: Sequence[int], connections: int) -> float:
+        """The time for requests of `sizes` bytes over some of the connections."""
+        waits = max(1.0, len(sizes) / connections) * self.latency_seconds
+        return waits + sum(sizes) / (self.bytes_a_second * connections / self.connections)
+
+    @property
+    def gap_bytes(self) -> int:
+        """As many bytes take the time of a request that waits for a connection: however few these are,
+        for bandwidth is shared as they are."""
+        return int(self.latency_seconds * self.bytes_a_second / self.connections)
+
+
+NETWORK = Network()
+# Two ranges this near are one request, also where a connection is free for each: what Python does
+# for a request takes as long as copying what is between them.
 GAP_BYTES = 64 * 1024
 # A longer range is fetched in several requests side by side: one S3 connection is slower than a NIC.
 GET_BYTES = 16 * 1024 * 1024
@@ -306,22 +332,24 @@ _IN_ORDER = attrgetter("start", "end")
 
 
 def merge_ranges(
-    ranges: Iterable[ByteRange], *, gap: int = GAP_BYTES, most: int | None = GET_BYTES
+    ranges: Iterable[ByteRange],
+    *,
+    gap: int = GAP_BYTES,
+    most: int | None = GET_BYTES,
+    connections: int | None = None,
 ) -> tuple[ByteRange, ...]:
     """The fewest requests for `ranges`, ascending: near ones joined, and those above `most` (None: none)
-    cut into even pieces.
+    cut into even pieces. More than there are `connections` for are joined over the smallest of longer gaps,
+    as long as that takes less time (`Network`).
 
     >>> merge_ranges([ByteRange(0, 10), ByteRange(12, 20), ByteRange(99, 100)], gap=2)
     (ByteRange(start=0, end=20), ByteRange(start=99, end=100))
     """
-    joined: list[tuple[int, int]] = []
-    for found in sorted(ranges, key=_IN_ORDER):
-        if joined and found.start - joined[-1][1] <= gap:
-            first, end = joined[-1]
-            if found.end > end:
-                joined[-1] = first, found.end
-        else:
-            joined.append((found.start, found.end))
+    joined = _joined(((found.start, found.end) for found in sorted(ranges, key=_IN_ORDER)), gap)
+    if connections is not None and len(joined) > connections:
+        gaps = sorted(right[0] - left[1] for left, right in pairwise(joined))
+        longest = gaps[len(joined) - connections - 1]
+        joined = _joined(joined, min(longest, NETWORK.gap_bytes))
     cut: list[ByteRange] = []
     for first, end in joined:
         length = end - first
@@ -329,6 +357,18 @@ def merge_ranges(
         bounds = [first + length * n // pieces for n in range(pieces + 1)]
         cut.extend(ByteRange(a, b) for a, b in pairwise(bounds))
     return tuple(cut)
+
+
+def _joined(ascending: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, end in ascending:
+        if joined and start - joined[-1][1] <= gap:
+            first, last = joined[-1]
+            if end > last:
+                joined[-1] = first, end
+        else:
+            joined.append((start, end))
+    return joined
 
 
 class RangeFile(io.RawIOBase):
@@ -339,9 +379,11 @@ class RangeFile(io.RawIOBase):
     from the store.
     """
 
-    def __init__(self, source: Source, size: int) -> None:
+    def __init__(self, source: Source, size: int, connections: int | None = None) -> None:
+        """`connections`: those for what is planned of it; None: as many as it has ranges."""
         self.source = source
         self.size = size
+        self._connections = connections
         self.unplanned = 0
         self._position = 0
         self._starts: list[int] = []  # ascending
@@ -351,7 +393,8 @@ class RangeFile(io.RawIOBase):
 
     def missing(self, ranges: Iterable[ByteRange]) -> tuple[ByteRange, ...]:
         """The requests that are still needed for `ranges`."""
-        return merge_ranges(r for r in ranges if self._held(r.start, r.end) is None)
+        needed = (r for r in ranges if self._held(r.start, r.end) is None)
+        return merge_ranges(needed, connections=self._connections)
 
     def jobs(self, ranges: Iterable[ByteRange]) -> list[Callable[[], tuple[int, bytes]]]:
         """One callable per request still needed; `add` takes what each returns."""

@@ -34,7 +34,7 @@ from inlay.format.schema import Schema
 from inlay.parquet.arrow.types import positions_bitmap
 from inlay.parquet.read import data_file
 from inlay.parquet.read.data_file import UNITS_IN_BUDGET, OpenFile, in_units
-from inlay.parquet.read.decode import read_groups
+from inlay.parquet.read.decode import reading_of
 from inlay.parquet.read.ranges import Objects, Unit, run, run_ahead
 from inlay.parquet.read.selection import (
     RowFilter,
@@ -175,44 +175,63 @@ def read_by_task(
 ) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
     """The same with the task that batches are of, those of one unit together. Tasks are taken from the
     iterable as reading gets to them."""
+    connections = ahead.parallel
     if isinstance(tasks, Sequence):
         wanted = narrowed(wanted, tasks)
+        connections = max(1, connections // max(1, len(tasks)))
+    opening = open_files(objects, tasks, wanted, executor, ahead=ahead)
+    try:
+        yield from read_opened(opening, wanted, executor, ahead=ahead, connections=connections)
+    finally:
+        opening.close()  # type: ignore[attr-defined]
+
+
+def open_files(
+    objects: Objects,
+    tasks: Iterable[FileTask],
+    wanted: Wanted,
+    executor: Executor,
+    *,
+    ahead: Ahead = AHEAD,
+) -> Iterator[OpenFile]:
+    """The tasks' files in order, their footers and deletes fetched ahead; those come whole of which
+    everything is wanted. Reading has the rest of the budget."""
     # Files that come whole are held before they are read: both together stay within the budget.
     share = ahead.budget_bytes // UNITS_IN_BUDGET
     whole = min(ahead.unit_bytes, share)
 
-    def opened_files() -> Iterator[Unit[OpenFile]]:
+    def units() -> Iterator[Unit[OpenFile]]:
         for task in tasks:
             cost = data_file.first_bytes(task, wanted, whole)
             yield Unit(cost, data_file.open_file(objects, task, wanted, whole_bytes=whole))
 
-    opening = run_ahead(
-        opened_files(),
-        executor,
-        budget_bytes=share,
-        parallel=ahead.parallel,
-        first=ahead.first,
+    return run_ahead(
+        units(), executor, budget_bytes=share, parallel=ahead.parallel, first=ahead.first
     )
 
+
+def read_opened(
+    files: Iterable[OpenFile],
+    wanted: Wanted,
+    executor: Executor,
+    *,
+    ahead: Ahead = AHEAD,
+    connections: int,
+) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
+    """The rows of open files, by task; `connections` are those that each may use."""
+
     def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
-        for file in opening:
+        for file in files:
             pieces = in_units(
                 file, wanted, unit_bytes=ahead.unit_bytes, budget_bytes=ahead.budget_bytes
             )
             for piece in pieces:
-                steps = read_groups(file, piece.groups, wanted)
-                yield Unit(piece.stored_bytes, steps, piece.decoded_bytes)
+                yield reading_of(file, piece, wanted, connections)
 
-    reading = run_ahead(
+    yield from run_ahead(
         units(),
         executor,
-        budget_bytes=ahead.budget_bytes - share,
+        budget_bytes=ahead.budget_bytes - ahead.budget_bytes // UNITS_IN_BUDGET,
         parallel=ahead.parallel,
         first=ahead.first,
     )
-    try:
-        yield from reading
-    finally:
-        # Outer first: it stops asking the inner one for more.
-        reading.close()  # type: ignore[attr-defined]
-        opening.close()  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,13 +58,17 @@ _OF_WHOLE_CHUNK = (
 Read = Callable[[ByteRange], pa.Buffer]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A data page: its range, header included, and its rows."""
+class Page(NamedTuple):
+    """A data page: its range, header included, and its rows. A tuple, because there are many of them."""
 
-    place: ByteRange
+    start: int
+    end: int
     first_row: int
     rows: int
+
+    @property
+    def place(self) -> ByteRange:
+        return ByteRange(self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class SparseColumn:
 
     @property
     def size_bytes(self) -> int:
-        pages = sum(page.place.length for page in self.pages)
+        pages = sum(page.end - page.start for page in self.pages)
         return pages + (0 if self.dictionary is None else self.dictionary.length)
 
     def kept(self, keep: pa.BooleanArray) -> pa.ChunkedArray:
@@ -224,7 +229,7 @@ def sparse_column(
     if not pages or footer.leaves[leaf].type is Physical.INT96:  # read as the whole file is
         return None
     chunk = footer.row_groups[group].column(leaf)
-    start, head = chunk.start, pages[0].place.start
+    start, head = chunk.start, pages[0].start
     dictionary = ByteRange(start, head) if start < head else None
     found = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, wanted)
     return found if found.size_bytes <= MAX_PART * chunk.compressed_size else None
@@ -244,6 +249,6 @@ def pages_of(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:
         in_order = offset >= end_of_last and size > 0 and offset + size <= end
         if not in_order or not first_row < next_row or (n == 0 and first_row != 0):
             return ()
-        found.append(Page(ByteRange(offset, offset + size), first_row, next_row - first_row))
+        found.append(Page(offset, offset + size, first_row, next_row - first_row))
         end_of_last = offset + size
     return found if end_of_last == end else ()
