@@ -180,10 +180,7 @@ def read_by_task(
         wanted = narrowed(wanted, tasks)
         connections = max(1, connections // max(1, len(tasks)))
     opening = open_files(objects, tasks, wanted, executor, ahead=ahead)
-    try:
-        yield from read_opened(opening, wanted, executor, ahead=ahead, connections=connections)
-    finally:
-        opening.close()  # type: ignore[attr-defined]
+    return read_opened(opening, wanted, executor, ahead=ahead, connections=connections)
 
 
 def open_files(
@@ -211,14 +208,14 @@ def open_files(
 
 
 def read_opened(
-    files: Iterable[OpenFile],
+    files: Iterator[OpenFile],
     wanted: Wanted,
     executor: Executor,
     *,
     ahead: Ahead = AHEAD,
     connections: int,
 ) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
-    """The rows of open files, by task; `connections` are those that each may use."""
+    """The rows of files, by task; each may use so many `connections`. Closes the generator `files`."""
 
     def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
         for file in files:
@@ -228,10 +225,16 @@ def read_opened(
             for piece in pieces:
                 yield reading_of(file, piece, wanted, connections)
 
-    yield from run_ahead(
+    reading = run_ahead(
         units(),
         executor,
         budget_bytes=ahead.budget_bytes - ahead.budget_bytes // UNITS_IN_BUDGET,
         parallel=ahead.parallel,
         first=ahead.first,
     )
+    try:
+        yield from reading
+    finally:
+        # Outer first: it stops asking the inner one for more.
+        reading.close()  # type: ignore[attr-defined]
+        files.close()  # type: ignore[attr-defined]
