@@ -4,30 +4,34 @@
 `by_spark.py write OUT WAREHOUSE SEED…`: tables with random histories in a new warehouse, by Spark's SQL.
 `by_spark.py sql OUT WAREHOUSE STATEMENT…`: statements, in which `w` is the warehouse as a Hadoop catalog.
 
+`by_spark.py rest URI`: each line of input is a statement as JSON, in which `lake` is the REST catalog at
+URI; each line of output is the answer, rows or a dictionary with the error.
+
 OUT is a pickled list, for each table or statement: the rows as dicts of plain values, or why it is refused,
 as text; for tables that were written, the metadata file with them.
 
-The environment has pyspark 3.5 and `snowpark-connect-deps-iceberg`, a wheel that carries Iceberg's runtime
-for it, but not the Jackson that the runtime brings along under a name of its own. Spark's own Jackson takes
-its place: its classes are copied under that name.
+The environment is that of `make iceberg-java`: pyspark 3.5 and `snowpark-connect-deps-iceberg`, a wheel
+that carries Iceberg's runtime for it, but neither the Jackson nor the HTTP client that the runtime brings
+along under names of its own. Spark's own Jackson takes the place of the one, and the client in
+`bodo-iceberg-connector` of the other: their classes are copied under those names.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import struct
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-HERE = b"com/fasterxml/jackson"
-THERE = b"org/apache/iceberg/shaded/com/fasterxml/jackson"
+SHADED = b"org/apache/iceberg/shaded/"
 # Bytes behind the tag of a constant (The Java Virtual Machine Specification, 4.4); texts have tag 1.
 CONSTANTS = {
     3: 4,
@@ -47,16 +51,17 @@ CONSTANTS = {
 }
 
 
-def relocated(data: bytes) -> bytes:
-    """A Java class with its own package and those it names under the other name."""
+def relocated(data: bytes, package: bytes) -> bytes:
+    """A Java class with the names of `package` under Iceberg's own."""
     (count,) = struct.unpack_from(">H", data, 8)
     out, at, n = bytearray(data[:10]), 10, 1
     while n < count:
         tag = data[at]
         if tag == 1:
             (length,) = struct.unpack_from(">H", data, at + 1)
-            text = data[at + 3 : at + 3 + length].replace(HERE, THERE)
-            text = text.replace(HERE.replace(b"/", b"."), THERE.replace(b"/", b"."))
+            text = data[at + 3 : at + 3 + length].replace(package, SHADED + package)
+            dotted = package.replace(b"/", b".")
+            text = text.replace(dotted, SHADED.replace(b"/", b".") + dotted)
             out += b"\x01" + struct.pack(">H", len(text)) + text
             at += 3 + length
         else:
@@ -67,39 +72,78 @@ def relocated(data: bytes) -> bytes:
     return bytes(out) + data[at:]
 
 
-def shaded_jackson(target: Path, jars: Path) -> Path:
+def shaded(target: Path, package: str, jars: Iterable[Path]) -> Path:
     with zipfile.ZipFile(target, "w") as out:
-        for part in ("core", "databind", "annotations"):
-            [jar] = jars.glob(f"jackson-{part}-[0-9]*.jar")
-            if "asl" in jar.name:
-                continue
+        for jar in jars:
             with zipfile.ZipFile(jar) as found:
                 for name in found.namelist():
-                    if name.startswith(HERE.decode()) and name.endswith(".class"):
-                        out.writestr(
-                            name.replace(HERE.decode(), THERE.decode()), relocated(found.read(name))
-                        )
+                    if name.startswith(package) and name.endswith(".class"):
+                        moved = relocated(found.read(name), package.encode())
+                        out.writestr(SHADED.decode() + name, moved)
     return target
 
 
-def session(folder: Path, warehouse: str) -> Any:
+def interface(name: str) -> bytes:
+    """A Java class that is an interface without methods (The Java Virtual Machine Specification, 4.1)."""
+    texts = [name.encode(), b"java/lang/Object"]
+    constants = b"".join(
+        b"\x07" + struct.pack(">H", 2 * n + 2) + b"\x01" + struct.pack(">H", len(text)) + text
+        for n, text in enumerate(texts)
+    )
+    head = struct.pack(">IHHH", 0xCAFEBABE, 0, 52, 2 * len(texts) + 1)
+    return head + constants + struct.pack(">HHHHHHH", 0x0601, 1, 3, 0, 0, 0, 0)
+
+
+def jars_for(folder: Path) -> Iterator[Path]:
+    import bodo_iceberg_connector
     import pyspark
     import snowpark_connect_deps_iceberg
+
+    [runtime] = _beside(snowpark_connect_deps_iceberg).glob("iceberg-spark-runtime-3.5_2.12-*.jar")
+    yield runtime
+    spark = _beside(pyspark)
+    jackson = [
+        *spark.glob("jackson-core-2*.jar"),
+        *spark.glob("jackson-databind-2*.jar"),
+        *spark.glob("jackson-annotations-2*.jar"),
+    ]
+    yield shaded(folder / "jackson.jar", "com/fasterxml/jackson", jackson)
+    client = (_beside(bodo_iceberg_connector) / "libs").glob("http*5-*.jar")
+    http = shaded(folder / "http.jar", "org/apache/hc", client)
+    # Of the next release of the client: Iceberg asks for it where TLS is configured.
+    missing = SHADED.decode() + "org/apache/hc/client5/http/ssl/TlsSocketStrategy"
+    with zipfile.ZipFile(http, "a") as jar:
+        jar.writestr(f"{missing}.class", interface(missing))
+    yield http
+
+
+def _beside(package: Any) -> Path:
+    return Path(package.__file__).parent / "jars"
+
+
+def session(folder: Path, warehouse: str) -> Any:
+    """`warehouse` is the URI of a REST catalog, or a folder."""
     from pyspark.sql import SparkSession
 
-    jars = Path(snowpark_connect_deps_iceberg.__file__).parent / "jars"
-    [runtime] = jars.glob("iceberg-spark-runtime-3.5_2.12-*.jar")
-    jackson = shaded_jackson(folder / "jackson.jar", Path(pyspark.__file__).parent / "jars")
+    is_rest = warehouse.startswith("http")
+    name = "lake" if is_rest else "w"
+    catalog = {"type": "rest", "uri": warehouse} if is_rest else {}
+    catalog = catalog or {"type": "hadoop", "warehouse": warehouse}
     settings = {
-        "spark.jars": f"{runtime},{jackson}",
+        "spark.jars": ",".join(map(str, jars_for(folder))),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.w": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.w.type": "hadoop",
-        "spark.sql.catalog.w.warehouse": warehouse,
+        f"spark.sql.catalog.{name}": "org.apache.iceberg.spark.SparkCatalog",
+        **{f"spark.sql.catalog.{name}.{k}": v for k, v in catalog.items()},
+        # A catalog keeps a table that it has loaded for half a minute.
+        f"spark.sql.catalog.{name}.cache-enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     builder = SparkSession.builder.master("local[2]")
     for name, value in settings.items():
@@ -253,9 +297,19 @@ def write(spark: Any, warehouse: str, seed: int) -> Any:
     return rows, str(newest[0])
 
 
+def answer(spark: Any) -> None:
+    for line in sys.stdin:
+        found = attempt(partial(spark.sql, json.loads(line)))
+        found = {"error": found} if isinstance(found, str) else found
+        print(json.dumps(found, default=str), flush=True)
+
+
 def main() -> None:
     what, out, *rest = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
+        if what == "rest":
+            answer(session(Path(folder), out))
+            return
         warehouse = f"{folder}/w" if what == "read" else rest[0]
         spark = session(Path(folder), warehouse)
         try:

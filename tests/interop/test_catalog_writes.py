@@ -617,6 +617,170 @@ def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(
     assert (meter.snapshot() - loaded).requests == {"get": 9, "put": 7}
 
 
+# -- tags and branches ----------------------------------------------------------------------------
+
+
+class Native:
+    """A table that Inlay has written, with three published versions, and requests that a test makes up."""
+
+    def __init__(self, root: Path, form: str = "v3") -> None:
+        self.root, self.catalog = root, catalog_of(f"file://{root}", write=True)
+        table = inlay.create(f"file://{root}/t", SCHEMA, properties={"publish.format": form})
+        self.versions = []
+        for n in range(3):
+            table.append(pa.table({"id": [n], "s": ["a"], "n": [n]}))
+            table.publish()
+            self.versions.append(table.version)
+
+    def metadata(self) -> Any:
+        answer = self.catalog.answer("GET", "/v1/namespaces/tables/tables/t")
+        assert answer.status == 200, answer
+        return json.loads(answer.body)["metadata"]
+
+    def refs(self) -> dict[str, tuple[str, int]]:
+        return {n: (r["type"], r["snapshot-id"]) for n, r in self.metadata()["refs"].items()}
+
+    def post(self, *updates: Any, requirements: Any = ()) -> tuple[int, Any]:
+        body = {"requirements": list(requirements), "updates": list(updates)}
+        return posted(self.catalog, "tables/t", body)
+
+    def set(self, name: str, snapshot: int, kind: str = "branch", **more: Any) -> tuple[int, Any]:
+        ref = {"ref-name": name, "type": kind, "snapshot-id": snapshot, **more}
+        return self.post({"action": "set-snapshot-ref", **ref})
+
+    def ids(self, ref: str | None = None) -> list[int]:
+        table = opened(self.root) if ref is None else inlay.open(f"file://{self.root}/t", ref=ref)
+        return [r["id"] for r in rows(table)]
+
+
+def test_tags_and_branches_of_an_engine_are_the_tables(root: Path) -> None:
+    of = Native(root)
+    first, second, _ = of.versions
+    assert of.set("g", first, "tag")[0] == 200
+    assert of.set("b", second)[0] == 200
+    main = ("branch", of.metadata()["current-snapshot-id"])
+    assert of.refs() == {"main": main, "g": ("tag", first), "b": ("branch", second)}
+    assert (of.ids("g"), of.ids("b"), of.ids()) == ([0], [0, 1], [0, 1, 2])
+    assert of.set("b", first)[0] == 200  # moved
+    assert of.ids("b") == [0]
+    drop = {"action": "remove-snapshot-ref", "ref-name": "b"}
+    stale = {"type": "assert-ref-snapshot-id", "ref": "b", "snapshot-id": second}
+    assert of.post(drop, requirements=[stale])[0] == 409
+    assert of.post(drop)[0] == 200
+    assert set(of.refs()) == {"main", "g"}
+    for name, version, kind, more, why in (
+        ("g", first, "branch", {}, "'g' is no branch"),
+        ("main", first, "tag", {}, "'main' is no tag"),
+        ("x", 999, "tag", {}, "no snapshot 999"),
+        ("x", first, "tag", {"max-ref-age-ms": 5}, "kept until it is dropped"),
+        ("", first, "tag", {}, "name"),
+    ):
+        status, said = of.set(name, version, kind, **more)
+        assert status == 400 and why in said["error"]["message"], said
+    opened(root).refs.set_hold("g")
+    status, said = of.post({"action": "remove-snapshot-ref", "ref-name": "g"})
+    assert status == 400 and "legal hold" in said["error"]["message"]
+
+
+def test_main_is_set_back_by_an_engine_and_snapshots_leave_the_publication_only(root: Path) -> None:
+    of = Native(root)
+    first, second, third = of.versions
+    status, said = of.post({"action": "remove-snapshots", "snapshot-ids": [third]})
+    assert status == 400 and "of 'main'" in said["error"]["message"]
+    assert of.set("main", second)[0] == 200
+    assert of.ids() == [0, 1]
+    assert of.metadata()["current-snapshot-id"] == opened(root).version
+    gone = {"action": "remove-snapshots", "snapshot-ids": [first, third]}
+    assert of.post(gone)[0] == 200
+    shown = {s["snapshot-id"] for s in of.metadata()["snapshots"]}
+    assert second in shown and not shown & {first, third}
+    assert [r["id"] for r in rows(inlay.open(f"file://{root}/t", version=third))] == [0, 1, 2]
+    assert opened(root).maintain.verify(depth="pages").findings == ()
+    status, said = of.set("main", first)
+    assert status == 400 and "no snapshot" in said["error"]["message"]
+    staged = {**of.metadata()["snapshots"][0], "snapshot-id": 77}
+    status, said = of.post({"action": "add-snapshot", "snapshot": staged})
+    assert status == 400 and "not staged" in said["error"]["message"]
+
+
+def test_a_table_that_is_replaced_by_an_empty_one_has_other_columns_and_partitions(
+    root: Path,
+) -> None:
+    inlay.create(
+        f"file://{root}/t",
+        SCHEMA,
+        partition_by=["bucket(3, n)"],
+        properties={"publish.format": "v2"},
+    ).append(pa.table({"id": [1], "s": ["a"], "n": [5]}))
+    opened(root).publish()
+    catalog = catalog_of(f"file://{root}", write=True)
+    field = {"id": 4, "name": "x", "type": "long", "required": False}
+    spec = [{"source-id": 4, "field-id": 1001, "name": "x_b", "transform": "bucket[2]"}]
+    updates = [
+        {"action": "remove-snapshot-ref", "ref-name": "main"},
+        {"action": "add-schema", "schema": {"type": "struct", "fields": [field]}},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"fields": spec}},
+        {"action": "set-default-spec", "spec-id": -1},
+    ]
+    status, said = posted(catalog, "tables/t", {"requirements": [], "updates": updates})
+    assert status == 200, said
+    table = opened(root)
+    assert table.schema.names == ["x"] and table.scan().to_arrow().num_rows == 0
+    table.append(pa.table({"x": [1, 2]}))
+    assert sorted(table.scan().to_arrow()["x"].to_pylist()) == [1, 2]
+
+
+def test_what_engines_and_inlay_write_to_a_branch_is_published_as_the_branch(
+    root: Path, engines: Engines, between: Between
+) -> None:
+    between.twice = True
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a'), (2, 'b')")
+    engines("pyiceberg", "branch", "tables.t", "b")
+    engines("pyiceberg", "append", "tables.t", [{"id": 3, "s": "c"}], "b")
+    engines("pyiceberg", "append", "tables.t", [{"id": 4, "s": "d"}])
+    native = inlay.open(f"file://{root}/t", ref="b")
+    native.append(pa.table({"id": [5], "s": ["e"]}))
+    native.delete("id = 1 or id = 3 and s <> 'x'")
+
+    def of_branch(name: str = "b") -> list[int]:
+        found = engines("pyiceberg", "scan", "tables.t", name)
+        ours = rows(inlay.open(f"file://{root}/t", ref=name))
+        assert sorted(found, key=lambda r: r["id"]) == ours
+        return [r["id"] for r in ours]
+
+    assert of_branch() == [2, 5]
+    engines("pyiceberg", "append", "tables.t", [{"id": 6, "s": "f"}], "b")
+    assert of_branch() == [2, 5, 6]
+    assert [i for [i] in engines.sql("SELECT id FROM lake.tables.t ORDER BY id")] == [1, 2, 4]
+    inlay.open(f"file://{root}/t", ref="b").maintain.compact()
+    opened(root).append(pa.table({"id": [7], "s": ["g"]}))
+    opened(root).publish(rebuild=True)
+    assert of_branch() == [2, 5, 6]
+    # A branch with other columns than main is not published: engines would read it by those of main.
+    engines("pyiceberg", "add", "tables.t", "n")
+    assert "b" not in json.loads((root / "t/metadata/latest.json").read_bytes())["metadata"]["refs"]
+    opened(root).refs.drop("b")
+    opened(root).maintain.verify()
+
+
+def test_an_erasure_reaches_what_was_published_of_a_branch(root: Path, engines: Engines) -> None:
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a')")
+    engines("pyiceberg", "branch", "tables.t", "b")
+    made = [{"id": 3, "s": SECRET}, {"id": 4, "s": "d"}]
+    engines("pyiceberg", "append", "tables.t", made, "b")
+    assert found(root)
+    table = opened(root)
+    table.delete(f"s = '{SECRET}'", mode="erase", request_id="case-9")
+    table.publish()  # while it is open, no reader sees the row
+    assert [r["id"] for r in engines("pyiceberg", "scan", "tables.t", "b")] == [1, 4]
+    finish(table)
+    assert found(root) == []
+    assert [r["id"] for r in engines("pyiceberg", "scan", "tables.t", "b")] == [1, 4]
+
+
 # -- bad requests ---------------------------------------------------------------------------------
 
 REFUSALS = {400, 404, 406, 409}

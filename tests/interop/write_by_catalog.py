@@ -3,12 +3,16 @@ engine and what it is to do; each line of output is the answer: rows, or a dicti
 in the environment of other engines.
 
 ["duckdb", "INSERT INTO lake.tables.t VALUES …"]
-["pyiceberg", "append" | "upsert", TABLE, [ROW, …]]
+["pyiceberg", "append", TABLE, [ROW, …], BRANCH = "main"]
+["pyiceberg", "upsert", TABLE, [ROW, …]]
+["pyiceberg", "branch" | "tag", TABLE, NAME]
+["pyiceberg", "rollback" | "expire", TABLE, SNAPSHOT]
 ["pyiceberg", "delete", TABLE, FILTER]
 ["pyiceberg", "overwrite", TABLE, [ROW, …], FILTER]
 ["pyiceberg", "create", TABLE, {COLUMN: TYPE}]
 ["pyiceberg", "add" | "rename" | "drop", TABLE, COLUMN, …]
-["pyiceberg", "scan" | "snapshot" | "properties", TABLE]
+["pyiceberg", "scan", TABLE, REF = "main"]
+["pyiceberg", "snapshot" | "properties", TABLE]
 """
 
 from __future__ import annotations
@@ -48,13 +52,20 @@ class Engines:
         table = self.catalog.load_table(name)
         match verb:
             case "scan":
-                return table.scan().to_arrow().to_pylist()
+                return table.scan().use_ref(*(given or ["main"])).to_arrow().to_pylist()
+            case "branch" | "tag":
+                make = getattr(table.manage_snapshots(), f"create_{verb}")
+                make(table.metadata.current_snapshot_id, given[0]).commit()
+            case "rollback":
+                table.manage_snapshots().rollback_to_snapshot(given[0]).commit()
+            case "expire":
+                table.maintenance.expire_snapshots().by_id(given[0]).commit()
             case "snapshot":
                 return [table.metadata.current_snapshot_id]
             case "properties":
                 return [dict(table.properties)]
             case "append":
-                table.append(rows_of(table, given[0]))
+                table.append(rows_of(table, given[0]), branch=(*given, "main")[1])
             case "upsert":
                 table.upsert(rows_of(table, given[0]))
             case "delete":

@@ -130,6 +130,12 @@ class Catalog:
                 answer = self._inside(rest, asked)
                 # A client that only asks whether something is there is answered without a body.
                 return Answer(204, b"") if method == "HEAD" and answer.status == 200 else answer
+            # Iceberg Java asks for `t.snapshots` as a table of the namespace `t`, and then for `t` where it
+            # hears that there is no such table.
+            case ["v1", "namespaces", _, "tables", table]:
+                return _no_table(table)
+            case ["v1", "namespaces", _, "views", view]:
+                return _no_view(view)
             case ["v1", "namespaces", name, *_]:
                 return _no_namespace(name)
             case _:  # whatever else is asked for
@@ -152,7 +158,7 @@ class Catalog:
             case ["views"]:
                 return _json({"identifiers": []})
             case ["views", view]:
-                return error(404, "NoSuchViewException", f"there is no view {view!r}")
+                return _no_view(view)
             case _:  # whatever else is asked for
                 return _no_endpoint()
 
@@ -164,7 +170,7 @@ class Catalog:
         except InlayError as refused:
             return _refused(refused)
         if found is None:
-            return error(404, "NoSuchTableException", f"no table {table!r} is published")
+            return _no_table(table)
         return Answer(200, found)
 
     def _tables(self, asked: Mapping[str, str]) -> Answer:
@@ -238,7 +244,7 @@ class Catalog:
                 writes.drop(table)
                 return Answer(204, b"")
             case ("DELETE", "views", view):
-                return error(404, "NoSuchViewException", f"there is no view {view!r}")
+                return _no_view(view)
             case ("POST", "views"):
                 return error(406, "UnsupportedOperationException", "this catalog keeps no views")
             case ("POST", "properties") | ("DELETE",):
@@ -311,6 +317,14 @@ def _json(body: object) -> Answer:
 
 def _no_namespace(name: str) -> Answer:
     return error(404, "NoSuchNamespaceException", f"there is no namespace {name!r}")
+
+
+def _no_table(name: str) -> Answer:
+    return error(404, "NoSuchTableException", f"no table {name!r} is published")
+
+
+def _no_view(name: str) -> Answer:
+    return error(404, "NoSuchViewException", f"there is no view {name!r}")
 
 
 def _no_endpoint() -> Answer:

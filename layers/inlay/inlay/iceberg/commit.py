@@ -10,7 +10,7 @@ an update that is not known, or that asks for what Inlay does not keep, is refus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -41,15 +41,30 @@ class CommitRequest:
         return any(r.get("type") == "assert-create" for r in self.requirements)
 
     @property
-    def snapshot_id(self) -> int | None:
-        """The snapshot that main is set to by this request, of those that it brings."""
+    def head(self) -> tuple[str, int] | None:
+        """The branch that this request sets to a snapshot that it brings, and that snapshot's id. Raises
+        `InvalidRequest` where it brings one for several, or for none: a snapshot is not kept for later."""
         brought = {_snapshot(u)["snapshot-id"] for u in self.updates if _is(u, "add-snapshot")}
-        heads = [
-            u.get("snapshot-id")
-            for u in self.updates
-            if _is(u, "set-snapshot-ref") and u.get("ref-name") == MAIN
-        ]
-        return heads[-1] if heads and heads[-1] in brought else None
+        refs: dict[str, Json] = {}
+        for update in self.updates:
+            if _is(update, "set-snapshot-ref"):
+                refs[str(update["ref-name"])] = update
+            elif _is(update, "remove-snapshot-ref"):
+                refs.pop(str(update["ref-name"]), None)
+        new = {n: u["snapshot-id"] for n, u in refs.items() if u["snapshot-id"] in brought}
+        if not brought:
+            return None
+        if len(new) != 1 or any(refs[n].get("type", "branch") != "branch" for n in new):
+            raise InvalidRequest(
+                f"a commit brings snapshots for one branch, and this one has them for {len(new)} refs",
+                next_step="Commit to one branch at a time; snapshots are not staged (write.wap)",
+            )
+        return next(iter(new.items()))
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that a branch is set to by this request, of those that it brings."""
+        return None if self.head is None else self.head[1]
 
 
 def read_request(body: bytes) -> Any:
@@ -81,9 +96,12 @@ def commit_request(found: Any, idempotency_key: str | None = None) -> CommitRequ
 # -- requirements ---------------------------------------------------------------------------------
 
 
-def unmet(requirements: Sequence[Json], metadata: Json | None, *, moved: bool = False) -> str:
+def unmet(
+    requirements: Sequence[Json], metadata: Json | None, *, moved: Collection[str] = ()
+) -> str:
     """The first requirement that does not hold, in words; empty if all do. `metadata` None: there is no
-    table. `moved`: main may have another snapshot than the request says. Raises `InvalidRequest`."""
+    table. `moved`: branches that may have another snapshot than the request says. Raises
+    `InvalidRequest`."""
     for requirement in requirements:
         reason = of_the_request(partial(_unmet, requirement, metadata, moved=moved))
         if reason:
@@ -91,7 +109,7 @@ def unmet(requirements: Sequence[Json], metadata: Json | None, *, moved: bool = 
     return ""
 
 
-def _unmet(requirement: Json, metadata: Json | None, *, moved: bool) -> str:
+def _unmet(requirement: Json, metadata: Json | None, *, moved: Collection[str]) -> str:
     kind = requirement.get("type")
     if kind == "assert-create":
         return "" if metadata is None else "the table exists already"
@@ -99,7 +117,7 @@ def _unmet(requirement: Json, metadata: Json | None, *, moved: bool) -> str:
         return "the table does not exist"
     if kind == "assert-ref-snapshot-id":
         name, wanted = str(requirement["ref"]), requirement.get("snapshot-id")
-        if name == MAIN and moved:
+        if name in moved:
             return ""
         has = metadata["refs"].get(name, {}).get("snapshot-id")
         return "" if has == wanted else f"{name} has snapshot {has}, not {wanted}"
@@ -182,19 +200,15 @@ def _apply(found: dict[str, Any], update: Json, last: dict[str, int]) -> None:
         case "set-snapshot-ref":
             _set_ref(found, update)
         case "remove-snapshot-ref":
-            if update["ref-name"] != MAIN:
-                raise _no_refs(str(update["ref-name"]))
-            found["refs"].pop(MAIN, None)
-            found["current-snapshot-id"] = None
+            found["refs"].pop(name := str(update["ref-name"]), None)
+            if name == MAIN:
+                found["current-snapshot-id"] = None
         case "set-statistics" | "remove-statistics" | "set-partition-statistics":
             pass  # of the source's planner: what is published has none
         case "remove-partition-statistics":
             pass
         case "remove-snapshots":
-            raise InvalidRequest(
-                "snapshots are not expired by an engine",
-                next_step="`inlay expire` ends versions, by the table's own rules; engines see the newest",
-            )
+            _remove_snapshots(found, update["snapshot-ids"])
         case other:
             raise InvalidRequest(f"unknown update {str(other)[:80]!r}")
 
@@ -204,19 +218,34 @@ _KEY = "identifier-field-ids"
 
 def _set_ref(found: dict[str, Any], update: Json) -> None:
     name, snapshot_id = str(update["ref-name"]), update["snapshot-id"]
-    if name != MAIN or update.get("type", "branch") != "branch":
-        raise _no_refs(name)
+    kind = update.get("type") or "branch"
+    there = found["refs"].get(name, {"type": kind})
+    if kind not in ("branch", "tag") or there["type"] != kind or (name == MAIN and kind == "tag"):
+        raise InvalidRequest(f"{name[:80]!r} is no {str(kind)[:20]}")
+    limits = [limit for limit in _LIMITS if update.get(limit) is not None]
+    if limits and name != MAIN:
+        raise InvalidRequest(
+            f"{limits[0]} of {name[:80]!r}: a tag or branch is kept until it is dropped",
+            next_step="Make it without, and drop it when it is no longer needed",
+        )
     if all(s["snapshot-id"] != snapshot_id for s in found["snapshots"]):
         raise InvalidRequest(f"there is no snapshot {snapshot_id}")
-    found["refs"][MAIN] = {"snapshot-id": snapshot_id, "type": "branch"}
-    found["current-snapshot-id"] = snapshot_id
+    found["refs"][name] = {"snapshot-id": snapshot_id, "type": kind}
+    if name == MAIN:
+        found["current-snapshot-id"] = snapshot_id
 
 
-def _no_refs(name: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"engines commit to main only, not to {name[:80]!r}",
-        next_step="`inlay tag` and `inlay branch` make tags and branches",
-    )
+_LIMITS = ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep")
+
+
+def _remove_snapshots(found: dict[str, Any], ids: Sequence[int]) -> None:
+    for name, ref in found["refs"].items():
+        if ref["snapshot-id"] in ids:
+            raise InvalidRequest(
+                f"snapshot {ref['snapshot-id']} is that of {name[:80]!r}",
+                next_step="Drop the tag or branch first, or leave the snapshot",
+            )
+    found["snapshots"] = [s for s in found["snapshots"] if s["snapshot-id"] not in ids]
 
 
 def _added(listed: list[Any], new: dict[str, Any], name: str, same: tuple[str, ...]) -> int:

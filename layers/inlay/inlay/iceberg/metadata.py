@@ -10,9 +10,10 @@ publication is in the metadata's properties.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Literal
 
 from inlay.errors import CorruptTable
 from inlay.format.snapshot import Note, Snapshot, note_of
@@ -26,17 +27,38 @@ MAIN = "main"
 ENGINES_ID = "inlay.snapshot-id"
 # In the note of a version that an engine committed: its id of the snapshot. Ids are 63 bits.
 _NOTED = "iceberg.snapshot-id"
+# And the ids of snapshots that engines are not to see any more.
+_REMOVED = "iceberg.removed-snapshots"
 _MAX_ID = 2**63 - 1
+# In the summary of a branch's own snapshot: the branch, and the id of the object with its content.
+_BRANCH, HEAD = "inlay.branch", "inlay.head"
 
 
-def engines_note(snapshot_id: int) -> Note:
-    """The note of a version that an engine commits as its snapshot `snapshot_id`."""
-    return Note(None, {_NOTED: str(snapshot_id)})
+def engines_note(snapshot_id: int | None, removed: Iterable[int] = ()) -> Note | None:
+    """The note of a version that an engine commits as its snapshot `snapshot_id`, if it brings one."""
+    found = {} if snapshot_id is None else {_NOTED: str(snapshot_id)}
+    gone = ",".join(map(str, sorted(removed)))
+    return Note(None, {**found, **({_REMOVED: gone} if gone else {})}) if found or gone else None
 
 
-def engines_id(snapshot: Snapshot) -> int | None:
-    """The id that an engine gave to this version; None for any other version."""
+def engines_id(snapshot: Snapshot, branch: str | None = None) -> int | None:
+    """The id that an engine gave to this version, of main or a branch; None for any other version."""
     text = note_of(snapshot).metadata.get(_NOTED, "")
+    return _id_of(text) if snapshot.commit.branch == branch else None
+
+
+def removed_ids(snapshot: Snapshot) -> frozenset[int]:
+    """The published snapshots that an engine removed by this version."""
+    listed = map(_id_of, note_of(snapshot).metadata.get(_REMOVED, "").split(","))
+    return frozenset(each for each in listed if each is not None)
+
+
+def id_of_a_head(head: str) -> int:
+    """What the snapshot of a branch is called where no engine gave it a name."""
+    return int.from_bytes(blake2b(head.encode(), digest_size=8).digest()) % _MAX_ID + 1
+
+
+def _id_of(text: str) -> int | None:
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_ID))
     return int(text) if is_number and 0 < int(text) <= _MAX_ID else None
 
@@ -55,6 +77,15 @@ class Published:
     first_row_id: int | None = None
     added_rows: int = 0
     summary: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def head(self) -> str | None:
+        """Of a branch's own snapshot: the object with its content."""
+        return self.summary.get(HEAD)
+
+    @property
+    def branch(self) -> str | None:
+        return self.summary.get(_BRANCH)
 
     def to_json(self, format_version: int) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -97,17 +128,29 @@ class Publication:
     format_version: int
     root: str
     location: str  # of the metadata file
-    snapshots: tuple[Published, ...]
+    current_id: int
+    snapshots: tuple[Published, ...]  # of main
     schemas: tuple[Mapping[str, Any], ...]
     next_row_id: int
     fingerprint: str
     types: str  # of the columns that had other ones; files were checked against them
     specs: tuple[Mapping[str, Any], ...] = ()
     leaves_of_a_group: int | None = None
+    branches: tuple[Published, ...] = ()  # of branches with a content of their own
 
     @property
     def current(self) -> Published:
-        return next(s for s in self.snapshots if s.version == self.version)
+        return next(s for s in (*self.snapshots, *self.branches) if s.id == self.current_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRef:
+    kind: Literal["tag", "branch"]
+    id: int  # of a published snapshot
+
+
+def summary_of_a_branch(name: str, head: str) -> dict[str, str]:
+    return {_BRANCH: name, HEAD: head}
 
 
 def table_metadata(
@@ -122,20 +165,20 @@ def table_metadata(
     specs: Specs,
     older_specs: Sequence[Mapping[str, Any]],
     spec_id: int,
-    refs: Mapping[str, int],
+    refs: Mapping[str, PublishedRef],
+    branches: Sequence[Published],
     next_row_id: int,
     properties: Mapping[str, str],
 ) -> dict[str, Any]:
-    """`snapshots` oldest first, the last is current; `refs` are tags by name and version; `older_specs` may
-    be those of manifests of older snapshots."""
+    """`snapshots` of main oldest first, the last is current; `branches` are the snapshots of branches with
+    a content of their own; `older_specs` may be those of manifests of older snapshots."""
     current = snapshots[-1]
-    ids = {s.version: s.id for s in snapshots}
     found: dict[str, Any] = {
         "format-version": format_version,
         "table-uuid": table_id,
         "location": root,
         "last-sequence-number": current.version,
-        "last-updated-ms": max(current.time_us // 1000, *(s.time_us // 1000 for s in snapshots)),
+        "last-updated-ms": max(s.time_us // 1000 for s in (*snapshots, *branches)),
         "last-column-id": last_field_id,
         "schemas": list(schemas),
         "current-schema-id": schema_id,
@@ -146,7 +189,7 @@ def table_metadata(
         ),
         "properties": _with_id(properties, current),
         "current-snapshot-id": current.id,
-        "snapshots": [s.to_json(format_version) for s in snapshots],
+        "snapshots": [s.to_json(format_version) for s in (*snapshots, *branches)],
         "snapshot-log": [
             {"snapshot-id": s.id, "timestamp-ms": s.time_us // 1000} for s in snapshots
         ],
@@ -156,8 +199,8 @@ def table_metadata(
         "refs": {
             MAIN: {"snapshot-id": current.id, "type": "branch"},
             **{
-                name: {"snapshot-id": ids[version], "type": "tag"}
-                for name, version in refs.items()
+                name: {"snapshot-id": ref.id, "type": ref.kind}
+                for name, ref in refs.items()
                 if name != MAIN
             },
         },
@@ -202,14 +245,16 @@ def decode_pointer(data: bytes) -> Publication:
         answer = json.loads(data)
         metadata = answer["metadata"]
         properties = metadata["properties"]
-        return Publication(
+        snapshots = tuple(Published.from_json(s) for s in metadata["snapshots"])
+        found = Publication(
             version=int(metadata["last-sequence-number"]),
             commit=properties.get("inlay.commit", ""),
             table_id=metadata["table-uuid"],
             format_version=int(metadata["format-version"]),
             root=metadata["location"],
             location=answer["metadata-location"],
-            snapshots=tuple(Published.from_json(s) for s in metadata["snapshots"]),
+            current_id=int(metadata["current-snapshot-id"]),
+            snapshots=tuple(s for s in snapshots if s.head is None),
             schemas=tuple(metadata["schemas"]),
             next_row_id=int(metadata.get("next-row-id", 0)),
             fingerprint=properties["inlay.fingerprint"],
@@ -217,7 +262,11 @@ def decode_pointer(data: bytes) -> Publication:
             specs=tuple(metadata["partition-specs"]),
             # 0 or none: a publisher that did not choose.
             leaves_of_a_group=max(int(properties.get("inlay.leaves-of-a-group") or 0), 0) or None,
+            branches=tuple(s for s in snapshots if s.head is not None),
         )
+        if found.current.version != found.version:
+            raise ValueError("its newest snapshot is not the current one")
+        return found
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise CorruptTable(
             f"the published pointer cannot be read: {type(error).__name__} {str(error)[:80]}",

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -77,18 +78,19 @@ from inlay.plan.scan import FileTask
 
 def tag(ctx: Context, name: str, source: Ref, *, hold: bool = False) -> Committed | Skipped:
     """Gives the content of `source` a fixed name. Raises `RefExists`, `VersionNotFound`."""
-    made = Ref(kind="tag", version=source.version, head=source.head, hold=hold, since=THIS_VERSION)
-    return _create(ctx, name, source, made)
+    return _create(ctx, name, source, replace(named_ref("tag", source), hold=hold))
 
 
 def branch(ctx: Context, name: str, source: Ref) -> Committed | Skipped:
     """Creates a branch on the content of `source`. If that is not a version of main, the branch cannot be
     merged into main later: there would be no common version."""
-    base = source.version if source.head is None else 0
-    made = Ref(
-        kind="branch", version=source.version, head=source.head, base=base, since=THIS_VERSION
-    )
-    return _create(ctx, name, source, made)
+    return _create(ctx, name, source, named_ref("branch", source))
+
+
+def named_ref(kind: Literal["tag", "branch"], source: Ref) -> Ref:
+    """A new ref to the content of `source`."""
+    base = source.version if source.head is None and kind == "branch" else 0
+    return Ref(kind=kind, version=source.version, head=source.head, base=base, since=THIS_VERSION)
 
 
 def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skipped:
@@ -226,23 +228,25 @@ def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed 
     if ctx.branch is not None:
         return _restore_branch(ctx, ctx.branch, source)
 
-    def change(table: Snapshot) -> Change:
-        check_retained(ctx, table, source)
-        refs: dict[str, Ref] = {}
-        if source.head is not None:
-            # Main gets files that a branch may have added: what the two have in common is no longer known.
-            refs = {n: replace(r, base=0) for n, r in table.refs.items() if r.base}
-        if name is not None and table.refs.get(name) == source and source.kind == "branch":
-            refs[name] = LEVEL_WITH_MAIN
-        content = load_content(replace(ctx, branch=None), table, source)
-        before = {n: table.refs[n] for n in refs}
-        return Change(
-            operation=RESTORE,
-            updates=(ReplaceContent(content), SetRefs(refs, before)),
-            requires=(Retained(source),),
-        )
+    return edit_refs(ctx, lambda table: restoring(ctx, table, source, name=name))
 
-    return edit_refs(ctx, change)
+
+def restoring(ctx: Context, table: Snapshot, source: Ref, *, name: str | None = None) -> Change:
+    """The change of `restore`, for main."""
+    check_retained(ctx, table, source)
+    refs: dict[str, Ref] = {}
+    if source.head is not None:
+        # Main gets files that a branch may have added: what the two have in common is no longer known.
+        refs = {n: replace(r, base=0) for n, r in table.refs.items() if r.base}
+    if name is not None and table.refs.get(name) == source and source.kind == "branch":
+        refs[name] = LEVEL_WITH_MAIN
+    content = load_content(replace(ctx, branch=None), table, source)
+    before = {n: table.refs[n] for n in refs}
+    return Change(
+        operation=RESTORE,
+        updates=(ReplaceContent(content), SetRefs(refs, before)),
+        requires=(Retained(source),),
+    )
 
 
 def _restore_branch(ctx: Context, branch: str, source: Ref) -> Committed | Skipped:

@@ -43,7 +43,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.properties import ICEBERG, check_properties
 from inlay.format.schema import Schema
-from inlay.format.snapshot import Snapshot
+from inlay.format.snapshot import Ref, Snapshot
 from inlay.iceberg.commit import (
     CommitRequest,
     apply_updates,
@@ -52,7 +52,7 @@ from inlay.iceberg.commit import (
     of_the_request,
     unmet,
 )
-from inlay.iceberg.metadata import MAIN, decode_pointer, engines_note
+from inlay.iceberg.metadata import HEAD, MAIN, decode_pointer, engines_note
 from inlay.iceberg.source import SourceTable, read_metadata
 from inlay.ops.adopt.adopt import found_table
 from inlay.ops.adopt.foreign import Sources
@@ -61,9 +61,11 @@ from inlay.ops.cache import ObjectCache
 from inlay.ops.catalog.rows import difference, planned_base, rows_of
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, already_applied, commit
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer, on_branch
 from inlay.ops.metadata.publication import Found
 from inlay.ops.publish.publish import is_current, publish, publish_with_pointer
+from inlay.ops.refs import branch as make_branch
+from inlay.ops.refs import named_ref, restoring
 from inlay.ops.schema.alter import checked
 from inlay.ops.schema.create import check_free
 from inlay.plan.change import (
@@ -74,15 +76,18 @@ from inlay.plan.change import (
     RemoveFiles,
     Request,
     Requirement,
+    Retained,
     SameMain,
     SameSchema,
     SetPartitioning,
     SetProperties,
+    SetRefs,
     Update,
 )
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.pruning.partitions import repartitioned
+from inlay.plan.refs import check_name
 from inlay.plan.schema_conflicts import altered, evolved
 from inlay.plan.schema_evolution import evolution_between
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
@@ -193,6 +198,8 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
     if request.creates:
         metadata = apply_updates(empty_metadata(ctx.location("")), request.updates)
         return _create(ctx, metadata, named)
+    branch = None if request.head is None or request.head[0] == MAIN else request.head[0]
+    at = replace(ctx, branch=branch)
     reason = "others keep committing to the table"
     for _ in range(MAX_ROUNDS):
         loaded = load_pointer(ctx)
@@ -205,12 +212,16 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
         if published is None or not is_current(ctx, loaded.snapshot, published.found.publication):
             publish(ctx, base=loaded)
             continue
-        change = planned(ctx, loaded, published.metadata, request)
+        if branch is not None and branch not in loaded.snapshot.refs:
+            request = _with_branch(ctx, loaded.snapshot, published.metadata, request)
+            continue
+        base = on_branch(at, loaded)
+        change = planned(at, base, published.metadata, request)
         if change is None:
             return published.body
-        outcome = committed(ctx, replace(change, request=named), loaded)
+        outcome = committed(at, replace(change, request=named), base)
         if not isinstance(outcome, Conflicted):
-            return _after(ctx, outcome.loaded, published.found)
+            return _after(ctx, on_branch(ctx, outcome.loaded), published.found)
         reason = outcome.conflict.reason
         if _is_strict(change):
             break
@@ -347,26 +358,28 @@ def planned(
     ctx: Context, base: LoadedTable, published: Mapping[str, Any], request: CommitRequest
 ) -> Change | None:
     """What the request asks for, on the version that is published; None where that is nothing."""
-    reason = unmet(request.requirements, published, moved=True)
+    name = ctx.branch or MAIN
+    reason = unmet(request.requirements, published, moved=(name,))
     if reason:
         raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)
     after = apply_updates(published, request.updates)
     source = _source(after)
     updates: list[Update] = []
     snapshot = base.snapshot
-    edit = None
-    if after["current-schema-id"] != published["current-schema-id"]:
-        edit = _schema_edit(ctx, snapshot, source)
-    if edit is not None:
-        edit = checked(ctx, base, edit)
-        updates.append(edit)
-        snapshot = altered(snapshot, evolved(snapshot, edit), edit)
-    partitioning = None
+    partitioning = edit = None
     if after["default-spec-id"] != published["default-spec-id"]:
         partitioning = _partitioning(snapshot, source)
     if partitioning is not None:
+        # First: a table that is replaced has no columns any more that it was partitioned by.
         updates.append(partitioning)
         snapshot = repartitioned(snapshot, partitioning)
+    if after["current-schema-id"] != published["current-schema-id"]:
+        edit = _schema_edit(ctx, snapshot, source)
+    if edit is not None:
+        state = replace(base.state, snapshot=snapshot)
+        edit = checked(ctx, replace(base, state=state), edit)
+        updates.append(edit)
+        snapshot = altered(snapshot, evolved(snapshot, edit), edit)
     properties = of_the_request(partial(_set_properties, published, after))
     if properties is not None:
         updates.append(properties)
@@ -376,15 +389,34 @@ def planned(
             next_step="Create the table with `sort_by`",
             table=ctx.uri,
         )
+    refs = _refs(base.pointer, published, after, written=ctx.branch)
+    if refs is not None:
+        updates.append(refs)
     sources = _sources(ctx)
-    head = of_the_request(partial(_head, published, after))
-    found, strict = None, False
+    head = of_the_request(partial(_head, published, after, name))
+    if updates and (isinstance(head, int) or ctx.branch is not None):
+        raise InvalidRequest(
+            f"a commit changes {name[:80]!r}, and something else of the table",
+            next_step="Make two commits of it",
+            table=ctx.uri,
+        )
+    if isinstance(head, int):
+        restored = _shown(base.pointer, published, head)
+        reason = unmet(request.requirements, published)
+        if reason or restored is None:
+            reason = reason or f"snapshot {head} is no longer kept"
+            raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)
+        return restoring(ctx, base.pointer, restored)
+    removed = {s["snapshot-id"] for s in published["snapshots"]} - {
+        s["snapshot-id"] for s in after["snapshots"]
+    }
+    found, strict = None, refs is not None
     if head is not None:
         # A table that is replaced has no parent, and all that there is goes.
         before = head.began_on or head.replaced
         found = difference(sources, source, before, head.manifest_list)
         is_append = found.is_append and head.operations == {"append"}
-        strict = not is_append or head.began_on is None
+        strict = strict or not is_append or head.began_on is None
     if strict or (updates and found is not None):
         reason = unmet(request.requirements, published)
         if reason:
@@ -405,6 +437,11 @@ def planned(
             requires = (SameMain(base.snapshot.changed),)
         elif edit is None:
             requires = (SameSchema(base.snapshot.schema_id),)
+    if refs is not None:
+        made = [r for r in refs.refs.values() if r is not None]
+        requires = (*requires, *(Retained(replace(r, since=0)) for r in made))
+    if removed:
+        updates.append(SetRefs({}, {}))  # its note says which, and this makes it a commit
     if not updates:
         return None
     return Change(
@@ -413,7 +450,7 @@ def planned(
         requires=requires,
         uploaded_us=uploaded_us,
         deleted_rows=None if strict else 0,
-        note=None if head is None else engines_note(head.id),
+        note=engines_note(None if head is None else head.id, removed),
     )
 
 
@@ -429,33 +466,94 @@ def _is_strict(change: Change) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """Main after the commit, where that is another snapshot: its id, its manifest list, what Iceberg calls
-    the operations that led there; and the manifest list of the snapshot that the engine `began_on`, None
-    where it replaces whatever there is."""
+    """A branch after the commit, where that is a new snapshot: its id, its manifest list (None: it has no
+    rows), what Iceberg calls the operations that led there; and the manifest list of the snapshot that the
+    engine `began_on`, None where it replaces whatever there is."""
 
-    id: int
-    manifest_list: str
+    id: int | None
+    manifest_list: str | None
     operations: frozenset[str]
     began_on: str | None
     replaced: str
 
 
-def _head(published: Mapping[str, Any], after: Mapping[str, Any]) -> _Head | None:
-    head = after["refs"].get(MAIN, {}).get("snapshot-id")
+def _with_branch(
+    ctx: Context, table: Snapshot, published: Mapping[str, Any], request: CommitRequest
+) -> CommitRequest:
+    """The request once its branch is made, on the snapshot that the engine began on."""
+    reason = unmet(request.requirements, published)
+    if reason:
+        raise ConcurrentChange(reason, table=ctx.uri, version=table.version)
+    after = apply_updates(published, request.updates)
+    assert request.head is not None
+    name, at = request.head
+    brought = {s["snapshot-id"]: s for s in after["snapshots"]}
+    for known in published["snapshots"]:
+        del brought[known["snapshot-id"]]
+    while at in brought:
+        at = brought.pop(at).get("parent-snapshot-id")
+    source = _shown(table, published, at)
+    if source is None:
+        raise ConcurrentChange(f"snapshot {at}, which the commit began on, is not published")
+    make_branch(ctx, name, source)
+    return replace(
+        request, requirements=tuple(r for r in request.requirements if r.get("ref") != name)
+    )
+
+
+def _shown(table: Snapshot, published: Mapping[str, Any], snapshot_id: object) -> Ref | None:
+    """What a published snapshot is of the table."""
+    for each in published["snapshots"]:
+        if each["snapshot-id"] == snapshot_id:
+            head = each.get("summary", {}).get(HEAD)
+            if head is None:
+                return Ref(kind="tag", version=each["sequence-number"])
+            refs = table.refs.values()
+            return next((r for r in refs if r.head is not None and r.head.id == head), None)
+    return None
+
+
+def _refs(
+    table: Snapshot,
+    published: Mapping[str, Any],
+    after: Mapping[str, Any],
+    *,
+    written: str | None,
+) -> SetRefs | None:
+    """The tags and branches that a request makes, moves and drops, but for the branch that is `written`."""
+    old, new = published["refs"], after["refs"]
+    refs: dict[str, Ref | None] = {}
+    for name in sorted({*old, *new} - {MAIN, written}):
+        if old.get(name) == new.get(name):
+            continue
+        there = table.refs.get(name)
+        if there is not None and (name not in old or there.hold):
+            why = "is under a legal hold" if there.hold else "is there, and not published"
+            raise InvalidRequest(
+                f"the {there.kind} {name[:80]!r} {why}", next_step="`inlay refs` lists them"
+            )
+        refs[name] = None
+        if name in new:
+            check_name(name)
+            source = _shown(table, published, new[name]["snapshot-id"])
+            if source is None:
+                raise ConcurrentChange(f"snapshot {new[name]['snapshot-id']} is no longer kept")
+            refs[name] = named_ref(new[name]["type"], source)
+    return SetRefs(refs, {name: table.refs.get(name) for name in refs}) if refs else None
+
+
+def _head(published: Mapping[str, Any], after: Mapping[str, Any], name: str) -> _Head | int | None:
+    """The branch after the commit: a new snapshot, the id of one that is published, or None where it stays
+    as it is."""
+    head = after["refs"].get(name, {}).get("snapshot-id")
     known = {s["snapshot-id"]: s for s in published["snapshots"]}
-    current = published["refs"][MAIN]["snapshot-id"]
+    current = published["refs"][name]["snapshot-id"]
     if head == current:
         return None
-    if head is None:
-        raise InvalidRequest(
-            "a commit leaves the table without a snapshot",
-            next_step="Delete its rows, or drop the table",
-        )
+    if head is None:  # a table that is replaced by an empty one
+        return _Head(None, None, frozenset(), None, known[current]["manifest-list"])
     if head in known:
-        raise InvalidRequest(
-            f"an engine does not set main back to snapshot {head}",
-            next_step="`inlay restore` sets a table back to a version",
-        )
+        return int(head)
     brought = {s["snapshot-id"]: s for s in after["snapshots"] if s["snapshot-id"] not in known}
     new = brought[head]
     operations: set[str] = set()

@@ -198,9 +198,8 @@ def find_reachable(ctx: Context) -> Reached:
         except SnapshotGone:
             return ()
 
-    for snapshot, found in zip(
-        publication.snapshots, ctx.map(listed, publication.snapshots), strict=True
-    ):
+    snapshots = (*publication.snapshots, *publication.branches)
+    for snapshot, found in zip(snapshots, ctx.map(listed, snapshots), strict=True):
         objects.add(relative(ctx, publication, snapshot.manifest_list))
         manifests |= {m.path: m for m in found}
     objects |= {relative(ctx, publication, path) for path in manifests}

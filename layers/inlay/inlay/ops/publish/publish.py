@@ -22,6 +22,8 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
+from typing import Any
 
 from inlay.errors import (
     CorruptTable,
@@ -47,9 +49,13 @@ from inlay.iceberg.metadata import (
     MAX_SNAPSHOTS,
     Publication,
     Published,
+    PublishedRef,
     decode_pointer,
     encode_pointer,
     engines_id,
+    id_of_a_head,
+    removed_ids,
+    summary_of_a_branch,
     table_metadata,
 )
 from inlay.iceberg.schema import (
@@ -74,6 +80,7 @@ from inlay.ops.metadata.load import (
     load_leaves,
     load_nodes,
     load_pointer,
+    on_branch,
     read_main,
 )
 from inlay.ops.metadata.publication import (
@@ -197,9 +204,16 @@ def publish_with_pointer(
             settled, commits = settled + done.files, commits + done.commits
             loaded = decided(ctx, load_again(ctx, done.loaded))
             continue
+        branches = attempt.branches()
+        counts = [n for n in map(_made_fit, branches) if n is not None]
+        if counts:
+            settled += sum(files for files, _ in counts)
+            commits += sum(times for _, times in counts)
+            loaded = decided(ctx, load_pointer(ctx))
+            continue
         if rebuild or found.publication is None:
             _drop_later_metadata(ctx, loaded)
-        metadata, location = attempt.write(rebuild=rebuild)
+        metadata, location = attempt.write(branches, rebuild=rebuild)
         if ctx.clock.monotonic() - started > MAX_SECONDS:
             raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
         pointer = encode_pointer(metadata, location)
@@ -226,6 +240,20 @@ def publish_with_pointer(
     raise Unpublishable(
         "others keep publishing or committing", next_step="Try again later", table=ctx.uri
     )
+
+
+def _made_fit(branch: Published | _Attempt) -> tuple[int, int] | None:
+    """How many files of a branch were rewritten, by how many commits, to publish it; None if it can be
+    published as it is."""
+    if isinstance(branch, Published) or (unfit := branch.prepare()) is None:
+        return None
+    if unfit.repack:
+        _, count, times = _repacked(branch.ctx, branch.loaded, unfit.repack)
+        return count, times
+    done = settle(
+        branch.ctx, branch.loaded, stamp=unfit.stamp, rewrite_vectors=unfit.rewrite_vectors
+    )
+    return done.files, done.commits
 
 
 def _repacked(
@@ -396,14 +424,81 @@ class _Attempt:
         """The version, or what the engine that committed it calls it: unless a snapshot has the name, for
         a note may say anything."""
         version = self.snapshot.version
-        own = engines_id(self.snapshot)
-        others = self.previous.snapshots if self.previous is not None else ()
+        own = engines_id(self.snapshot, self.ctx.branch)
+        others = self._published()
+        head = self.head
+        if head is not None:
+            before = next((s.id for s in others if s.head == head), None)
+            taken = any(own in (s.id, s.version) for s in others)
+            return before or (id_of_a_head(head) if own is None or taken else own)
         taken = any(own in (s.id, s.version) and s.version != version for s in others)
         return version if own is None or taken else own
 
     @property
+    def head(self) -> str | None:
+        """Of a branch: the object with its content."""
+        if self.ctx.branch is None:
+            return None
+        head = self.loaded.pointer.refs[self.ctx.branch].head
+        assert head is not None
+        return head.id
+
+    def _published(self) -> tuple[Published, ...]:
+        """The snapshots of the last publication."""
+        previous = self.previous
+        return () if previous is None else (*previous.snapshots, *previous.branches)
+
+    @property
+    def parent(self) -> int | None:
+        """The published snapshot that this one follows."""
+        if self.previous is None:
+            return None
+        if self.ctx.branch is None:
+            return self.previous.current.id
+        ref = self.loaded.pointer.refs[self.ctx.branch]
+        of_main = (s.id for s in self.previous.snapshots if s.version == ref.base)
+        of_branch = (
+            s.id
+            for s in self.previous.branches
+            if s.branch == self.ctx.branch and s.head != self.head and s.version >= ref.since
+        )
+        return next(chain(of_branch, of_main), None)
+
+    @property
     def format_version(self) -> int:
         return _format_version(self.snapshot)
+
+    def branches(self) -> tuple[Published | _Attempt, ...]:
+        """Of each branch with a content of its own: the snapshot that is published already, or one to
+        publish. A branch with other columns than main is left out: engines read branches by the columns of
+        main."""
+        snapshot, previous = self.snapshot, self.previous
+        if previous is not None and not self._is_continued(previous):
+            previous = None
+        asked = max((e.opened_version for e in snapshot.erasures if e.predicate), default=0)
+        found: dict[str, Published | _Attempt] = {}
+        for name, ref in snapshot.refs.items():
+            if ref.kind != "branch" or ref.head is None or ref.head.id in found:
+                continue
+            of_name = {s.branch: s for s in previous.branches} if previous else {}
+            known = {s.head: s for s in of_name.values()}.get(ref.head.id)
+            if known is not None and known.version >= asked:
+                if known.schema_id == snapshot.schema_id:
+                    found[ref.head.id] = known
+                continue
+            at = replace(self.ctx, branch=name)
+            view = on_branch(at, self.loaded)
+            if view.snapshot.schema_id != snapshot.schema_id:
+                continue
+            basis = previous
+            if previous is not None and name in of_name:
+                basis = replace(previous, current_id=of_name[name].id)
+            found[ref.head.id] = _Attempt(at, view, basis, self.look_into_files)
+        return tuple(found.values())
+
+    def _is_continued(self, previous: Publication) -> bool:
+        """Whether older snapshots of the last publication are published again."""
+        return previous.format_version == self.format_version and previous.root == _root(self.ctx)
 
     # -- what is there ------------------------------------------------------------------------
 
@@ -533,10 +628,30 @@ class _Attempt:
 
     # -- what is written ----------------------------------------------------------------------
 
-    def write(self, *, rebuild: bool) -> tuple[Mapping[str, object], str]:
-        """Writes manifests, list and metadata; returns the metadata and its location."""
-        version = self.snapshot.version
+    def write(
+        self, branches: Sequence[Published | _Attempt], *, rebuild: bool
+    ) -> tuple[Mapping[str, object], str]:
+        """Writes manifests, lists and metadata; returns the metadata and its location."""
         next_row_id = self.previous.next_row_id if self.previous is not None else 0
+        published: list[Published] = []
+        for branch in branches:
+            if isinstance(branch, _Attempt):
+                branch, next_row_id = branch.write_snapshot(next_row_id)
+            published.append(branch)
+        current, next_row_id = self.write_snapshot(next_row_id)
+        metadata = self._metadata(current, published, next_row_id)
+        return self._write_metadata(metadata, rebuild=rebuild)
+
+    def _schema(self) -> dict[str, Any]:
+        return schema_to_iceberg(
+            self.snapshot.schema,
+            format_version=self.format_version,
+            primary_key=self.snapshot.primary_key,
+        )
+
+    def write_snapshot(self, next_row_id: int) -> tuple[Published, int]:
+        """Writes manifests and list; returns the snapshot, and the first row id after it."""
+        version = self.snapshot.version
         first_row_id = next_row_id
         jobs: list[tuple[str, Spec, int, list[Entry], int]] = []
         for group, files in self._data:
@@ -553,11 +668,7 @@ class _Attempt:
         for group, pairs in self._deletes:
             for spec, entries in self._delete_entries(pairs):
                 jobs.append((group.digest, spec, 1, entries, 0))
-        schema = schema_to_iceberg(
-            self.snapshot.schema,
-            format_version=self.format_version,
-            primary_key=self.snapshot.primary_key,
-        )
+        schema = self._schema()
 
         def put(job: tuple[str, Spec, int, list[Entry], int]) -> Manifest:
             digest, spec, content, entries, start = job
@@ -591,22 +702,24 @@ class _Attempt:
         ]
         self.kept = len(manifests) - self.written
         listing = self._write_list(manifests, first_row_id)
+        name, head = self.ctx.branch, self.head
+        own = {} if name is None or head is None else summary_of_a_branch(name, head)
         current = Published(
             version=version,
             id=self.snapshot_id,
             time_us=self.snapshot.commit.time_us,
             manifest_list=listing,
             schema_id=self.snapshot.schema_id,
-            parent=self.previous.current.id if self.previous is not None else None,
+            parent=self.parent,
             first_row_id=first_row_id,
             added_rows=next_row_id - first_row_id,
             summary={
                 "operation": self._operation(),
                 "inlay.operation": self.snapshot.commit.operation,
+                **own,
             },
         )
-        metadata = self._metadata(current, schema, next_row_id)
-        return self._write_metadata(metadata, rebuild=rebuild)
+        return current, next_row_id
 
     def _operation(self) -> str:
         """Iceberg's name for the operation since the last publication."""
@@ -703,7 +816,7 @@ class _Attempt:
             manifests,
             version=version,
             snapshot_id=self.snapshot_id,
-            parent=self.previous.current.id if self.previous is not None else None,
+            parent=self.parent,
             first_row_id=first_row_id,
             format_version=self.format_version,
             sync=_sync(name),
@@ -714,29 +827,33 @@ class _Attempt:
         return self.ctx.location(key)
 
     def _metadata(
-        self, current: Published, schema: Mapping[str, object], next_row_id: int
+        self, current: Published, branches: Sequence[Published], next_row_id: int
     ) -> dict[str, object]:
         snapshot = self.snapshot
         older: tuple[Published, ...] = ()
         previous = self.previous
-        if (
-            previous is not None
-            and previous.format_version == self.format_version
-            and previous.root == _root(self.ctx)
-        ):
+        if previous is not None and self._is_continued(previous):
+            removed = removed_ids(snapshot)
             kept = [
                 s
                 for s in previous.snapshots
-                if snapshot.oldest_version <= s.version < snapshot.version
+                if snapshot.oldest_version <= s.version < snapshot.version and s.id not in removed
             ]
-            tagged = {r.version for r in snapshot.refs.values() if r.kind == "tag"}
+            tagged = {r.version for r in snapshot.refs.values() if r.head is None}
             older = tuple(
                 s
                 for n, s in enumerate(kept)
                 if n > len(kept) - MAX_SNAPSHOTS or s.version in tagged
             )
         snapshots = (*older, current)
-        versions = {s.version for s in snapshots}
+        ids = {s.version: s.id for s in snapshots}
+        heads = {s.head: s.id for s in branches}
+        refs = {
+            name: PublishedRef(ref.kind, shown)
+            for name, ref in snapshot.refs.items()
+            if (shown := ids.get(ref.version) if ref.head is None else heads.get(ref.head.id))
+            and (ref.head is None or ref.kind == "branch")
+        }
         used = {s.schema_id for s in snapshots} - {snapshot.schema_id}
         history = [s for s in (previous.schemas if previous else ()) if s["schema-id"] in used]
         # Manifests of older snapshots may be of a spec that is not published any more; one of a column that
@@ -753,17 +870,14 @@ class _Attempt:
             root=_root(self.ctx),
             format_version=self.format_version,
             snapshots=snapshots,
-            schemas=[*history, schema],
+            schemas=[*history, self._schema()],
             schema_id=snapshot.schema_id,
             last_field_id=snapshot.last_field_id,
             specs=self.specs,
             older_specs=specs,
             spec_id=snapshot.spec_id,
-            refs={
-                name: ref.version
-                for name, ref in snapshot.refs.items()
-                if ref.kind == "tag" and ref.head is None and ref.version in versions
-            },
+            refs=refs,
+            branches=branches,
             next_row_id=next_row_id,
             properties={
                 **iceberg_properties(snapshot.properties),

@@ -24,7 +24,7 @@ from inlay.errors import InlayError, Unpublishable
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.snapshot import Snapshot
-from inlay.iceberg.metadata import engines_id, engines_note
+from inlay.iceberg.metadata import engines_id, engines_note, removed_ids
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import puffin_markers
@@ -110,7 +110,9 @@ def settle(
             deleted_rows=0,
             updates=(ReplaceFiles(units), DropMarkers(idle or table_wide(loaded.state))),
             # What an engine committed keeps its name: the rows are the same.
-            note=None if (own := engines_id(loaded.snapshot)) is None else engines_note(own),
+            note=engines_note(
+                engines_id(loaded.snapshot, ctx.branch), removed_ids(loaded.snapshot)
+            ),
         )
         outcome = commit_or_skip(ctx, change, base=loaded)
         loaded = outcome.loaded

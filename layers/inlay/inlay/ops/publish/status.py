@@ -81,4 +81,4 @@ def publication_waits(ctx: Context, since: int) -> Waiting | None:
 
 def _is_newer(ctx: Context, since: int) -> bool:
     found = load_publication(ctx).publication
-    return found is None or all(s.version >= since for s in found.snapshots)
+    return found is None or all(s.version >= since for s in (*found.snapshots, *found.branches))

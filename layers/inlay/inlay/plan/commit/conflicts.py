@@ -101,11 +101,13 @@ from inlay.plan.change import (
 from inlay.plan.erasure import legal_holds, validate_clean, validate_phase
 from inlay.plan.metadata.state import State, Wanted
 from inlay.plan.pruning.compared import uncompared
-from inlay.plan.pruning.partitions import validate_spec
+from inlay.plan.pruning.partitions import repartitioned, validate_spec
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.refs import is_retained, validate_refs
 from inlay.plan.scan import fields_of_marker, marker_may_hit
 from inlay.plan.schema_conflicts import (
+    altered,
+    evolved,
     needed_entries,
     validate_schema,
     why_unreadable,
@@ -130,7 +132,8 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
     snapshot = state.snapshot
     match update:
         case AddFiles(files):
-            # A merge brings files under the layout that it takes.
+            # An engine brings files under the columns that it makes, a merge under those that it takes.
+            snapshot = _with_columns(snapshot, change)
             key = next((u.content.primary_key for u in change.of(TakeLayout)), snapshot.primary_key)
             if any(uncompared(snapshot, entry, key, update.compared) for entry in files):
                 return Conflict("the key was changed while files of other writers were checked")
@@ -143,9 +146,9 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
         case RemoveFiles(keys):
             return _validate_live(state, set(keys))
         case AlterSchema():
-            return validate_schema(state, update)
+            return validate_schema(_partitioned(state, change), update)
         case SetPartitioning():
-            return validate_spec(snapshot, update)
+            return validate_spec(_with_columns(snapshot, change), update)
         case OpenErasure(erasure):
             columns = field_ids(erasure.predicate) if erasure.predicate else frozenset()
             moved_on = validate_phase(snapshot, [erasure.id], None)
@@ -171,6 +174,22 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
             return None
         case _:
             assert_never(update)
+
+
+def _with_columns(snapshot: Snapshot, change: Change) -> Snapshot:
+    """The base with the columns that come with its files."""
+    for update in change.of(AlterSchema):
+        if update.planned_on == snapshot.schema_id:
+            snapshot = altered(snapshot, evolved(snapshot, update), update)
+    return snapshot
+
+
+def _partitioned(state: State, change: Change) -> State:
+    """The base with the partitioning that comes with new columns."""
+    for update in change.of(SetPartitioning):
+        snapshot = repartitioned(state.snapshot, update)
+        state = dataclasses.replace(state, snapshot=snapshot)
+    return state
 
 
 def _against_requirement(state: State, change: Change, requirement: Requirement) -> Conflict | None:
