@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inlay
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.entry import DataFile, Marker, Rows, Types, Where
 from inlay.format.keys import segment_key
@@ -25,6 +27,7 @@ from inlay.format.snapshot import Commit, Segment, Snapshot, Tier
 from inlay.ops.context import Context
 from inlay.ops.read.scan import Scan
 from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read.decode import memory_pool
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import combined_stats
 
@@ -354,7 +357,30 @@ def test_threads_and_a_tiny_budget_give_the_same(files: Any, lake: Any, threads:
         assert same(found.to_arrow(), TABLE)
 
 
-def test_memory_is_bounded_by_the_budget(lake: Any, committed: Any) -> None:
+def test_rows_are_decoded_by_the_pool_that_was_chosen(monkeypatch: Any) -> None:
+    """By the environment or the program; else by the system's."""
+    before = pa.default_memory_pool()
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    try:
+        pa.set_memory_pool(pa.mimalloc_memory_pool())
+        assert memory_pool().backend_name == "system"
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+        assert memory_pool().backend_name == "mimalloc"
+        monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL")
+        pa.set_memory_pool(chosen := pa.proxy_memory_pool(pa.system_memory_pool()))
+        name = f"memory://pool/{uuid.uuid4().hex}"
+        table = inlay.create(name, pa.schema([("n", pa.int64())]))
+        table.append(pa.table({"n": range(100_000)}))
+        held = chosen.bytes_allocated()
+        rows = table.scan().to_arrow()
+        assert chosen.bytes_allocated() - held >= rows.nbytes
+        del rows  # before their pool goes
+    finally:
+        pa.set_memory_pool(before)
+
+
+def test_memory_is_bounded_by_the_budget(lake: Any, committed: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", pa.default_memory_pool().backend_name)
     groups, rows = 40, 100_000
     table = pa.table({"n": pa.array(range(groups * rows), pa.int64())})
     schema = schema_from_arrow(table.schema)
