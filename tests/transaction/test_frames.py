@@ -13,6 +13,7 @@ from inlay.format.transaction import (
     Participant,
     Prepared,
     Transaction,
+    commit_id,
     decode_decision,
     decode_prepared,
     encode_decision,
@@ -72,6 +73,10 @@ def test_a_decision_is_these_bytes(committed):
     decision = Decision(ID, committed, TABLES)
     assert encode_decision(decision) == DECISIONS[committed].encode()
     assert decode_decision(DECISIONS[committed].encode(), key="k") == decision
+
+
+def test_the_id_of_a_commit_says_which_transaction_made_it():
+    assert commit_id(ID, TABLES[0].table_id) == "5438b749-9e50-4d7e-9284-24438e866047"
 
 
 def test_what_the_table_is():

@@ -12,6 +12,7 @@ from tests.transaction.conftest import SCHEMA, content, leave_prepared, rows
 import inlay
 from inlay.errors import (
     ConcurrentChange,
+    CorruptTable,
     InvalidRequest,
     NotAllowed,
     OutcomeUnknown,
@@ -437,3 +438,42 @@ def test_a_decision_that_is_deleted_by_hand(tables, monkeypatch, in_no_time):
     assert inlay.open(a.uri, context=replace(a._ctx, cache=type(a._ctx.cache)())).version == 2
     b.append(rows((5, 50)))
     assert (content(a), content(b)) == (START, {**START, 5: 50})
+
+
+def test_a_decision_that_is_deleted_after_one_table_went_on_is_noticed(
+    tables, monkeypatch, in_no_time
+):
+    """Nobody takes the transaction for one that never was; repair writes the decision again."""
+    a, b, c = tables
+    leave_prepared([a, b], monkeypatch, decided=True)
+    inlay.open(b.uri).append(rows((5, 50)))
+    inlay.open(b.uri).append(rows((6, 60)))
+    a._ctx.store.delete([a._ctx.key(key) for key in decisions(a)])
+    for wrong in (
+        lambda: inlay.open(a.uri).append(rows((7, 70))),
+        lambda: inlay.snapshot([a.uri, c.uri]),
+        lambda: inlay.open(a.uri).maintain.collect_garbage(),
+    ):
+        with pytest.raises(CorruptTable, match="decision of a transaction") as refused:
+            wrong()
+        assert b.uri in str(refused.value)
+        assert "repair" in refused.value.next_step
+    assert [f.kind for f in inlay.verify(a.uri).errors] == ["decision_missing"]
+    [mend] = inlay.repair(a.uri, dry_run=True).mends
+    assert mend.kind == "decision_missing"
+    assert decisions(a) == []
+    assert inlay.repair(a.uri, dry_run=False).ok
+    assert (content(a), content(b)) == (AFTER, {**AFTER, 5: 50, 6: 60})
+    inlay.open(a.uri).append(rows((7, 70)))
+    assert inlay.verify(a.uri).ok
+
+
+def test_a_table_that_went_on_by_itself_is_no_evidence(tables, monkeypatch, in_no_time):
+    """It was prepared for nothing: others came first."""
+    a, b, _ = tables
+    leave_prepared([a, b], monkeypatch, decided=None)
+    inlay.open(b.uri).append(rows((5, 50)))  # aborts it
+    [key] = decisions(a)
+    a._ctx.store.delete([a._ctx.key(key)])
+    inlay.open(a.uri).append(rows((5, 50)))
+    assert content(a) == content(b) == {**START, 5: 50}

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
+from uuid import UUID
 
 from inlay.errors import CorruptTable
 from inlay.format.codec import MAX_FRAME_BYTES, decode_frame, encode_frame, guarded
@@ -42,6 +44,12 @@ class Transaction:
     began_us: int
     deadline_us: int
     participants: tuple[Participant, ...]
+
+
+def commit_id(transaction_id: str, table_id: str) -> str:
+    """Of the version that the transaction gives the table: whoever sees it there knows what was decided."""
+    named = f"{transaction_id}/{table_id}".encode()
+    return str(UUID(bytes=blake2b(named, digest_size=16).digest(), version=4))
 
 
 @dataclass(frozen=True, slots=True)

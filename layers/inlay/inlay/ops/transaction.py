@@ -51,10 +51,10 @@ from inlay.format.transaction import (
     Participant,
     Prepared,
     Transaction,
+    commit_id,
     decode_decision,
     encode_prepared,
 )
-from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.driver import (
     MAX_ATTEMPTS,
     MAX_PLANS,
@@ -76,14 +76,14 @@ from inlay.ops.commit.driver import (
     writes_before,
 )
 from inlay.ops.commit.register import MAX_SWAPS, Lost, Won, read_after
-from inlay.ops.context import Context, Shared
+from inlay.ops.context import Context
 from inlay.ops.metadata.decision import decide
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer, resolved
+from inlay.ops.metadata.lost_decision import check_not_lost, context_of
 from inlay.plan.change import Change, Conflict, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State
 from inlay.storage.base import Got, IfMatch, Written
-from inlay.storage.open import named_location
 
 # All of them are named in each prepared frame, some 100 bytes each.
 MAX_TABLES = 100
@@ -313,6 +313,7 @@ def _attempt(
         return None
     now_us = max([r.base.date_us for r in ready] + [s.commit.time_us for s in snapshots if s])
     transaction_id, host = first.new_id(), ready[0].part.ctx
+    snapshots = [None if s is None else _named(s, transaction_id) for s in snapshots]
     transaction = Transaction(
         id=transaction_id,
         decision=host.location(keys.decision_key(transaction_id)),
@@ -378,6 +379,11 @@ def _write(
         )
     snapshots = [each for each in found if not isinstance(each, Lost)]
     return snapshots if len(snapshots) == len(found) else None
+
+
+def _named(snapshot: Snapshot, transaction_id: str) -> Snapshot:
+    named = commit_id(transaction_id, snapshot.table_id)
+    return replace(snapshot, commit=replace(snapshot.commit, id=named))
 
 
 def _prepare_all(
@@ -474,6 +480,9 @@ def load_together(contexts: Sequence[Context]) -> list[LoadedTable]:
     for attempt in range(1, MAX_CUTS + 1):
         now = list(first.map(load_pointer, contexts))
         if [_seen(each) for each in now] == [_seen(each) for each in before]:
+            for ctx, each in zip(contexts, now, strict=True):
+                if each.undecided and each.transaction is not None:
+                    check_not_lost(ctx, each.transaction)
             return now
         if before:
             back_off(first, min(attempt, 3), began)
@@ -511,17 +520,7 @@ def needed_decisions(ctx: Context, found: Sequence[str], *, dropped: bool = Fals
 
 
 def _is_final(ctx: Context, key: str, participant: Participant) -> bool:
-    place = named_location(participant.uri)
-    its = replace(
-        ctx,
-        store=ctx.store_at(place.bucket),
-        root=place.key,
-        uri=participant.uri,
-        cache=ObjectCache(),
-        shared=Shared(),
-        branch=None,
-        table_id=None,
-    )
+    its = context_of(ctx, participant)
     answer = its.store.get(its.key(keys.POINTER))
     if not isinstance(answer, Got):
         return not any(True for _ in its.store.list(its.key(keys.ARCHIVES)))

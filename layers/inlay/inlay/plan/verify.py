@@ -69,6 +69,7 @@ _STEPS: dict[Severity, dict[str, str]] = {
     Severity.ERROR: {
         "pointer_missing": "`inlay repair` rebuilds it from the newest archive",
         "pointer_corrupt": "`inlay repair` rebuilds it from the newest archive",
+        "decision_missing": "`inlay repair` writes it again, as committed",
         "pointer_behind": (
             "Stop writing: the pointer was put back by hand, or archives of another table are left. "
             "`inlay repair` says how it would go on; to go back on purpose, restore the older version"

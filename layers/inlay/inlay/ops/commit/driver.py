@@ -89,6 +89,7 @@ from inlay.ops.metadata.load import (
     resolve,
     retain,
 )
+from inlay.ops.metadata.lost_decision import check_not_lost
 from inlay.plan.change import (
     AlreadyApplied,
     Change,
@@ -416,6 +417,7 @@ def decided(ctx: Context, loaded: LoadedTable) -> LoadedTable:
             wait_us = transaction.deadline_us - main.date_us
         waited_us = (ctx.clock.monotonic() - began) * 1_000_000
         if main.date_us >= transaction.deadline_us or waited_us >= wait_us:
+            check_not_lost(ctx, transaction)
             _LOG.warning("aborting transaction %s, which keeps %s waiting", transaction.id, ctx.uri)
             decide(ctx, transaction, committed=False)
         else:

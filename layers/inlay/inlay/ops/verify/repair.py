@@ -58,6 +58,7 @@ from inlay.ops.commit.driver import commit, decided, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.decision import decide
 from inlay.ops.metadata.load import frame_of, load_entries, load_pointer, schemas_of
+from inlay.ops.metadata.lost_decision import gone_on
 from inlay.ops.verify.table import (
     BrokenPointer,
     Pointer,
@@ -149,6 +150,20 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         read = read_pointer(ctx)
         if isinstance(read, BrokenPointer):
             raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged again", table=ctx.uri)
+    lost = None if read.open_for is None else gone_on(ctx, read.open_for)
+    if lost is not None and read.open_for is not None:
+        mends.append(
+            Mend(
+                kind="decision_missing",
+                key=read.open_for.decision,
+                what=f"written again as committed, as {lost.uri} shows",
+            )
+        )
+        if dry_run:
+            return Repaired(version=read.snapshot.version, dry_run=True, mends=tuple(mends))
+        decide(ctx, read.open_for, committed=True)
+        rest = repair(ctx, dry_run=False)
+        return replace(rest, mends=(*mends, *rest.mends))
     if read.open_for is not None and not dry_run:
         decided(ctx, load_pointer(ctx))
         return repair(ctx, dry_run=dry_run)

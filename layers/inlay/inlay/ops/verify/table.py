@@ -65,6 +65,7 @@ from inlay.format.transaction import Transaction
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
 from inlay.ops.metadata.load import count_of, decode_segment, resolved, schemas_of
+from inlay.ops.metadata.lost_decision import gone_on
 from inlay.ops.read.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
@@ -656,6 +657,11 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
         archives = "there are no archives" if newest is None else f"the newest archive is v{newest}"
         found.add(kind, keys.POINTER, f"{read.reason}; {archives}")
         return _report(found, version=0, depth=depth), None
+    if read.open_for is not None and (lost := gone_on(ctx, read.open_for)) is not None:
+        detail = (
+            f"{lost.uri} has version {lost.version + 1} of this transaction, which nothing decides"
+        )
+        found.add("decision_missing", read.open_for.decision, detail)
     walk = TableCheck(ctx, read.snapshot, read.raw, read.date_us, found)
     walk.versions(max_versions)
     walk.segments()
