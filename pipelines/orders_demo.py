@@ -1,14 +1,14 @@
 """The change-data pipeline, end to end, on TPC-H orders: `python -m pipelines.orders_demo`.
 
     generate    orders, and changes to them: inserts, updates, deletes, some late, some twice
-    load        the orders, sorted, as one commit                       pipelines.bulk_load
+    load        the orders and their line items, sorted, as one commit of both tables
     land        change records as JSON files, a few at a time
     ingest      the landing folder into a table of changes, as a stream  the sink
     merge       that table, as a stream, into the orders                 the source, and merge
     kill        pipelines.merge, in its second batch: the next merge resumes it
     alter       the producer adds a column; the orders get it with the first record that has it
     compact     a few small files between two batches of a merge; at the end all, and pending deletes
-    erase       a customer, from orders and changes
+    erase       a customer, from orders, line items and changes, by one request
     merge both  two streams at once, each with half of the orders
     query       by Spark
 
@@ -40,7 +40,7 @@ import pyarrow as pa
 
 import inlay
 from inlay.engine import open_store
-from inlay.spark import append, count, explain, local_session, register, view
+from inlay.spark import count, explain, local_session, register, transaction, view
 from inlay.spark.maintenance import advance_erasures, compact
 from inlay.spark.merge import MergeResult
 from inlay.spark.merge_sink import MergeSink
@@ -56,6 +56,14 @@ ORDERS = pa.schema(
     ]
 )
 CHANGES = pa.schema([pa.field("op", pa.string(), nullable=False), *ORDERS])
+LINES = pa.schema(
+    [
+        pa.field("orderkey", pa.int64(), nullable=False),
+        pa.field("linenumber", pa.int32(), nullable=False),
+        pa.field("partkey", pa.int64()),
+        pa.field("extendedprice", pa.decimal128(15, 2)),
+    ]
+)
 RECORD = "op string, orderkey bigint, custkey bigint, status string, totalprice decimal(15,2), seq bigint"
 # The column that producers add later.
 LATER = pa.field("priority", pa.string())
@@ -73,6 +81,7 @@ class Pipeline:
         self.spark: Any = None
         self.folder = folder
         self.orders = f"{lake}/orders"
+        self.lines = f"{lake}/lineitem"
         self.changes = f"{lake}/order_changes"
         self.landing = folder / "landing"
         self.landing.mkdir(parents=True)
@@ -82,7 +91,8 @@ class Pipeline:
 
     def generate(self, scale: float, changes: int) -> str:
         program = Path(sys.executable).parent / "tpchgen-cli"
-        arguments = ["parquet", "-s", str(scale), "--tables", "orders", "-o", str(self.folder)]
+        tables = "orders,lineitem"
+        arguments = ["parquet", "-s", str(scale), "--tables", tables, "-o", str(self.folder)]
         subprocess.run([program, *arguments], check=True, stdout=subprocess.DEVNULL)
         self.judge.execute(
             f"""CREATE TABLE log AS SELECT 'I' AS op, o_orderkey AS orderkey, o_custkey AS custkey,
@@ -90,6 +100,11 @@ class Pipeline:
                  NULL::VARCHAR AS priority FROM '{self.folder}/orders.parquet'"""
         )
         self.judge.execute(f"COPY log TO '{self.folder}/initial.parquet'")
+        names = ", ".join(f"l_{name} AS {name}" for name in LINES.names)
+        self.judge.execute(
+            f"CREATE TABLE lines AS SELECT {names} FROM '{self.folder}/lineitem.parquet'"
+        )
+        self.judge.execute(f"COPY lines TO '{self.folder}/lines.parquet'")
         keys = [row[0] for row in self.judge.execute("SELECT orderkey FROM log").fetchall()]
         self.changes_made = -(-changes // LANDINGS) * LANDINGS
         self.stream = list(self._changes(keys, changes))
@@ -126,8 +141,28 @@ class Pipeline:
         options = {"primary_key": "orderkey", "sort_by": ["orderkey"]}
         inlay.create(self.orders, ORDERS, properties={"schema.evolve": "add"}, **options)
         inlay.create(self.changes, CHANGES)
-        append(rows.repartitionByRange(4, "orderkey"), self.orders, request_id="initial load")
-        return f"{count(self.spark, self.orders):,} orders"
+        keyed = {"primary_key": ["orderkey", "linenumber"], "sort_by": ["orderkey"]}
+        inlay.create(self.lines, LINES, **keyed)
+        lines = self.spark.read.parquet(f"file://{self.folder}/lines.parquet")
+        with transaction(request_id="initial load") as tx:
+            tx.append(rows.repartitionByRange(4, "orderkey"), self.orders)
+            tx.append(lines.repartitionByRange(4, "orderkey"), self.lines)
+        return f"{count(self.spark, self.orders):,} orders, {self.check_lines():,} line items"
+
+    def check_lines(self) -> int:
+        """The line items, which are all there, with their orders at one moment."""
+        orders, lines = inlay.snapshot([self.orders, self.lines])
+        found = lines.scan().to_arrow()
+        self.judge.register("live", found)
+        of = f"SELECT {', '.join(LINES.names)} FROM"
+        wrong = self.judge.execute(
+            f"""SELECT (SELECT count(*) FROM (({of} lines) EXCEPT ALL ({of} live)))
+                     + (SELECT count(*) FROM (({of} live) EXCEPT ALL ({of} lines)))"""
+        ).fetchall()[0][0]
+        self.judge.unregister("live")
+        if wrong or not orders.scan().count():
+            raise SystemExit(f"{wrong} line items differ from what TPC-H generated")
+        return found.num_rows
 
     def land(self, turn: int) -> str:
         """A share of the changes, out of order and some of them twice."""
@@ -208,19 +243,23 @@ class Pipeline:
         return f"; compacted between: {result.input_files} of {len(sizes)} files"
 
     def erase(self) -> str:
-        """The orders that a customer has or had, from both tables; its source forgets them, too."""
+        """The orders that a customer has or had, from all tables; its source forgets them, too."""
         whose = """SELECT DISTINCT orderkey FROM log WHERE custkey =
             (SELECT custkey FROM log WHERE op <> 'D' GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT 1)"""
         keys = sorted(row[0] for row in self.judge.execute(whose).fetchall())
         where = f"orderkey IN ({', '.join(map(str, keys))})"
         self.judge.execute(f"DELETE FROM log WHERE {where}")
         self.stream = [record for record in self.stream if record["orderkey"] not in set(keys)]
-        files = 0
-        for uri in (self.orders, self.changes):
-            inlay.open(uri).delete(where, mode="erase", request_id="customer")
+        self.judge.execute(f"DELETE FROM lines WHERE {where}")
+        files, tables = 0, (self.orders, self.lines, self.changes)
+        with inlay.transaction(request_id="customer") as tx:
+            for uri in tables:
+                tx.delete(inlay.open(uri), where, mode="erase")
+        for uri in tables:
             files += advance_erasures(self.spark, uri, progress=progress()).input_files
             if inlay.open(uri).scan(where=where).count():
                 raise SystemExit(f"{uri} still has orders of the customer")
+        self.check_lines()
         return f"{len(keys)} orders of a customer, {files} files rewritten"
 
     def merge_both(self) -> str:
@@ -356,7 +395,7 @@ def _run(pipeline: Pipeline, asked: argparse.Namespace) -> None:
         )
         step, check = pipeline.step, pipeline.check
         step("start", pipeline.start, "Spark ")
-        step("load", pipeline.load, "the orders as one commit ")
+        step("load", pipeline.load, "orders and line items as one commit ")
         check()
         for turn in range(LANDINGS):
             if turn == LANDINGS // 2:

@@ -356,9 +356,24 @@ def test_statements_of_duckdb_around_rows(root: Path, engines: Engines, between:
     for statement in ("BEGIN", "INSERT INTO lake.tables.u VALUES (1)"):
         engines.sql(statement)
     engines.sql("INSERT INTO lake.tables.t VALUES (1001, 1, 'y')")
+    between.bodies.clear()
+    engines.sql("COMMIT")
+    assert between.answered.count(("POST /v1/transactions/commit", 204)) >= 1
+    assert (opened(root).count(), opened(root, "u").count()) == (1002, 1), "both of the two"
+    both = [json.loads(b) for p, b in between.bodies if b"table-changes" in b][-1]
+    assert len(both["table-changes"]) == 2
+    # Sent again, it is what it was.
+    again = between.catalog.answer("POST", "/v1/transactions/commit", "", json.dumps(both).encode())
+    assert again.status == 204
+    assert (opened(root).count(), opened(root, "u").count()) == (1002, 1)
+    # Others came first on one table: neither has it, and the engine is told.
+    for statement in ("BEGIN", "INSERT INTO lake.tables.u VALUES (2)"):
+        engines.sql(statement)
+    engines.sql("DELETE FROM lake.tables.t WHERE id = 1001")
+    between.first = lambda: opened(root).append(pa.table({"id": [7], "g": [7], "s": ["z"]}))
     assert "error" in engines.ask("duckdb", "COMMIT")
-    assert between.answered[-1] == ("POST /v1/transactions/commit", 406)
-    assert (opened(root).count(), opened(root, "u").count()) == (1001, 0), "neither of the two"
+    assert ("POST /v1/transactions/commit", 409) in between.answered
+    assert (opened(root).count(), opened(root, "u").count()) == (1003, 1)
     engines.sql("DROP TABLE lake.tables.u")
     with pytest.raises(TableNotFound):
         opened(root, "u")

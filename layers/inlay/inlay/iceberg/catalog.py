@@ -8,14 +8,14 @@ is an error in the form that clients understand, so that no client takes a read-
 one.
 
 There is one namespace, without others in it, which contains every published table. A commit over several
-tables is refused whole: each table has a pointer of its own.
+tables is one transaction: all of them have it, or none.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Protocol
@@ -72,6 +72,8 @@ class Writes(Protocol):
     def stage(self, table: str, found: Any) -> bytes: ...
 
     def commit(self, table: str, request: CommitRequest) -> bytes: ...
+
+    def commit_all(self, tables: Sequence[str], requests: Sequence[CommitRequest]) -> None: ...
 
     def register(self, table: str, location: str) -> bytes: ...
 
@@ -265,19 +267,19 @@ class Catalog:
         changes = found.get("table-changes") if isinstance(found, Mapping) else None
         if not isinstance(changes, list) or not changes:
             raise InvalidRequest("a transaction has a list of table-changes")
-        if len(changes) > 1:
-            return error(
-                406,
-                "UnsupportedOperationException",
-                f"{len(changes)} tables do not change in one commit. Next: commit them one by one",
-            )
-        [change] = changes
-        identifier = change.get("identifier") if isinstance(change, Mapping) else None
-        if not isinstance(identifier, Mapping):
-            raise InvalidRequest("a change of a transaction names its table")
-        if identifier.get("namespace") != [self.namespace]:
-            return _no_namespace(str(identifier.get("namespace"))[:80])
-        writes.commit(_name_of(identifier), commit_request(change, key))
+        named = []
+        for change in changes:
+            identifier = change.get("identifier") if isinstance(change, Mapping) else None
+            if not isinstance(identifier, Mapping):
+                raise InvalidRequest("a change of a transaction names its table")
+            if identifier.get("namespace") != [self.namespace]:
+                return _no_namespace(str(identifier.get("namespace"))[:80])
+            named.append(_name_of(identifier))
+        requests = [commit_request(change, key) for change in changes]
+        if len(named) == 1:
+            writes.commit(named[0], requests[0])
+        else:
+            writes.commit_all(named, requests)
         return Answer(204, b"")
 
 

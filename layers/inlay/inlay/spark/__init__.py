@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from inlay.spark.sessions import local_session, register, session
     from inlay.spark.statements import sql
     from inlay.spark.table_function import view, views
+    from inlay.spark.transactions import transaction
 
 if release_of(pyspark.__version__) < OLDEST:
     raise ImportError(
@@ -49,6 +50,7 @@ _FROM = {
     "register": "sessions",
     "session": "sessions",
     "sql": "statements",
+    "transaction": "transactions",
     "view": "table_function",
     "views": "table_function",
 }
@@ -63,6 +65,7 @@ __all__ = [
     "register",
     "session",
     "sql",
+    "transaction",
     "view",
     "views",
 ]

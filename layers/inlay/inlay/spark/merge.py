@@ -126,6 +126,7 @@ def merge(
     request_id: str | None = None,
     batch: tuple[str, int] | None = None,
     recent: Recent | None = None,
+    hold: Any = None,
 ) -> MergeResult:
     """Merges change records into the table.
 
@@ -138,11 +139,12 @@ def merge(
     Columns that the records lack keep their values; those that the table lacks are refused, or added where
     its property `schema.evolve` says so. `request_id`, or `batch` (query id, batch id) of a streaming
     query, makes the merge idempotent. `recent` is kept from merge to merge of one stream: rows that it
-    wrote recently are then deleted by position.
+    wrote recently are then deleted by position. `hold` takes the commit for a transaction
+    (`inlay.spark.transaction`).
     """
     known = None if op is None else operations_in(op, operations, deletes)
     by = [order] if isinstance(order, str) else list(order)
-    ctx = bound(uri, None if recent is None else recent.table_id)
+    ctx = replace(bound(uri, None if recent is None else recent.table_id), hold=hold)
     if ctx.branch is not None:
         raise InvalidRequest(
             "change records cannot be merged into a branch: what they delete is remembered for the table",

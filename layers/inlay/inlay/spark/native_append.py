@@ -16,6 +16,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,6 +98,7 @@ def append(
     request_id: str | None = None,
     table_id: str | None = None,
     native: Native = "auto",
+    hold: Any = None,
 ) -> WriteResult:
     """Append a DataFrame's rows in one commit. `ref` is a branch; with a `request_id` it is done once,
     however often and with whichever rows it is asked for (then `applied_before`), and without one a
@@ -106,7 +108,8 @@ def append(
     Columns are matched by name, in any case; nullable ones may be missing. Spark's own Parquet writer
     writes, or the source where `why_by_source` says so and with `native="never"`; the rows are the same.
     Raises `SchemaMismatch`: before anything is written for columns that do not fit, and after it, with
-    nothing committed, for a NULL in a column that the table requires.
+    nothing committed, for a NULL in a column that the table requires. `hold` takes the commit for a
+    transaction (`inlay.spark.transaction`).
     """
     if native not in ("auto", "never"):
         raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
@@ -114,7 +117,7 @@ def append(
     identity = request_id or f"{OWN_REQUEST}{uuid.uuid4()}"
     options = WriteOptions(uri=uri, request_id=identity, table_id=table_id)
     loaded, job = plan_write(options, frame.schema, overwrite=False)
-    ctx = bound(uri, job.table_id)
+    ctx = replace(bound(uri, job.table_id), hold=hold)
     if job.done is not None:
         return WriteResult(
             operation="append", committed=False, version=job.done, applied_before=True
@@ -122,6 +125,13 @@ def append(
     root = None
     if native == "auto" and not _why_by_source(frame, loaded.snapshot):
         root = hadoop_root(frame.sparkSession, uri, keys.POINTER)
+    if root is None and hold is not None:
+        raise InvalidRequest(
+            "these rows are written by the source, which commits them itself: not in a transaction "
+            f"({why_by_source(frame, uri, loaded.snapshot) or 'native=' + repr(native)})",
+            next_step="Merge them with op=None, or append to this table alone",
+            table=ctx.uri,
+        )
     if root is None:
         activate(frame.sparkSession)
         writer = frame.write.format("inlay").mode("append").option("tableId", job.table_id)

@@ -244,6 +244,26 @@ class Transaction:
                 next_step="inlay.transaction(request_id=…)",
                 table=table.uri,
             )
+        if verb == "delete" and options.get("mode") == "erase":
+            options["request_id"] = self.request_id
+        # What can be read once is planned once.
+        again = verb not in _READ_ONCE or isinstance(given[0], pa.Table | pa.RecordBatch)
+        does = f"{verb}:{_shape(given)}:{_shape(options)}"
+
+        def run(shadow: Table) -> Any:
+            return attrgetter(verb)(shadow)(*given, **options)
+
+        done = self.planned(table, run, does=does, again=again)
+        result: WriteResult = getattr(done, "write", done)
+        return result
+
+    def planned(
+        self, table: Table, run: Callable[[Table], Any], *, does: str, again: bool = True
+    ) -> Any:
+        """What `run` does to the table that it is given, which keeps its commit for the transaction; the
+        result of `run`. For work that is planned elsewhere, as by Spark's executors: `table._ctx.hold` is
+        then the context's. `does` says what it is, for repeated requests; `again`: it can be run again."""
+        self._check(table)
         table_id = table._loaded.pointer.table_id
         entry = self._entries.get(table_id)
         others = [e.part for e in self._entries.values() if e is not entry]
@@ -252,37 +272,35 @@ class Transaction:
         ctx, base = table._ctx, entry.part.base if entry else table._loaded
         part = Part(ctx, base, fixed=entry is not None)
         check_parts([*others, part])  # before rows are uploaded
+        made = _Entry(table, part, does=does, before=ctx.usage)
 
-        def run(on: LoadedTable) -> Planned | None:
+        def plan(on: LoadedTable) -> Planned | None:
             hold = Hold()
             shadow = Table(replace(ctx, hold=hold), on)
-            made.returned = attrgetter(verb)(shadow)(*given, **options)
-            made.result = getattr(made.returned, "write", made.returned)
+            made.returned = run(shadow)
+            found = getattr(made.returned, "write", made.returned)
+            if not isinstance(found, WriteResult):  # of Spark
+                found = write_result(does, Skipped(shadow._loaded), Usage({}, 0, 0))
+            made.result = found
             made.part.base = shadow._loaded if hold.taken is None else hold.taken.base
             return hold.taken
 
-        if verb == "delete" and options.get("mode") == "erase":
-            options["request_id"] = self.request_id
-        does = f"{verb}:{_shape(given)}:{_shape(options)}"
-        made = _Entry(table, part, does=does, before=ctx.usage)
         try:
-            taken = run(base)
+            taken = plan(base)
         except InlayError:
             if not self._may_be_applied(part):
                 raise
             # What it did is there: a column to be added, an erasure, a branch that is gone.
             taken = None
-            made.returned = made.result = write_result(verb, Skipped(base), Usage({}, 0, 0))
+            made.returned = made.result = write_result(does, Skipped(base), Usage({}, 0, 0))
         if taken is not None:
             part.change = taken.change
         if part.fixed:
             part.base = base
-        # What can be read once is planned once.
-        if verb not in _READ_ONCE or isinstance(given[0], pa.Table | pa.RecordBatch):
-            part.replan = run
+        if again:
+            part.replan = plan
         self._entries[table_id] = made
-        assert made.result is not None
-        return made.result
+        return made.returned
 
     def _may_be_applied(self, part: Part) -> bool:
         """Whether the table knows the request's id: the commit then compares the rest of the request."""

@@ -6,7 +6,7 @@ that is no folder's is refused before anything is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from inlay.errors import InvalidRequest
 from inlay.iceberg.commit import CommitRequest
 from inlay.ops.adopt.adopt import adopt
 from inlay.ops.catalog.commit import commit_table, create, load, stage
+from inlay.ops.catalog.several import commit_tables
 from inlay.ops.context import Context
 from inlay.ops.drop import drop
 
@@ -36,6 +37,9 @@ class TableWrites:
 
     def commit(self, table: str, request: CommitRequest) -> bytes:
         return commit_table(self.context(table), request)
+
+    def commit_all(self, tables: Sequence[str], requests: Sequence[CommitRequest]) -> None:
+        commit_tables([self.context(table) for table in tables], requests)
 
     def register(self, table: str, location: str) -> bytes:
         """The table of Iceberg metadata, adopted where its files are."""

@@ -1,0 +1,87 @@
+"""One POST of an engine on several tables: a transaction, each table as `ops.catalog.commit` has it.
+
+Promise: all tables have what the request asks for, or none. What holds only on the version that the engine
+has seen is refused where others were first on any of them (`ConcurrentChange`), and the engine begins
+again. Once it is committed nothing is refused any more: a table that cannot be published is
+`OutcomeUnknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inlay.errors import ConcurrentChange, InlayError, InvalidRequest, StaleUpload
+from inlay.iceberg.commit import CommitRequest
+from inlay.ops.catalog.commit import (
+    MAX_ROUNDS,
+    _after,
+    _ReadOnce,
+    name_of,
+    planned,
+    published_now,
+    refuse_open_erasure,
+)
+from inlay.ops.commit.driver import already_applied, decided
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.metadata.publication import Found
+from inlay.ops.publish.publish import is_current, publish
+from inlay.ops.transaction import Part, commit_parts
+from inlay.plan.change import Request
+
+
+def commit_tables(contexts: Sequence[Context], requests: Sequence[CommitRequest]) -> None:
+    """Commits all requests, or none. Raises what `commit_table` raises, and `InvalidRequest` for a table
+    that the request would create."""
+    for ctx, request in zip(contexts, requests, strict=True):
+        if request.creates:
+            raise InvalidRequest(
+                "a commit over several tables creates none of them",
+                next_step="Create the table by a commit of its own, and then write to all of them",
+                table=ctx.uri,
+            )
+    named = _name_of(requests)
+    found = [_part(ctx, each, named) for ctx, each in zip(contexts, requests, strict=True)]
+    try:
+        done = commit_parts([part for part, _ in found], named)
+    except StaleUpload as error:
+        raise InvalidRequest(
+            "files of this commit were written before a table's garbage boundary: the job took longer than "
+            "its grace period",
+            next_step="Run the job again; `gc.grace_days` is the grace period",
+            table=error.table,
+        ) from error
+    failed: InlayError | None = None
+    for (part, seen), result in zip(found, done, strict=True):
+        try:
+            _after(part.ctx, result.loaded, seen)
+        except InlayError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _name_of(requests: Sequence[CommitRequest]) -> Request | None:
+    """One name in the ledgers of all tables; None where a client gives none of theirs."""
+    names = [name_of(each) for each in requests]
+    texts = sorted(each.text for each in names if each is not None)
+    return Request.named(" ".join(texts), None) if len(texts) == len(names) else None
+
+
+def _part(ctx: Context, request: CommitRequest, named: Request | None) -> tuple[Part, Found | None]:
+    ctx = replace(ctx, branch=None, store=_ReadOnce(ctx.store))
+    for _ in range(MAX_ROUNDS):
+        loaded = decided(ctx, load_pointer(ctx))
+        ctx = replace(ctx, table_id=loaded.snapshot.table_id)
+        loaded, before = already_applied(ctx, loaded, named)
+        if before is not None:
+            return Part(ctx, loaded), None
+        refuse_open_erasure(loaded)
+        published = published_now(ctx)
+        if published is None or not is_current(ctx, loaded.snapshot, published.found.publication):
+            publish(ctx, base=loaded)
+            continue
+        change = planned(ctx, loaded, published.metadata, request)
+        return Part(ctx, loaded, change), published.found
+    raise ConcurrentChange("others keep committing to the table", table=ctx.uri)

@@ -1,0 +1,88 @@
+"""Transactions of Spark: DataFrames that go into several tables by one commit.
+
+Promise: as `inlay.transaction`, of appends and merges: executors write and plan, the driver commits, all
+tables at once or none. A job that is repeated with its `request_id` changes nothing.
+
+::
+
+    with inlay.spark.transaction(request_id="load 2026-11-26") as tx:
+        tx.append(orders, "s3://lake/tables/orders")
+        tx.merge(lines, "s3://lake/tables/lineitem", order="seq")
+    tx.versions
+
+What a table gets before its rows (columns that `schema.evolve` adds) is no part of it: a merge that would
+add some is refused, an append adds them in a commit of its own, as it does alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import inlay
+from inlay.spark.connect import connect
+from inlay.spark.merge import MergeResult, merge
+from inlay.spark.native_append import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from inlay import WriteResult
+
+
+class Transaction:
+    """See `transaction`."""
+
+    def __init__(self, request_id: str | None) -> None:
+        self._tx = inlay.transaction(request_id=request_id)
+
+    def append(self, frame: DataFrame, uri: str, **options: Any) -> WriteResult:
+        """As `inlay.spark.append`. Rows that only the source can write (`docs/SPARK.md`) are refused."""
+
+        def run(table: inlay.Table) -> WriteResult:
+            return append(frame, uri, hold=table._ctx.hold, **options)
+
+        # Spark has written the files: they are not kept for another plan.
+        done: WriteResult = self._tx.planned(_opened(uri), run, does="append", again=False)
+        return done
+
+    def merge(self, changes: DataFrame, uri: str, **options: Any) -> MergeResult:
+        """As `pipelines.merge`: change records, of each key the newest one counts."""
+
+        def run(table: inlay.Table) -> MergeResult:
+            return merge(changes, uri, hold=table._ctx.hold, **options)
+
+        done: MergeResult = self._tx.planned(_opened(uri), run, does="merge")
+        return done
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The version that each table has, by its URI."""
+        return self._tx.versions
+
+    @property
+    def results(self) -> tuple[WriteResult, ...]:
+        return self._tx.results
+
+    def __enter__(self) -> Transaction:
+        self._tx.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._tx.__exit__(kind, error, trace)
+
+
+def _opened(uri: str) -> inlay.Table:
+    return inlay.open(uri, context=replace(connect(uri)))
+
+
+def transaction(*, request_id: str | None = None) -> Transaction:
+    """Appends and merges of DataFrames to several tables in one commit: each gets one version, or none
+    does. Raises what `inlay.transaction` raises."""
+    return Transaction(request_id)
