@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from inlay.errors import ConcurrentChange, InlayError, InvalidRequest, StaleUpload
 from inlay.iceberg.commit import CommitRequest
+from inlay.iceberg.metadata import MAIN
 from inlay.ops.catalog.commit import (
     MAX_ROUNDS,
     _after,
@@ -39,6 +40,12 @@ def commit_tables(contexts: Sequence[Context], requests: Sequence[CommitRequest]
             raise InvalidRequest(
                 "a commit over several tables creates none of them",
                 next_step="Create the table by a commit of its own, and then write to all of them",
+                table=ctx.uri,
+            )
+        if request.head is not None and request.head[0] != MAIN:
+            raise InvalidRequest(
+                f"a commit over several tables is of their main branches, not of {request.head[0][:80]!r}",
+                next_step="Commit to the branch by itself",
                 table=ctx.uri,
             )
     named = _name_of(requests)
