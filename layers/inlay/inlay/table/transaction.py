@@ -260,9 +260,9 @@ class Transaction:
     def planned(
         self, table: Table, run: Callable[[Table], Any], *, does: str, again: bool = True
     ) -> Any:
-        """What `run` does to the table that it is given, which keeps its commit for the transaction; the
-        result of `run`. For work that is planned elsewhere, as by Spark's executors: `table._ctx.hold` is
-        then the context's. `does` says what it is, for repeated requests; `again`: it can be run again."""
+        """What `run` does to the table that it is given, whose context keeps the commit for the transaction
+        (`hold`); the result of `run`. For work that is planned elsewhere, as by Spark's executors. `does`
+        says what it is, for repeated requests; `again`: it can be run again."""
         self._check(table)
         table_id = table._loaded.pointer.table_id
         entry = self._entries.get(table_id)
