@@ -322,3 +322,47 @@ def test_every_place_takes_the_column_that_is_named_or_none(
             assert not (must and (text if in_quotes else asked) in schema.names), (place, asked)
         else:
             assert taken in allowed, (place, asked, taken, allowed)
+
+
+# -- names that Arrow reads as paths --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [".", ".a", ".a.b", "[0]", "..a"])
+def test_a_name_that_begins_with_a_dot_is_no_path(name: str) -> None:
+    """Arrow takes `.a` for the column `a` where it groups and sorts by names."""
+    rows = pa.table({name: [3, 1, 2, 2], "a": [1, 1, 2, 3], "v": [7, 8, 9, 10]})
+    table = inlay.create(
+        f"memory://dots/{uuid.uuid4().hex}", rows.schema, primary_key=[name, "a"], sort_by=[name]
+    )
+    table.append(rows)
+    assert table.scan().to_arrow()[name].to_pylist() == [1, 2, 2, 3]
+    table.upsert(pa.table({name: [2, 2], "a": [2, 4], "v": [90, 91]}))
+    table.apply_changes(pa.table({name: [5], "a": [4], "v": [1]}), order="v")
+    # One pair of keys for each value of "a" would miss the second.
+    table.delete(keys=pa.table({name: [2, 2, 2], "a": [2, 3, 3]}))
+    table.delete(keys=pa.table({name: [1, 3], "a": [1, 1]}))
+    table.refresh()
+    assert sorted(table.scan(columns=[name, "a"]).to_arrow().to_pylist(), key=str) == [
+        {name: 2, "a": 4},
+        {name: 5, "a": 4},
+    ]
+    table.append(rows)
+    table.maintain.compact()
+    table.refresh()
+    assert table.scan(columns=[name]).to_arrow()[name].to_pylist() == [1, 2, 2, 2, 3, 5]
+
+
+def test_fields_of_an_envelope_are_told_by_place() -> None:
+    rows = pa.array(
+        [{".id": 1, "id": 7, "seq": 1}],
+        pa.struct([(".id", pa.int64()), ("id", pa.int64()), ("seq", pa.int64())]),
+    )
+    table = inlay.create(
+        f"memory://dots/{uuid.uuid4().hex}", pa.schema(list(rows.type)), primary_key=[".id"]
+    )
+    table.apply_changes(
+        pa.table({"op": ["c"], "before": pa.nulls(1, rows.type), "after": rows}),
+        order="seq",
+        operations="debezium",
+    )
+    assert table.scan().to_arrow().to_pylist() == [{".id": 1, "id": 7, "seq": 1}]

@@ -62,6 +62,37 @@ def test_an_enum_of_polars_comes_back_in_its_order():
     assert orders(table) == {tuple(SIZES)}
     back = pl.from_arrow(table.scan().to_arrow())
     assert back["size"].cast(pl.Enum(SIZES)).to_list() == ["large", "small"] * 2
+    for rows in (table.scan(), table.changes(1)):
+        frame = rows.to_polars()
+        assert frame["size"].dtype == pl.Enum(SIZES) and frame["size"].max() == "large"
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "table", "stream", "nested"])
+def test_a_table_that_begins_with_rows_has_their_order(kind):
+    entries = pa.DictionaryArray.from_arrays(pa.array([2, 0], pa.int8()), SIZES, ordered=True)
+    rows = pa.table({"size": entries})
+    if kind == "nested":
+        rows = pa.table(
+            {"size": pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), entries)}
+        )
+    given = {
+        "pandas": rows.to_pandas,
+        "polars": lambda: pl.DataFrame(
+            {"size": pl.Series(["large", "small"], dtype=pl.Enum(SIZES))}
+        ),
+        "stream": rows.to_reader,
+    }.get(kind, lambda: rows)()
+    table = inlay.create(f"memory://categories/{uuid.uuid4().hex}", given)
+    assert table.version == 1
+    found = column(table) if kind != "nested" else table.scan().to_arrow()["size"].combine_chunks()
+    if kind == "nested":
+        assert found.values.dictionary.to_pylist() == SIZES and found.type.value_type.ordered
+        return
+    assert found.type.ordered and orders(table) == {tuple(SIZES)}
+    assert found.to_pylist() == ["large", "small"]
+    with pytest.raises(SchemaMismatch, match="another order"):
+        other = entries.dictionary.take(pa.array([1, 0, 2, 3]))
+        table.append(pa.table({"size": pa.DictionaryArray.from_arrays([0], other, ordered=True)}))
 
 
 def test_a_lazy_frame_has_the_enum_and_prunes_nothing_by_its_order():

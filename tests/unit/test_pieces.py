@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import random
+import uuid
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -310,8 +311,6 @@ def test_null_rows_do_not_count_with_what_they_hold(low_bounds):
 
 
 def table_of(kind: pa.DataType, **options) -> inlay.Table:
-    import uuid
-
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", kind)])
     return inlay.create(f"memory://pieces/{uuid.uuid4().hex}", schema, **options)
 
@@ -348,6 +347,50 @@ def test_append_upsert_and_delete_in_pieces(low_bounds, kind, sort_by):
     table.delete(keys=pa.table({"v": pa.array(texts[:20], pa.string()).cast(kind)}))
     gone = set(texts[:20])
     assert rows_of(table) == [(n, t) for n, t in enumerate([*texts, *texts]) if t not in gone]
+
+
+@pytest.mark.parametrize(("name", "kind", "wrap"), LAYOUTS, ids=[name for name, *_ in LAYOUTS])
+def test_every_door_takes_every_layout_in_pieces(low_bounds, name, kind, wrap):
+    """`create` with rows, `overwrite`, and a change stream: whole, in slices, in dictionaries."""
+    for form, array in arrays(kind, wrap, 2):
+        rows = len(array)
+        data = pa.table({"id": pa.array(range(rows), pa.int64()), "v": array})
+        right = list(enumerate(array.to_pylist()))
+        table = inlay.create(f"memory://pieces/{uuid.uuid4().hex}", data, primary_key="id")
+        assert rows_of(table) == right, form
+        table.overwrite(data.slice(1), where="id > 0")
+        assert rows_of(table) == right, form
+        order = pa.array(range(2, rows + 2), pa.int64())
+        records = data.append_column("seq", order)
+        coded = pa.types.is_dictionary(array.type)
+        stream = table_of(array.type.value_type if coded else array.type)
+        stream.alter(primary_key="id", add={"seq": pa.int64()})
+        stream.apply_changes(pa.concat_tables([records, records]), order="seq")
+        stream.apply_changes(records.slice(1), order="seq", delete_when="id < 0")
+        assert rows_of(stream) == right, form
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_change_stream_keeps_texts_that_records_lack_in_pieces(low_bounds, soft):
+    texts = [text or "" for text in values_of(pa.string(), 5)]
+    flag = {"gone": pa.bool_()} if soft else {}
+    table = table_of(pa.string(), primary_key="id")
+    table.alter(add={"seq": pa.int64(), **flag})
+    table.append(pa.table({"id": range(ROWS), "v": texts, "seq": [1] * ROWS}))
+    given = pa.table({"id": range(ROWS), "seq": [2] * ROWS, "op": ["u", "d"] * (ROWS // 2) + ["u"]})
+    table.apply_changes(given, order="seq", op="op", delete_to="gone" if soft else None)
+    left = range(ROWS) if soft else range(0, ROWS, 2)
+    assert rows_of(table) == [(n, texts[n]) for n in left]
+
+
+def test_what_says_that_a_record_is_a_delete_is_decoded_in_pieces(low_bounds):
+    """An operation, and a column of `delete_when`, in dictionaries that decode to more than Arrow holds."""
+    table = table_of(pa.string(), primary_key="id")
+    table.alter(add={"seq": pa.int64()})
+    state = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 20, pa.int8()), ["a" * 90, "b" * 90])
+    rows = pa.table({"id": range(40), "seq": [1] * 40, "v": ["x"] * 40, "state": state})
+    table.apply_changes(rows, order="seq", delete_when=f"UPPER(state) = '{'B' * 90}'")
+    assert rows_of(table) == [(n, "x") for n in range(0, 40, 2)]
 
 
 def test_sorted_rows_that_do_not_fit_one_array_become_several_files(monkeypatch):

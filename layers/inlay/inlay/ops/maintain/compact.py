@@ -71,7 +71,9 @@ def in_order(
     by_id = {field.id: field.name for field in schema.fields}
     names = [by_id[column] for column in order.columns]
     if order.kind == "sort":
-        found = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+        # By place: Arrow reads a name that begins with a dot as a path.
+        places = [table.schema.get_field_index(name) for name in names]
+        found = pc.sort_indices(table, sort_keys=[(place, "ascending") for place in places])
     else:
         found = pc.sort_indices(morton(table.select(names)))
     # In parts: the whole sorted table would exist twice.

@@ -10,7 +10,7 @@ is pruned by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
 def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
     """A LazyFrame that reads the columns, rows and first rows that its query asks for."""
-    import polars as pl
     from polars.io.plugins import register_io_source
 
     whole = make_scan()
-    enums = {name: pl.Enum(entries) for name, entries in whole.text_orders.items()}
+    orders = whole.text_orders
     plain = Schema(
-        schema.id, tuple(f for f in schema.fields if f.name not in enums), schema.version
+        schema.id, tuple(f for f in schema.fields if f.name not in orders), schema.version
     )
 
     def source(
@@ -54,7 +53,7 @@ def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
         )
         left = n_rows
         for batch in scan.to_reader():
-            frame = _as_enums(pa.Table.from_batches([batch]), enums)
+            frame = as_enums(pa.Table.from_batches([batch]), orders)
             if predicate is not None:
                 frame = frame.filter(predicate)
             if names:
@@ -67,17 +66,20 @@ def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
                 return
 
     # Not empty_table(), which cannot make arrays of every type.
-    empty = _as_enums(pa.Table.from_batches([], whole.schema), enums)
+    empty = as_enums(pa.Table.from_batches([], whole.schema), orders)
     return register_io_source(source, schema=empty.schema)
 
 
-def _as_enums(rows: pa.Table, enums: Mapping[str, pl.Enum]) -> pl.DataFrame:
+def as_enums(rows: pa.Table, orders: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Rows as a frame; `orders` are the entries of ordered categories of texts, by column. Raises
+    `SchemaMismatch` for a value that is none of them."""
     import polars as pl
 
     frame = cast("pl.DataFrame", pl.from_arrow(rows))
-    for name in enums.keys() & set(frame.columns):
+    for name in orders.keys() & set(frame.columns):
         try:
-            frame = frame.with_columns(pl.col(name).cast(pl.String).cast(enums[name]))
+            kind = pl.Enum(orders[name])
+            frame = frame.with_columns(pl.col(name).cast(pl.String).cast(kind))
         except pl.exceptions.InvalidOperationError:
             raise SchemaMismatch(
                 f"column {name!r} has a value that is none of its ordered categories, which Polars' Enum "

@@ -61,6 +61,8 @@ from inlay.plan.scan import FileTask, ScanPlan
 class ArrowStream(ABC):
     """Rows of `schema`; the batches of a scan have at most 131,072."""
 
+    _declared: Declared
+
     @property
     @abstractmethod
     def schema(self) -> pa.Schema: ...
@@ -81,9 +83,18 @@ class ArrowStream(ABC):
         installed("pandas")
         return self.to_arrow().to_pandas(**options)
 
+    @property
+    def text_orders(self) -> dict[str, tuple[str, ...]]:
+        """By column the entries of ordered categories of texts, in their order."""
+        return self._declared.text_orders
+
     def to_polars(self) -> Any:
-        """All rows as a Polars DataFrame."""
-        return installed("polars").from_arrow(self.to_arrow())
+        """All rows as a Polars DataFrame; an ordered category of texts is an `Enum`. Raises
+        `SchemaMismatch` for a value that is none of its entries."""
+        installed("polars")
+        from inlay.ops.read.polars_source import as_enums
+
+        return as_enums(self.to_arrow(), self.text_orders)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -292,11 +303,6 @@ class Scan(ArrowStream):
         """The Arrow schema of the rows."""
         result = self._declared.schema_of(self._wanted.result)
         return pa.schema([self._place(name, result)[0] for name in self._columns])
-
-    @property
-    def text_orders(self) -> dict[str, tuple[str, ...]]:
-        """By column the entries of ordered categories of texts, in their order."""
-        return self._declared.text_orders
 
     def _path(self, name: str) -> tuple[str, ...]:
         """The column that an asked one is read from, and the fields of structs that lead to it."""

@@ -12,6 +12,7 @@ rows have.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -57,26 +58,43 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
     been begun. Raises `SchemaMismatch`. Of a stream the first batch counts; the others have to agree."""
     if not ordered_columns(loaded.snapshot):
         return loaded, data
-    given = data
-    if not isinstance(data, pa.Table | pa.RecordBatch):
-        given = reader_of(data)
-        if not any(map(_has_order, given.schema)):
-            return loaded, given
-        if not isinstance(data, pa.RecordBatchReader):
-            given = given.read_all()  # it is in memory as it is
-    if isinstance(given, pa.RecordBatchReader):
-        first = next(iter(given), None)
-        if first is None:
-            return loaded, given
-        batches = [first]
-        given = pa.RecordBatchReader.from_batches(given.schema, chain(batches, given))
-    else:
-        batches = _batches(given) if isinstance(given, pa.Table) else [given]
+    batches, given = _begun(data)
+    if not batches:
+        return loaded, given
 
     def found(snapshot: Snapshot) -> Mapping[int, Given]:
         return given_orders(batches, snapshot.schema, ordered_columns(snapshot))
 
     return _admitted(ctx, loaded, found), given
+
+
+def with_first_orders(ctx: Context, snapshot: Snapshot, data: Any) -> tuple[Snapshot, Any]:
+    """A first snapshot with the orders of the rows that its table begins with, and the rows, as
+    `admit_orders` gives them."""
+    ordered = ordered_columns(snapshot)
+    if not ordered:
+        return snapshot, data
+    batches, given = _begun(data)
+    text = _text(ctx, snapshot, given_orders(batches, snapshot.schema, ordered))
+    properties = {**snapshot.properties, **({ARROW_CATEGORIES: text} if text else {})}
+    return replace(snapshot, properties=properties), given
+
+
+def _begun(data: Any) -> tuple[list[pa.RecordBatch], Any]:
+    """The batches whose orders count, none where data has no ordered dictionary; and the data."""
+    given = data
+    if not isinstance(data, pa.Table | pa.RecordBatch):
+        given = reader_of(data)
+        if not any(map(_has_order, given.schema)):
+            return [], given
+        if not isinstance(data, pa.RecordBatchReader):
+            given = given.read_all()  # it is in memory as it is
+    if not isinstance(given, pa.RecordBatchReader):
+        return _batches(given) if isinstance(given, pa.Table) else [given], given
+    first = next(iter(given), None)
+    if first is None:
+        return [], given
+    return [first], pa.RecordBatchReader.from_batches(given.schema, chain([first], given))
 
 
 def admit_file(
@@ -106,19 +124,10 @@ def _admitted(
 ) -> LoadedTable:
     def plan(now: LoadedTable) -> Change | None:
         snapshot = now.snapshot
-        known = arrow_categories(snapshot.properties)
-        orders = found(snapshot).items()
-        new = {**known, **{i: _order(ctx, snapshot, i, g, known.get(i)) for i, g in orders}}
-        if new == known:
-            return None
-        text = categories_text(new)
-        if len((text or "").encode()) > MAX_BYTES:
-            raise SchemaMismatch(
-                f"the ordered categories of the table would take more than {MAX_BYTES // 1024} KiB",
-                next_step=f"Remove unused categories; {UNORDERED}",
-                table=ctx.uri,
-            )
+        text = _text(ctx, snapshot, found(snapshot))
         before = snapshot.properties.get(ARROW_CATEGORIES)
+        if text is None:
+            return None
         return Change(
             operation="set_properties",
             updates=(SetProperties({ARROW_CATEGORIES: text}),),
@@ -130,6 +139,23 @@ def _admitted(
         )
 
     return commit_planned(ctx, loaded, plan).loaded
+
+
+def _text(ctx: Context, snapshot: Snapshot, given: Mapping[int, Given]) -> str | None:
+    """The property with these orders, too; None where it has them."""
+    known = arrow_categories(snapshot.properties)
+    orders = given.items()
+    new = {**known, **{i: _order(ctx, snapshot, i, g, known.get(i)) for i, g in orders}}
+    if new == known:
+        return None
+    text = categories_text(new)
+    if len((text or "").encode()) > MAX_BYTES:
+        raise SchemaMismatch(
+            f"the ordered categories of the table would take more than {MAX_BYTES // 1024} KiB",
+            next_step=f"Remove unused categories; {UNORDERED}",
+            table=ctx.uri,
+        )
+    return text
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:

@@ -46,7 +46,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.parquet.arrow.categories import ordered_columns
+from inlay.ops.schema.categories import with_first_orders
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse.partitioning import partition_fields
@@ -72,7 +72,7 @@ def create(
 
     Raises `TableExists`, and `ForeignArchives` if only the pointer of an earlier table is gone.
     """
-    rows: pa.RecordBatchReader | None = None
+    rows: Any = None
     if not isinstance(schema, pa.Schema):
         if isinstance(schema, Mapping | Sequence):
             raise InvalidRequest(
@@ -81,7 +81,7 @@ def create(
                 "dataset of pyarrow, a frame",
                 table=ctx.uri,
             )
-        rows = reader_of(schema)
+        rows = schema if isinstance(schema, pa.Table) else reader_of(schema)
         schema = rows.schema
     checked = check_properties(properties or {})
     typed = schema_from_arrow(schema, schema_id=0)
@@ -120,13 +120,7 @@ def create(
     )
     files: tuple[DataFile, ...] = ()
     if rows is not None:
-        if ordered := ordered_columns(snapshot):
-            names = [f.name for f in typed.fields if f.id in ordered]
-            raise InvalidRequest(
-                f"{names[0]!r} is of ordered categories, whose order an append records",
-                next_step="Create the table with the schema of these rows, and append them",
-                table=ctx.uri,
-            )
+        snapshot, rows = with_first_orders(ctx, snapshot, rows)
         files = tuple(write_data(ctx, snapshot, rows, time_us=date_us))
     if files:
         begun = Commit(id=snapshot.commit.id, operation=CREATE)

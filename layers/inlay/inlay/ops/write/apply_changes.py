@@ -74,9 +74,10 @@ from inlay.parquet.arrow.change_order import (
     ranks,
     unpacked,
 )
-from inlay.parquet.arrow.conform import conformed, without_views
+from inlay.parquet.arrow.conform import conformed, held
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
+from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
 from inlay.parse import condition_of
 from inlay.plan.change import (
@@ -200,7 +201,7 @@ def apply_changes(
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return Applied(before)
-    records = without_views(reader_of(data).read_all())
+    records = held(reader_of(data))
     records, gone = _without_operations(ctx, records, rules, loaded.snapshot.schema)
     if Properties(loaded.snapshot.properties).adds_columns:
         loaded = admit_columns(ctx, loaded, [records.schema])
@@ -647,11 +648,9 @@ def _new_rows(
     lives = _flag(batch, rows.num_rows, None)
     new = {**_columns(rows), **lives}
     yield from _conformed(pa.table(new).filter(is_new), schema)
-    old = there.rows.select([name for name in there.rows.column_names if name not in new]).take(
-        at.drop_null()
-    )
+    old = there.rows.select([name for name in there.rows.column_names if name not in new])
     changed = pa.table(new).filter(pc.invert(is_new))
-    yield from _conformed(pa.table({**_columns(changed), **_columns(old)}), schema)
+    yield from _beside(old, at.drop_null(), changed, schema)
     if batch.delete_to is None:
         return
     deletes = batch.deletes.filter(verdict.deletes)
@@ -659,9 +658,23 @@ def _new_rows(
     is_new = at.is_null()
     set_ = {**_columns(deletes), **_flag(batch, deletes.num_rows, loaded.date_us)}
     yield from _conformed(pa.table(set_).filter(is_new), schema)
-    old = there.rows.take(at.drop_null())
     changed = pa.table(set_).filter(pc.invert(is_new))
-    yield from _conformed(pa.table({**_columns(old), **_columns(changed)}), schema)
+    yield from _beside(there.rows, at.drop_null(), changed, schema)
+
+
+def _beside(
+    old: pa.Table, at: pa.Array, changed: pa.Table, schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows with the columns of `changed`, and what the rows `at` of `old` have in others."""
+    if not old.num_columns:
+        yield from _conformed(changed, schema)
+        return
+    start = 0
+    for some in take_rows(old, at, at_a_time=max(1, len(at))):
+        own = changed.slice(start, some.num_rows)
+        start += some.num_rows
+        columns = dict(zip(some.schema.names, some.columns, strict=True))
+        yield from _conformed(pa.table({**columns, **_columns(own)}), schema)
 
 
 def _places(codes: pa.Array, verdict: _Verdict) -> pa.Array:

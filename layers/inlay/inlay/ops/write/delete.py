@@ -45,6 +45,7 @@ from inlay.ops.metadata.load import LoadedTable, load_file, load_matching
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.parquet.read.reader import read_positions
 from inlay.parquet.read.selection import RowFilter
@@ -243,10 +244,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
         raise error.about(table=ctx.uri) from None
     arrow = schema_to_arrow(columns)
     parts = [
-        pa.Table.from_batches(part, schema=arrow)
-        .drop_null()
-        .group_by(keys.column_names, use_threads=False)
-        .aggregate([])
+        distinct_rows(pa.Table.from_batches(part, schema=arrow).drop_null())
         for part in _parts(batches)
     ]
     distinct = [part for part in parts if part.num_rows]
@@ -261,7 +259,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
             return
     ids = tuple(found.id for found, _ in fields)
     for part in distinct:
-        part = part.sort_by([(n, "ascending") for n in part.column_names])
+        part = part.sort_by([(place, "ascending") for place in range(part.num_columns)])
         # Objects that stay within the bound even if nothing compresses.
         rows = max(1, int(part.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * part.nbytes)))
         for start in range(0, part.num_rows, rows):

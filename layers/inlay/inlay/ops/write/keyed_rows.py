@@ -24,6 +24,7 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import key_markers, marker_of
 from inlay.parquet.arrow.conform import check_names
+from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import is_list, plain_type, to_physical
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
@@ -247,7 +248,7 @@ def _null_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator
 def each_key(keys: pa.Table, schema: Schema) -> list[Predicate]:
     """For each of these keys the condition that selects its rows, and those of no other key."""
     parts: list[Predicate] = []
-    keys = keys.group_by(keys.column_names, use_threads=False).aggregate([])
+    keys = distinct_rows(keys)
     fields = [_key_field(schema, name) for name in keys.column_names]
     for row in zip(*keys.columns, strict=True):
         equals: list[Predicate] = []

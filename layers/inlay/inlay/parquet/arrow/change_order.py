@@ -136,7 +136,7 @@ def _fields(struct: pa.ChunkedArray) -> dict[str, Any]:
     """The columns of a struct, NULL where it is NULL."""
     kind = struct.type
     names = [kind.field(n).name for n in range(kind.num_fields)]
-    return {name: pc.struct_field(struct, name) for name in names}
+    return {name: pc.struct_field(struct, [n]) for n, name in enumerate(names)}
 
 
 def _column(records: pa.Table, name: str, table: str | None) -> pa.ChunkedArray:

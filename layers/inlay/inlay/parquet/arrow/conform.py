@@ -249,17 +249,50 @@ def conformed(
             raise
 
 
-def without_views(table: pa.Table) -> pa.Table:
-    """A caller's rows with texts and bytes in layouts that Arrow can filter, take and compare: a view has
-    none of these. Raises SchemaMismatch for views that point out of their memory."""
-    kinds = [without_view(column.type) for column in table.schema]
-    for at, kind in enumerate(kinds):
-        column = table.schema.field(at)
+def held(given: pa.RecordBatchReader) -> pa.Table:
+    """A caller's rows, all of them, in chunks that Arrow can decode, filter, take and compare: cut
+    (`parquet.arrow.pieces`), and with large layouts in place of views, which have none of these. Raises
+    SchemaMismatch for data that breaks Arrow's own rules."""
+    cut: list[pa.RecordBatch] = []
+    for batch in given:
+        try:
+            cut += pieces(batch)
+        except (pa.ArrowInvalid, pa.ArrowIndexError):
+            _check_whole(batch)
+            raise
+    table = pa.Table.from_batches(cut, given.schema)
+    for at, column in enumerate(given.schema):
+        kind = without_view(column.type)
         if not kind.equals(column.type):
-            for batch in table.select([at]).to_batches():
-                _check_whole(batch)
-            table = table.set_column(at, column.with_type(kind), table.column(at).cast(kind))
+            for batch in cut:
+                _check_whole(batch.select([at]))
+            chunks = pa.chunked_array(map(_without_views, table.column(at).chunks), kind)
+            table = table.set_column(at, column.with_type(kind), chunks)
     return table
+
+
+def _without_views(array: pa.Array) -> pa.Array:
+    """Within lists rebuilt: Arrow's cast of list views with NULL or empty rows gives wrong offsets."""
+    kind, wanted = array.type, without_view(array.type)
+    if wanted.equals(kind):
+        return array
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        fields = [_without_views(array.field(n)) for n in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=mask)
+    if pa.types.is_fixed_size_list(kind):
+        first = array.offset * kind.list_size
+        values = array.values.slice(first, len(array) * kind.list_size)
+        return pa.FixedSizeListArray.from_arrays(_without_views(values), type=wanted, mask=mask)
+    if pa.types.is_map(kind):
+        pairs = array.view(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+        keys, items = map(_without_views, pairs.flatten().flatten())
+        ends = list_offsets(pairs).cast(pa.int32())
+        return pa.MapArray.from_arrays(ends, keys, items, wanted, mask=mask)
+    if is_list(kind):
+        values = _without_views(array.flatten())
+        return pa.LargeListArray.from_arrays(list_offsets(array), values, wanted, mask=mask)
+    return array.cast(wanted)
 
 
 def without_view(kind: pa.DataType) -> pa.DataType:

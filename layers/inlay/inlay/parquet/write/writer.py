@@ -572,7 +572,9 @@ class _File:
         table = self._table().combine_chunks()
         names = self._sort_names()
         if names:
-            order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+            # By place: Arrow reads a name that begins with a dot as a path.
+            places = [table.schema.get_field_index(name) for name in names]
+            order = pc.sort_indices(table, sort_keys=[(place, "ascending") for place in places])
             table = table.take(order)
         self._write_groups(table)
 
