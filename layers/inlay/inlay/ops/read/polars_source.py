@@ -10,16 +10,16 @@ is pruned by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from inlay.errors import SchemaMismatch
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Schema
 from inlay.ops.read.dataset import MakeScan
 from inlay.ops.read.polars_predicate import implied
+from inlay.ops.read.scan import as_enums
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,23 +68,3 @@ def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
     # Not empty_table(), which cannot make arrays of every type.
     empty = as_enums(pa.Table.from_batches([], whole.schema), orders)
     return register_io_source(source, schema=empty.schema)
-
-
-def as_enums(rows: pa.Table, orders: Mapping[str, Sequence[str]]) -> pl.DataFrame:
-    """Rows as a frame; `orders` are the entries of ordered categories of texts, by column. Raises
-    `SchemaMismatch` for a value that is none of them."""
-    import polars as pl
-
-    frame = cast("pl.DataFrame", pl.from_arrow(rows))
-    for name in orders.keys() & set(frame.columns):
-        try:
-            kind = pl.Enum(orders[name])
-            frame = frame.with_columns(pl.col(name).cast(pl.String).cast(kind))
-        except pl.exceptions.InvalidOperationError:
-            raise SchemaMismatch(
-                f"column {name!r} has a value that is none of its ordered categories, which Polars' Enum "
-                "cannot hold",
-                next_step="Append rows whose ordered category lists it in its place, or read by "
-                "pl.from_arrow(t.scan())",
-            ) from None
-    return frame

@@ -16,7 +16,7 @@ import importlib
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -28,6 +28,7 @@ from inlay.errors import (
     InlayError,
     InvalidRequest,
     NeedsMemory,
+    SchemaMismatch,
     SourceChanged,
     UnreadableFile,
     UnsupportedFile,
@@ -91,9 +92,6 @@ class ArrowStream(ABC):
     def to_polars(self) -> Any:
         """All rows as a Polars DataFrame; an ordered category of texts is an `Enum`. Raises
         `SchemaMismatch` for a value that is none of its entries."""
-        installed("polars")
-        from inlay.ops.read.polars_source import as_enums
-
         return as_enums(self.to_arrow(), self.text_orders)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -111,6 +109,25 @@ def installed(module: str) -> Any:
             f"this needs {module}, which is not installed",
             next_step=f"pip install {module}, or use to_arrow()",
         ) from None
+
+
+def as_enums(rows: pa.Table, orders: Mapping[str, Sequence[str]]) -> Any:
+    """Rows as a frame of Polars; `orders` are the entries of ordered categories of texts, by column. Raises
+    `SchemaMismatch` for a value that is none of them."""
+    pl = installed("polars")
+    frame = pl.from_arrow(rows)
+    for name in orders.keys() & set(frame.columns):
+        try:
+            kind = pl.Enum(orders[name])
+            frame = frame.with_columns(pl.col(name).cast(pl.String).cast(kind))
+        except pl.exceptions.InvalidOperationError:
+            raise SchemaMismatch(
+                f"column {name!r} has a value that is none of its ordered categories, which Polars' Enum "
+                "cannot hold",
+                next_step="Append rows whose ordered category lists it in its place, or read by "
+                "pl.from_arrow(t.scan())",
+            ) from None
+    return frame
 
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
