@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlay.format.entry import DataFile
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.plan.surgery import Choice, Cost, Strategy, Touched, choose
+from inlay.plan.surgery import PIECE_BYTES, Choice, Cost, Strategy, Touched, choose, rewrite_cost
 
 from .bench import Bench, id_is, new_bench
 
@@ -101,3 +101,16 @@ def _with_groups() -> Bench:
     [entry] = bench.load().state.files()
     assert entry.row_groups == 4
     return bench
+
+
+def test_a_rewrite_is_the_file_down_and_the_rest_up() -> None:
+    def cost(size: int, share: float) -> Cost:
+        return rewrite_cost(_file(size, 4), Touched(2, 0, share))
+
+    piece = PIECE_BYTES
+    # A look, the pieces down, the parts up; an upload in parts is begun and ended.
+    assert cost(piece, 0.5) == Cost(3, piece, piece // 2, 0, piece)
+    assert cost(2 * piece, 0.5) == Cost(4, 2 * piece, piece, 0, 2 * piece)
+    assert cost(4 * piece, 0.5) == Cost(9, 4 * piece, 2 * piece, 0, 4 * piece)
+    assert cost(4 * piece + 4, 0.5).requests == 1 + 5 + 3 + 2
+    assert cost(piece, 0.0) == Cost(2, piece, 0, 0, piece)

@@ -14,7 +14,7 @@ from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Erasure
 from inlay.ops.commit.driver import commit
-from inlay.plan.change import AddFiles, AddMarkers, Change, MoveErasures, Reads
+from inlay.plan.change import AddFiles, AddMarkers, Change, MoveErasures, OpenErasure, Reads
 from inlay.plan.commit.conflicts import needed
 from inlay.plan.metadata.state import count_totals
 from inlay.plan.pruning.prune import Evidence
@@ -200,3 +200,15 @@ def test_what_names_no_marker_opens_no_segment_of_markers() -> None:
         reads = Change(operation="update", requires=(Reads(at_least(10**9), since),))
         found = needed(t.loaded.state, reads)
         assert (found.markers if found is not None else ()) == asked
+
+
+def test_an_erasure_that_drops_nothing_has_counted_nothing() -> None:
+    table = Table()
+    table.append(table.files(3))
+    opened = Erasure(
+        id="e", predicate=None, text="", phase="rewrite", opened_version=0, opened_us=1
+    )
+    table.commit(Change(operation="delete", updates=(OpenErasure(opened),)))
+    [erasure] = table.loaded.snapshot.erasures
+    assert (erasure.objects, erasure.rows) == (0, 0)
+    assert erasure.opened_version == erasure.phase_version == table.loaded.snapshot.version
