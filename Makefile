@@ -60,6 +60,7 @@ ARGS ?=
 READY := .venv/.ready
 TOOLS := .tools/sam/.ready
 ENGINES := .tools/engines/.ready
+ICEBERG_JAVA := .tools/iceberg-java/.ready
 EXAMPLES := .tools/examples/.ready
 SECURITY := .tools/security/.ready
 EMULATORS := .tools/emulators/.ready
@@ -207,6 +208,8 @@ tools: $(TOOLS) ## install the SAM CLI into .tools/sam
 
 engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
 
+iceberg-java: $(ICEBERG_JAVA) ## install Spark 3.5 with Iceberg Java into .tools/iceberg-java, for tests/interop (700 MB)
+
 examples: $(EXAMPLES) ## install Ibis and dbt into .tools/examples, for the examples of docs/TOOLS.md
 
 emulators: $(EMULATORS) ## install Azurite and JavaScript's Parquet writers, for tests/store and tests/erasure (needs Node.js and npm)
@@ -226,6 +229,11 @@ engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--generate-hashes --custom-compile-command "make engines-lock" .ci/engines-requirements.in \
 		-o .ci/engines-requirements.txt
+
+iceberg-java-lock: $(UV) ## pin Spark with Iceberg Java again, from .ci/iceberg-java-requirements.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--generate-hashes --custom-compile-command "make iceberg-java-lock" .ci/iceberg-java-requirements.in \
+		-o .ci/iceberg-java-requirements.txt
 
 examples-lock: $(UV) ## pin Ibis and dbt again, from .ci/examples-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -321,6 +329,13 @@ $(SECURITY): .ci/security-requirements.txt | $(UV)
 		.ci/security-requirements.txt
 	@touch $@
 
+$(ICEBERG_JAVA): .ci/iceberg-java-requirements.txt | $(UV)
+	@echo "installing Spark with Iceberg Java into .tools/iceberg-java"
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/iceberg-java
+	@$(UV) pip sync --quiet --require-hashes --python .tools/iceberg-java/bin/python \
+		.ci/iceberg-java-requirements.txt
+	@touch $@
+
 # The project's own environment has a DuckDB for which no Iceberg extension is built.
 $(ENGINES): .ci/engines-requirements.txt | $(UV)
 	@echo "installing other engines into .tools/engines"
@@ -352,4 +367,4 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@touch $@
 
 .PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-sparks test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
-	emulators engines engines-lock examples examples-lock sparks sparks-lock sam-lock security-lock layer-lock release sbom audit security clean distclean help
+	emulators engines engines-lock iceberg-java iceberg-java-lock examples examples-lock sparks sparks-lock sam-lock security-lock layer-lock release sbom audit security clean distclean help

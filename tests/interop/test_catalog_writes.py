@@ -23,6 +23,7 @@ from inlay.cli.serving import catalog_of, server_of
 from inlay.errors import AccessDenied, TableNotFound
 from inlay.iceberg.catalog import Answer, Catalog
 from inlay.iceberg.catalog import error as refusal
+from inlay.iceberg.manifest import decode_list
 from inlay.ops.catalog.writes import TableWrites
 from inlay.ops.context import Context, connect
 from inlay.storage.wrapped import Meter, MeteredStore
@@ -113,14 +114,18 @@ def between(root: Path) -> Between:
     return Between(catalog_of(f"file://{root}", write=True))
 
 
-@pytest.fixture
-def uri(between: Between) -> Iterator[str]:
-    with server_of(between, "127.0.0.1", 0) as server:  # type: ignore[arg-type]
+def served(catalog: Catalog) -> Iterator[str]:
+    with server_of(catalog, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def uri(between: Between) -> Iterator[str]:
+    yield from served(between)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -525,11 +530,17 @@ def test_no_byte_that_engines_wrote_of_a_person_is_left_after_an_erasure(
     assert engines.sql("SELECT id FROM lake.tables.t ORDER BY id") == [[1], [3]]
 
 
-def test_two_engines_and_a_native_writer_lose_and_double_nothing(
-    root: Path, uri: str, engines: Engines, engines_python: Path
+@pytest.fixture
+def second(root: Path) -> Iterator[str]:
+    """Another catalog of the same tables."""
+    yield from served(catalog_of(f"file://{root}", write=True))
+
+
+def test_two_engines_by_two_catalogs_and_a_native_writer_lose_and_double_nothing(
+    root: Path, second: str, engines: Engines, engines_python: Path
 ) -> None:
     engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
-    other = Engines(engines_python, uri)
+    other = Engines(engines_python, second)
 
     def by_duckdb() -> None:
         for n in range(100, 106):
@@ -797,6 +808,54 @@ def test_an_erasure_reaches_what_was_published_of_a_branch(root: Path, engines: 
 
 
 # -- bad requests ---------------------------------------------------------------------------------
+
+
+def test_manifests_and_lists_that_are_not_right_are_refused_and_neighbours_go_on(
+    root: Path, engines: Engines, between: Between
+) -> None:
+    """Cut short, of another table, of 100 MB, missing, with a path outside the table."""
+    for name in ("t", "u"):
+        engines.sql(f"CREATE TABLE lake.tables.{name} (id BIGINT, s VARCHAR)")
+        engines.sql(f"INSERT INTO lake.tables.{name} VALUES (1, 'a')")
+    path, body, saved = recorded_commit(
+        root, engines, between, "INSERT INTO lake.tables.t VALUES (2, 'b')"
+    )
+    [change] = json.loads(body)["table-changes"]
+    [snapshot] = [u["snapshot"] for u in change["updates"] if u["action"] == "add-snapshot"]
+    listing = Path(snapshot["manifest-list"].removeprefix("file://")).name
+    shutil.rmtree(root)
+    shutil.copytree(saved, root)
+    folder = root / "t" / "metadata"
+    listed = decode_list((folder / listing).read_bytes())
+    [manifest] = {folder / Path(m.path).name for m in listed if "/inlay-" not in m.path}
+    other = max(root.glob("u/metadata/inlay-m-*.avro"))
+    whole = {p: p.read_bytes() for p in (folder / listing, manifest)}
+    for file, data in whole.items():
+        for bad in (
+            data[: len(data) // 2],
+            data[:-1],
+            b"",
+            b"Obj\x01" + b"\xff" * 64,
+            other.read_bytes(),
+            data.replace(b"/tables/t/", b"/tables/u/"),
+            data.replace(b"file:///", b"file://h"),
+            100 * 2**20,
+            None,
+        ):
+            file.unlink()
+            if isinstance(bad, int):
+                with file.open("wb") as sparse:
+                    sparse.truncate(bad)
+            elif bad is not None:
+                file.write_bytes(bad)
+            answer = between.catalog.answer("POST", path, "", body, {})
+            assert answer.status in {400, 403, 404, 409}, (file, bad and str(bad)[:40], answer)
+            assert [r["id"] for r in rows(opened(root))] == [1]
+            file.write_bytes(data)
+    assert between.catalog.answer("POST", path, "", body, {}).status == 204
+    assert [r["id"] for r in rows(opened(root))] == [1, 2]
+    assert engines.sql("SELECT id FROM lake.tables.u") == [[1]]
+
 
 REFUSALS = {400, 404, 406, 409}
 

@@ -1,16 +1,19 @@
-"""Spark with Iceberg Java: it reads what is published, and what it writes can be adopted.
+"""Spark with Iceberg Java: it reads what is published, what it writes can be adopted, and it writes through
+the catalog.
 
-Needs a separate environment, which nothing here installs: `pip install 'pyspark==3.5.*'
-snowpark-connect-deps-iceberg` into one, its Python as INLAY_ICEBERG_JAVA.
+Needs the environment of `make iceberg-java`, or another one like it, whose Python is INLAY_ICEBERG_JAVA.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import random
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.cli.serving import catalog_of, server_of
 from inlay.errors import ForeignCommit, Unpublishable
 from inlay.table import Table
 
@@ -32,11 +36,17 @@ PROGRAM = Path(__file__).with_name("by_spark.py")
 KNOWN = ("does not support time", "UINT_8", "UINT_16")
 
 
+def python_of_spark() -> str:
+    installed = Path(__file__).parents[2] / ".tools" / "iceberg-java" / "bin" / "python"
+    python = os.environ.get("INLAY_ICEBERG_JAVA") or str(installed)
+    if not Path(python).exists():
+        pytest.skip("no Spark with Iceberg Java: run `make iceberg-java`")
+    return python
+
+
 @pytest.fixture(scope="session")
 def spark() -> Callable[..., list[Any]]:
-    python = os.environ.get("INLAY_ICEBERG_JAVA")
-    if not python:
-        pytest.skip("INLAY_ICEBERG_JAVA names no Python with pyspark 3.5 and Iceberg's jar")
+    python = python_of_spark()
 
     def run(what: str, out: Path, *arguments: str) -> list[Any]:
         done = subprocess.run(
@@ -204,3 +214,200 @@ def test_a_commit_by_its_hadoop_catalog_is_noticed_and_kept(
     assert table.publish().published
     [read] = spark("read", tmp_path / "rows", f"file://{root}")
     assert sorted(row["id"] for row in read) == [1, 3, 4]
+
+
+# -- through the catalog --------------------------------------------------------------------------
+
+
+class Sql:
+    """Spark on a catalog, in a process of its own."""
+
+    def __init__(self, uri: str) -> None:
+        self.process = subprocess.Popen(
+            [python_of_spark(), PROGRAM, "rest", uri],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "TZ": "UTC"},
+        )
+
+    def ask(self, statement: str) -> Any:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(statement) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def __call__(self, statement: str) -> list[dict[str, Any]]:
+        answer = self.ask(statement)
+        assert isinstance(answer, list), (statement, answer)
+        return answer
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "tables").mkdir()
+    return tmp_path / "tables"
+
+
+@pytest.fixture
+def sql(root: Path) -> Iterator[Sql]:
+    python_of_spark()
+    with server_of(catalog_of(f"file://{root}", write=True), "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        made = Sql(f"http://127.0.0.1:{server.server_port}")
+        try:
+            yield made
+        finally:
+            made.process.kill()
+            made.process.communicate()
+            server.shutdown()
+            thread.join()
+
+
+def ids(root: Path, name: str = "t", ref: str | None = None) -> list[tuple[int, str | None]]:
+    table = inlay.open(f"file://{root}/{name}", ref=ref)
+    found = table.scan().to_arrow().select(["id", "s"]).to_pylist()
+    return sorted((r["id"], r["s"]) for r in found)
+
+
+def check(root: Path) -> None:
+    """Spark leaves checksums beside files, and manifests that it merged."""
+    found = inlay.open(f"file://{root}/t").maintain.verify(depth="pages").findings
+    assert [f for f in found if f.severity != "note"] == []
+
+
+MODES = ("copy-on-write", "merge-on-read")
+LAYOUTS = ("", "PARTITIONED BY (bucket(3, id), truncate(1, s))", "PARTITIONED BY (days(at), s)")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_and_inlay_write_one_table_in_turns(root: Path, sql: Sql, seed: int) -> None:
+    """A random history against a model, compared after each step in Spark and in `scan`."""
+    dice = random.Random(seed)
+    mode, form = dice.choice(MODES), dice.choice([2, 3])
+    modes = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("delete", "update", "merge"))
+    sql(
+        f"CREATE TABLE lake.tables.t (id BIGINT, s STRING, at TIMESTAMP) USING iceberg "
+        f"{LAYOUTS[seed % 3]} TBLPROPERTIES ('format-version' = '{form}', {modes})"
+    )
+    model: dict[int, str] = {}
+    for step in range(16):
+        n, table = dice.randint(0, 40), inlay.open(f"file://{root}/t")
+        match dice.choice(["insert", "insert", "delete", "update", "merge", "native", "rest"]):
+            case "insert":
+                sql(
+                    f"INSERT INTO lake.tables.t SELECT id, CONCAT('s', id % 3), "
+                    f"timestamp_seconds(1700000000 + id * 40000) FROM range({step * 100}, {step * 100 + n})"
+                )
+                model |= {i: f"s{i % 3}" for i in range(step * 100, step * 100 + n)}
+            case "delete":
+                sql(f"DELETE FROM lake.tables.t WHERE id % 7 = {n % 7}")
+                model = {i: s for i, s in model.items() if i % 7 != n % 7}
+            case "update":
+                sql(f"UPDATE lake.tables.t SET s = 'u' WHERE id % 5 = {n % 5}")
+                model |= {i: "u" for i in model if i % 5 == n % 5}
+            case "merge":
+                sql(
+                    f"MERGE INTO lake.tables.t t USING (SELECT id * 3 AS id FROM range({n})) u "
+                    "ON t.id = u.id WHEN MATCHED AND u.id % 2 = 0 THEN DELETE "
+                    "WHEN MATCHED THEN UPDATE SET s = 'm' "
+                    "WHEN NOT MATCHED THEN INSERT (id, s) VALUES (u.id, 'n')"
+                )
+                for i in range(0, 3 * n, 3):
+                    if i in model and i % 2 == 0:
+                        del model[i]
+                    else:
+                        model[i] = "m" if i in model else "n"
+            case "native":
+                at = datetime(2026, 1, 1, tzinfo=UTC)
+                made = dict.fromkeys(range(step * 100 + 50, step * 100 + 50 + n % 9), "i")
+                columns = {"id": list(made), "s": list(made.values()), "at": [at] * len(made)}
+                if made:
+                    table.append(pa.table(columns, table.schema))
+                table.delete(f"id % 11 = {n % 11}")
+                model = {i: s for i, s in (model | made).items() if i % 11 != n % 11}
+            case _:
+                kind = dice.choice(["compact", "theirs", "manifests", "gc"])
+                match kind:
+                    case "compact":
+                        table.maintain.compact()
+                    case "theirs":
+                        sql(
+                            "CALL lake.system.rewrite_data_files(table => 'tables.t', "
+                            "options => map('rewrite-all', 'true'))"
+                        )
+                    case "manifests":
+                        sql("CALL lake.system.rewrite_manifests(table => 'tables.t')")
+                    case _:
+                        table.maintain.collect_garbage()
+        expected = sorted(model.items())
+        assert ids(root) == expected, (step, seed)
+        shown = sql("SELECT id, s FROM lake.tables.t ORDER BY id")
+        assert [(r["id"], r["s"]) for r in shown] == expected, (step, seed)
+    check(root)
+
+
+def test_its_statements_are_commits_of_the_table(root: Path, sql: Sql) -> None:
+    sql(
+        "CREATE TABLE lake.tables.t (id INT, s STRING, at TIMESTAMP) USING iceberg "
+        "PARTITIONED BY (days(at), bucket(4, id))"
+    )
+    sql(
+        "INSERT INTO lake.tables.t VALUES (1, 'a', TIMESTAMP '2026-01-01 10:00:00'), (2, NULL, NULL)"
+    )
+    first = inlay.open(f"file://{root}/t").version
+    sql("INSERT OVERWRITE lake.tables.t SELECT 5, 'o', TIMESTAMP '2026-03-01 10:00:00'")
+    assert ids(root) == [(5, "o")]
+    for change in (
+        "ADD COLUMN n INT",
+        "RENAME COLUMN n TO m",
+        "ALTER COLUMN m TYPE BIGINT",
+        "ALTER COLUMN id TYPE BIGINT",
+        "ALTER COLUMN m AFTER id",
+        "ADD PARTITION FIELD truncate(2, s)",
+        "DROP PARTITION FIELD bucket(4, id)",
+        "DROP COLUMN m",
+        "SET TBLPROPERTIES ('a' = 'b')",
+    ):
+        sql(f"ALTER TABLE lake.tables.t {change}")
+    sql("INSERT INTO lake.tables.t VALUES (6, 'p', NULL)")
+    assert ids(root) == [(5, "o"), (6, "p")]
+    # Branches and tags.
+    sql("ALTER TABLE lake.tables.t CREATE TAG g")
+    sql("ALTER TABLE lake.tables.t CREATE BRANCH b")
+    sql("INSERT INTO lake.tables.t.branch_b VALUES (7, 'b', NULL)")
+    sql("DELETE FROM lake.tables.t.branch_b WHERE id = 5")
+    sql("INSERT INTO lake.tables.t VALUES (8, 'q', NULL)")
+    assert ids(root, ref="b") == [(6, "p"), (7, "b")]
+    of_b = sql("SELECT id FROM lake.tables.t VERSION AS OF 'b' ORDER BY id")
+    assert of_b == [{"id": 6}, {"id": 7}]
+    assert "not an ancestor" in str(
+        sql.ask("CALL lake.system.fast_forward('tables.t', 'main', 'b')")
+    )
+    sql("CALL lake.system.set_current_snapshot(table => 'tables.t', ref => 'g')")
+    assert ids(root) == ids(root, ref="g") == [(5, "o"), (6, "p")]
+    sql("ALTER TABLE lake.tables.t CREATE BRANCH c")
+    sql("INSERT INTO lake.tables.t.branch_c VALUES (9, 'c', NULL)")
+    for name in ("BRANCH b", "BRANCH c", "TAG g"):
+        sql(f"ALTER TABLE lake.tables.t DROP {name}")
+    assert ids(root) == [(5, "o"), (6, "p")]
+    [before] = sql("SELECT snapshot_id FROM lake.tables.t.snapshots ORDER BY committed_at LIMIT 1")
+    sql(f"CALL lake.system.rollback_to_snapshot('tables.t', {before['snapshot_id']})")
+    assert inlay.open(f"file://{root}/t").version > first
+    shown = sql("SELECT id, s FROM lake.tables.t ORDER BY id")
+    assert [(r["id"], r["s"]) for r in shown] == ids(root)
+    # Replaced, and what is refused by name.
+    sql("CREATE OR REPLACE TABLE lake.tables.t USING iceberg AS SELECT 7L AS id, 'x' AS s")
+    assert ids(root) == [(7, "x")]
+    for statement, why in (
+        ("ALTER TABLE lake.tables.t WRITE ORDERED BY id", "sort order"),
+        ("ALTER TABLE lake.tables.t CREATE TAG h RETAIN 7 DAYS", "kept until it is dropped"),
+        ("ALTER TABLE lake.tables.t RENAME TO lake.tables.u", "does not support endpoint"),
+        ("CREATE NAMESPACE lake.other", "does not support endpoint"),
+        ("CALL lake.system.expire_snapshots('tables.t')", "GC is disabled"),
+        ("CALL lake.system.remove_orphan_files('tables.t')", "GC is disabled"),
+    ):
+        assert why in str(sql.ask(statement)), statement
+    check(root)
