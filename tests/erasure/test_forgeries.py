@@ -20,14 +20,17 @@ from inlay.errors import InlayError
 from inlay.format.codec import _digest, _ending, encode_frame
 from inlay.format.keys import receipt_key
 from inlay.format.snapshot import Ref
+from inlay.ops.copy import copy
 from inlay.ops.erase.check_receipt import Asked, verify_receipt
 from inlay.ops.erase.receipt import LIST_KIND, encode_receipt
 from inlay.ops.erase.signing import PublicKey, envelope_of, to_sign
+from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.refs import branch, tag
+from inlay.parse import Values, parse_predicate
 from inlay.plan.receipt_chain import STATEMENT_TYPE, Chain, root_of
 from inlay.storage.base import Location
 
-from .people import WHO, People, ids_with, is_who, new_people, rows
+from .people import KEY, WHO, People, ids_with, is_who, new_people, rows
 from .test_chain import (
     PUBLIC,
     SIGNER,
@@ -137,6 +140,22 @@ def twice_said(people: People) -> None:
     assert receipt(people)["removed_rows"] != 0
 
 
+def in_other_bytes(people: People, old: bytes, new: bytes) -> None:
+    """A receipt that says the same to a reader of JSON, in a whole frame."""
+    head = data_of(people, receipt_key("case-1")).rpartition(b',"digest":"')[0]
+    assert head.count(old) == 1
+    head = head.replace(old, new)
+    put(people, receipt_key("case-1"), head + _ending(_digest(head)))
+
+
+def envelope_twice(people: People) -> None:
+    key = lists(people, "pass")[0]
+    head = data_of(people, key).rpartition(b',"digest":"')[0]
+    more = json.dumps(envelope_of(statement(people), STRANGER))
+    head += b',"envelope":' + more.encode()
+    put(people, key, head + _ending(_digest(head)))
+
+
 def twice_in_the_statement(people: People) -> None:
     text = statement(people).decode()
     rewritten(people, 0, statement='{"ended_us":0,' + text[1:])
@@ -232,6 +251,48 @@ FORGERIES: dict[str, tuple[Callable[[People], None], str]] = {
         "not signed with that",
     ),
     "a statement that says a thing twice": (twice_in_the_statement, "does not have the statement"),
+    "two strangers' signatures": (
+        lambda p: enveloped(
+            p,
+            signatures=[
+                *envelope_of(statement(p), STRANGER)["signatures"],
+                {**envelope_of(statement(p), STRANGER)["signatures"][0], "keyid": SIGNER.key_id},
+            ],
+        ),
+        "not signed with that",
+    ),
+    "her kind of payload in capitals": (
+        lambda p: enveloped(p, payloadType=STATEMENT_TYPE.upper()),
+        "not signed with that",
+    ),
+    "her kind of payload with a parameter": (
+        lambda p: enveloped(p, payloadType=f"{STATEMENT_TYPE}; charset=utf-8"),
+        "not signed with that",
+    ),
+    "an envelope twice, hers first": (envelope_twice, "not signed with that"),
+    "a statement with spaces": (
+        lambda p: rewritten(p, 0, statement=statement(p).decode().replace(":", ": ")),
+        "does not have the statement",
+    ),
+    "a statement in other numbers": (
+        lambda p: rewritten(
+            p, 0, statement=statement(p).decode().replace('"first":1', '"first":1.0')
+        ),
+        "has no statement|does not have the statement",
+    ),
+    # letters and numbers
+    "a number as a fraction": (
+        lambda p: in_other_bytes(p, b'"number":1,', b'"number":1.0,'),
+        "is not a receipt that an erasure wrote",
+    ),
+    "ends of lines of Windows": (
+        lambda p: in_other_bytes(p, b',"opened_us"', b',\r\n"opened_us"'),
+        "it was changed since",
+    ),
+    "letters as escapes": (
+        lambda p: in_other_bytes(p, b'"case-1"', b'"c\\u0061se-1"'),
+        "it was changed since",
+    ),
     "an algorithm that is none": (
         lambda p: enveloped(p, signatures=[{"keyid": SIGNER.key_id, "alg": "none", "sig": ""}]),
         "not signed with that",
@@ -364,3 +425,107 @@ def test_the_same_signature_in_other_bytes_is_no_second_statement() -> None:
     assert PublicKey.has_signed(PUBLIC, to_sign(statement(people)), sig)
     assert not PublicKey.has_signed(PUBLIC, to_sign(statement(people)), sig + b"\0")
     assert not PublicKey.has_signed(PUBLIC, to_sign(statement(people) + b" "), sig)
+
+
+# -- places and words -----------------------------------------------------------------------------
+
+
+def everything_of(people: People) -> dict[str, bytes]:
+    return {
+        info.key: people.store.get(info.key).body for info in people.store.list("tables/people/")
+    }
+
+
+def at_another_root(people: People, objects: dict[str, bytes]) -> People:
+    for key, body in objects.items():
+        people.store.put(key.replace("tables/people/", "tables/moved/"), body)
+    return replace(people, ctx=replace(people.ctx, root="tables/moved"))
+
+
+def test_a_receipt_beside_an_older_copy_of_the_table_is_found() -> None:
+    """The bytes of a root, copied before the erasure, with its receipt and lists put beside them; and with
+    the pointer, too. A copy from afterwards is the same table, and its receipts are true there."""
+    people = new_people()
+    people.append(*ids_with(WHO))
+    older = everything_of(people)
+    people.erase()
+    finish(people)
+    assert check(at_another_root(people, everything_of(people))).problems == ()
+    of_it = {k: body for k, body in everything_of(people).items() if "/data/" not in k}
+    swapped = {k: body for k, body in of_it.items() if not k.endswith("_latest_manifest")}
+    said = check(at_another_root(people, {**older, **swapped})).problems
+    assert any("the pointer was set back, or the receipt is forged" in line for line in said), said
+    moved = at_another_root(people, {**older, **of_it})
+    gone = [key for each in lists(people, "gone") for key, _ in frame(people, each)["objects"]]
+    data = [key for key in gone if key.startswith("data/")]
+    assert data and {f"{key} was deleted and exists again" for key in data} <= {
+        *check(moved).problems
+    }
+
+
+def test_a_receipt_beside_a_copy_that_is_a_table_of_its_own_is_of_another_table() -> None:
+    people = new_people()
+    people.append(*ids_with(WHO))
+    state = load_entries(people.ctx, load_pointer(people.ctx).state)
+    into = replace(people.ctx, root="tables/copy")
+    copy(people.ctx, state, into)
+    people.erase()
+    finish(people)
+    for key, body in everything_of(people).items():
+        if "/erasure/" in key or "/evidence/" in key:
+            people.store.put(key.replace("tables/people/", "tables/copy/"), body)
+    said = check(replace(people, ctx=into)).problems
+    assert "the receipt is of another table" in said
+    assert any("that the condition selects" in line for line in said), "she is in the copy"
+
+
+def test_a_chain_without_its_middle_is_not_said_to_be_whole() -> None:
+    """A pass and its receipt are taken out, and the next one says that it follows the first. Who forged it
+    had no key: the check of an earlier receipt says that it cannot speak for that pass."""
+    people = three_receipts()
+    people.erase(is_who(5), "case-4")
+    finish(people)
+    assert check(people).problems == () and not unsigned_of(people)
+    _, middle, last = lists(people, "pass")
+    members = {
+        k: json.loads(statement(people, 1))[k] for k in ("previous_pass", "previous_receipt")
+    }
+    people.store.delete([people.ctx.key(k) for k in (middle, receipt_key("case-3"))])
+    before = members["previous_receipt"]
+    chained_again(people, "case-4", {**members, "first": 3}, previous=before, number=3)
+    with_chain(people, replace(Chain.of(people.snapshot.properties), count=3).as_property)
+    assert check(people).problems == ()
+    assert unsigned_of(people) == [
+        f"{last} is not signed with that key: which receipts are missing there was not checked"
+    ]
+    assert "not signed with that" in "".join(check(people, "case-4", asked=None).problems)
+
+
+def unsigned_of(people: People) -> list[str]:
+    return [line for line in check(people).named if "not signed" in line]
+
+
+def test_a_condition_is_compared_by_what_it_says_and_not_by_how_it_is_written() -> None:
+    """Formats of numbers, order of parameters and ends of lines outside of values are the same condition;
+    another normal form of a name, or another end of line in it, selects other rows."""
+    name = unicodedata.normalize("NFC", "Zoe\u0308 A\r\nB")
+    people = new_people()
+    people.append(*ids_with(3))
+    schema = people.snapshot.schema
+    asked = parse_predicate("id = 3 AND name = ?", schema, Values([name]))
+    people.erase(asked)
+    finish(people)
+    same = (
+        ("id = 03 AND name = ?", [name]),
+        ("id = ? AND name = ?", [3, name]),
+        ("id\r\n=\t3\r\nAND name = :n", {"n": name}),
+        ("ID = 3 and NAME = :b", {"b": name}),
+    )
+    for text, params in same:
+        written = Asked(predicate=parse_predicate(text, schema, Values(params)), key=KEY)
+        assert check(people, asked=written).problems == (), text
+    for other in (unicodedata.normalize("NFD", name), name.replace("\r\n", "\n"), f"{name} "):
+        written = Asked(
+            predicate=parse_predicate("id = 3 AND name = ?", schema, Values([other])), key=KEY
+        )
+        assert check(people, asked=written).problems == ("the receipt is of another condition",)

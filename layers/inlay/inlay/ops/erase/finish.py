@@ -342,7 +342,7 @@ class _Sweeper:
     def _publication_waits(self, loaded: LoadedTable) -> Waiting | None:
         from inlay.ops.publish.status import publication_waits  # only where an erasure ends
 
-        return publication_waits(self.ctx, loaded.snapshot.oldest_version)
+        return publication_waits(self.ctx, loaded.snapshot)
 
     def _memory_waits(self, loaded: LoadedTable, due: Sequence[Erasure]) -> Waiting | None:
         """What change streams remember of the rows is erased by an erasure of the same id."""

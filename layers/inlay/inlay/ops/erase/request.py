@@ -476,11 +476,12 @@ def advance_erasures(
 
 
 def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context, LoadedTable]]:
-    """The contents to be cleaned: main, and what each branch and tag shows when its turn comes. A legal
-    hold protects a tag; without open erasures there is nothing to clean."""
+    """The contents to be cleaned: `main`, just read, and what each branch and tag shows when its turn
+    comes. A legal hold protects a tag; without open erasures there is nothing to clean."""
     if not main.snapshot.erasures:
         return
-    for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
+    yield ctx, main
+    for name in sorted(n for n, r in main.snapshot.refs.items() if not r.hold):
         own = replace(ctx, branch=name)
         try:
             yield own, load_again(own, main)

@@ -17,7 +17,6 @@ from inlay.format.properties import Properties, handed_over, is_published
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.schema import refusals
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import load_pointer
 from inlay.ops.metadata.publication import load_publication, put_back
 from inlay.ops.publish.publish import publish
 from inlay.plan.erasure import Waiting
@@ -53,14 +52,15 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
     return PublicationStatus(version, max(0, snapshot.version - (version or 0)), tuple(reasons))
 
 
-def publication_waits(ctx: Context, since: int) -> Waiting | None:
-    """Why published metadata may still have erased values; publishes again if it does. `since` is the
-    oldest version without erased rows, the one that the erasure left as the oldest."""
+def publication_waits(ctx: Context, snapshot: Snapshot) -> Waiting | None:
+    """Why published metadata may still have erased values; publishes again if it does. The oldest version
+    of `snapshot` is the oldest one without erased rows."""
 
     def waits(reason: str) -> Waiting:
         return Waiting("published", "metadata/latest.json", reason)
 
-    if not is_published(load_pointer(ctx).snapshot.properties):
+    since = snapshot.oldest_version
+    if not is_published(snapshot.properties):
         return None  # what was published is garbage like any other
     try:
         if _is_newer(ctx, since):
