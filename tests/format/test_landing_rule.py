@@ -46,6 +46,18 @@ DATA = (
     "orders.tmp_2/0.parquet",
     "results/orders_2026.parquet",
     "../orders.parquet",
+    "data_0_0_0.snappy.parquet",
+    "000000000000.parquet",
+    "2026_11_25_1764064800_0.parquet",
+    "part-00000-of-00010.parquet",
+    "run-1764064800-part-r-00000.snappy.parquet",
+    "orders.parquet.5",
+    "orders.v2.parquet",
+    "old/orders.parquet",
+    "bak.parquet",
+    "checkpoint/orders.parquet",
+    "20261125_101010_00001_abcde-0a1b.parquet",
+    "Zoe\u0308/cafe\u0301%2B+ \n.parquet",
 )
 
 

@@ -142,8 +142,9 @@ CONVENTIONS = (
         _TEMPORARY,
         "SFTP and FTP clients (Transfer Family); browsers; rclone, curl, lftp, gsutil, mc, NiFi, editors",
         "an upload or a copy under way",
-        r"(\.(filepart|part|partial|tmp|temp|crdownload|download|incomplete|uploading|upload|writing"
-        r"|in-progress|aria2|swp|swx|gstmp)|_\.gstmp|\.part\.minio|\.(tmp|temp|partial)[.-][\w-]+"
+        r"(\.(filepart|part|partial|tmp|temp|crdownload|download|opdownload|dtapart|fdmdownload|cyberduckpart"
+        r"|cyberducksegment|!ut|!qB|incomplete|uploading|upload|unfinished|writing|copying|in-?progress|wip"
+        r"|aria2|lftp-pget-status|swp|swx|gstmp)|_\.gstmp|\.part\.minio|\.(tmp|temp|partial)[.-][\w-]+"
         r"|\.parquet[_-](tmp|temp|part|partial)|~|(^|/)\.in\.[^/]*)$",
         (
             "orders.parquet.filepart",
@@ -158,6 +159,32 @@ CONVENTIONS = (
             "orders.parquet_tmp",
             ".in.orders.parquet.",
             "orders.parquet~",
+            "orders.parquet.cyberduckpart",
+            "orders.parquet.opdownload",
+        ),
+    ),
+    Convention(
+        _TEMPORARY,
+        "boto3 and the AWS CLI (on mounted buckets), gsutil and gcloud, macOS",
+        "parts, or a file that is renamed when it is complete",
+        r"\.parquet\.([0-9A-Fa-f]{8}|sb-[0-9a-f]{8}-\w{6})$"
+        r"|(^|/)(gsutil|gcloud)/tmp/parallel_composite_uploads/",
+        (
+            "orders.parquet.7e3dF2a1",
+            "orders.parquet.sb-8d9c1e2a-AbCdEf",
+            "gsutil/tmp/parallel_composite_uploads/for_details_see/gsutil_help_cp/5f_0",
+        ),
+    ),
+    Convention(
+        _TEMPORARY,
+        "editors, patch, batch scripts; NetApp, Synology, QNAP",
+        "a copy that is kept of an older content",
+        r"\.(bak|old|orig)$|(^|/)#[^/]+#$|(^|/)(~snapshot|#recycle|#snapshot|@Recycle|lost\+found)/",
+        (
+            "orders.parquet.bak",
+            "#orders.parquet#",
+            "~snapshot/daily.0/orders.parquet",
+            "#recycle/orders.parquet",
         ),
     ),
     Convention(
@@ -183,8 +210,15 @@ CONVENTIONS = (
         _MARKER,
         "Spark, Hadoop, Databricks",
         "the end, or the state, of a job",
-        r"(^|/)(_SUCCESS|_started_[^/]*|_committed_[^/]*|_FAILURE|_SUCCESS\.crc)$",
-        ("run/_SUCCESS", "_started_7319", "_committed_7319", "_committed_vacuum12"),
+        r"(^|/)(_SUCCESS|_started_[^/]*|_committed_[^/]*|_FAILURE|_SUCCESS\.crc)$"
+        r"|(^|/)checkpoints?/([^/]+/)?(metadata$|(offsets|commits|sources|state)/)",
+        (
+            "run/_SUCCESS",
+            "_started_7319",
+            "_committed_7319",
+            "_committed_vacuum12",
+            "checkpoint/offsets/0",
+        ),
     ),
     Convention(
         _MARKER,
@@ -233,15 +267,17 @@ CONVENTIONS = (
     ),
     Convention(
         _MARKER,
-        "macOS, Windows, NFS, Synology",
+        "macOS, Windows, Office, NFS, Synology",
         "a file of an operating system",
-        r"(^|/)(\.DS_Store|\._[^/]*|Thumbs\.db|desktop\.ini|\.nfs[0-9a-f]+|\.Spotlight-V100/.*"
+        r"(^|/)(\.DS_Store|\._[^/]*|(eh)?Thumbs(_vista)?\.db(:[^/]*)?|desktop\.ini|~\$[^/]*|\.nfs[0-9a-f]+|\.Spotlight-V100/.*"
         r"|__MACOSX/.*|\.Trashes/.*|@eaDir/.*|System Volume Information/.*|\$RECYCLE\.BIN/.*)$",
         (
             ".DS_Store",
             "run/._part-0.parquet",
             "Thumbs.db",
+            "Thumbs.db:encryptable",
             "desktop.ini",
+            "~$orders.xlsx",
             "__MACOSX/._a.parquet",
             "@eaDir/orders.parquet/SYNOINDEX",
             "$RECYCLE.BIN/a.parquet",
@@ -249,10 +285,11 @@ CONVENTIONS = (
     ),
     Convention(
         _MARKER,
-        "AWS Config, Elastic Load Balancing, Redshift, DMS, CloudTrail, CloudWatch Logs, SES; Logstash",
+        "AWS Config, Load Balancing, Redshift, DMS, CloudTrail, CloudWatch Logs, SES; Logstash; Stitch",
         "a test of the right to write",
         r"(^|/)(ConfigWritabilityCheckFile|ELBAccessLogTestFile|(aws|logstash)-programmatic-access-test-object[^/]*"
-        r"|aws-logs-write-test|AMAZON_SES_SETUP_NOTIFICATION|[^/]*WritabilityCheckFile|awsdms_[^/]*test[^/]*)$",
+        r"|aws-logs-write-test|AMAZON_SES_SETUP_NOTIFICATION|[^/]*WritabilityCheckFile|awsdms_[^/]*test[^/]*"
+        r"|stitch-challenge-file[^/]*)$",
         (
             "AWSLogs/123456789012/Config/ConfigWritabilityCheckFile",
             "AWSLogs/123456789012/ELBAccessLogTestFile",
@@ -260,16 +297,17 @@ CONVENTIONS = (
             "logstash-programmatic-access-test-object-1764064800",
             "aws-logs-write-test",
             "AMAZON_SES_SETUP_NOTIFICATION",
+            "stitch-challenge-file-5f3a",
         ),
     ),
     Convention(
         _MARKER,
-        "Redshift and Timestream UNLOAD; S3 Inventory; Athena; exports of DynamoDB, RDS and billing",
+        "Redshift, Timestream UNLOAD; S3 Inventory; Athena; exports of DynamoDB, RDS, Firestore, billing",
         "a manifest: a list of a producer's files",
         r"(^|/)([^/]*manifest|manifest\.(json|csv|checksum)|symlink\.txt"
         r"|manifest-(files|summary)\.json|[^/]*-manifest\.(csv|json)|[^/]*\.(csv|txt)\.metadata"
         r"|[^/]*_\d{8}_(manifest|metadata)\.json"
-        r"|export_(tables_)?info_[^/]*\.json)$",
+        r"|export_(tables_)?info_[^/]*\.json|[^/]*\.(overall_)?export_metadata)$",
         (
             "sales_manifest",
             "manifest",
@@ -283,6 +321,7 @@ CONVENTIONS = (
             "export_tables_info_rds_from_1_to_2.json",
             "AEDAGANLHLBH4OLISD3CVOZZRWPX5GV2XCXRBKCV_20261125_manifest.json",
             "billing-Manifest.json",
+            "all_namespaces/kind_Order/all_namespaces_kind_Order.export_metadata",
         ),
     ),
     Convention(

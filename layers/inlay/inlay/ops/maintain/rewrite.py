@@ -260,15 +260,17 @@ def carry_out_file(
     limits: ResourceLimits = NO_LIMITS,
 ) -> tuple[Choice | None, Done]:
     """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
-    choice, done = None, dropped(loaded, work.entry)
+    choice, done, judging = None, dropped(loaded, work.entry), ctx
     if work.task is not None:
         if any(m.erasure is not None for m in work.task.markers):
-            ctx = replace(ctx, store=_RememberedRanges(ctx.store))
-        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, limits=limits)
+            judging = replace(ctx, store=_RememberedRanges(ctx.store))
+        choice, done = rewrite_task(
+            ctx, loaded, work.task, strategy=strategy, limits=limits, judging=judging
+        )
         if not done.removed_rows:
             return choice, done  # no erasure lost a row by it: nothing to read again
     went = None if done.whole else done.unit.positions
-    erased = tuple(count_erased(ctx, loaded, work.entry, work.task, went))
+    erased = tuple(count_erased(judging, loaded, work.entry, work.task, went))
     return choice, replace(done, unit=replace(done.unit, erased=erased))
 
 

@@ -36,10 +36,11 @@ from inlay.parquet.arrow.types import positions_array, to_scalar
 from inlay.parquet.footer.footer import Footer, parse_metadata, trailer
 from inlay.parquet.read.data_file import OpenFile, plan_groups
 from inlay.parquet.read.deleted_rows import load_vector
-from inlay.parquet.read.reader import open_file, read_file, read_positions
+from inlay.parquet.read.reader import Ahead, open_file, read_file, read_positions
 from inlay.parquet.read.selection import Wanted, top_columns
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.surgery.key_values import geo_pair
+from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.parquet.surgery.residue import find_residue, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
@@ -200,10 +201,12 @@ def rewrite_task(
     strategy: Strategy = "auto",
     extra: BitMap64 | None = None,
     limits: ResourceLimits = NO_LIMITS,
+    judging: Context | None = None,
 ) -> tuple[Choice, Done]:
-    """Decides about the rows of a file, chooses the method, applies it: by surgery as far as time allows,
-    but at least one row group. Raises `UnsupportedFile` when there is not enough memory."""
-    looked = decide_rows(ctx, loaded, task, strategy, extra, limits)
+    """Decides about the rows of a file (in the context `judging`), chooses the method, applies it: by
+    surgery as far as time allows, but at least one row group. Raises `UnsupportedFile` when there is not
+    enough memory."""
+    looked = decide_rows(judging or ctx, loaded, task, strategy, extra, limits)
     choice = looked.choice
     entry = task.file
     positions, whole = position_map(looked.kept, looked.group_rows), True
@@ -468,12 +471,16 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDe
     return replace(output, own=not described)
 
 
+# Several files may be rewritten at once, and each is written as slowly as one core encodes.
+_AHEAD = Ahead(budget_bytes=WINDOW_BYTES)
+
+
 def _kept_rows(
     ctx: Context, task: FileTask, looked: RowDecision, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     columns = tuple(f.id for f in schema.fields)
     wanted = Wanted(schema=schema, columns=columns, position=looked.has_extra)
-    for batch in read_file(ctx.objects, task, wanted, ctx.executor):
+    for batch in read_file(ctx.objects, task, wanted, ctx.executor, ahead=_AHEAD):
         if not looked.has_extra or not batch.num_rows:
             yield batch
             continue
