@@ -23,7 +23,7 @@ from inlay.doctor import examine as examining
 from inlay.doctor import stack
 from inlay.doctor.bucket import refused_kind
 from inlay.doctor.examine import OF_A_BUCKET, OF_A_STACK, examine
-from inlay.doctor.finding import Examined, Severity
+from inlay.doctor.finding import Examined, Finding, Severity
 from inlay.errors import InvalidRequest
 from inlay.local.template import decided, read_body
 
@@ -190,9 +190,12 @@ def make_bucket(aws: Aws, *, retention: Any = None, **options: Any) -> None:
         },
     )
     statements = RESOURCES["BucketPolicy"]["Properties"]["PolicyDocument"]["Statement"]
-    (denied,) = [each for each in statements if each["Sid"] == "NoKeysOfProducers"]
-    denied = {**denied, "Resource": f"arn:aws:s3:::{BUCKET}/*"}
-    policy = {"Version": "2012-10-17", "Statement": [denied]}
+    denied = [
+        {**each, "Resource": f"arn:aws:s3:::{BUCKET}/*"}
+        for each in statements
+        if each["Action"] == "s3:PutObject"
+    ]
+    policy = {"Version": "2012-10-17", "Statement": denied}
     s3.put_bucket_policy(Bucket=BUCKET, Policy=json.dumps(policy))
 
 
@@ -341,7 +344,7 @@ AILMENTS: dict[str, tuple[Callable[[Aws], Any], str, Severity, str]] = {
     ),
     "another key": (encrypt(True), "encryption", E, "KmsKeyArn=arn:aws:kms"),
     "no bucket key": (encrypt(False), "encryption", W, "BucketKeyEnabled"),
-    "keys of producers": (s3("delete_bucket_policy"), "customer keys", W, "put-bucket-policy"),
+    "keys of producers": (s3("delete_bucket_policy"), "unreadable files", W, "put-bucket-policy"),
     "requester pays": (ask_requesters, "requester pays", E, "put-bucket-request-payment"),
     "no events": (
         s3("put_bucket_notification_configuration", NotificationConfiguration={}),
@@ -359,12 +362,38 @@ AILMENTS: dict[str, tuple[Callable[[Aws], Any], str, Severity, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", AILMENTS)
-def test_an_ailment_is_named_with_the_command_that_mends_it(aws: Aws, name: str) -> None:
-    ail, check, severity, mend = AILMENTS[name]
-    ail(aws)
+def ail_with(aws: Aws, name: str) -> None:
+    AILMENTS[name][0](aws)
     if name == "a new account":
         aws.known.pop("lambda", None)
+
+
+def first_of_each(aws: Aws) -> dict[str, Finding]:
+    return {each.check: each for each in reversed(aws.examine().findings)}
+
+
+def test_ailments_at_once_are_each_named_with_the_command_that_mends_them(aws: Aws) -> None:
+    """One of each check; then the others, each of which takes the place of the one before."""
+    first = {check: name for name, (_, check, _, _) in reversed(AILMENTS.items())}
+    del first["rights"]
+    for name in first.values():
+        ail_with(aws, name)
+    found = first_of_each(aws)
+    assert found.keys() == first.keys()
+    for name in [*first.values(), *(AILMENTS.keys() - {*first.values()})]:
+        _, check, severity, mend = AILMENTS[name]
+        if name not in first.values():
+            ail_with(aws, name)
+            found = first_of_each(aws)
+        assert found[check].severity is severity and mend in found[check].mend
+
+
+# Each alone, to see that nothing else is said.
+@pytest.mark.wide
+@pytest.mark.parametrize("name", AILMENTS)
+def test_an_ailment_is_named_with_the_command_that_mends_it(aws: Aws, name: str) -> None:
+    _, check, severity, mend = AILMENTS[name]
+    ail_with(aws, name)
     found = aws.examine()
     assert {each.check for each in found.findings} == {check}
     assert found.findings[0].severity is severity and mend in found.findings[0].mend
@@ -395,8 +424,9 @@ def test_a_clock_that_is_off_a_quiet_stack_and_another_region_are_told(aws: Aws)
     ahead = re.search(r"clock is (\d+) s ahead", skewed.what)
     # The server's date is of whole seconds, and later than `now` by what the examination took.
     assert skewed.check == "clocks" and ahead is not None and 300 < int(ahead[1]) <= 601
-    checks = {each.check for each in aws.examine(now=time.time() + 5 * 3600).findings}
-    assert checks == {"clocks", "metrics"}
+    assert skewed.mend == "sudo timedatectl set-ntp true"
+    quiet = {each.check: each.mend for each in aws.examine(now=time.time() + 5 * 3600).findings}
+    assert quiet.keys() == {"clocks", "metrics"} and "aws " in quiet["metrics"]
     (moved,) = examine(BUCKET, clients=aws.client, region="us-east-1", now=time.time()).findings
     assert moved.check == "region" and "AWS_REGION=eu-west-1" in moved.mend
 
@@ -417,9 +447,9 @@ def test_locked_objects_are_told_by_how_long_they_keep_erasures_open(aws: Aws) -
     assert "put-object-lock-configuration" in found.mend
 
 
-@pytest.mark.parametrize(
-    ("name", "served"),
-    [
+def test_other_kinds_of_buckets_are_refused_by_name_here_and_at_deployment() -> None:
+    pattern = BODY["Parameters"]["ExistingBucket"]["AllowedPattern"]
+    for name, served in (
         ("lake", True),
         ("my.lake-2", True),
         ("lake--usw2-az1--x-s3", False),
@@ -427,17 +457,13 @@ def test_locked_objects_are_told_by_how_long_they_keep_erasures_open(aws: Aws) -
         ("lake--ol-s3", False),
         ("mfzwi23gnjvgw.mrap", False),
         ("arn:aws:s3:eu-west-1:123456789012:accesspoint/lake", False),
-    ],
-)
-def test_other_kinds_of_buckets_are_refused_by_name_here_and_at_deployment(
-    aws: Aws, name: str, served: bool
-) -> None:
-    assert (refused_kind(name) is None) is served
-    pattern = BODY["Parameters"]["ExistingBucket"]["AllowedPattern"]
-    assert bool(re.fullmatch(pattern, name)) is served
-    if not served:
-        found = aws.examine(f"s3://{name}")
-        assert not found.ok and name in found.findings[0].what and aws.asked == []
+    ):
+        assert (refused_kind(name) is None) is served
+        assert bool(re.fullmatch(pattern, name)) is served
+        if not served:
+            asked = Aws()  # nothing answers
+            found = asked.examine(f"s3://{name}")
+            assert not found.ok and name in found.findings[0].what and asked.asked == []
 
 
 def test_what_may_not_be_looked_at_is_not_sound(aws: Aws) -> None:

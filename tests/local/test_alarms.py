@@ -13,14 +13,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.simulator.cloudwatch import ALARM, NO_DATA, OK, Metrics, alarms_of, state
 
+import inlay
 from inlay.local.event_sources import scheduled_event
 from inlay.local.runtime import FunctionPool
 from inlay.local.runtime_api import Failed, Returned
-from inlay.local.stack import LocalOptions, LocalStack
+from inlay.local.s3server import AwsProcess
+from inlay.local.stack import LocalOptions, LocalStack, environment
 from inlay.local.template import load_template
 
 pytestmark = pytest.mark.functions
@@ -45,7 +48,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
         yield running
 
 
-def look_at_queues(stack: LocalStack, metrics: Metrics, at: float, *, only: str = "") -> None:
+def look_at_queues(
+    stack: LocalStack, metrics: Metrics, at: float, *, only: str = "", prefix: str = ""
+) -> None:
     """What SQS tells CloudWatch, at a time that may be yet to come. A look is a receive."""
     for queue in stack.template.queues:
         if only not in ("", queue.logical_id):
@@ -54,7 +59,7 @@ def look_at_queues(stack: LocalStack, metrics: Metrics, at: float, *, only: str 
         counted = stack.sqs.get_queue_attributes(
             QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"]
         )["Attributes"]["ApproximateNumberOfMessages"]
-        of = {"QueueName": queue.logical_id}
+        of = {"QueueName": f"{prefix}{queue.logical_id}"}
         metrics.put("AWS/SQS", "ApproximateNumberOfMessagesVisible", of, at, float(counted))
         messages = stack.sqs.receive_message(
             QueueUrl=url, VisibilityTimeout=0, MessageSystemAttributeNames=["SentTimestamp"]
@@ -175,6 +180,79 @@ def test_functions_that_end_before_they_answer_ring(tmp_path: Path) -> None:
             value = float(function.name == "compact")
             metrics.put("AWS/Lambda", "Throttles", of, at * 300.0, value)
     fires("ThrottlesAlarm", metrics, 600.0)
+
+
+def named_by_stack(value: Any, name: str) -> Any:
+    """With the names that CloudFormation gives: the template gives none, so they begin with the stack's."""
+    match value:
+        case {"Name": ("QueueName" | "FunctionName") as kind, "Value": str(of)}:
+            return {"Name": kind, "Value": f"{name}-{of}"}
+        case dict():
+            return {key: named_by_stack(each, name) for key, each in value.items()}
+        case list():
+            return [named_by_stack(each, name) for each in value]
+        case _:
+            return value
+
+
+def test_of_two_stacks_in_one_account_each_rings_for_itself(tmp_path: Path) -> None:
+    """Both over one S3, in one CloudWatch: the rounds of one do not hide that the other's stopped, its
+    letters ring its own alarms, and its work is not the other's."""
+    metrics = Metrics()
+    with AwsProcess(["s3"]) as aws, environment(aws.env()), contextlib.ExitStack() as running:
+
+        def started(name: str) -> LocalStack:
+            options = LocalOptions(
+                template=TEMPLATE,
+                parameters={"AWS::StackName": name, "BucketPrefix": name, "AutoCreate": "true"},
+                endpoint_url=aws.endpoint_url,
+                schedules=False,
+                retry_seconds=0,
+                processes=1,
+                home=tmp_path / name,
+            )
+            return running.enter_context(LocalStack(options))
+
+        stacks = {name: started(name) for name in ("dev", "prod")}
+        body = (ROOT / "events" / "orders.parquet").read_bytes()
+        for name, stack in stacks.items():
+            key = f"ingest/{name}s/a.parquet"
+            stack.s3.put_object(Bucket=stack.bucket, Key=key, Body=body)
+            stack.drain()
+            look_at_queues(stack, metrics, -300.0, prefix=f"{name}-")
+        for schedule in stacks["dev"].template.schedules:
+            answer = stacks["dev"].invoke(
+                schedule.function, scheduled_event(schedule, stacks["dev"].region)
+            )
+            assert isinstance(answer, Returned), answer
+        stacks["dev"].send("DeleteQueue", "not JSON")
+        stacks["dev"].send("DeleteQueue", {"table": "prods", "where": "order_id > 0"})
+        stacks["dev"].drain()
+        for name, stack in stacks.items():
+            look_at_logs(stack, metrics, 0.0)
+            look_at_queues(stack, metrics, 0.0, prefix=f"{name}-")
+            metrics.put(
+                "AWS/Lambda", "Errors", {"FunctionName": f"{name}-CompactFunction"}, 0.0, 0.0
+            )
+        states = {
+            name: {
+                alarm: state(named_by_stack(said, name), metrics, 0.0)
+                for alarm, said in alarms_of(TEMPLATE, stack=name).items()
+            }
+            for name in stacks
+        }
+        rounds = {name for name in states["dev"] if name.endswith("RoundsAlarm")}
+        assert rounds and {states["dev"][name] for name in rounds} == {OK}
+        assert {states["prod"][name] for name in rounds} == {NO_DATA}, "dev's rounds are not prod's"
+        assert {n for n, each in states["dev"].items() if each == ALARM} == {
+            "DeleteDeadLettersAlarm"
+        }
+        assert not {n for n, each in states["prod"].items() if each == ALARM}
+        for name, stack in stacks.items():
+            listed = stack.s3.list_objects_v2(Bucket=stack.bucket, Prefix="tables/", Delimiter="/")
+            assert [each["Prefix"] for each in listed["CommonPrefixes"]] == [f"tables/{name}s/"]
+            with environment(stack.environment):
+                assert inlay.open(stack.table_uri(f"{name}s")).count() == 100
 
 
 def test_each_alarm_was_fired() -> None:

@@ -217,8 +217,17 @@ def _with_bucket_key(default: Mapping[str, Any]) -> Any:
     return {"Rules": [rule]}
 
 
-def customer_keys(at: Deployment) -> Iterator[Finding]:
-    """Objects encrypted with a key that each request brings (SSE-C): no function can read them."""
+# What the policy of a bucket can refuse to take, by the key of the condition.
+_UNREADABLE = {
+    "s3:x-amz-server-side-encryption-customer-algorithm": "encrypted with keys of their producers (SSE-C)",
+    "s3:x-amz-server-side-encryption-aws-kms-key-id": "encrypted with another key of KMS",
+    "s3:x-amz-storage-class": "in an archive (Glacier)",
+}
+
+
+def unreadable_files(at: Deployment) -> Iterator[Finding]:
+    """Objects that no function can read may be data, so an erasure waits for them: whoever may put files
+    could keep it open."""
     try:
         policy = at.clients("s3").get_bucket_policy(Bucket=at.bucket)["Policy"]
     except ClientError as error:
@@ -226,18 +235,16 @@ def customer_keys(at: Deployment) -> Iterator[Finding]:
             raise
         policy = "{}"
     statements = json.loads(policy).get("Statement", [])
-    if any(s.get("Effect") == "Deny" and _SSE_C in json.dumps(s) for s in statements):
-        return
-    yield Finding(
-        "customer keys",
-        Severity.WARNING,
-        "files may land that are encrypted with their producer's own key (SSE-C): no function reads them",
-        f"Deny s3:PutObject where {_SSE_C} is given, as BucketPolicy in template.yaml does: "
-        f"aws s3api put-bucket-policy --bucket {at.bucket} --policy file://policy.json",
-    )
-
-
-_SSE_C = "s3:x-amz-server-side-encryption-customer-algorithm"
+    denied = json.dumps([s for s in statements if s.get("Effect") == "Deny"])
+    taken = {key: what for key, what in _UNREADABLE.items() if key not in denied}
+    if taken:
+        yield Finding(
+            "unreadable files",
+            Severity.WARNING,
+            f"files may land that no function reads: {', or '.join(taken.values())}",
+            f"Deny s3:PutObject by {', '.join(taken)}, as BucketPolicy in template.yaml does: "
+            f"aws s3api put-bucket-policy --bucket {at.bucket} --policy file://policy.json",
+        )
 
 
 def object_lock(at: Deployment) -> Iterator[Finding]:

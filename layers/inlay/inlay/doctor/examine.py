@@ -37,7 +37,7 @@ OF_A_BUCKET = (
     Check("versions", bucket.versions, "s3:GetBucketVersioning"),
     Check("lifecycle", bucket.lifecycle, "s3:GetLifecycleConfiguration"),
     Check("encryption", bucket.encryption, "s3:GetEncryptionConfiguration"),
-    Check("customer keys", bucket.customer_keys, "s3:GetBucketPolicy"),
+    Check("unreadable files", bucket.unreadable_files, "s3:GetBucketPolicy"),
     Check("object lock", bucket.object_lock, "s3:GetBucketObjectLockConfiguration"),
     Check("requester pays", bucket.requester_pays, "s3:GetBucketRequestPayment"),
     Check("notifications", bucket.notifications, "s3:GetBucketNotification"),

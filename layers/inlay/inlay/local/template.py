@@ -126,12 +126,16 @@ def find_template() -> Path:
     )
 
 
+STACK_NAME = "AWS::StackName"
+
+
 def load_template(path: Path, overrides: Mapping[str, str] | None = None) -> Template:
-    """Read `path`; `overrides` are parameter values, as `sam deploy --parameter-overrides` takes."""
+    """Read `path`; `overrides` are parameter values, as `sam deploy --parameter-overrides` takes, and the
+    stack's name, as `AWS::StackName`."""
     body = read_body(path)
     known = {name: str(spec.get("Default", "")) for name, spec in body["Parameters"].items()}
     for name in overrides or {}:
-        if name not in known:
+        if name not in known and name != STACK_NAME:
             raise InvalidRequest(
                 f"{path.name} has no parameter {name}",
                 next_step=f"Use one of {', '.join(sorted(known))}",
@@ -142,7 +146,7 @@ def load_template(path: Path, overrides: Mapping[str, str] | None = None) -> Tem
         or os.environ.get("AWS_DEFAULT_REGION")
         or "us-east-1",
         "AWS::Partition": "aws",
-        "AWS::StackName": "local",
+        STACK_NAME: "local",
         **known,
         **(overrides or {}),
     }
