@@ -243,18 +243,29 @@ def test_tables_with_work_are_each_done_in_one_round(functions: Functions, many:
     assert functions.replay("rewrite.schedule") == {"tables": many, "sent": 0}
 
 
-@pytest.mark.wide
-def test_tables_that_need_every_kind_of_work_each_get_all_of_it(functions: Functions) -> None:
-    """Each has an erasure open, a landed file whose event was lost, and small files: each kind of round has
-    a message for each table, and after three rounds of erasures each has its receipt."""
+@pytest.mark.parametrize(
+    "many",
+    [
+        pytest.param(100, marks=pytest.mark.wide),
+        pytest.param(1_000, marks=pytest.mark.slow),
+    ],
+)
+def test_tables_that_need_every_kind_of_work_each_get_all_of_it(
+    functions: Functions, many: int
+) -> None:
+    """Each has an erasure open, a delete to apply, a landed file whose event was lost, and small files:
+    each kind of round has one message for each table, and after three rounds of erasures each has its
+    receipt: a table waits for no more rounds than it would alone."""
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     sink = io.BytesIO()
     pq.write_table(pa.table({"id": pa.array([3], pa.int64())}), sink)
-    names = [f"t{n:04}" for n in range(100)]
+    names = [f"t{n:04}" for n in range(many)]
     for name in names:
         table = inlay.create(f"memory://{BUCKET}/tables/{name}", rows.schema)
         table.append(rows)
         table.append(rows)
+        table.append(rows.slice(1).set_column(0, "id", pa.array([4], pa.int64())))
+        table.delete("id = 4")
         table.delete("id = 1", mode="erase", request_id=f"case-{name}")
         functions.store.put(f"ingest/{name}/late.parquet", sink.getvalue())
     functions.set_variable("INLAY_INGEST_QUEUE", "ingest")
@@ -286,6 +297,7 @@ def test_tables_that_need_every_kind_of_work_each_get_all_of_it(functions: Funct
         assert isinstance(functions.store.head(f"tables/{name}/erasure/case-{name}.json"), Head)
         done = inlay.open(f"memory://{BUCKET}/tables/{name}")
         assert sorted(done.scan().to_arrow()["id"].to_pylist()) == [2, 2, 3]
+        assert done.inspect.tombstones().num_rows == 0
 
 
 class Counting:

@@ -203,10 +203,11 @@ def rewrite_task(
     limits: ResourceLimits = NO_LIMITS,
     judging: Context | None = None,
 ) -> tuple[Choice, Done]:
-    """Decides about the rows of a file (in the context `judging`), chooses the method, applies it: by
-    surgery as far as time allows, but at least one row group. Raises `UnsupportedFile` when there is not
-    enough memory."""
-    looked = decide_rows(judging or ctx, loaded, task, strategy, extra, limits)
+    """Decides about the rows of a file, chooses the method, applies it: by surgery as far as time allows,
+    but at least one row group. `judging` is the context for whatever reads parts of the file. Raises
+    `UnsupportedFile` when there is not enough memory."""
+    judging = judging or ctx
+    looked = decide_rows(judging, loaded, task, strategy, extra, limits)
     choice = looked.choice
     entry = task.file
     positions, whole = position_map(looked.kept, looked.group_rows), True
@@ -218,7 +219,9 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
+                output, positions, whole = _by_surgery(
+                    judging, loaded, task, looked, limits.deadline
+                )
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
@@ -237,7 +240,9 @@ def rewrite_task(
                     f"it cannot be written as a whole ({error.message}): surgery is done instead"
                 )
                 choice = replace(choice, method="surgery", reason=reason)
-                output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
+                output, positions, whole = _by_surgery(
+                    judging, loaded, task, looked, limits.deadline
+                )
     snapshot = loaded.snapshot
     written_under = snapshot.schema_by_id(output.schema_id)
     spec_id, partition = partition_for_output(entry, task.schema, written_under, snapshot.specs)
