@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
@@ -116,6 +117,33 @@ assert inlay.__file__.startswith({str(layer)!r}), inlay.__file__
 assert pyarrow.__file__.startswith({str(layer)!r}), pyarrow.__file__
 """
     subprocess.run([python, "-I", "-c", script], check=True)
+
+
+def test_the_layer_keeps_the_modules_of_pyarrow_that_are_imported() -> None:
+    """By what its Makefile deletes: only a run on Lambda's Python would tell."""
+    recipe = (ROOT / "layers" / "inlay" / "Makefile").read_text()
+    compiled = set(re.findall(r'"\$\(ARROW\)"/_(\w+)\*', recipe))
+    [listed] = re.findall(r'foreach unused,([a-z ]+),"\$\(ARROW\)/\$\(unused\)\.py"', recipe)
+    gone = compiled | set(listed.split())
+    assert {"dataset", "json", "flight"} <= gone
+    used: set[str] = set()
+    guests = ("cli", "doctor", "local", "spark", "embedded_s3")
+    for path in [*(ROOT / "layers/inlay/inlay").rglob("*.py"), *(ROOT / "functions").rglob("*.py")]:
+        if set(path.parts) & set(guests):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.ImportFrom(module="pyarrow", names=names):
+                    used |= {each.name for each in names}
+                case ast.ImportFrom(module=str(name)) if name.startswith("pyarrow."):
+                    used.add(name.split(".")[1])
+                case ast.Import(names=names):
+                    used |= {n.name.split(".")[1] for n in names if n.name.startswith("pyarrow.")}
+                case _:
+                    pass
+    assert {"csv", "parquet", "compute"} <= used
+    # Datasets and expressions of pyarrow are what users of the library hand in or ask for.
+    assert used & gone == {"dataset"}
 
 
 @pytest.mark.slow

@@ -263,7 +263,10 @@ def carry_out_file(
     choice, done, judging = None, dropped(loaded, work.entry), ctx
     if work.task is not None:
         if any(m.erasure is not None for m in work.task.markers):
-            judging = replace(ctx, store=_RememberedRanges(ctx.store))
+            remembered = _RememberedRanges(ctx.store)
+            judging = replace(ctx, store=remembered)
+            # All columns of all rows are no more than passing through.
+            ctx = replace(ctx, store=remembered.as_it_is())
         choice, done = rewrite_task(
             ctx, loaded, work.task, strategy=strategy, limits=limits, judging=judging
         )
@@ -286,6 +289,12 @@ class _RememberedRanges(WrappedStore):
         super().__init__(inner)
         self._left = REMEMBERED_BYTES
         self._answers: dict[tuple[str, str | None], list[tuple[int, Got]]] = {}
+
+    def as_it_is(self) -> _RememberedRanges:
+        """The same memory, to which nothing is added."""
+        other = _RememberedRanges(self.inner)
+        other._left, other._answers = 0, self._answers
+        return other
 
     def get(
         self,

@@ -204,10 +204,9 @@ def rewrite_task(
     judging: Context | None = None,
 ) -> tuple[Choice, Done]:
     """Decides about the rows of a file, chooses the method, applies it: by surgery as far as time allows,
-    but at least one row group. `judging` is the context for whatever reads parts of the file. Raises
-    `UnsupportedFile` when there is not enough memory."""
-    judging = judging or ctx
-    looked = decide_rows(judging, loaded, task, strategy, extra, limits)
+    but at least one row group. `judging` is the context for what decides. Raises `UnsupportedFile` when
+    there is not enough memory."""
+    looked = decide_rows(judging or ctx, loaded, task, strategy, extra, limits)
     choice = looked.choice
     entry = task.file
     positions, whole = position_map(looked.kept, looked.group_rows), True
