@@ -403,6 +403,21 @@ _SIGNATURES = (
 )
 
 
+# Of those the formats that may keep a text as it is.
+_PLAIN = ("SQLite",)
+
+
+def hides_text(head: bytes) -> bool:
+    """Whether an object that begins so may have texts that no search of its bytes would find.
+
+    >>> hides_text(b"\x28\xb5\x2f\xfd"), hides_text(b"id,name")
+    (True, False)
+    """
+    if head.startswith(_ENCRYPTED):
+        return True
+    return any(head.startswith(magic) for magic, what in _SIGNATURES if what not in _PLAIN)
+
+
 def convention_of(path: str) -> Convention | None:
     """The convention that a path within the landing zone follows."""
     return next((c for c, pattern in _COMPILED if pattern.search(path)), None)

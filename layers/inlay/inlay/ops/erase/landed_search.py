@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import ErrorKind, InlayError
-from inlay.format.landing import LandedKind
+from inlay.format.landing import HEAD_BYTES, LandedKind, hides_text
 from inlay.format.predicate import Predicate
 from inlay.ops.erase.last_look import NeverTaken, Said, said_of_object
 from inlay.parquet.read.data_file import largest_group
@@ -101,8 +101,16 @@ def _places(source: Source, version: ObjectVersion) -> Iterator[tuple[str, bytes
         yield f"what is behind its first {MAX_SEARCHED_BYTES >> 20} MiB", None
     elif body.startswith(_GZIP):
         yield from _inflated(body)
-    elif body[-4:] == _PARQUET:
+    else:
+        yield from _decoded(body)
+
+
+def _decoded(body: bytes) -> Iterator[tuple[str, bytes | None]]:
+    """What is in an object beside the texts that are there as they are."""
+    if body[-4:] == _PARQUET:
         yield from _rows(body)
+    elif hides_text(body[:HEAD_BYTES]):
+        yield "its content, in a format that is not decoded", None
 
 
 def _fetched(source: Source, version: ObjectVersion) -> bytes | None:
@@ -124,17 +132,20 @@ def _windows(body: bytes) -> Iterator[bytes]:
 def _inflated(body: bytes) -> Iterator[tuple[str, bytes | None]]:
     """The content of a gzip file, of all of its members."""
     left, room = body, MAX_SEARCHED_BYTES
+    inside: list[bytes] = []
     with suppress(zlib.error):
         while left and room > 0:
             member = zlib.decompressobj(wbits=31)
             text = member.decompress(left, room)
             room -= len(text)
+            inside.append(text)
             yield from (("its content, decompressed", window) for window in _windows(text))
             left = member.unused_data if member.eof else b""
             if not member.eof:
                 break
         else:
             if not left:
+                yield from _decoded(b"".join(inside))
                 return
     yield "compressed content, which could not be read to its end", None
 

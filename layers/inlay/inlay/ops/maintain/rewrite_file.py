@@ -218,9 +218,7 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output, positions, whole = _by_surgery(
-                    judging, loaded, task, looked, limits.deadline
-                )
+                output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
@@ -239,9 +237,7 @@ def rewrite_task(
                     f"it cannot be written as a whole ({error.message}): surgery is done instead"
                 )
                 choice = replace(choice, method="surgery", reason=reason)
-                output, positions, whole = _by_surgery(
-                    judging, loaded, task, looked, limits.deadline
-                )
+                output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
     snapshot = loaded.snapshot
     written_under = snapshot.schema_by_id(output.schema_id)
     spec_id, partition = partition_for_output(entry, task.schema, written_under, snapshot.specs)
