@@ -247,7 +247,7 @@ def test_tables_with_work_are_each_done_in_one_round(functions: Functions, many:
     "many",
     [
         pytest.param(100, marks=pytest.mark.wide),
-        pytest.param(1_000, marks=pytest.mark.slow),
+        pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)]),
     ],
 )
 def test_tables_that_need_every_kind_of_work_each_get_all_of_it(
