@@ -1,7 +1,7 @@
 """One person, and a thousand by one request, erased from files of another writer: CPU, memory, requests.
 
     python benchmarks/erasure_at_once.py                  # 1.46 GB in 16 files; 5 GB of disk, minutes
-    python benchmarks/erasure_at_once.py --peers --write  # beside delta-rs and rewriting whole objects
+    python benchmarks/erasure_at_once.py --peers  # beside delta-rs and rewriting whole objects
 
 Everything lies in a directory. Each cell is a process of its own over a fresh copy: its CPU, user and
 system, from the first request to erase up to the last receipt, and the most memory it ever held. Inlay's
@@ -23,6 +23,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 HERE = Path(__file__).resolve()
-RECORDED = HERE.parents[1] / "docs" / "benchmarks" / "recorded.json"
-TITLE = "Erasing one person, and a thousand at once"
 FILES, GROUPS, GROUP_ROWS = 16, 18, 20_000
 MANY = 1_000
 PEERS = ("delta-rs", "rewriting")
@@ -75,44 +74,29 @@ def bytes_in(folder: Path) -> int:
 
 def context(folder: Path) -> tuple[Any, Counter[str]]:
     """Of the table in a directory, and what is asked of it from now on: requests by what they are of."""
-    from inlay.engine import Context
-    from inlay.ops.context import SystemClock
-    from inlay.storage.directory import DirectoryStore
-    from inlay.storage.wrapped import Asked, MeteredStore
+    import inlay
+    from inlay.engine import MeteredStore
 
     counts: Counter[str] = Counter()
 
     class Counting(MeteredStore):
-        def _ask(self, asked: Asked, send: Callable[[], Any]) -> Any:
+        def _ask(self, asked: Any, send: Callable[[], Any]) -> Any:
             key = asked.key.removeprefix(f"{folder}/".removeprefix("/"))
             counts[next((kind for at, kind in APART.items() if key.startswith(at)), "others")] += 1
             counts["bytes up"] += asked.bytes_up
             return super()._ask(asked, send)
 
-    base = str(folder).removeprefix("/")
-    ctx = Context(
-        store=Counting(DirectoryStore()),
-        root=f"{base}/{TABLE}",
-        uri=f"file://{folder}/{TABLE}",
-        executor=ThreadPoolExecutor(THREADS),
-        clock=SystemClock(),
-        random=random.Random(),  # two processes must not make the same ids
-    )
-    return ctx, counts
+    own = inlay.open(f"file://{folder}/{TABLE}")._ctx
+    executor = ThreadPoolExecutor(THREADS)
+    return replace(own, store=Counting(own.store), executor=executor), counts
 
 
 def make_table(folder: Path) -> None:
-    from inlay.ops.schema.create import create
-    from inlay.ops.write.append import IngestSource
-    from inlay.ops.write.ingest import ingest
-    from inlay.storage.base import Location
+    import inlay
 
-    ctx, _ = context(folder)
-    base = str(folder).removeprefix("/")
-    names = sorted(path.name for path in (folder / LANDING).iterdir())
-    create(ctx, pq.read_schema(folder / LANDING / names[0]))
-    landed = [IngestSource(Location("file", "", f"{base}/{LANDING}{name}")) for name in names]
-    ingest(ctx, landed)
+    landed = sorted(str(path) for path in (folder / LANDING).iterdir())
+    table = inlay.create(f"file://{folder}/{TABLE}", pq.read_schema(landed[0]))
+    table.ingest([f"file://{path}" for path in landed])
 
 
 # -- the three ways -------------------------------------------------------------------------------
@@ -233,25 +217,6 @@ def row(way: str, found: dict[str, Any]) -> list[str]:
     return [*cells, f"{asked}; {counts['bytes up'] / 1e6:,.0f} MB up", phases]
 
 
-def record(about: str, rows: list[list[str]]) -> None:
-    entry = {
-        "title": TITLE,
-        "about": about,
-        "command": "python benchmarks/erasure_at_once.py --peers --write",
-        "columns": [
-            "",
-            "CPU s",
-            "peak MB",
-            "requests: metadata / data / receipts; bytes",
-            "CPU s by step",
-        ],
-        "rows": rows,
-    }
-    stored = [each for each in json.loads(RECORDED.read_text("utf-8")) if each["title"] != TITLE]
-    lines = json.dumps([*stored, entry], indent=1, ensure_ascii=False)
-    RECORDED.write_text(lines + "\n", "utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -259,7 +224,6 @@ def main() -> None:
     )
     parser.add_argument("--people", type=int, nargs="*", default=[1, MANY])
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks/recorded.json")
     parser.add_argument("--folder", help="where: by default the system's")
     parser.add_argument("--set-up", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--run", nargs=4, help=argparse.SUPPRESS)
@@ -283,8 +247,6 @@ def main() -> None:
             for way in ("inlay", *(PEERS if asked.peers else ())):
                 rows.append(row(f"{people:,}: {way}", measure(way, source, who)))
                 print("| " + " | ".join(rows[-1]) + " |", flush=True)
-    if asked.write:
-        record(about, rows)
 
 
 if __name__ == "__main__":
