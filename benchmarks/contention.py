@@ -12,6 +12,10 @@ bytes, without a table:
     archiving  the same, with the archive of the base (If-None-Match: *) beside the object: what any
                writer of this format must send, and contended like the pointer
 
+With `--transactions` each writer appends a row to each of two tables by one transaction, held to appends
+to one table in the same round; and once more beside a writer that appends to one of the two alone: its
+waits are what transactions cost others.
+
 Requests are counted at the server. Each round measures all loops one after the other, on tables of its own;
 with several rounds the medians of the ratios within a round are printed as well. Writers and server share
 this machine's cores: a round during which they are busy with something else says little.
@@ -135,17 +139,31 @@ def bare_writer(name: str, *, archiving: bool = False) -> Write:
     return write
 
 
+def transaction_writer(name: str) -> Write:
+    tables = [inlay.open(f"s3://{BUCKET}/{name}{side}") for side in ("", OTHER)]
+
+    def write() -> int:
+        with inlay.transaction() as tx:
+            for table in tables:
+                tx.append(table, ROW)
+        return max(result.attempts for result in tx.results)
+
+    return write
+
+
 KINDS: dict[str, Callable[[str], Write]] = {
     "bare": bare_writer,
     "archiving": partial(bare_writer, archiving=True),
     "append": append_writer,
 }
+TRANSACTION = "transaction"
+OTHER = "-other"
 
 
 def _process(
     kind: str, name: str, seconds: float, start: Barrier, found: multiprocessing.Queue[Measured]
 ) -> None:
-    write = KINDS[kind](name)
+    write = transaction_writer(name) if kind == TRANSACTION else KINDS[kind](name)
     start.wait(START_SECONDS)
     found.put(keep_writing(write, seconds))
 
@@ -167,6 +185,27 @@ def in_processes(kind: str, name: str, writers: int, seconds: float) -> Measured
     for each in running:
         each.join()
     return total
+
+
+def transactions(aws: AwsProcess, count: int, number: int, seconds: float) -> None:
+    """Two tables by one transaction; and beside one that appends to one of the two alone."""
+    alone, name = f"alone-{count}-{number}", f"both-{count}-{number}"
+    for each in (alone, name, name + OTHER):
+        new_table("append", each)
+    counted(aws)
+    one = in_processes("append", alone, count, seconds)
+    one.requests = counted(aws)
+    line(f"{count} processes, append", one, None)
+    two = in_processes(TRANSACTION, name, count, seconds)
+    two.requests = counted(aws)
+    line(f"{count} processes, two tables", two, one)
+    check(name, two)
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(in_processes, TRANSACTION, name, count, seconds)
+        other = in_processes("append", name, 1, seconds)
+        beside.result()
+    other.requests = counted(aws)
+    line("  an append beside them", other, None)
 
 
 def in_threads(name: str, writers: int, seconds: float, *, together: bool) -> Measured:
@@ -265,6 +304,9 @@ def main() -> None:
     parser.add_argument("--crowd", action="store_true", help="40 processes as well")
     parser.add_argument("--threads", type=int, default=16, help="threads of one process; 0: none")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument(
+        "--transactions", action="store_true", help="over two tables, and only these"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="of all loops, for medians of ratios")
     parser.add_argument("--latency-ms", type=float, default=LATENCY_MS, help="of each request")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
@@ -275,7 +317,10 @@ def main() -> None:
     print(f"{HEADINGS[0]:<26} {HEADINGS[1]:>9}", *(f"{h:>8}" for h in HEADINGS[2:]), " ratio")
     figures: list[dict[str, Any]] = []
     with server(options.latency_ms) as aws:
-        for count in counts:
+        for count in counts if options.transactions else ():
+            for number in range(options.rounds):
+                transactions(aws, count, number, options.seconds)
+        for count in () if options.transactions else counts:
             rounds = [measure(aws, count, n, options.seconds) for n in range(options.rounds)]
             for found in rounds:
                 figures += [
@@ -301,7 +346,7 @@ def main() -> None:
             print("  requests of an append:", end=" ")
             each_kind = rounds[-1]["append"].requests.most_common()
             print(", ".join(f"{k} {n / commits:.1f}" for k, n in each_kind), flush=True)
-        if options.threads:
+        if options.threads and not options.transactions:
             measured: dict[bool, Measured] = {}
             for together in (False, True):
                 name = f"threads-{together}"

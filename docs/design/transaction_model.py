@@ -8,8 +8,9 @@ list of its commits, and a pointer is that list, prepared for a transaction or n
     python docs/design/transaction_model.py --without moved_on    # prints the shortest way to the violation
 
 A state is a tuple, a step is one request to the store, or its failure. Who stalls is who is not chosen, so
-processes are suspended everywhere and for as long as others take. A deadline may pass at any moment, for
-the rules rest on no clock; only `day`, which a decision is kept for, is one.
+processes are suspended everywhere and for as long as others take. A deadline may pass at any moment, by
+whoever's clock, for the rules rest on no clock; only `day`, which a decision is kept for, is one, and the
+collector's may be ahead of the coordinator's (`skew`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ ATOMIC = "a transaction is in all of its tables or in none"
 ONCE = "a request is applied at most once"
 THERE = "what was acknowledged is there"
 SAME = "a version, once readable, reads the same for ever"
+GONE = "after the receipt of an erasure no frame holds what was there before it"
 CUT = "who reads several tables sees no half of a transaction"
 
 # Rule → the promise that breaks without it.
@@ -37,6 +39,8 @@ RULES = {
     "read_until_two_agree": (CUT,),
     "keep_while_prepared": (THERE, SAME),  # a decision, while a table holds its frame
     "moved_on": (ATOMIC,),  # … and while one is still what the transaction was planned on
+    "half_of_the_time": (THERE,),  # … nor after half of that: clocks are not alike
+    "erasure_is_a_commit": (GONE,),  # an aborted frame holds rows, though it counts for nothing
     "suspended_is_unknown": (THERE,),  # who decides after a day does not know what it has decided
 }
 
@@ -93,6 +97,7 @@ class State(NamedTuple):
     writers: tuple[Writer, ...] = ()
     reader: Reader | None = None
     collector: Collector | None = None
+    eraser: Writer | None = None
     takers: int = 0
     day: int = 0
     late: tuple[tuple[int, Pointer, Pointer], ...] = ()  # swaps that arrive later
@@ -111,6 +116,9 @@ class Bounds(NamedTuple):
     collector: bool = False
     takers: int = 0
     days: int = 0
+    kept: int = 1  # days of a decision
+    skew: int = 0  # days that the collector's clock is ahead
+    eraser: bool = False  # works on table 0
     faults: int = 0  # answers that are lost, requests that are late, crashes
 
 
@@ -121,6 +129,16 @@ BOUNDS = (
     Bounds("a reader of both", writers=2, reader=True, tries=1, faults=1),
     Bounds("decisions are deleted", writers=2, collector=True, days=1, tries=1),
     Bounds("decisions of two tries are deleted", writers=2, collector=True, days=1, faults=1),
+    Bounds(
+        "a collector whose clock is ahead",
+        writers=2,
+        collector=True,
+        days=1,
+        kept=2,
+        skew=1,
+        tries=1,
+    ),
+    Bounds("an erasure", writers=1, eraser=True, tries=1, faults=1),
     Bounds("tables that nobody else touches", takers=2, collector=True, days=1, faults=1),
 )
 
@@ -141,6 +159,7 @@ class Model:
             writers=(Writer(),) * b.writers,
             reader=Reader() if b.reader else None,
             collector=Collector() if b.collector else None,
+            eraser=Writer() if b.eraser else None,
             takers=b.takers,
             faults=b.faults,
         )
@@ -167,6 +186,8 @@ class Model:
             yield from self.read(s, s.reader)
         if s.collector is not None:
             yield from self.collect(s, s.collector)
+        if s.eraser is not None:
+            yield from self.erase(s, s.eraser)
         if s.takers:
             yield from self.take_back(s)
         if s.day < self.bounds.days:
@@ -299,7 +320,8 @@ class Model:
     def end(self, s: State, n: int, name: str, request: str, to: object) -> State:
         assert callable(to)
         c = s.coordinators[n]
-        if s.day > c.day and self.keeps("suspended_is_unknown"):
+        most = 1 if self.keeps("half_of_the_time") else self.bounds.kept
+        if s.day - c.day >= most and self.keeps("suspended_is_unknown"):
             return to(s, at="unknown")  # type: ignore[no-any-return]
         if dict(s.decisions)[name].committed:
             return self.acknowledge(to(s, at="committed"), request)
@@ -359,7 +381,7 @@ class Model:
         """Deletes a decision that no table needs, a GET for each."""
         if not c.transaction:
             for name, found in s.decisions:
-                if found.day < s.day:
+                if s.day + self.bounds.skew - found.day >= self.bounds.kept:
                     yield f"collector looks at {name}", s._replace(collector=Collector(name))
             return
         found = dict(s.decisions)[c.transaction]
@@ -378,6 +400,24 @@ class Model:
         else:
             yield "collector goes on", s._replace(collector=c._replace(asked=c.asked + 1))
 
+    def erase(self, s: State, e: Writer) -> Iterator[tuple[str, State]]:
+        """Of what table 0 has: opened by a commit, and ended by a receipt."""
+        pointer = s.tables[0]
+        decided = self.decision(s, pointer) if pointer.prepared else True
+        if e.at == "load" and decided is None:
+            aborted = self.decide(s, pointer.prepared, False, self.bases_of(pointer, s))
+            yield "the erasure aborts what keeps it waiting", aborted
+        elif e.at == "load" and decided is False and not self.keeps("erasure_is_a_commit"):
+            yield "the erasure finds nothing to end", s._replace(eraser=Writer("receipt"))
+        elif e.at == "load":
+            yield "the erasure reads", s._replace(eraser=Writer("swap", pointer))
+        elif e.at == "swap":
+            known = self.resolved(s, e.base)
+            after, done = self.put(s, 0, e.base, Pointer((*known, "erasure")))
+            yield "the erasure is opened", after._replace(eraser=Writer("end" if done else "load"))
+        elif e.at == "end":
+            yield "the erasure has its receipt", s._replace(eraser=Writer("receipt"))
+
     def take_back(self, s: State) -> Iterator[tuple[str, State]]:
         """Maintenance of a table that is prepared, and aborted, and that nobody else touches."""
         for t, pointer in enumerate(s.tables):
@@ -392,6 +432,9 @@ class Model:
         if s.broken:
             return s.broken
         now = [self.resolved(s, p) for p in s.tables]
+        ended = s.eraser is not None and s.eraser.at == "receipt"
+        if ended and "erasure" not in s.tables[0].commits:
+            return GONE
         for n in range(len(s.coordinators)):
             name = f"request {n}"
             there = [name in commits for commits in now]
