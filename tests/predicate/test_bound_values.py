@@ -161,3 +161,15 @@ def test_a_value_that_its_column_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(InlayError):
         t.update({"id": given})
     assert t.count(where="id = 7") == 1
+
+
+def test_a_moment_of_numpy_is_no_number_of_nanoseconds() -> None:
+    at = np.datetime64("2026-01-31T12:30:00.000000001")
+    schema = pa.schema([("at", pa.timestamp("ns")), ("id", pa.int64())])
+    rows = pa.table({"at": pa.array([at]), "id": [int(at.astype("int64"))]}, schema)
+    t = inlay.create(f"memory://bound-{next(NUMBER)}/t", rows)
+    assert t.count(where="at = ?", params=[at]) == 1
+    assert t.count(where="at = ?", params=[at.astype("datetime64[s]")]) == 0
+    for value in (at, np.timedelta64(int(at.astype("int64")), "ns")):
+        with pytest.raises((InvalidPredicate, InvalidRequest)):
+            t.count(where="id = ?", params=[value])

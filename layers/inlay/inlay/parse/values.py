@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from inlay.errors import InvalidPredicate, InvalidRequest, a_type
-from inlay.format.binding import Clock, Day, Flag, Moment, Number, Octets, Text, Written
+from inlay.format.binding import Clock, Day, Flag, Number, Octets, Text, Written
 from inlay.parse.times import read_clock, read_moment
 
 _EPOCH = date(1970, 1, 1)
@@ -34,7 +34,11 @@ def written_of(value: Any) -> Written | None:
         value = value.value
     for plain in ("as_py", "item"):  # pyarrow's, then NumPy's scalars
         if hasattr(value, plain) and not hasattr(value, "__len__"):
-            value = getattr(value, plain)()
+            scalar, value = value, getattr(value, plain)()
+            kind = getattr(getattr(scalar, "dtype", None), "kind", "")
+            if isinstance(value, int) and kind in ("M", "m"):  # no number of nanoseconds
+                value = scalar if kind == "m" else _Nanoseconds(str(scalar))
+                break
     try:
         match value:
             case None:
@@ -50,8 +54,10 @@ def written_of(value: Any) -> Written | None:
                 return Text(str(value))
             case bytes() | bytearray() | memoryview():
                 return Octets(bytes(value))
+            case _Nanoseconds():
+                return read_moment(value.text)
             case datetime():
-                return _moment(value)
+                return read_moment(value.isoformat(sep=" "))
             case date():
                 return Day((value - _EPOCH).days)
             case time() if value.tzinfo is None:
@@ -64,8 +70,11 @@ def written_of(value: Any) -> Written | None:
     )
 
 
-def _moment(value: datetime) -> Moment:
-    return read_moment(value.isoformat(sep=" "))
+@dataclass(frozen=True, slots=True)
+class _Nanoseconds:
+    """NumPy's datetime64 in a unit that Python's has not."""
+
+    text: str
 
 
 def _clock(value: time) -> int:
