@@ -1,6 +1,7 @@
 """What a batch of a change stream costs: by comparing what is there, without reading, and by others.
 
-    python benchmarks/changes.py                     # both ways of Inlay
+    python benchmarks/changes.py                     # the tables of docs/design/changes.md
+    python benchmarks/changes.py --readers           # what lists of keys cost a reader
     python benchmarks/changes.py --peers PYTHON      # one that has deltalake, pylance, duckdb, pypaimon
 
 Rows of three columns (key, text, order). `clustered` changes are of consecutive keys, `scattered` ones of
@@ -123,6 +124,23 @@ def measure_inlay(server: CountingServer, files: int, *, sorted_by_key: bool, to
     for columns in (["value"], ["value", "id", "lsn"]):
         used = server.measure(lambda c=columns: inlay.open(uri).scan(columns=c).to_arrow().num_rows)
         show(name, "read when folded", ", ".join(columns), cost(used), "")
+
+
+def measure_readers(server: CountingServer, total: int) -> None:
+    """Under lists of 100,000 keys that are not folded."""
+    import inlay
+
+    uri = f"s3://{BUCKET}/readers"
+    fill(uri, total, 20, sorted_by_key=True).scan(columns=["value"]).to_arrow()
+    for n in range(11):
+        if n:
+            inlay.open(uri).upsert(rows(keys_of(100_000, total, "scattered", n), n + 1))
+        if n not in (0, 1, 3, 10):
+            continue
+        scan = server.measure(lambda: inlay.open(uri).scan(columns=["value"]).to_arrow().num_rows)
+        count = server.measure(lambda: inlay.open(uri).count())
+        lookup = server.measure(lambda: inlay.open(uri).scan(where="id = 77").to_arrow().num_rows)
+        show(f"{n * 100_000:,}", *map(cost, (scan, count, lookup)), f"{scan.peak_mb:.0f}")
 
 
 # -- peers ----------------------------------------------------------------------------------------
@@ -316,6 +334,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int)
     parser.add_argument("--latency-ms", type=float, default=20)
+    parser.add_argument("--readers", action="store_true")
     parser.add_argument("--peers", metavar="PYTHON")
     parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -325,6 +344,9 @@ def main() -> None:
     with CountingServer(latency_ms=0) as server:
         os.environ.update(server.env())
         server.set_latency(asked.latency_ms)
+        if asked.readers:
+            measure_readers(server, asked.rows or PEER_ROWS)
+            return
         if asked.peers:
             measure_peers(server, asked.peers, asked.rows or PEER_ROWS)
             return
