@@ -30,7 +30,7 @@ from inlay.engine import (
     collect_garbage,
 )
 from inlay.format.predicate import Comparison, In, Literal, Predicate
-from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.erase.request import open_erasure
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append

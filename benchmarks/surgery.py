@@ -129,7 +129,8 @@ class NotOurs(MeteredStore):
 def by_surgery(
     data: bytes, touched: list[int], dropped: list[int], name: str, executor: Executor
 ) -> Measured:
-    groups = decode_footer(data, file_size=len(data)).row_groups
+    footer = decode_footer(data, file_size=len(data))
+    groups = footer.row_groups
     masks = {at: keep_mask(groups[at].num_rows) for at in touched}
     memory = MemoryStore("b")
     old = memory.put("old", data)
@@ -146,11 +147,10 @@ def by_surgery(
             "new",
             etag=old.etag,
             size=len(data),
-            footer=None,
-            keep=lambda ordinal, table: masks[ordinal],
+            footer=footer,
+            keep=lambda ordinal: masks[ordinal],
             groups=touched,
             drop_groups=dropped,
-            columns=("user_id",),
             executor=executor,
         )
         assert isinstance(outcome, Rewritten)
