@@ -153,14 +153,14 @@ def is_in(field_id: int, kind: Primitive, literals: Iterable[Written | None]) ->
         has_null = has_null or near is None
         if near is not None and near.exact and near.below is not None:
             values[order_key(near.below)] = near.below
-    found: list[Predicate] = []
+    parts: list[Predicate] = []
     if values:
-        found.append(In(field_id, kind, tuple(values.values())))
+        parts.append(In(field_id, kind, tuple(values.values())))
     elif not has_null:
-        found.append(for_values(field_id, False))
+        parts.append(for_values(field_id, False))
     if has_null:
-        found.append(Constant(None))
-    return found[0] if len(found) == 1 else Or(tuple(found))
+        parts.append(Constant(None))
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
 def for_values(field_id: int, result: bool) -> Predicate:
@@ -245,8 +245,8 @@ def _float(kind: Primitive, number: Decimal) -> Neighbours:
     if number.is_nan():
         return Neighbours(math.nan, math.nan)
     if number.is_infinite():
-        found = math.copysign(math.inf, number)
-        return Neighbours(found, found)
+        infinite = math.copysign(math.inf, number)
+        return Neighbours(infinite, infinite)
     nearest = _nearest(kind, number)
     written_as_integer = number.as_tuple().exponent == 0
     if not (math.isinf(nearest) or (written_as_integer and Fraction(nearest) != Fraction(number))):

@@ -189,13 +189,13 @@ def _check_pieces(data: bytes, key: str) -> int:
     digest = blake2b(digest_size=_DIGEST_BYTES)
     opening, held, size = b"", b"", 0
     inflater = zlib.decompressobj(wbits=31)
-    left = data
+    rest = data
     try:
-        while not inflater.eof and (left or size == 0):
-            piece = inflater.decompress(left, _PIECE_BYTES)
+        while not inflater.eof and (rest or size == 0):
+            piece = inflater.decompress(rest, _PIECE_BYTES)
             if not piece and not inflater.eof and not inflater.unconsumed_tail:
                 break  # cut short
-            left = inflater.unconsumed_tail
+            rest = inflater.unconsumed_tail
             size += len(piece)
             if size > MAX_FRAME_BYTES:
                 break
@@ -253,16 +253,16 @@ _SCHEMA = frozenset(("id", "fields", "version"))
 
 
 def schema_to_json(schema: Schema) -> dict[str, Any]:
-    found: dict[str, Any] = {"id": schema.id, "fields": list(map(_field_to_json, schema.fields))}
+    body: dict[str, Any] = {"id": schema.id, "fields": list(map(_field_to_json, schema.fields))}
     if schema.version != 1:
-        found["version"] = schema.version
-    return found
+        body["version"] = schema.version
+    return body
 
 
-def schema_from_json(found: dict[str, Any]) -> Schema:
-    _known(found, _SCHEMA, "a schema")
-    fields = _fields_from_json(found["fields"])
-    schema = Schema(as_count(found["id"]), fields, as_count(found.get("version", 1)))
+def schema_from_json(body: dict[str, Any]) -> Schema:
+    _known(body, _SCHEMA, "a schema")
+    fields = _fields_from_json(body["fields"])
+    schema = Schema(as_count(body["id"]), fields, as_count(body.get("version", 1)))
     ids = [field.id for _, field in schema.walk()]
     if len(set(ids)) < len(ids):
         raise CorruptTable(f"schema {schema.id} has a field id twice")
@@ -279,57 +279,57 @@ def _field_to_json(field: Field) -> dict[str, Any]:
             kind = {"list": _field_to_json(element)}
         case MapOf(key, value):
             kind = {"map": [_field_to_json(key), _field_to_json(value)]}
-    found: dict[str, Any] = {"id": field.id, "name": field.name, "type": kind}
+    body: dict[str, Any] = {"id": field.id, "name": field.name, "type": kind}
     if not field.nullable:
-        found["required"] = True
+        body["required"] = True
     if field.doc:
-        found["doc"] = field.doc
+        body["doc"] = field.doc
     if field.default is not None and isinstance(field.type, Primitive):
-        found["default"] = encode_value(field.type, field.default)
-    return found
+        body["default"] = encode_value(field.type, field.default)
+    return body
 
 
-def _field_from_json(found: dict[str, Any]) -> Field:
-    _known(found, _FIELD, "a field")
-    kind = _type_from_json(found["type"])
-    default = found.get("default")
+def _field_from_json(body: dict[str, Any]) -> Field:
+    _known(body, _FIELD, "a field")
+    kind = _type_from_json(body["type"])
+    default = body.get("default")
     if default is not None and not isinstance(kind, Primitive):
         raise CorruptTable("a field that is not a primitive has a default")
     return Field(
-        id=as_count(found["id"]),
-        name=as_text(found["name"]),
+        id=as_count(body["id"]),
+        name=as_text(body["name"]),
         type=kind,
-        nullable=not found.get("required", False),
-        doc=as_text(found.get("doc", "")),
+        nullable=not body.get("required", False),
+        doc=as_text(body.get("doc", "")),
         default=decode_value(kind, default)
         if default is not None and isinstance(kind, Primitive)
         else None,
     )
 
 
-def _fields_from_json(found: list[Any]) -> tuple[Field, ...]:
-    fields = tuple(_field_from_json(f) for f in found)
+def _fields_from_json(bodies: list[Any]) -> tuple[Field, ...]:
+    fields = tuple(_field_from_json(f) for f in bodies)
     if len({f.name for f in fields}) < len(fields):
         raise CorruptTable("two sibling columns have the same name")
     return fields
 
 
-def _type_from_json(found: Any) -> Type:
-    if isinstance(found, str):
-        return parse_primitive(found)
-    if isinstance(found, dict) and len(found) == 1:
-        if "struct" in found:
-            return Struct(_fields_from_json(found["struct"]))
-        if "list" in found:
-            return ListOf(_field_from_json(found["list"]))
-        if "map" in found:
-            key, value = found["map"]
+def _type_from_json(body: Any) -> Type:
+    if isinstance(body, str):
+        return parse_primitive(body)
+    if isinstance(body, dict) and len(body) == 1:
+        if "struct" in body:
+            return Struct(_fields_from_json(body["struct"]))
+        if "list" in body:
+            return ListOf(_field_from_json(body["list"]))
+        if "map" in body:
+            key, value = body["map"]
             return MapOf(_field_from_json(key), _field_from_json(value))
-    raise CorruptTable(f"not a type: {str(found)[:80]}")
+    raise CorruptTable(f"not a type: {str(body)[:80]}")
 
 
-def _known(found: dict[str, Any], members: Collection[str], what: str) -> None:
-    unknown = found.keys() - members
+def _known(body: dict[str, Any], members: Collection[str], what: str) -> None:
+    unknown = body.keys() - members
     if unknown:
         raise NewerFormat(f"{what} has members this library does not know: {sorted(unknown)}")
 
@@ -396,9 +396,9 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return encode_frame("snapshot", body)
 
 
-def no_separate_schemas(found: SchemaObject) -> tuple[Schema, ...]:
+def no_separate_schemas(stored: SchemaObject) -> tuple[Schema, ...]:
     """For snapshots known to carry all their schemas."""
-    raise CorruptTable(f"the schemas {found.ids} are stored separately, in {found.id}")
+    raise CorruptTable(f"the schemas {stored.ids} are stored separately, in {stored.id}")
 
 
 def decode_snapshot(
@@ -408,7 +408,7 @@ def decode_snapshot(
     body = decode_frame("snapshot", data, key=key, parts=_KEYS)
     objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
     # Outside the guard: damage in such an object is not damage in this one.
-    others = [schema for found in objects for schema in apart(found)]
+    others = [schema for stored in objects for schema in apart(stored)]
     return guarded(key, lambda: _snapshot_from_json(body, objects, others))
 
 
@@ -416,19 +416,19 @@ def encode_schemas(schemas: Iterable[Schema]) -> bytes:
     return encode_frame("schemas", {"schemas": [schema_to_json(s) for s in schemas]})
 
 
-def decode_schemas(data: bytes, found: SchemaObject, *, key: str) -> tuple[Schema, ...]:
-    """The schemas in the object that a snapshot refers to as `found`."""
+def decode_schemas(data: bytes, stored: SchemaObject, *, key: str) -> tuple[Schema, ...]:
+    """The schemas in the object that a snapshot refers to as `stored`."""
     body = decode_frame("schemas", data, key=key)
     schemas = guarded(key, lambda: tuple(schema_from_json(s) for s in body["schemas"]))
-    if tuple(s.id for s in schemas) != found.ids or len(data) != found.size:
+    if tuple(s.id for s in schemas) != stored.ids or len(data) != stored.size:
         raise CorruptTable(f"{key} holds other schemas than the snapshot states", key=key)
     return schemas
 
 
-def _schema_objects(found: Any) -> tuple[SchemaObject, ...]:
+def _schema_objects(bodies: Any) -> tuple[SchemaObject, ...]:
     return tuple(
         SchemaObject(as_text(i), as_count(size), tuple(as_count(n) for n in ids))
-        for i, size, ids in found
+        for i, size, ids in bodies
     )
 
 
@@ -526,10 +526,10 @@ def _tier_to_json(tier: Tier[T], entry: Callable[[T], Any], types: Types) -> dic
     }
 
 
-def _tier_from_json(found: dict[str, Any], entry: Callable[[Any], T], types: Types) -> Tier[T]:
+def _tier_from_json(body: dict[str, Any], entry: Callable[[Any], T], types: Types) -> Tier[T]:
     return Tier(
-        tuple(_segment_from_json(s, types) for s in found["segments"]),
-        tuple(map(entry, found["inline"])),
+        tuple(_segment_from_json(s, types) for s in body["segments"]),
+        tuple(map(entry, body["inline"])),
     )
 
 
@@ -537,8 +537,8 @@ def dead_to_text(segment: Segment) -> str | None:
     return bytes_to_text(segment.dead.serialize()) if segment.dead else None
 
 
-def dead_from_text(found: str | None) -> FrozenBitMap:
-    return NO_DEAD if found is None else FrozenBitMap.deserialize(bytes_from_text(found))
+def dead_from_text(text: str | None) -> FrozenBitMap:
+    return NO_DEAD if text is None else FrozenBitMap.deserialize(bytes_from_text(text))
 
 
 def _segment_to_json(segment: Segment, types: Types) -> list[Any]:
@@ -561,11 +561,11 @@ def _segment_to_json(segment: Segment, types: Types) -> list[Any]:
     )
 
 
-def _segment_from_json(found: list[Any], types: Types) -> Segment:
+def _segment_from_json(body: list[Any], types: Types) -> Segment:
     (
         segment_id, count, size, dead, sequence, rows, data_bytes, first, last, stats, schema_id,
         level, settled,
-    ) = pad(found, 13)  # fmt: skip
+    ) = pad(body, 13)  # fmt: skip
     if level not in (None, 1):
         raise NewerFormat(f"a reference of level {level}")
     return Segment(
@@ -586,28 +586,28 @@ def _segment_from_json(found: list[Any], types: Types) -> Segment:
 
 
 def _commit_to_json(commit: Commit) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "id": commit.id,
         "operation": commit.operation,
         "time_us": commit.time_us,
     }
     if commit.request is not None:
-        found["request"] = commit.request
+        body["request"] = commit.request
     if commit.branch is not None:
-        found["branch"] = commit.branch
+        body["branch"] = commit.branch
     # Null counts are written (a constant-time delete does not know its rows), zeroes are not.
-    found |= {n: getattr(commit, n) for n in _COMMIT_COUNTS if getattr(commit, n) != 0}
-    return found
+    body |= {n: getattr(commit, n) for n in _COMMIT_COUNTS if getattr(commit, n) != 0}
+    return body
 
 
-def _commit_from_json(found: dict[str, Any]) -> Commit:
+def _commit_from_json(body: dict[str, Any]) -> Commit:
     return Commit(
-        id=as_text(found["id"]),
-        operation=as_text(found["operation"]),
-        time_us=as_count(found["time_us"]),
-        request=optional(as_text, found.get("request")),
-        branch=optional(as_text, found.get("branch")),
-        **{n: optional(as_count, found.get(n, 0)) for n in _COMMIT_COUNTS},  # type: ignore[arg-type]
+        id=as_text(body["id"]),
+        operation=as_text(body["operation"]),
+        time_us=as_count(body["time_us"]),
+        request=optional(as_text, body.get("request")),
+        branch=optional(as_text, body.get("branch")),
+        **{n: optional(as_count, body.get(n, 0)) for n in _COMMIT_COUNTS},  # type: ignore[arg-type]
     )
 
 
@@ -628,48 +628,48 @@ def _erasure_to_json(erasure: Erasure) -> dict[str, Any]:
     }
 
 
-def _erasure_from_json(found: dict[str, Any]) -> Erasure:
+def _erasure_from_json(body: dict[str, Any]) -> Erasure:
     return Erasure(
-        id=as_text(found["id"]),
-        predicate=optional(predicate_from_json, found["predicate"]),
-        text=as_text(found["text"]),
-        phase=cast(Phase, as_text(found["phase"])),
-        opened_version=as_count(found["opened_version"]),
-        opened_us=as_count(found["opened_us"]),
-        swept_us=optional(as_count, found["swept_us"]),
-        objects=as_count(found["objects"]),
-        rows=as_count(found["rows"]),
-        deleted=as_count(found["deleted"]),
-        digest=optional(as_text, found["digest"]),
-        phase_version=as_count(found["phase_version"]),
+        id=as_text(body["id"]),
+        predicate=optional(predicate_from_json, body["predicate"]),
+        text=as_text(body["text"]),
+        phase=cast(Phase, as_text(body["phase"])),
+        opened_version=as_count(body["opened_version"]),
+        opened_us=as_count(body["opened_us"]),
+        swept_us=optional(as_count, body["swept_us"]),
+        objects=as_count(body["objects"]),
+        rows=as_count(body["rows"]),
+        deleted=as_count(body["deleted"]),
+        digest=optional(as_text, body["digest"]),
+        phase_version=as_count(body["phase_version"]),
     )
 
 
 def _ref_to_json(ref: Ref) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": ref.kind, "version": ref.version}
+    body: dict[str, Any] = {"kind": ref.kind, "version": ref.version}
     if ref.hold:
-        found["hold"] = True
+        body["hold"] = True
     if ref.head is not None:
-        found["head"] = [ref.head.id, ref.head.size]
-    return found | {n: getattr(ref, n) for n in ("base", "since") if getattr(ref, n)}
+        body["head"] = [ref.head.id, ref.head.size]
+    return body | {n: getattr(ref, n) for n in ("base", "since") if getattr(ref, n)}
 
 
-def _ref_from_json(found: dict[str, Any]) -> Ref:
-    if found["kind"] not in ("tag", "branch"):
-        raise NewerFormat(f"a ref of an unknown kind {found['kind']!r}")
-    head = found.get("head")
+def _ref_from_json(body: dict[str, Any]) -> Ref:
+    if body["kind"] not in ("tag", "branch"):
+        raise NewerFormat(f"a ref of an unknown kind {body['kind']!r}")
+    head = body.get("head")
     return Ref(
-        kind=found["kind"],
-        version=as_count(found["version"]),
-        hold=found.get("hold", False),
+        kind=body["kind"],
+        version=as_count(body["version"]),
+        hold=body.get("hold", False),
         head=None if head is None else HeadObject(as_text(head[0]), as_count(head[1])),
-        base=as_count(found.get("base", 0)),
-        since=as_count(found.get("since", 0)),
+        base=as_count(body.get("base", 0)),
+        since=as_count(body.get("since", 0)),
     )
 
 
-def _spec_from_json(found: dict[str, Any]) -> PartitionSpec:
+def _spec_from_json(body: dict[str, Any]) -> PartitionSpec:
     return PartitionSpec(
-        as_count(found["id"]),
-        tuple(PartitionField(as_count(s), as_text(t), as_text(n)) for s, t, n in found["fields"]),
+        as_count(body["id"]),
+        tuple(PartitionField(as_count(s), as_text(t), as_text(n)) for s, t, n in body["fields"]),
     )

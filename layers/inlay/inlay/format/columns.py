@@ -72,8 +72,8 @@ def texts(values: Sequence[str | None]) -> Any:
     return {"around": [prefix, suffix], "texts": between}
 
 
-def _shared_prefix(found: Sequence[str]) -> str:
-    first, last = min(found), max(found)  # a prefix these two share, all share
+def _shared_prefix(texts: Sequence[str]) -> str:
+    first, last = min(texts), max(texts)  # a prefix these two share, all share
     same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
     return first[:same]
 
@@ -98,12 +98,12 @@ def bounds(
 
 
 def _steps(values: Sequence[int | None]) -> list[int | None]:
-    found: list[int | None] = []
+    steps: list[int | None] = []
     before = 0
     for value in values:
-        found.append(None if value is None else value - before)
+        steps.append(None if value is None else value - before)
         before = before if value is None else value
-    return found
+    return steps
 
 
 def _shortest(candidates: Sequence[Any]) -> Any:
@@ -135,53 +135,53 @@ def _are_values(kind: Primitive, whole: Sequence[int | None]) -> bool:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def read_column(found: Any, count: int) -> Sequence[Any]:
+def read_column(body: Any, count: int) -> Sequence[Any]:
     """Plain JSON values, not yet checked."""
-    match found:
+    match body:
         case None:
             return [None] * count
-        case {"all": value} if len(found) == 1:
+        case {"all": value} if len(body) == 1:
             return [value] * count
-        case list() if len(found) == count:
-            return found
+        case list() if len(body) == count:
+            return body
     raise ValueError(f"a column does not have {count} values")
 
 
-def read_numbers(found: Any, count: int) -> Sequence[int | None]:
+def read_numbers(body: Any, count: int) -> Sequence[int | None]:
     """Whole numbers, of either sign."""
-    if isinstance(found, dict) and found.keys() == {"steps"}:
-        steps = _whole(read_column(found["steps"], count))
+    if isinstance(body, dict) and body.keys() == {"steps"}:
+        steps = _whole(read_column(body["steps"], count))
         if None not in steps:
             return list(accumulate(steps))
         sums = accumulate(s or 0 for s in steps)
         return [None if s is None else n for s, n in zip(steps, sums, strict=True)]
-    return _whole(read_column(found, count))
+    return _whole(read_column(body, count))
 
 
-def read_counts(found: Any, count: int) -> Sequence[int | None]:
-    values = read_numbers(found, count)
+def read_counts(body: Any, count: int) -> Sequence[int | None]:
+    values = read_numbers(body, count)
     known = [v for v in values if v is not None]
     if known and not 0 <= min(known) <= max(known) <= MAX_COUNT:
         raise TypeError("expected counts")
     return values
 
 
-def read_texts(found: Any, count: int) -> Sequence[str | None]:
-    if isinstance(found, dict) and found.keys() == {"around", "texts"}:
-        prefix, suffix = (as_text(part) for part in found["around"])
-        inner = read_texts(found["texts"], count)
+def read_texts(body: Any, count: int) -> Sequence[str | None]:
+    if isinstance(body, dict) and body.keys() == {"around", "texts"}:
+        prefix, suffix = (as_text(part) for part in body["around"])
+        inner = read_texts(body["texts"], count)
         return [None if v is None else f"{prefix}{v}{suffix}" for v in inner]
-    values = read_column(found, count)
+    values = read_column(body, count)
     if not set(map(type, values)) <= {str, type(None)}:
         raise TypeError("expected texts")
     return values
 
 
-def read_all(found: Sequence[T | None]) -> Sequence[T]:
+def read_all(values: Sequence[T | None]) -> Sequence[T]:
     """A column in which every entry must have a value."""
-    if None in found:
+    if None in values:
         raise TypeError("an entry lacks a value it must have")
-    return found  # type: ignore[return-value]
+    return values  # type: ignore[return-value]
 
 
 def read_bounds(
@@ -233,8 +233,8 @@ class Decimals(Sequence[Decimal | None]):
     def __getitem__(self, n: int | slice) -> Decimal | list[Decimal | None] | None:
         if isinstance(n, slice):
             return [self[at] for at in range(*n.indices(len(self)))]
-        found = self._unscaled[n]
-        return None if found is None else Decimal(found).scaleb(-self._scale, EXACT)
+        unscaled = self._unscaled[n]
+        return None if unscaled is None else Decimal(unscaled).scaleb(-self._scale, EXACT)
 
 
 def _decoded(kind: Primitive, values: Sequence[Any]) -> Sequence[Value | None]:

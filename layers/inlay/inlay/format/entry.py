@@ -249,13 +249,13 @@ class Types:
     def of(self, schema_id: int, field_id: int) -> Primitive:
         """The type of a leaf field; for dropped columns, from any schema that has it."""
         schema = self._schemas.get(schema_id)
-        found = None if schema is None else schema.types.get(field_id)
-        if found is None:
+        kind = None if schema is None else schema.types.get(field_id)
+        if kind is None:
             every = (each.types for each in self._schemas.values())
-            found = next((types[field_id] for types in every if field_id in types), None)
-        if found is None:
+            kind = next((types[field_id] for types in every if field_id in types), None)
+        if kind is None:
             raise CorruptTable(f"an entry names field {field_id}, which no schema has")
-        return found
+        return kind
 
 
 def _file_flags(entry: DataFile) -> int | None:
@@ -268,9 +268,9 @@ def _file_flags(entry: DataFile) -> int | None:
 
 
 def file_to_json(entry: DataFile, types: Types) -> list[Any]:
-    found = file_values(entry)
-    found.insert(7, stats_to_json(entry.stats, entry.schema_id, types))
-    return trim(found)
+    body = file_values(entry)
+    body.insert(7, stats_to_json(entry.stats, entry.schema_id, types))
+    return trim(body)
 
 
 def file_values(entry: DataFile) -> list[Any]:
@@ -294,11 +294,11 @@ def file_values(entry: DataFile) -> list[Any]:
     ]
 
 
-def file_from_json(found: list[Any], types: Types) -> DataFile:
+def file_from_json(body: list[Any], types: Types) -> DataFile:
     (
         key, size, footer_size, rows, row_groups, schema_id, sequence, stats, flags, event, origin,
         etag, spec_id, partition, arrived, cluster,
-    ) = pad(found, 16)  # fmt: skip
+    ) = pad(body, 16)  # fmt: skip
     return DataFile(
         key=as_text(key),
         size=as_count(size),
@@ -344,8 +344,8 @@ def marker_to_json(marker: Marker, types: Types) -> list[Any]:
     return trim([marker.id, kind, body, marker.sequence, marker.file, marker.erasure])
 
 
-def marker_from_json(found: list[Any], types: Types) -> Marker:
-    marker_id, kind, body, sequence, file, erasure = pad(found, 6)
+def marker_from_json(members: list[Any], types: Types) -> Marker:
+    marker_id, kind, body, sequence, file, erasure = pad(members, 6)
     return Marker(
         id=as_text(marker_id),
         body=_body_from_json(kind, body, types),
@@ -402,8 +402,8 @@ def record_to_json(record: LedgerRecord) -> list[Any]:
     )
 
 
-def record_from_json(found: list[Any]) -> LedgerRecord:
-    record_id, version, time_us, body = pad(found, 4)
+def record_from_json(members: list[Any]) -> LedgerRecord:
+    record_id, version, time_us, body = pad(members, 4)
     return LedgerRecord(
         id=bytes_from_text(record_id),
         body=optional(bytes_from_text, body),
@@ -415,12 +415,12 @@ def record_from_json(found: list[Any]) -> LedgerRecord:
 def stats_to_json(
     stats: Mapping[int, ColumnStats], schema_id: int, types: Types
 ) -> dict[str, list[Any]] | None:
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
     for field_id in sorted(stats):
         column = stats[field_id]
         kind = types.of(schema_id, field_id)
         lower, upper = column.lower, column.upper
-        found[str(field_id)] = trim(
+        columns[str(field_id)] = trim(
             [
                 None if lower is None else encode_value(kind, lower),
                 None if upper is None else encode_value(kind, upper),
@@ -428,14 +428,14 @@ def stats_to_json(
                 flags_of(column) or None,
             ]
         )
-    return found or None
+    return columns or None
 
 
 def stats_from_json(
-    found: dict[str, list[Any]], schema_id: int, types: Types
+    columns: dict[str, list[Any]], schema_id: int, types: Types
 ) -> dict[int, ColumnStats]:
     stats: dict[int, ColumnStats] = {}
-    for name, column in found.items():
+    for name, column in columns.items():
         field_id = int(name)
         kind = types.of(schema_id, field_id)
         lower, upper, null_count, flags = pad(column, 4)

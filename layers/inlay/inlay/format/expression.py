@@ -112,27 +112,27 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 def looked_at(expression: Expression) -> frozenset[int]:
     """Ids of the fields that an expression looks at."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for node in walk(expression):
         match node:
             case Column(field_id):
-                found.add(field_id)
+                ids.add(field_id)
             case Test(predicate):
-                found |= field_ids(predicate)
+                ids |= field_ids(predicate)
             case Constant() | Apply():
                 pass  # `walk` comes to its arguments
             case _:
                 assert_never(node)
-    return frozenset(found)
+    return frozenset(ids)
 
 
 def fields_of(assignments: Assignments) -> frozenset[int]:
     """Fields that are assigned to, and those that their values are made of."""
-    found = {assignment.field_id for assignment in assignments}
+    ids = {assignment.field_id for assignment in assignments}
     for assignment in assignments:
         if not isinstance(assignment.expression, Assigned):
-            found |= looked_at(assignment.expression)
-    return frozenset(found)
+            ids |= looked_at(assignment.expression)
+    return frozenset(ids)
 
 
 def implied(expression: Expression) -> Predicate:

@@ -53,9 +53,9 @@ class EntryStats(Mapping[int, ColumnStats]):
 
     def __getitem__(self, field_id: int) -> ColumnStats:
         for column in self._columns[field_id]:
-            found = column.of(self._n)
-            if found is not None:
-                return found
+            stats = column.of(self._n)
+            if stats is not None:
+                return stats
         raise KeyError(field_id)
 
     def __iter__(self) -> Iterator[int]:
@@ -118,10 +118,10 @@ class FileEntries(Sequence[DataFile]):
 
     def resolved(self, n: int, sequence: int | None) -> DataFile:
         """Entry `n`, with `sequence` (its leaf's) unless it has one of its own."""
-        found = self._made.get((n, sequence))
-        if found is None:
-            found = self._made[n, sequence] = self._make(n, sequence)
-        return found
+        entry = self._made.get((n, sequence))
+        if entry is None:
+            entry = self._made[n, sequence] = self._make(n, sequence)
+        return entry
 
     def __iter__(self) -> Iterator[DataFile]:
         # Not Sequence's own, which takes an IndexError from within an entry for the end.

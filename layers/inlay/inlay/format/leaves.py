@@ -197,10 +197,10 @@ def _ledger_from_json(body: Mapping[str, Any], count: int) -> tuple[LedgerRecord
 
 
 def _digests(text: Any, count: int, width: int) -> list[bytes]:
-    found = bytes_from_text(text)
-    if len(found) != count * width:
-        raise ValueError(f"{len(found)} bytes are not {count} digests of {width}")
-    return [found[at : at + width] for at in range(0, len(found), width)]
+    digests = bytes_from_text(text)
+    if len(digests) != count * width:
+        raise ValueError(f"{len(digests)} bytes are not {count} digests of {width}")
+    return [digests[at : at + width] for at in range(0, len(digests), width)]
 
 
 # -- references -----------------------------------------------------------------------------------
@@ -261,17 +261,17 @@ def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment,
 
 
 def _stats_to_json(
-    found: Sequence[Mapping[int, ColumnStats]], schema_ids: Sequence[int], types: Types
+    all_stats: Sequence[Mapping[int, ColumnStats]], schema_ids: Sequence[int], types: Types
 ) -> list[Any] | None:
     """One array for each column and type: `[field id, type, lower, upper, null counts, flags]`. An entry
     without flags has no statistics of the column."""
     per_column: dict[tuple[int, str], tuple[Primitive, list[ColumnStats | None]]] = {}
-    for ordinal, (stats, schema_id) in enumerate(zip(found, schema_ids, strict=True)):
+    for ordinal, (stats, schema_id) in enumerate(zip(all_stats, schema_ids, strict=True)):
         for field_id, column in stats.items():
             kind = column.kind or types.of(schema_id, field_id)
             place = (field_id, str(kind))
             if place not in per_column:
-                per_column[place] = kind, [None] * len(found)
+                per_column[place] = kind, [None] * len(all_stats)
             per_column[place][1][ordinal] = column
     made: list[Any] = []
     for (field_id, kind_text), (kind, stats_) in sorted(per_column.items()):
@@ -286,9 +286,9 @@ def _stats_to_json(
     return made or None
 
 
-def _stats_columns(found: Any, count: int) -> list[StatsColumn]:
+def _stats_columns(bodies: Any, count: int) -> list[StatsColumn]:
     made: list[StatsColumn] = []
-    for field_id, kind_text, lower, upper, null_counts, flag_column in found or ():
+    for field_id, kind_text, lower, upper, null_counts, flag_column in bodies or ():
         kind = parse_primitive(kind_text)
         lowers, uppers = columns.read_bounds(kind, lower, upper, count)
         nulls = columns.read_counts(null_counts, count)
@@ -306,9 +306,9 @@ def _stats_columns(found: Any, count: int) -> list[StatsColumn]:
     return made
 
 
-def _stats_from_json(found: Any, count: int) -> Sequence[Mapping[int, ColumnStats]]:
+def _stats_from_json(bodies: Any, count: int) -> Sequence[Mapping[int, ColumnStats]]:
     made: list[dict[int, ColumnStats]] = [{} for _ in range(count)]
-    for column in _stats_columns(found, count):
+    for column in _stats_columns(bodies, count):
         for n, into in enumerate(made):
             stats = column.of(n)
             if stats is not None:

@@ -175,8 +175,8 @@ def _partition_of(transform: Transform, source: Primitive, value: Value, _: str)
 def written(kind: Primitive, value: Value) -> Written:
     """A value as partition values are stored: equal values give the same text or number."""
     plain = 0.0 if isinstance(value, float) and value == 0 else value
-    found: Written = encode_value(kind, plain)
-    return found
+    body: Written = encode_value(kind, plain)
+    return body
 
 
 def decode_partition(transform: Transform, source: Primitive, value: Value | None) -> Value | None:
@@ -225,9 +225,9 @@ def _as_int(value: Value) -> int:
 
 
 def _limits(source: Primitive) -> tuple[int, int]:
-    found = integer_range(source)
-    assert found is not None
-    return found
+    limits = integer_range(source)
+    assert limits is not None
+    return limits
 
 
 # -- truncate -------------------------------------------------------------------------------------

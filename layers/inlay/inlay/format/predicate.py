@@ -126,13 +126,13 @@ def like_re2(pattern: str) -> str:
 def like_matches(pattern: str, text: str) -> bool:
     """Whether one string matches, for patterns too large for RE2. At most len(pattern) * len(text)
     steps, because only the latest `%` is ever backtracked to."""
-    wanted: list[Token] = []
+    tokens: list[Token] = []
     for part in parse_like(pattern):
-        wanted.extend(part if isinstance(part, str) else (part,))
+        tokens.extend(part if isinstance(part, str) else (part,))
     at = done = 0
     last_run: tuple[int, int] | None = None  # (index after the latest %, text consumed)
     while done < len(text):
-        token: Token | None = wanted[at] if at < len(wanted) else None
+        token: Token | None = tokens[at] if at < len(tokens) else None
         if token is Wildcard.ANY_RUN:
             at, last_run = at + 1, (at + 1, done)
         elif token is Wildcard.ANY_ONE or token == text[done]:
@@ -142,7 +142,7 @@ def like_matches(pattern: str, text: str) -> bool:
             at, done = last_run
         else:
             return False
-    return all(left is Wildcard.ANY_RUN for left in wanted[at:])
+    return all(left is Wildcard.ANY_RUN for left in tokens[at:])
 
 
 Operator = OneOf["=", "!=", "<", "<=", ">", ">="]
@@ -237,16 +237,16 @@ FALSE = Constant(False)
 
 def field_ids(predicate: Predicate) -> frozenset[int]:
     """Every field that the predicate reads."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for node in walk(predicate):
         match node:
             case Comparison() | In() | Like() | IsNull():
-                found.add(node.field_id)
+                ids.add(node.field_id)
             case And() | Or() | Not() | Constant():
                 pass
             case _:
                 assert_never(node)
-    return frozenset(found)
+    return frozenset(ids)
 
 
 def conditions(predicate: Predicate) -> Iterator[Predicate]:
@@ -354,20 +354,20 @@ def _encode(node: Predicate) -> Any:
             return value
 
 
-def predicate_from_json(found: Any) -> Predicate:
+def predicate_from_json(body: Any) -> Predicate:
     """The inverse of `predicate_to_json`; CorruptTable for anything it would not write."""
     try:
-        return check_bounds(_decode(found, depth=1))
+        return check_bounds(_decode(body, depth=1))
     except (InvalidPredicate, InvalidRequest) as error:
         raise CorruptTable(error.message) from None
 
 
-def _decode(found: Any, depth: int) -> Predicate:
+def _decode(body: Any, depth: int) -> Predicate:
     if depth > MAX_DEPTH:
         raise CorruptTable(f"a stored predicate is nested deeper than {MAX_DEPTH} levels")
-    if found is None or isinstance(found, bool):
-        return Constant(found)
-    match found:
+    if body is None or isinstance(body, bool):
+        return Constant(body)
+    match body:
         case ["and", *parts]:
             return And(tuple(_decode(part, depth + 1) for part in parts))
         case ["or", *parts]:
@@ -386,17 +386,17 @@ def _decode(found: Any, depth: int) -> Predicate:
             literal = Literal(literal_type, decode_value(literal_type, value))
             return Comparison(_field_id(field_id), cast(Operator, op), literal)
         case _:
-            raise CorruptTable(f"a stored predicate has an unknown part: {str(found)[:80]}")
+            raise CorruptTable(f"a stored predicate has an unknown part: {str(body)[:80]}")
 
 
-def _decode_in(field_id: int, kind: Primitive, found: list[Any]) -> In:
-    values = tuple(decode_value(kind, value) for value in found)
+def _decode_in(field_id: int, kind: Primitive, bodies: list[Any]) -> In:
+    values = tuple(decode_value(kind, value) for value in bodies)
     if any(compare(kind, a, b) >= 0 for a, b in pairwise(values)):
         raise CorruptTable("the values of a stored IN are not sorted and unique")
     return In(field_id, kind, values)
 
 
-def _field_id(found: Any) -> int:
-    if type(found) is not int or found < 1:
-        raise CorruptTable(f"a stored predicate names no field: {str(found)[:80]}")
-    return found
+def _field_id(body: Any) -> int:
+    if type(body) is not int or body < 1:
+        raise CorruptTable(f"a stored predicate names no field: {str(body)[:80]}")
+    return body

@@ -386,12 +386,12 @@ def arrow_types(values: Mapping[str, str]) -> dict[int, str]:
     ids: `{"zone:Europe/Zurich": "3 7-9"}`. An invalid text declares nothing."""
     try:
         listed = json.loads(values.get(ARROW_TYPES) or "{}")
-        found: dict[int, str] = {}
+        types: dict[int, str] = {}
         for text, ids in listed.items():
             for part in ids.split():
                 first, _, last = part.partition("-")
-                found.update(dict.fromkeys(range(int(first), int(last or first) + 1), text))
-        return found
+                types.update(dict.fromkeys(range(int(first), int(last or first) + 1), text))
+        return types
     except (ValueError, AttributeError):
         return {}
 
@@ -451,7 +451,7 @@ def _runs(ids: list[int]) -> Iterator[str]:
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
     """The values as text. Raises `InvalidRequest` naming the property and its valid values. Names
     outside Inlay's own ("my.owner") are kept unchecked: they must contain a dot."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, value in values.items():
         text = str(value)
         if name in _OWN and (text or name in STAYING):
@@ -494,8 +494,8 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
             raise InvalidRequest(
                 f"property {name} cannot be {text[:80]!r}", next_step=f"It takes {takes}"
             )
-        found[name] = text
-    return found
+        texts[name] = text
+    return texts
 
 
 def check_named_columns(values: Mapping[str, str | None], schema: Schema) -> None:

@@ -74,11 +74,11 @@ class _Cursor:
         self.at = 0
 
     def take(self, size: int) -> bytes:
-        found = self.data[self.at : self.at + size]
-        if len(found) < size:
+        taken = self.data[self.at : self.at + size]
+        if len(taken) < size:
             raise _corrupt("it is cut short")
         self.at += size
-        return found
+        return taken
 
     def shorts(self, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}H", self.take(2 * count))
@@ -139,8 +139,8 @@ def _check_container(cursor: _Cursor, cardinality: int, *, is_runs: bool) -> Non
 
 
 def _ascending(values: Iterable[int]) -> bool:
-    found = list(values)
-    return all(map(operator.lt, found, islice(found, 1, None)))
+    numbers = list(values)
+    return all(map(operator.lt, numbers, islice(numbers, 1, None)))
 
 
 MAGIC = b"PFA1"
@@ -174,8 +174,8 @@ class Blob:
 
     @property
     def cardinality(self) -> int | None:
-        found = self.properties.get("cardinality", "")
-        return int(found) if found.isdecimal() else None
+        text = self.properties.get("cardinality", "")
+        return int(text) if text.isdecimal() else None
 
 
 # -- one vector -----------------------------------------------------------------------------------
@@ -278,15 +278,15 @@ def decode_footer(
             )
         payload = decompress(payload)
     try:
-        found = json.loads(payload)
-        return tuple(_blob_from_json(blob) for blob in found["blobs"])
+        body = json.loads(payload)
+        return tuple(_blob_from_json(blob) for blob in body["blobs"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptTable(f"a Puffin footer cannot be read: {error}") from None
 
 
-def _blob_from_json(found: dict[str, Any]) -> Blob:
-    offset, length = int(found["offset"]), int(found["length"])
+def _blob_from_json(body: dict[str, Any]) -> Blob:
+    offset, length = int(body["offset"]), int(body["length"])
     if offset < len(MAGIC) or length < 0:
         raise ValueError("a blob is outside the file")
-    properties = {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
-    return Blob(str(found["type"]), offset, length, properties, found.get("compression-codec"))
+    properties = {str(k): str(v) for k, v in (body.get("properties") or {}).items()}
+    return Blob(str(body["type"]), offset, length, properties, body.get("compression-codec"))

@@ -163,37 +163,37 @@ class Schema:
     def walk(self) -> Iterator[tuple[tuple[str, ...], Field]]:
         """Every field with its path, depth first; list elements are named "element", map entries "key"
         and "value"."""
-        left = list(zip(repeat(_TOP), reversed(self.fields)))
-        while left:
-            above, found = left.pop()
-            path = (*above, found.name)
-            yield path, found
-            left += zip(repeat(path), reversed(fields_within(found.type)))
+        stack = list(zip(repeat(_TOP), reversed(self.fields)))
+        while stack:
+            above, field = stack.pop()
+            path = (*above, field.name)
+            yield path, field
+            stack += zip(repeat(path), reversed(fields_within(field.type)))
 
     @cached_property
     def fields_by_id(self) -> Mapping[int, Field]:
         """Every field, nested ones too."""
-        return {found.id: found for _, found in self.walk()}
+        return {field.id: field for _, field in self.walk()}
 
     @cached_property
     def types(self) -> Mapping[int, Primitive]:
         """The type of every leaf, by field id."""
         every = self.fields_by_id.items()
-        return {i: found.type for i, found in every if isinstance(found.type, Primitive)}
+        return {i: field.type for i, field in every if isinstance(field.type, Primitive)}
 
     def by_id(self, field_id: int) -> Field | None:
         return self.fields_by_id.get(field_id)
 
     @cached_property
     def _paths(self) -> Mapping[int, tuple[str, ...]]:
-        return {found.id: path for path, found in self.walk()}
+        return {field.id: path for path, field in self.walk()}
 
     def path_of(self, field_id: int) -> tuple[str, ...] | None:
         return self._paths.get(field_id)
 
     @cached_property
     def _by_name(self) -> Mapping[str, Field]:
-        return {found.name: found for found in reversed(self.fields)}
+        return {field.name: field for field in reversed(self.fields)}
 
     def column(self, name: str) -> Field | None:
         """A top-level column by its exact name."""
@@ -201,12 +201,12 @@ class Schema:
 
     def resolve(self, path: tuple[str, ...]) -> Field | None:
         """A field by its path through structs only, never into lists or maps."""
-        found = self.column(path[0]) if path else None
+        field = self.column(path[0]) if path else None
         for name in path[1:]:
-            if found is None or not isinstance(found.type, Struct):
+            if field is None or not isinstance(field.type, Struct):
                 return None
-            found = next((f for f in found.type.fields if f.name == name), None)
-        return found
+            field = next((f for f in field.type.fields if f.name == name), None)
+        return field
 
     def path_named(self, text: str) -> tuple[str, ...] | None:
         """The path of the field that a user names, outside of SQL: the exact name of a column, a path with
@@ -232,8 +232,8 @@ class Schema:
         asked = ".".join(split_path(text) or (text,))
         names = [".".join(path) for path, _ in self.walk()]
         alike = (n for n in names if n != asked and n.casefold() == asked.casefold())
-        found = next(alike, None) if asked not in names else None
-        return "" if found is None else f"Did you mean {found!r}? The case of names counts here"
+        name = next(alike, None) if asked not in names else None
+        return "" if name is None else f"Did you mean {name!r}? The case of names counts here"
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -277,14 +277,14 @@ def listed_names(text: str, *, calls: bool = False) -> tuple[str, ...]:
     >>> listed_names("day(ts), bucket(16, id)", calls=True)
     ('day(ts)', 'bucket(16, id)')
     """
-    found, depth = [""], 0
+    names, depth = [""], 0
     for part in _LISTED.findall(text):
         depth += {"(": 1, ")": -1}.get(part, 0) if calls else 0
         if part == "," and depth == 0:
-            found.append("")
+            names.append("")
         else:
-            found[-1] += part
-    return tuple(name.strip() for name in found if name.strip())
+            names[-1] += part
+    return tuple(name.strip() for name in names if name.strip())
 
 
 def unquoted(name: str) -> str:
@@ -322,9 +322,9 @@ def parse_primitive(text: str) -> Primitive:
     >>> parse_primitive("timestamp(us)").unit
     'us'
     """
-    found = _WITH_ARGUMENTS.fullmatch(text)
-    if found is not None and found[1] in LEAF_TYPES:
-        name, given = cast(LeafName, found[1]), found[2]
+    match = _WITH_ARGUMENTS.fullmatch(text)
+    if match is not None and match[1] in LEAF_TYPES:
+        name, given = cast(LeafName, match[1]), match[2]
         row = LEAF_TYPES[name]
         match row.arguments:
             case "" if given is None:

@@ -289,7 +289,7 @@ class Snapshot:
 
     @property
     def separate_schemas(self) -> frozenset[int]:
-        return frozenset(i for found in self.schema_objects for i in found.ids)
+        return frozenset(i for stored in self.schema_objects for i in stored.ids)
 
     @property
     def oldest_version(self) -> int:
@@ -415,12 +415,12 @@ def _texts(metadata: object) -> dict[str, str]:
 
 
 def _encoded(note: Note, version: int) -> str:
-    found: dict[str, Any] = {"version": version}
+    body: dict[str, Any] = {"version": version}
     if note.message is not None:
-        found["message"] = note.message
+        body["message"] = note.message
     if note.metadata:
-        found["metadata"] = dict(note.metadata)
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        body["metadata"] = dict(note.metadata)
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
 def with_note(properties: Mapping[str, str], note: Note | None, version: int) -> Mapping[str, str]:
@@ -435,10 +435,10 @@ def with_note(properties: Mapping[str, str], note: Note | None, version: int) ->
 def note_of(snapshot: Snapshot) -> Note:
     """The note of this very version; an empty one where there is none, or where it cannot be read."""
     try:
-        found = json.loads(snapshot.properties.get(COMMIT_NOTE) or "{}")
-        if found.get("version") != snapshot.version:
+        body = json.loads(snapshot.properties.get(COMMIT_NOTE) or "{}")
+        if body.get("version") != snapshot.version:
             return Note()
-        message, metadata = found.get("message"), found.get("metadata", {})
+        message, metadata = body.get("message"), body.get("metadata", {})
         texts = {str(name): str(value) for name, value in metadata.items()}
     except (ValueError, AttributeError, RecursionError):
         return Note()

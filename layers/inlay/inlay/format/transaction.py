@@ -76,13 +76,13 @@ class Decision:
 
 
 def encode_prepared(prepared: Prepared) -> bytes:
-    found = prepared.transaction
+    transaction = prepared.transaction
     body: dict[str, Any] = {
-        "transaction": found.id,
-        "decision": found.decision,
-        "began_us": found.began_us,
-        "deadline_us": found.deadline_us,
-        "tables": _participants_to_json(found.participants),
+        "transaction": transaction.id,
+        "decision": transaction.decision,
+        "began_us": transaction.began_us,
+        "deadline_us": transaction.deadline_us,
+        "tables": _participants_to_json(transaction.participants),
         "current": bytes_to_text(prepared.current),
     }
     if prepared.pending is not None:
@@ -117,7 +117,7 @@ _PARTS = frozenset(
 
 
 def _prepared_from_json(body: Mapping[str, Any]) -> Prepared:
-    found = Transaction(
+    transaction = Transaction(
         id=as_text(body["transaction"]),
         decision=as_text(body["decision"]),
         began_us=as_count(body["began_us"]),
@@ -125,11 +125,13 @@ def _prepared_from_json(body: Mapping[str, Any]) -> Prepared:
         participants=_participants_from_json(body["tables"]),
     )
     # Whoever is kept waiting writes there: to no other name than that of a decision.
-    if "://" not in found.decision or not found.decision.endswith("/" + decision_key(found.id)):
-        raise CorruptTable(f"{found.decision[:200]} is not the name of a decision")
+    if "://" not in transaction.decision or not transaction.decision.endswith(
+        "/" + decision_key(transaction.id)
+    ):
+        raise CorruptTable(f"{transaction.decision[:200]} is not the name of a decision")
     pending = body.get("pending")
     return Prepared(
-        transaction=found,
+        transaction=transaction,
         current=bytes_from_text(body["current"]),
         pending=None if pending is None else bytes_from_text(pending),
     )
@@ -149,5 +151,5 @@ def _participants_to_json(participants: tuple[Participant, ...]) -> list[list[An
     return [[p.table_id, p.uri, p.version] for p in participants]
 
 
-def _participants_from_json(found: Any) -> tuple[Participant, ...]:
-    return tuple(Participant(as_text(i), as_text(u), as_count(v)) for i, u, v in found)
+def _participants_from_json(bodies: Any) -> tuple[Participant, ...]:
+    return tuple(Participant(as_text(i), as_text(u), as_count(v)) for i, u, v in bodies)

@@ -39,20 +39,20 @@ V = TypeVar("V")
 MAX_COUNT = 2**63 - 1
 
 
-def as_text(found: Any) -> str:
-    if not isinstance(found, str):
-        raise TypeError(f"expected text, found {type(found).__name__}")
-    return found
+def as_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {type(value).__name__}")
+    return value
 
 
-def as_count(found: Any) -> int:
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= MAX_COUNT:
-        raise TypeError(f"expected a count, found {str(found)[:40]!r}")
-    return found
+def as_count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        raise TypeError(f"expected a count, found {str(value)[:40]!r}")
+    return value
 
 
-def optional(decode: Callable[[Any], V], found: Any) -> V | None:
-    return None if found is None else decode(found)
+def optional(decode: Callable[[Any], V], value: Any) -> V | None:
+    return None if value is None else decode(value)
 
 
 def trim(values: list[Any]) -> list[Any]:
@@ -114,12 +114,12 @@ def to_float32(value: float) -> float:
 def scaled(value: Decimal, scale: int) -> Decimal | None:
     """`value` with exactly `scale` digits after the point; None when that would lose digits."""
     try:
-        found = value.quantize(Decimal((0, (1,), -scale)), context=EXACT)
+        rounded = value.quantize(Decimal((0, (1,), -scale)), context=EXACT)
     except InvalidOperation:
         return None
-    if found != value:
+    if rounded != value:
         return None
-    return found.copy_abs() if found.is_zero() else found
+    return rounded.copy_abs() if rounded.is_zero() else rounded
 
 
 def physical(kind: Primitive, value: object) -> Value:
@@ -136,9 +136,9 @@ def physical(kind: Primitive, value: object) -> Value:
                 return _physical_float(kind, value)
         case "decimal":
             if isinstance(value, Decimal) and value.is_finite():
-                found = scaled(value, kind.scale)
-                if found is not None and len(found.as_tuple().digits) <= kind.precision:
-                    return found
+                exact = scaled(value, kind.scale)
+                if exact is not None and len(exact.as_tuple().digits) <= kind.precision:
+                    return exact
         case "text":
             if isinstance(value, str) and not _has_surrogate(value):
                 return value
@@ -168,13 +168,13 @@ def is_value(kind: Primitive, value: object) -> bool:
 
 def _physical_float(kind: Primitive, value: int | float) -> float:
     try:
-        found = float(value)
+        double = float(value)
     except OverflowError:
-        found = math.inf
-    exact = found == value or math.isnan(value)
-    narrow = kind.name == "double" or math.isnan(found) or to_float32(found) == found
+        double = math.inf
+    exact = double == value or math.isnan(value)
+    narrow = kind.name == "double" or math.isnan(double) or to_float32(double) == double
     if exact and narrow:
-        return found
+        return double
     raise InvalidRequest(f"a number does not fit type {kind} exactly")
 
 
@@ -204,29 +204,29 @@ def encode_value(kind: Primitive, value: Value) -> Any:
     return value
 
 
-def decode_value(kind: Primitive, found: Any) -> Value:
-    """The inverse of `encode_value`; CorruptTable when `found` is not a value of `kind`."""
-    value = found
+def decode_value(kind: Primitive, body: Any) -> Value:
+    """The inverse of `encode_value`; CorruptTable when `body` is not a value of `kind`."""
+    value = body
     try:
-        if kind.is_float and isinstance(found, str):
-            value = _NON_FINITE[found]
+        if kind.is_float and isinstance(body, str):
+            value = _NON_FINITE[body]
         elif kind.family == "decimal":
-            value = Decimal(found) if isinstance(found, str) else None
+            value = Decimal(body) if isinstance(body, str) else None
         elif kind.family == "bytes":
-            value = _decode_base64(found)
+            value = _decode_base64(body)
         return physical(kind, value)
     except (InvalidRequest, KeyError, InvalidOperation, ValueError):
         raise CorruptTable(f"metadata holds something that is not a value of type {kind}") from None
 
 
-def _decode_base64(found: Any) -> bytes:
-    if not isinstance(found, str):
+def _decode_base64(text: Any) -> bytes:
+    if not isinstance(text, str):
         raise ValueError
     try:
-        value = base64.b64decode(found + "=" * (-len(found) % 4), altchars=b"-_", validate=True)
+        value = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error:
         raise ValueError from None
-    if bytes_to_text(value) != found:
+    if bytes_to_text(value) != text:
         raise ValueError  # one value has one text: stray bits at the end would be another
     return value
 
@@ -361,8 +361,8 @@ def widened(value: Value, source: Primitive, target: Primitive) -> Value:
     if source.is_temporal and isinstance(value, int):
         return value * nanos_per_step(source) // nanos_per_step(target)
     if target.name == "decimal" and not isinstance(value, bool | int | float | str | bytes):
-        found = scaled(value, target.scale)
-        return value if found is None else found
+        exact = scaled(value, target.scale)
+        return value if exact is None else exact
     return value
 
 
@@ -380,5 +380,5 @@ def covered_range(source: Primitive, target: Primitive) -> tuple[int, int] | Non
     least, greatest = integer_range(source) or (0, 0)
     low, high = integer_range(target) or (0, 0)
     steps = nanos_per_step(source) // nanos_per_step(target)
-    found = max(least, -(-low // steps)), min(greatest, high // steps)
-    return None if found == (least, greatest) else found
+    covered = max(least, -(-low // steps)), min(greatest, high // steps)
+    return None if covered == (least, greatest) else covered

@@ -342,9 +342,9 @@ def _merge(
     base = load_entries(ctx, State(load_version(ctx, table, ref.base), branch.contents))
     layout = merged_layout(table, branch.snapshot, base.snapshot)
     plan = plan_merge(loaded.state, branch, base, fork=ref.base)
-    for found in (layout, plan):
-        if isinstance(found, Conflict):
-            raise _refused(ctx, name, found)
+    for planned in (layout, plan):
+        if isinstance(planned, Conflict):
+            raise _refused(ctx, name, planned)
     assert isinstance(plan, MergePlan) and isinstance(layout, Snapshot)
     unfit = layout_conflict(layout, plan, loaded.state, base)
     if unfit is not None:
@@ -417,8 +417,8 @@ def _check_key(
         name: [(task.file, of_branch) for task in plan.added],
     }
     for ref, files in sides.items():
-        found = [(f, uncompared(layout, f, layout.primary_key, known)) for f, known in files]
-        new = [(entry, columns) for entry, columns in found if columns]
+        compared = [(f, uncompared(layout, f, layout.primary_key, known)) for f, known in files]
+        new = [(entry, columns) for entry, columns in compared if columns]
         if new:
             check_key(replace(ctx, branch=ref), new, layout.schemas, layout.schema)
 
@@ -451,6 +451,6 @@ class _Positions:
         """By file, without empty ones; markers are bound to the columns of `schema`."""
         unknown = [t for t in tasks if t.only and _id(t) not in self.known]
         self.known |= {_id(t): BitMap64() for t in unknown}
-        found = read_positions(self.ctx.objects, unknown, schema.schema, self.ctx.executor)
-        self.known |= {_id(task): rows for task, rows in found}
+        positions = read_positions(self.ctx.objects, unknown, schema.schema, self.ctx.executor)
+        self.known |= {_id(task): rows for task, rows in positions}
         return {t.file.key: rows for t in tasks if t.only and (rows := self.known[_id(t)])}

@@ -104,10 +104,10 @@ def ref_view(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
     return with_content(table, replace(content, markers=markers, totals=totals, replaced=replaced))
 
 
-def past_view(found: Snapshot, current: Snapshot) -> Snapshot:
+def past_view(past: Snapshot, current: Snapshot) -> Snapshot:
     """A past version as readers see it now: without the rows of erasures opened since."""
-    content = content_of(ref_view(current, content_of(found)))
-    return with_content(found, replace(content, replaced=found.replaced))
+    content = content_of(ref_view(current, content_of(past)))
+    return with_content(past, replace(content, replaced=past.replaced))
 
 
 def _later_erasures(table: Snapshot, content: Content) -> Iterator[Marker]:
@@ -178,8 +178,8 @@ def validate_refs(snapshot: Snapshot, update: SetRefs) -> Conflict | None:
 
 
 def edited_refs(snapshot: Snapshot, update: SetRefs) -> dict[str, Ref]:
-    found = {**snapshot.refs, **update.refs}
-    return {name: _dated(ref, snapshot.version) for name, ref in found.items() if ref is not None}
+    refs = {**snapshot.refs, **update.refs}
+    return {name: _dated(ref, snapshot.version) for name, ref in refs.items() if ref is not None}
 
 
 def _dated(ref: Ref, version: int) -> Ref:
@@ -269,8 +269,8 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
         for entry in base.files():
             if entry.key in kept:
                 continue
-            left = {m.id for m in now.of(on_main[entry.key]).only}
-            if any(m.id not in left for m in was.of(entry).only):
+            deleted = {m.id for m in now.of(on_main[entry.key]).only}
+            if any(m.id not in deleted for m in was.of(entry).only):
                 return _conflict(
                     entry.key,
                     "was removed on the branch, and a restore of main brought rows of it back",

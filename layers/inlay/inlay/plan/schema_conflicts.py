@@ -57,11 +57,11 @@ def is_evolved(snapshot: Snapshot, edit: AlterSchema) -> bool:
     made the same change."""
     planned_on = snapshot.schema_by_id(edit.planned_on)
     known = frozenset(planned_on.fields_by_id)
-    wanted = evolve(planned_on, edit.evolution, schema_id=0, next_id=snapshot.last_field_id + 1)
+    evolved = evolve(planned_on, edit.evolution, schema_id=0, next_id=snapshot.last_field_id + 1)
     key = edit.evolution.key
-    if key is not None and key_after(wanted, key) != snapshot.primary_key:
+    if key is not None and key_after(evolved, key) != snapshot.primary_key:
         return False
-    return same_columns(snapshot.schema, wanted, known)
+    return same_columns(snapshot.schema, evolved, known)
 
 
 def needed_entries(snapshot: Snapshot, edit: AlterSchema) -> tuple[bool, bool]:
@@ -91,8 +91,8 @@ def uncompared_files(
     if not gains:
         return []
     files = (f for f in state.files() if f.key not in edit.compared)
-    found = ((entry, uncompared(state.snapshot, entry, gains, ())) for entry in files)
-    return [(entry, columns) for entry, columns in found if columns]
+    columns_of = ((entry, uncompared(state.snapshot, entry, gains, ())) for entry in files)
+    return [(entry, columns) for entry, columns in columns_of if columns]
 
 
 def validate_schema(state: State, edit: AlterSchema) -> Conflict | None:
@@ -144,8 +144,8 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
 
 
 def _dropped(before: Schema, after: Schema) -> dict[int, str]:
-    left = after.fields_by_id
-    return {f.id: spell(path) for path, f in before.walk() if f.id not in left}
+    kept = after.fields_by_id
+    return {f.id: spell(path) for path, f in before.walk() if f.id not in kept}
 
 
 def _check_keys(snapshot: Snapshot, gone: dict[int, str]) -> None:

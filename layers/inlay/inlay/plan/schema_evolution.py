@@ -69,25 +69,25 @@ def evolve(
     """The schema after `evolution`; new fields get ids from `next_id`. Raises `InvalidRequest`."""
     steps = _Steps.of(schema, evolution)
     fields = tuple(steps.apply(f) for f in schema.fields if f.id not in steps.dropped)
-    found = Schema(schema_id, fields, version)
+    evolved = Schema(schema_id, fields, version)
     ids = count(next_id)
     for parent, field in evolution.add:
-        found = _added(found, parent, field, ids)
-    if found.max_id() > MAX_FIELD_ID:
+        evolved = _added(evolved, parent, field, ids)
+    if evolved.max_id() > MAX_FIELD_ID:
         raise InvalidRequest(
             f"the table has given out every field id up to {MAX_FIELD_ID}",
             next_step="Copy its rows to a new table, whose columns are numbered from 1",
         )
     for parent in dict.fromkeys(path[:-1] for path in evolution.order):
         names = [path[-1] for path in evolution.order if path[:-1] == parent]
-        found = _ordered(found, parent, names)
-    _check(schema, found)
-    return found
+        evolved = _ordered(evolved, parent, names)
+    _check(schema, evolved)
+    return evolved
 
 
 def key_after(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     """The ids of a primary key's columns. Raises `InvalidRequest`."""
-    found: list[int] = []
+    ids: list[int] = []
     for name in names:
         column = field_at(schema, schema.path_named(name) or (name,))
         if not isinstance(column.type, Primitive):
@@ -95,8 +95,8 @@ def key_after(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
                 f"the primary key names {name!r}, which is not a plain column",
                 next_step="A key is of top-level columns that are not nested",
             )
-        found.append(column.id)
-    return tuple(found)
+        ids.append(column.id)
+    return tuple(ids)
 
 
 def evolution_between(before: Schema, after: Schema) -> Evolution:
@@ -139,10 +139,10 @@ def evolution_between(before: Schema, after: Schema) -> Evolution:
 
 def _orders(schema: Schema) -> list[Path]:
     """Every named field, in order, among its siblings."""
-    found: list[Path] = []
+    paths: list[Path] = []
 
     def within(fields: tuple[Field, ...], path: Path) -> None:
-        found.extend((*path, f.name) for f in fields)
+        paths.extend((*path, f.name) for f in fields)
         for each in fields:
             inside(each, (*path, each.name))
 
@@ -158,7 +158,7 @@ def _orders(schema: Schema) -> list[Path]:
                 pass
 
     within(schema.fields, ())
-    return found
+    return paths
 
 
 # -- paths ----------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ def _orders(schema: Schema) -> list[Path]:
 def field_at(schema: Schema, path: Path) -> Field:
     """The field at a path, which may go through list elements and map entries. Raises `InvalidRequest` with
     similar names."""
-    found = next((f for p, f in schema.walk() if p == path), None)
-    if found is None:
+    field = next((f for p, f in schema.walk() if p == path), None)
+    if field is None:
         known = [spell(p) for p, _ in schema.walk()]
         near = get_close_matches(spell(path), known, n=3, cutoff=0.6)
         other_case = schema.other_case(spell(path))
@@ -178,7 +178,7 @@ def field_at(schema: Schema, path: Path) -> Field:
             next_step=other_case
             or (f"Did you mean {' or '.join(near)}?" if near else f"There are: {names}"),
         )
-    return found
+    return field
 
 
 def spell(path: Path) -> str:
@@ -201,10 +201,10 @@ class _Steps:
     @staticmethod
     def of(schema: Schema, evolution: Evolution) -> _Steps:
         def by_id(named: Sequence[tuple[Path, T]], what: str) -> dict[int, T]:
-            found = {field_at(schema, path).id: value for path, value in named}
-            if len(found) < len(named):
+            values = {field_at(schema, path).id: value for path, value in named}
+            if len(values) < len(named):
                 raise InvalidRequest(f"a column is named twice to {what}")
-            return found
+            return values
 
         for path in (*evolution.drop, *(p for p, _ in evolution.rename)):
             _check_has_name(schema, path)
@@ -239,13 +239,13 @@ class _Steps:
     def _type(self, kind: Type) -> Type:
         match kind:
             case Struct(fields):
-                left = tuple(self.apply(f) for f in fields if f.id not in self.dropped)
-                if not left:
+                kept = tuple(self.apply(f) for f in fields if f.id not in self.dropped)
+                if not kept:
                     raise InvalidRequest(
                         f"a struct would be left without fields: {', '.join(f.name for f in fields)}",
                         next_step="Drop the struct itself",
                     )
-                return Struct(left)
+                return Struct(kept)
             case MapOf(key) if key.id in self.optional:
                 raise InvalidRequest("the key of a map is never NULL: it cannot be optional")
             case Primitive() | ListOf() | MapOf():
@@ -269,21 +269,21 @@ def _check_has_name(schema: Schema, path: Path) -> None:
             )
 
 
-def _wider(field: Field, wanted: Primitive) -> Primitive:
+def _wider(field: Field, wider: Primitive) -> Primitive:
     kind = field.type
     if not isinstance(kind, Primitive):
         raise InvalidRequest(
             f"column {field.name!r} is nested: only values can be widened",
             next_step=f"Name the field within it: '{field.name}.…'",
         )
-    if widens(kind, wanted):
-        return wanted
-    if widens(wanted, kind):
-        reason = f"{wanted} is narrower: values of the column may not fit"
+    if widens(kind, wider):
+        return wider
+    if widens(wider, kind):
+        reason = f"{wider} is narrower: values of the column may not fit"
     else:
-        reason = f"{wanted} cannot hold every {kind} exactly"
+        reason = f"{wider} cannot hold every {kind} exactly"
     raise InvalidRequest(
-        f"column {field.name!r} is {kind} and cannot become {wanted}: {reason}",
+        f"column {field.name!r} is {kind} and cannot become {wider}: {reason}",
         next_step="Add a column of that type, fill it by an update, and drop this one",
     )
 
@@ -417,7 +417,7 @@ def differences(before: Schema, after: Schema) -> tuple[str, ...]:
     """What an evolution did, one line for each step; empty for the same columns."""
     old = {field.id: (path, field) for path, field in before.walk()}
     new = {field.id: (path, field) for path, field in after.walk()}
-    found = [
+    steps = [
         f"drop {spell(path)}"
         for field_id, (path, _) in old.items()
         if field_id not in new and not _inside(path, old, new)
@@ -425,18 +425,18 @@ def differences(before: Schema, after: Schema) -> tuple[str, ...]:
     for field_id, (path, field) in new.items():
         if field_id not in old:
             if not _inside(path, new, old):
-                found.append(f"add {spell(path)} {_called(field)}")
+                steps.append(f"add {spell(path)} {_called(field)}")
             continue
         was_path, was = old[field_id]
         if was.name != field.name:
-            found.append(f"rename {spell(was_path)} to {field.name}")
+            steps.append(f"rename {spell(was_path)} to {field.name}")
         if was.type != field.type and isinstance(field.type, Primitive):
-            found.append(f"widen {spell(path)} from {was.type} to {field.type}")
+            steps.append(f"widen {spell(path)} from {was.type} to {field.type}")
         if was.nullable != field.nullable:
-            found.append(f"make {spell(path)} {'optional' if field.nullable else 'required'}")
+            steps.append(f"make {spell(path)} {'optional' if field.nullable else 'required'}")
     if [i for i in old if i in new] != [i for i in new if i in old]:
-        found.append("order " + ", ".join(spell(p) for p, f in new.values() if len(p) == 1))
-    return tuple(found)
+        steps.append("order " + ", ".join(spell(p) for p, f in new.values() if len(p) == 1))
+    return tuple(steps)
 
 
 def _inside(

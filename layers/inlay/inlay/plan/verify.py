@@ -139,14 +139,14 @@ def finding(kind: str, key: str | None, message: str) -> Finding:
     return Finding(severity=severity, kind=kind, key=key, message=message, next_step=step)
 
 
-def until_expired(found: Finding, version: int, ref: str | None) -> Finding:
+def until_expired(finding: Finding, version: int, ref: str | None) -> Finding:
     """What is wrong with an object that nothing after `version` needs. Still an error: that version cannot
     be read."""
     ends = f"when version {version} expires (`inlay expire`)"
     kept = "" if ref is None else f"; the ref {ref} keeps an older version that needs it, too"
     return replace(
-        found,
-        message=f"{found.message}; only older versions need it, up to version {version}",
+        finding,
+        message=f"{finding.message}; only older versions need it, up to version {version}",
         next_step=f"Nothing to do for the table as it is: this ends {ends}{kept}",
     )
 
@@ -161,8 +161,8 @@ class Findings:
     def add(self, kind: str, key: str | None, message: str) -> None:
         self.extend([finding(kind, key, message)])
 
-    def extend(self, found: Iterable[Finding]) -> None:
-        for each in found:
+    def extend(self, findings: Iterable[Finding]) -> None:
+        for each in findings:
             self.counts[each.kind] += 1
             if self.counts[each.kind] <= MAX_PER_KIND:
                 self.kept.append(each)

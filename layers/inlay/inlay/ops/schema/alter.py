@@ -115,9 +115,9 @@ def _proven(
         recorded = schemas[entry.schema_id]
         tops = tuple(f.id for f in after.fields if shrunk & Schema(0, (f,)).fields_by_id.keys())
         task = FileTask(file=entry, schema=recorded)
-        wanted = Wanted(schema=after, columns=tops)
+        projection = Wanted(schema=after, columns=tops)
         try:
-            for _ in read_file(ctx.objects, task, wanted, ctx.executor):
+            for _ in read_file(ctx.objects, task, projection, ctx.executor):
                 pass
         except SchemaMismatch:
             return False
@@ -290,13 +290,13 @@ def _primitive(name: str, kind: Any) -> Primitive:
         kind, _ = _of_text(name, kind)
     if isinstance(kind, pa.Field):
         kind = kind.type
-    found = primitive_from_arrow(kind) if isinstance(kind, pa.DataType) else None
-    if found is None:
+    primitive = primitive_from_arrow(kind) if isinstance(kind, pa.DataType) else None
+    if primitive is None:
         raise InvalidRequest(
             f"column {name!r} cannot be widened to {str(kind)[:80]}",
             next_step='Give an Arrow type of plain values: {"x": pa.int64()}',
         )
-    return found
+    return primitive
 
 
 def brings_columns(arrow: pa.Schema, schema: Schema) -> bool:
@@ -313,15 +313,15 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
         snapshot = now.snapshot
         if not Properties(snapshot.properties).adds_columns:
             return None
-        found: dict[Path, _New] = {}
+        columns: dict[Path, _New] = {}
         for each in schemas:
             for path, new in _unknown(list(each), snapshot.schema.fields, ()):
-                found.setdefault(path, new)
-        if not found:
+                columns.setdefault(path, new)
+        if not columns:
             return None
         evolution = Evolution(
-            add=tuple((path[:-1], field) for path, (field, _) in found.items()),
-            declared=tuple(each for _, declared in found.values() for each in declared),
+            add=tuple((path[:-1], field) for path, (field, _) in columns.items()),
+            declared=tuple(each for _, declared in columns.values() for each in declared),
         )
         edit = checked(ctx, now, AlterSchema(snapshot.schema_id, evolution))
         return Change(operation="alter", updates=(edit,))
@@ -330,11 +330,11 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
 
 
 def _unknown(
-    found: Sequence[pa.Field], known: Sequence[Field], path: Path
+    fields: Sequence[pa.Field], known: Sequence[Field], path: Path
 ) -> Iterator[tuple[Path, _New]]:
     """Fields that data has and a table lacks, at any depth, outermost only."""
     by_name = {field.name: field for field in known}
-    for field in found:
+    for field in fields:
         here = (*path, field.name)
         there = by_name.get(field.name)
         if there is None:

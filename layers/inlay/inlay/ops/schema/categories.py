@@ -62,10 +62,10 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
     if not batches:
         return loaded, given
 
-    def found(snapshot: Snapshot) -> Mapping[int, Given]:
+    def orders_of(snapshot: Snapshot) -> Mapping[int, Given]:
         return given_orders(batches, snapshot.schema, ordered_columns(snapshot))
 
-    return _admitted(ctx, loaded, found), given
+    return _admitted(ctx, loaded, orders_of), given
 
 
 def with_first_orders(ctx: Context, snapshot: Snapshot, data: Any) -> tuple[Snapshot, Any]:
@@ -113,18 +113,18 @@ def admit_file(
         entries = entries_of(values.slice(0, MAX_ENTRIES), field.type)
         given.setdefault(field_id, Given(field.type)).orders.setdefault(entries)
 
-    def found(snapshot: Snapshot) -> Mapping[int, Given]:
+    def orders_of(snapshot: Snapshot) -> Mapping[int, Given]:
         return {i: each for i, each in given.items() if i in ordered_columns(snapshot)}
 
-    return _admitted(ctx, loaded, found)
+    return _admitted(ctx, loaded, orders_of)
 
 
 def _admitted(
-    ctx: Context, loaded: LoadedTable, found: Callable[[Snapshot], Mapping[int, Given]]
+    ctx: Context, loaded: LoadedTable, orders_of: Callable[[Snapshot], Mapping[int, Given]]
 ) -> LoadedTable:
     def plan(now: LoadedTable) -> Change | None:
         snapshot = now.snapshot
-        text = _text(ctx, snapshot, found(snapshot))
+        text = _text(ctx, snapshot, orders_of(snapshot))
         before = snapshot.properties.get(ARROW_CATEGORIES)
         if text is None:
             return None

@@ -70,13 +70,13 @@ class _Columns:
         self.at = 0
 
     def all(self) -> list[pa.Field]:
-        found = [self.column()]
+        columns = [self.column()]
         while self.takes(","):
             if self.ends():
                 break
-            found.append(self.column())
+            columns.append(self.column())
         self.check_end()
-        return found
+        return columns
 
     def check_end(self) -> None:
         if not self.ends():
@@ -89,10 +89,10 @@ class _Columns:
         return _TOKEN.match(self.text, self.at)
 
     def takes(self, sign: str) -> bool:
-        found = self.peek()
-        if found is None or (found["sign"] or (found["word"] or "").lower()) != sign:
+        token = self.peek()
+        if token is None or (token["sign"] or (token["word"] or "").lower()) != sign:
             return False
-        self.at = found.end()
+        self.at = token.end()
         return True
 
     def needs(self, sign: str) -> None:
@@ -100,11 +100,11 @@ class _Columns:
             raise self.error(self.at, f"a {sign} is missing here", _EXAMPLE)
 
     def column(self, depth: int = 0) -> pa.Field:
-        found = self.peek()
-        if found is None or not (found["word"] or found["quoted"]):
+        token = self.peek()
+        if token is None or not (token["word"] or token["quoted"]):
             raise self.error(self.at, "the name of a column is missing here", _EXAMPLE)
-        self.at = found.end()
-        name = found["word"] or found["quoted"][1:-1].replace('""', '"')
+        self.at = token.end()
+        name = token["word"] or token["quoted"][1:-1].replace('""', '"')
         if depth:
             self.takes(":")
         kind = self.type(depth)
@@ -117,12 +117,12 @@ class _Columns:
         return required
 
     def type(self, depth: int) -> pa.DataType:
-        found = self.peek()
-        if depth > _MAX_DEPTH or found is None or not found["word"]:
+        token = self.peek()
+        if depth > _MAX_DEPTH or token is None or not token["word"]:
             raise self.error(self.at, "a type is missing here", _TYPES)
-        start = found.start("word")
-        self.at = found.end()
-        word = found["word"].lower()
+        start = token.start("word")
+        self.at = token.end()
+        word = token["word"].lower()
         if word in ("list", "array", "map", "struct") and self.takes("<"):
             return self.nested(word, depth + 1)
         if self.takes("("):
@@ -138,15 +138,15 @@ class _Columns:
             members = [self.column(depth)]
             while self.takes(","):
                 members.append(self.column(depth))
-            found: pa.DataType = pa.struct(members)
+            kind: pa.DataType = pa.struct(members)
         elif word == "map":
             key = self.type(depth)
             self.needs(",")
-            found = pa.map_(key, self.type(depth))
+            kind = pa.map_(key, self.type(depth))
         else:
-            found = pa.list_(self.type(depth))
+            kind = pa.list_(self.type(depth))
         self.needs(">")
-        return found
+        return kind
 
     def error(self, at: int, message: str, next_step: str) -> InvalidPredicate:
         at += len(self.text[at:]) - len(self.text[at:].lstrip())

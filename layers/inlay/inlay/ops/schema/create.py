@@ -165,24 +165,24 @@ def check_free(ctx: Context) -> int:
             table=ctx.uri,
         )
     # Before the pointer is read: archives that exist while no pointer does are not a racing creator's.
-    left = next(iter(ctx.store.list(ctx.key(ARCHIVES + "v"))), None)
+    archive = next(iter(ctx.store.list(ctx.key(ARCHIVES + "v"))), None)
     # The store's clock, not this host's: the 404 for an absent pointer has a Date like any answer.
     now = ctx.store.head(ctx.key(POINTER))
     if isinstance(now, Head):
         raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
-    if left is not None:
+    if archive is not None:
         raise ForeignArchives(
-            f"{ctx.uri} has no pointer, but archives of an earlier table: {left.key}",
+            f"{ctx.uri} has no pointer, but archives of an earlier table: {archive.key}",
             next_step="`inlay repair` rebuilds that table from them; if it is no longer needed, delete "
             f"everything under {ctx.uri}/ and create the table then",
             table=ctx.uri,
-            key=left.key,
+            key=archive.key,
         )
     return now.date_us
 
 
 def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> tuple[int, ...]:
-    found: list[int] = []
+    ids: list[int] = []
     for name in names:
         column = schema.column_named(name)
         if column is None or not isinstance(column.type, Primitive):
@@ -191,8 +191,8 @@ def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> 
                 next_step=schema.other_case(name) or f"The columns are: {', '.join(schema.names)}",
                 table=table,
             )
-        found.append(column.id)
-    return tuple(found)
+        ids.append(column.id)
+    return tuple(ids)
 
 
 def set_partitioning(

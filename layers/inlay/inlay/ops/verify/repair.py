@@ -212,17 +212,17 @@ def _advised(ctx: Context, refused: Iterable[Finding]) -> Iterator[Finding]:
     """The findings with the next step that the bucket allows: which earlier version it keeps of an object
     that is lost or damaged. Whether that is the right one is not for a repair to say."""
     asked = 0
-    for found in refused:
-        if found.key is None or "://" in found.key or asked == MAX_ADVISED:
-            yield found
-        elif found.kind in _OF_ARCHIVES:
-            yield replace(found, next_step=_NO_ARCHIVE)
-        elif found.kind in _OF_OBJECTS:
+    for finding in refused:
+        if finding.key is None or "://" in finding.key or asked == MAX_ADVISED:
+            yield finding
+        elif finding.kind in _OF_ARCHIVES:
+            yield replace(finding, next_step=_NO_ARCHIVE)
+        elif finding.kind in _OF_OBJECTS:
             asked += 1
-            kept = _earlier_version(ctx, found.key)
-            yield found if kept is None else replace(found, next_step=_bring_back(ctx, kept))
+            kept = _earlier_version(ctx, finding.key)
+            yield finding if kept is None else replace(finding, next_step=_bring_back(ctx, kept))
         else:
-            yield found
+            yield finding
 
 
 def _earlier_version(ctx: Context, relative: str) -> ObjectVersion | None:
@@ -271,14 +271,14 @@ def _newest_state(ctx: Context, broken: BrokenPointer) -> _WholeState | None:
     if last is not None and last.snapshot.version == newest:
         source = last
     else:
-        found = _archive(ctx, newest)
-        if found is None or found.snapshot.version != newest:
+        state = _archive(ctx, newest)
+        if state is None or state.snapshot.version != newest:
             # An older archive would lose what was certainly committed.
             return None
-        if last is not None and last.snapshot.table_id != found.snapshot.table_id:
+        if last is not None and last.snapshot.table_id != state.snapshot.table_id:
             return None
-        _check_one_table(ctx, found.snapshot)
-        source = found
+        _check_one_table(ctx, state.snapshot)
+        source = state
     # If the pointer went back before it was lost, what it was then may be kept, too.
     return next((s for s in kept if _is_beyond(s.snapshot, source.snapshot)), source)
 
@@ -290,10 +290,10 @@ def _archive(ctx: Context, version: int) -> _WholeState | None:
     if not isinstance(answer, Got):
         return None
     try:
-        found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
+        snapshot = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
     except CorruptTable:
         return None
-    return _WholeState(found, answer.body, is_archive=True)
+    return _WholeState(snapshot, answer.body, is_archive=True)
 
 
 def _check_one_table(ctx: Context, newest: Snapshot) -> None:
@@ -304,10 +304,10 @@ def _check_one_table(ctx: Context, newest: Snapshot) -> None:
         newest.version == newest.oldest_version
     )  # it names none below it, or one of them is there
     for version in archived_versions(ctx):
-        found = _archive(ctx, version) if version < newest.version else None
-        if found is None:
+        archive = _archive(ctx, version) if version < newest.version else None
+        if archive is None:
             continue  # damage of one version is not another table
-        below, is_named = found.snapshot, version >= newest.oldest_version
+        below, is_named = archive.snapshot, version >= newest.oldest_version
         if below.table_id == newest.table_id:
             goes_on = goes_on or is_named
         # What the newest no longer names may be of another history, which a repair has passed.
@@ -335,9 +335,9 @@ def _kept_pointers(ctx: Context) -> Iterator[_WholeState]:
     for body in _object_versions(ctx, keys.POINTER):
         with suppress(CorruptTable):
             raw, transaction, committed = frame_of(ctx, body)
-            found = decode_snapshot(raw, key=keys.POINTER, apart=schemas_of(ctx))
+            snapshot = decode_snapshot(raw, key=keys.POINTER, apart=schemas_of(ctx))
             open_for = transaction if committed is None else None
-            yield _WholeState(found, raw, is_archive=False, open_for=open_for)
+            yield _WholeState(snapshot, raw, is_archive=False, open_for=open_for)
 
 
 def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
@@ -380,8 +380,8 @@ def legible_version(raw: bytes) -> int | None:
     if raw[:2] == b"\x1f\x8b":
         with suppress(zlib.error):
             plain = zlib.decompressobj(wbits=31).decompress(raw, 1 << 20)
-    found = _VERSION.search(plain)
-    return int(found.group(1)) if found else None
+    match = _VERSION.search(plain)
+    return int(match.group(1)) if match else None
 
 
 def _rebuild(
@@ -431,10 +431,10 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
         return None  # who committed since has archived what was read
     source: _WholeState | None = None
     for version in beyond:  # the newest first, a GET each
-        found = _archive(ctx, version)
-        if found is None:
+        archive = _archive(ctx, version)
+        if archive is None:
             return None  # its table is unknown
-        if found.raw == pointer.raw:
+        if archive.raw == pointer.raw:
             if version == newest:
                 # What stood in the pointer alone is nowhere else: only the bucket may have kept it.
                 overwritten = next(islice(_kept_pointers(ctx), 1, 2), None)
@@ -442,11 +442,11 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
                     return None
                 return _go_on(ctx, pointer, overwritten, dry_run=dry_run)
             break
-        if found.snapshot.version != version:
+        if archive.snapshot.version != version:
             if newest == now.version:
                 return None  # no such version: the pointer's bytes take its place
-        elif _is_beyond(found.snapshot, now) and _follows(ctx, pointer, found.snapshot):
-            source = found
+        elif _is_beyond(archive.snapshot, now) and _follows(ctx, pointer, archive.snapshot):
+            source = archive
             break
     if source is None:
         source = _WholeState(now, pointer.raw, is_archive=False)
@@ -484,8 +484,8 @@ def _go_on(ctx: Context, pointer: Pointer, source: _WholeState, *, dry_run: bool
     )
 
 
-def _is_beyond(found: Snapshot, of: Snapshot) -> bool:
-    return found.table_id == of.table_id and found.version > of.version
+def _is_beyond(snapshot: Snapshot, of: Snapshot) -> bool:
+    return snapshot.table_id == of.table_id and snapshot.version > of.version
 
 
 def _follows(ctx: Context, pointer: Pointer, newest: Snapshot) -> bool:
@@ -524,15 +524,15 @@ def _mend_archives(
     ctx: Context, pointer: Pointer, seen: Verified, *, dry_run: bool
 ) -> Iterator[Mend]:
     kept: dict[int, bytes] | None = None
-    for found in seen.findings:
-        version = archive_version(found.key or "")
-        if found.kind not in _MENDABLE or found.key is None or version is None:
+    for finding in seen.findings:
+        version = archive_version(finding.key or "")
+        if finding.kind not in _MENDABLE or finding.key is None or version is None:
             continue
         table_id = pointer.snapshot.table_id
         if version == pointer.snapshot.version:
             body: bytes | None = pointer.raw
         else:
-            bodies = _object_versions(ctx, found.key)
+            bodies = _object_versions(ctx, finding.key)
             read = (
                 b for b in bodies if not isinstance(check_archive(ctx, b, version, table_id), str)
             )
@@ -544,10 +544,12 @@ def _mend_archives(
             if body is None or isinstance(check_archive(ctx, body, version, table_id), str):
                 continue
         if not dry_run:
-            answer = ctx.store.get(ctx.key(found.key))
+            answer = ctx.store.get(ctx.key(finding.key))
             etag = answer.etag if isinstance(answer, Got) else None
-            _put(ctx, found.key, body, etag)
-        yield Mend(kind=found.kind, key=found.key, what=f"write the archive of version {version}")
+            _put(ctx, finding.key, body, etag)
+        yield Mend(
+            kind=finding.kind, key=finding.key, what=f"write the archive of version {version}"
+        )
 
 
 # -- totals and markers ---------------------------------------------------------------------------

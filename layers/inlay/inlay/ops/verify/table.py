@@ -133,12 +133,12 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
         newest = newest_archive(ctx)
         return BrokenPointer(None, b"", "the pointer does not exist", newest, answer.date_us)
     try:
-        found = resolved(ctx, answer)
+        pointer = resolved(ctx, answer)
     except CorruptTable as error:
         newest = newest_archive(ctx)
         return BrokenPointer(answer.etag, answer.body, error.message, newest, answer.date_us)
-    open_for = found.transaction if found.undecided else None
-    return Pointer(found.snapshot, found.raw, found.etag, found.date_us, open_for)
+    open_for = pointer.transaction if pointer.undecided else None
+    return Pointer(pointer.snapshot, pointer.raw, pointer.etag, pointer.date_us, open_for)
 
 
 def newest_archive(ctx: Context) -> int | None:
@@ -178,7 +178,7 @@ class TableCheck:
     current: Snapshot
     raw: bytes
     date_us: int
-    found: Findings
+    findings: Findings
     reachable: Reachable = field(default_factory=Reachable)
     # Of versions in their grace: nothing is promised for them.
     ending: Reachable = field(default_factory=Reachable)
@@ -206,39 +206,39 @@ class TableCheck:
 
     def versions(self, most: int) -> None:
         current = self.current
-        self.found.extend(check_refs(current))
+        self.findings.extend(check_refs(current))
         held = {v for v in held_versions(current) if 1 <= v < current.version}
         retained = range(current.oldest_version, current.version)
-        wanted = sorted(held | set(retained[-most:]))
+        versions = sorted(held | set(retained[-most:]))
         if len(retained) > most:
             self.blind = True
             skipped = len(retained) - most
-            self.found.add("versions_not_checked", None, f"older versions: {skipped}")
+            self.findings.add("versions_not_checked", None, f"older versions: {skipped}")
         older: Snapshot | None = None
-        for done, read in enumerate(self.ctx.map(self._archive, wanted)):
-            self.ctx.progress("versions", done + 1, len(wanted))
+        for done, read in enumerate(self.ctx.map(self._archive, versions)):
+            self.ctx.progress("versions", done + 1, len(versions))
             if isinstance(read, Snapshot):
                 self._take(read, older)
                 older = read
             else:
                 self.blind = True
-                self.found.extend([read])
+                self.findings.extend([read])
         self._take(current, older)
         self._read_heads()
-        self.found.extend(check_time_index(current, self.times))
+        self.findings.extend(check_time_index(current, self.times))
         self._expired(most)
 
     def _read_heads(self) -> None:
         """The contents of branches and tags, as of every version that was read."""
-        wanted = sorted(self.heads, key=lambda head: head.id)
-        for head, read in zip(wanted, self.ctx.map(self._head, wanted), strict=True):
+        heads = sorted(self.heads, key=lambda head: head.id)
+        for head, read in zip(heads, self.ctx.map(self._head, heads), strict=True):
             if isinstance(read, Content):
                 self.heads[head] = read
                 self.reachable.keys.add(segment_key(head.id))
                 self._share(with_content(self.current, read))
             else:
                 self.blind = True
-                self.found.extend([read])
+                self.findings.extend([read])
 
     def _head(self, head: HeadObject) -> Content | Finding:
         key = segment_key(head.id)
@@ -260,13 +260,13 @@ class TableCheck:
 
     def _take(self, snapshot: Snapshot, older: Snapshot | None) -> None:
         if older is not None:
-            self.found.extend(check_succession(older, snapshot))
+            self.findings.extend(check_succession(older, snapshot))
         self.times[snapshot.version] = snapshot.commit.time_us
         if snapshot.version >= self.current.oldest_version:
             self.heads |= dict.fromkeys(heads(snapshot))
         tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
         for segment in (s for tier in tiers for s in tier.segments):
-            self.found.extend(check_reference(segment, snapshot.version))
+            self.findings.extend(check_reference(segment, snapshot.version))
         self._share(snapshot)
 
     def _share(self, snapshot: Snapshot) -> None:
@@ -295,7 +295,7 @@ class TableCheck:
         nodes = self._read("nodes", self.reachable.nodes)
         self.reachable.nodes = {i: s for i, s in self.reachable.nodes.items() if i in nodes}
         for node_id, leaves in nodes.items():
-            self.found.extend(check_node(self.reachable.nodes[node_id], leaves))
+            self.findings.extend(check_node(self.reachable.nodes[node_id], leaves))
         self.reachable.open(nodes)
         self.contents = Contents(
             files=self._read("files", self.reachable.files),
@@ -306,31 +306,31 @@ class TableCheck:
         evidence = Evidence.of_snapshot(self.current)
         for id_, files in self.contents.files.items():
             segment = self.reachable.files[id_]
-            self.found.extend(check_file_segment(segment, files, evidence))
+            self.findings.extend(check_file_segment(segment, files, evidence))
             self.data |= {files[n].key: files[n] for n in self.reachable.live(segment)}
         for id_, marks in self.contents.markers.items():
             live = self.reachable.live(self.reachable.markers[id_])
             self.marks |= {marks[n].id: marks[n] for n in live}
         for id_, records in self.contents.ledger.items():
-            self.found.extend(check_ledger_segment(self.reachable.ledger[id_], records))
+            self.findings.extend(check_ledger_segment(self.reachable.ledger[id_], records))
 
     def _read(
         self, kind: SegmentKind, segments: Mapping[str, Segment]
     ) -> dict[str, tuple[Any, ...]]:
         """Those that can be read; the others are reported."""
         items = list(segments.values())
-        found: dict[str, tuple[Any, ...]] = {}
+        entries: dict[str, tuple[Any, ...]] = {}
         for segment, read in zip(
             items, self.ctx.map(partial(self._segment, kind), items), strict=True
         ):
             self.segments_read += 1
             self.ctx.progress("segments", self.segments_read, None)
             if isinstance(read, tuple):
-                found[segment.id] = read
+                entries[segment.id] = read
             else:
                 self.blind = True
-                self.found.extend([read])
-        return found
+                self.findings.extend([read])
+        return entries
 
     def _segment(self, kind: SegmentKind, segment: Segment) -> tuple[Any, ...] | Finding:
         key = segment_key(segment.id)
@@ -356,7 +356,7 @@ class TableCheck:
         for state in self._states(self.current):
             if state.missing_files() or state.missing_markers():
                 return
-            self.found.extend(check_state(state))
+            self.findings.extend(check_state(state))
             live |= _objects_of(state)
         self.live = live
 
@@ -370,20 +370,20 @@ class TableCheck:
     def until_they_expire(self) -> None:
         """Of what only older versions need, the finding says up to which, and which ref keeps one."""
         known = {*self.data, *(m.object_key for m in self.marks.values())}
-        old = {f.key for f in self.found.kept if f.key in known} - (self.live or known)
+        old = {f.key for f in self.findings.kept if f.key in known} - (self.live or known)
         last: dict[str | None, int] = {}
         for version in sorted(self.times, reverse=True):  # the newest that needs it is mostly near
             if len(last) == len(old):
                 break
-            found = self._needed_by(version) & (old - last.keys())
-            last |= dict.fromkeys(found, version)
+            needed = self._needed_by(version) & (old - last.keys())
+            last |= dict.fromkeys(needed, version)
         kept: dict[str | None, str] = {}
         for name, ref in sorted(self.current.refs.items()) if last else ():
             version = ref.version if ref.head is None else ref.base
             kept |= dict.fromkeys(self._needed_by(version) & last.keys(), name)
-        self.found.kept = [
+        self.findings.kept = [
             until_expired(f, last[f.key], kept.get(f.key)) if f.key in last else f
-            for f in self.found.kept
+            for f in self.findings.kept
         ]
 
     def _needed_by(self, version: int) -> set[str]:
@@ -439,14 +439,14 @@ class TableCheck:
         if own is not None:
             answer = self.ctx.store.get(self.ctx.key(own))
             if isinstance(answer, Got) and answer.body != self.raw:
-                self.found.add("archive_differs", own, "is not the pointer's version")
+                self.findings.add("archive_differs", own, "is not the pointer's version")
         if max(versions, default=0) <= self.current.version:
             return
         now = read_pointer(self.ctx)
         newest = self.current.version if isinstance(now, BrokenPointer) else now.snapshot.version
         for version in sorted(v for v in versions if v > newest):
             detail = f"the pointer is at version {newest}, an archive is beyond it"
-            self.found.add("pointer_behind", versions[version], detail)
+            self.findings.add("pointer_behind", versions[version], detail)
 
     # -- 6 files, 7 markers -------------------------------------------------------------------
 
@@ -478,7 +478,7 @@ class TableCheck:
             )
             if entry.is_foreign and entry.key not in self.broken:
                 for kind, message in check_dictionaries(objects, entry, schema, self.ctx.executor):
-                    self.found.add(kind, entry.key, message)
+                    self.findings.add(kind, entry.key, message)
                 self._report(entry.key, self._denied(objects, entry, schema))
             self.ctx.progress("pages", done + 1, len(sound))
 
@@ -495,7 +495,7 @@ class TableCheck:
 
     def marker_objects(self) -> None:
         objects = Objects(self.ctx.store, self.ctx.root)
-        wanted = [
+        markers = [
             m for m in self.marks.values() if m.object_key and m.object_key not in self.broken
         ]
 
@@ -509,9 +509,9 @@ class TableCheck:
                 case RowGroups() | KeyRange() | Where() | Rows():
                     return []  # no object: checked with its entry (`plan.verify.check_marker`)
 
-        for done, problems in enumerate(self.ctx.map(check, wanted)):
-            self.ctx.progress("markers", done + 1, len(wanted))
-            self._report(wanted[done].object_key or "", problems)
+        for done, problems in enumerate(self.ctx.map(check, markers)):
+            self.ctx.progress("markers", done + 1, len(markers))
+            self._report(markers[done].object_key or "", problems)
 
     def _schema_with(self, field_ids: Iterable[int]) -> Schema:
         """The newest schema with these columns: a marker of an older version may be of a column that was
@@ -524,7 +524,7 @@ class TableCheck:
         if problems:
             self.broken.add(key)
         for kind, message in problems:
-            self.found.add(kind, key, message)
+            self.findings.add(kind, key, message)
 
     # -- 8 the rest ---------------------------------------------------------------------------
 
@@ -532,35 +532,35 @@ class TableCheck:
         unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]
         if unknown:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            self.found.add("unknown_objects", None, f"not of this format: {unknown[0]}{more}")
+            self.findings.add("unknown_objects", None, f"not of this format: {unknown[0]}{more}")
         before_us = self.date_us - self.grace_us
         uploads = [
             u for u in self.ctx.store.list_uploads(self.ctx.key("")) if u.started_us < before_us
         ]
         if uploads:
             detail = f"older than the grace: {len(uploads)}, the first of {uploads[0].key}"
-            self.found.add("stale_uploads", None, detail)
+            self.findings.add("stale_uploads", None, detail)
         orphans = {} if self.blind else self._orphans()
         if self.blind:
             detail = "orphans cannot be determined while metadata cannot be read"
-            self.found.add("orphans_unknown", None, detail)
+            self.findings.add("orphans_unknown", None, detail)
         for kind, tally in orphans.items():
             detail = f"of kind {kind}, needed by no version: {tally.objects}, {tally.bytes:,} bytes"
-            self.found.add("orphans", None, detail)
+            self.findings.add("orphans", None, detail)
         return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
 
     def _left(
         self, segments: dict[str, Segment], kind: SegmentKind, known: Mapping[str, Sequence[Any]]
     ) -> dict[str, tuple[Any, ...]]:
         """What can be read of these segments; the others are ignored."""
-        found = {i: tuple(entries) for i, entries in known.items()}
+        entries_of = {i: tuple(entries) for i, entries in known.items()}
         for segment in [s for i, s in segments.items() if i not in known]:
             read = self._segment(kind, segment)
             if isinstance(read, tuple):
-                found[segment.id] = read
+                entries_of[segment.id] = read
             else:
                 del segments[segment.id]
-        return found
+        return entries_of
 
     def _orphans(self) -> dict[str, Tally]:
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
@@ -571,15 +571,15 @@ class TableCheck:
             markers=self._left(self.ending.markers, "markers", self.contents.markers),
         )
         needed |= {name.removeprefix(inside) for name in self.ending.resolve(ending)}
-        found: dict[str, Tally] = {}
+        tallies: dict[str, Tally] = {}
         for item in self.listed.values():
             kind = classify(item.key)
             ours = kind in (ObjectKind.SEGMENT, ObjectKind.DATA, ObjectKind.TOMBSTONE)
             being_written = item.modified_us >= self.date_us
             if ours and not being_written and item.key not in needed:
-                before = found.get(kind.value, Tally())
-                found[kind.value] = Tally(before.objects + 1, before.bytes + item.size)
-        return found
+                before = tallies.get(kind.value, Tally())
+                tallies[kind.value] = Tally(before.objects + 1, before.bytes + item.size)
+        return tallies
 
 
 def _objects_of(state: State) -> set[str]:
@@ -647,7 +647,7 @@ def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERS
 
 def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | None]:
     """One pass, and the ETag of the pointer that it began at."""
-    found = Findings()
+    findings = Findings()
     read = read_pointer(ctx)
     if isinstance(read, BrokenPointer):
         if read.etag is None and read.newest_archive is None:
@@ -655,14 +655,14 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
         kind = "pointer_missing" if read.etag is None else "pointer_corrupt"
         newest = read.newest_archive
         archives = "there are no archives" if newest is None else f"the newest archive is v{newest}"
-        found.add(kind, keys.POINTER, f"{read.reason}; {archives}")
-        return _report(found, version=0, depth=depth), None
+        findings.add(kind, keys.POINTER, f"{read.reason}; {archives}")
+        return _report(findings, version=0, depth=depth), None
     if read.open_for is not None and (lost := gone_on(ctx, read.open_for)) is not None:
         detail = (
             f"{lost.uri} has version {lost.version + 1} of this transaction, which nothing decides"
         )
-        found.add("decision_missing", read.open_for.decision, detail)
-    walk = TableCheck(ctx, read.snapshot, read.raw, read.date_us, found)
+        findings.add("decision_missing", read.open_for.decision, detail)
+    walk = TableCheck(ctx, read.snapshot, read.raw, read.date_us, findings)
     walk.versions(max_versions)
     walk.segments()
     walk.entries()
@@ -674,7 +674,7 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
     orphans, unknown, unknown_count = walk.rest()
     needed = walk.reachable
     report = _report(
-        found,
+        findings,
         version=read.snapshot.version,
         depth=depth,
         versions=len(walk.times),

@@ -73,12 +73,12 @@ class Split:
 def _places(columns: list[Partitions]) -> pa.Array:
     """A number for each row, equal for rows of one partition."""
     first, *others = columns
-    found = first.indices.cast(pa.int64())
+    places = first.indices.cast(pa.int64())
     for column in others:
-        both = pc.add(pc.multiply(found, len(column.distinct)), column.indices)
+        both = pc.add(pc.multiply(places, len(column.distinct)), column.indices)
         # Renumbered, so that the product of many columns stays small.
-        found = both.dictionary_encode().indices.cast(pa.int64())
-    return found
+        places = both.dictionary_encode().indices.cast(pa.int64())
+    return places
 
 
 def partition_column(transform: Transform, source: Primitive, values: pa.Array) -> Partitions:
@@ -94,10 +94,10 @@ def partition_column(transform: Transform, source: Primitive, values: pa.Array) 
     distinct = (
         v.as_py() if source.name == "date" else to_physical(v, source) for v in encoded.dictionary
     )
-    found = [partition_of(transform, source, value) for value in distinct]
+    partitions = [partition_of(transform, source, value) for value in distinct]
     # Values of one partition share its number.
-    numbers = {value: number for number, value in enumerate(dict.fromkeys(found))}
-    shared = pa.array([numbers[value] for value in found], pa.int64())
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(partitions))}
+    shared = pa.array([numbers[value] for value in partitions], pa.int64())
     return Partitions(tuple(numbers), shared.take(encoded.indices))
 
 
@@ -147,10 +147,12 @@ def _truncated(source: Primitive, values: pa.Array, width: int) -> pa.Array:
         step = to_scalar(width, pa.uint64())
         return pc.multiply(pc.divide(wide, step), step)
     wide = values.cast(pa.int64())
-    found = pc.multiply(floor_divided(wide, width), width)  # may wrap around below the least value
+    truncated = pc.multiply(
+        floor_divided(wide, width), width
+    )  # may wrap around below the least value
     least = to_scalar(limits[0], pa.int64())
-    below = pc.or_(pc.greater(found, wide), pc.less(found, least))
-    return pc.if_else(below, least, found)
+    below = pc.or_(pc.greater(truncated, wide), pc.less(truncated, least))
+    return pc.if_else(below, least, truncated)
 
 
 # -- hashes ---------------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def _hashes(source: Primitive, values: pa.Array) -> pa.Array:
 def _hashes_of_bytes(values: pa.Array) -> pa.Array:
     """Values of one length at a time: their bytes are then words side by side."""
     lengths = pc.binary_length(values)
-    found: list[pa.Array] = []
+    hashes: list[pa.Array] = []
     places: list[pa.Array] = []
     for length in pc.unique(lengths.drop_null()).to_pylist():
         at = pc.indices_nonzero(pc.equal(lengths, length))
@@ -201,12 +203,12 @@ def _hashes_of_bytes(values: pa.Array) -> pa.Array:
             blocks = [pc.list_element(rows, n) for n in range(words)]
         else:
             blocks = []
-        found.append(_murmur3(blocks, length, len(at)))
+        hashes.append(_murmur3(blocks, length, len(at)))
         places.append(at)
     nulls = pc.indices_nonzero(values.is_null())
-    found.append(pa.nulls(len(nulls), pa.uint32()))
+    hashes.append(pa.nulls(len(nulls), pa.uint32()))
     places.append(nulls)
-    return pa.concat_arrays(found).take(pc.sort_indices(pa.concat_arrays(places)))
+    return pa.concat_arrays(hashes).take(pc.sort_indices(pa.concat_arrays(places)))
 
 
 def _murmur3(blocks: list[pa.Array], length: int, rows: int = 0) -> pa.Array:

@@ -76,8 +76,8 @@ def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int,
     leaf) in `chunks`, also in the column indexes."""
     footer = decode_footer(end, file_size=file_size)
     groups = footer.row_groups
-    found = (groups[group].column(leaf).column_index for group, leaf in chunks)
-    gone = sorted(place for place in found if place is not None)
+    indexes = (groups[group].column(leaf).column_index for group, leaf in chunks)
+    gone = sorted(place for place in indexes if place is not None)
     new = without_bounds(footer, chunks)
     for group in new.row_groups:
         for chunk in group.columns:
@@ -526,7 +526,7 @@ class _File:
 
     def _sort_names(self) -> list[str]:
         by_id = {f.id: f.name for f in self._schema.fields}
-        return [by_id[found] for found in self._layout.sort_by if found in by_id]
+        return [by_id[column] for column in self._layout.sort_by if column in by_id]
 
     def finish(self) -> DataFile:
         """Writes what is left, the footer, and the object; returns its entry."""
@@ -603,11 +603,11 @@ def _every(group: pa.Table, step: int) -> pa.Table:
     """Each `step`-th row. Batch by batch: what is taken of a table copies all of it first."""
     if step == 1:
         return group
-    found, before = [], 0
+    batches, before = [], 0
     for batch in group.to_batches():
-        found.append(batch.take(pa.arange(-before % step, batch.num_rows, step)))
+        batches.append(batch.take(pa.arange(-before % step, batch.num_rows, step)))
         before += batch.num_rows
-    return pa.Table.from_batches(found, schema=group.schema)
+    return pa.Table.from_batches(batches, schema=group.schema)
 
 
 def _distinct(sample: pa.ChunkedArray, rows: int) -> int:
