@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.tiers import in_short
 
 import inlay
 from inlay.errors import InvalidRequest, VersionNotFound
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.spark
 NewTable = Callable[..., inlay.Table]
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+
+FEED = {"changeFeed": "true"}
 
 
 def rows(*ids: int) -> pa.Table:
@@ -103,7 +106,7 @@ def test_a_fixed_version_is_no_stream(
         follow(new_table(rows(0)), version=2)
 
 
-@pytest.mark.parametrize("option", [{}, {"changeFeed": "true"}])
+@pytest.mark.parametrize("option", in_short([{}, FEED], [{}]))
 def test_what_is_published_from_a_branch_is_reported_once(
     follow: Callable[..., list[list[int]]], new_table: NewTable, option: dict[str, str]
 ) -> None:
@@ -146,7 +149,7 @@ def test_a_restore_reports_the_rows_that_are_back(
     assert follow(table) == [[3]]
 
 
-@pytest.mark.parametrize("option", [{}, {"changeFeed": "true"}])
+@pytest.mark.parametrize("option", in_short([{}, FEED], [{}]))
 def test_a_branch_is_a_stream_of_its_own(
     follow: Callable[..., list[list[int]]], new_table: NewTable, option: dict[str, str]
 ) -> None:
@@ -159,7 +162,7 @@ def test_a_branch_is_a_stream_of_its_own(
     assert follow(table, ref="next", **option) == [[4]]
 
 
-@pytest.mark.parametrize("option", [{}, {"changeFeed": "true"}])
+@pytest.mark.parametrize("option", in_short([{}, FEED], [{}]))
 def test_a_query_does_not_go_on_with_another_branch(
     follow: Callable[..., list[list[int]]], new_table: NewTable, option: dict[str, str]
 ) -> None:

@@ -17,8 +17,9 @@ waited for, by its name; the receipt lists that, too.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from inlay.errors import ErrorKind, InlayError
@@ -116,48 +117,57 @@ def check_landing(
     }
     contents = [v for v in old if v not in dead]
     known = _known(ctx, loaded, contents)
-    ingested = [v for v in contents if v in known]
-    waiting: list[tuple[ObjectVersion, Waiting]] = []
-    perhaps: list[ObjectVersion] = []
-    others: dict[str, list[NeverTaken]] = {e.id: [] for e in erasures}
+    pending = [v for v in contents if v not in known]
+    landed = _Sorted([v for v in contents if v in known])
     asked = {e.id: e.predicate for e in erasures if e.predicate is not None}
     if asked:
-        pending = [v for v in contents if v not in known]
         judged = ctx.map(lambda version: _judge(ctx, loaded, prefix, version, asked), pending)
-        for version, found in zip(pending, judged, strict=True):
-            # Contents older than the ledger were ingested long ago.
-            forgotten = version.modified_us < loaded.snapshot.ledger.horizon_us
-            if found.others is not None:
-                for erasure_id, other in found.others.items():
-                    others[erasure_id].append(other)
-            elif found.waits in (_HOLDS_ROWS, _MAY_HOLD_ROWS, _NAMES) and forgotten:
-                ingested.append(version)
-            elif found.waits is not None:
-                which = "" if version.is_latest else f" (its version {version.version_id})"
-                reason = found.waits + which
-                waiting.append((version, Waiting("landing", version.key, reason)))
-            elif found.perhaps:
-                perhaps.append(version)
-    waivers = load_waivers(ctx, erasures) if waiting else {}
+        for version, holds in zip(pending, judged, strict=True):
+            landed.add(version, holds, loaded.snapshot.ledger.horizon_us)
+    waivers = load_waivers(ctx, erasures) if landed.waiting else {}
 
     def of(erasure: Erasure) -> Landing:
         opened_us = erasure.opened_us
         waived = waivers.get(erasure.id, frozenset())
-        held = [(v, w) for v, w in waiting if v.modified_us <= opened_us]
+        held = [(v, w) for v, w in landed.waiting if v.modified_us <= opened_us]
         excused = [v for v, _ in held if waived_content(v) in waived]
         return Landing(
             dead=tuple(v for v in old if v in dead and v.modified_us <= opened_us),
             uploads=tuple(u for u in uploads if u.started_us <= opened_us),
-            ingested=tuple(v for v in ingested if v.modified_us <= opened_us),
+            ingested=tuple(v for v in landed.ingested if v.modified_us <= opened_us),
             waiting=tuple(w for v, w in held if v not in excused),
-            perhaps=tuple(v for v in perhaps if v.modified_us <= opened_us),
+            perhaps=tuple(v for v in landed.perhaps if v.modified_us <= opened_us),
             others=(
-                *(o for o in others[erasure.id] if _is_from(o.version, opened_us)),
+                *(o for o in landed.others[erasure.id] if _is_from(o.version, opened_us)),
                 *(NeverTaken(v, LandedKind.DATA, "waived", "by an operator") for v in excused),
             ),
         )
 
     return {erasure.id: of(erasure) for erasure in erasures}
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """Contents by what becomes of them; `others` by the erasure that they do not concern."""
+
+    ingested: list[ObjectVersion]
+    waiting: list[tuple[ObjectVersion, Waiting]] = field(default_factory=list)
+    perhaps: list[ObjectVersion] = field(default_factory=list)
+    others: dict[str, list[NeverTaken]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, version: ObjectVersion, holds: _Judged, horizon_us: int) -> None:
+        """One that the ledger does not know. What is older than the ledger was ingested long ago."""
+        forgotten = version.modified_us < horizon_us
+        if holds.others is not None:
+            for erasure_id, other in holds.others.items():
+                self.others[erasure_id].append(other)
+        elif holds.waits in (_HOLDS_ROWS, _MAY_HOLD_ROWS, _NAMES) and forgotten:
+            self.ingested.append(version)
+        elif holds.waits is not None:
+            which = "" if version.is_latest else f" (its version {version.version_id})"
+            self.waiting.append((version, Waiting("landing", version.key, holds.waits + which)))
+        elif holds.perhaps:
+            self.perhaps.append(version)
 
 
 def _is_from(version: ObjectVersion, opened_us: int) -> bool:
