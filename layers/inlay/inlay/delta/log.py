@@ -85,13 +85,13 @@ def choose_files(names: Iterable[str]) -> LogFiles:
         elif match := _BY_UUID.fullmatch(name):
             # Several of one version say the same.
             parts.setdefault((int(match[1]), 1), {}).setdefault(1, name)
-    whole = [(v, of) for (v, of), found in parts.items() if set(found) == set(range(1, of + 1))]
+    whole = [(v, of) for (v, of), numbers in parts.items() if set(numbers) == set(range(1, of + 1))]
     if not commits and not whole:
         raise CorruptTable("the Delta log has neither a commit nor a whole checkpoint")
     start, of = max(whole, default=(-1, 0))
     newest = max([start, *commits])
-    wanted = range(start + 1, newest + 1)
-    gap = next((v for v in wanted if v not in commits), None)
+    versions = range(start + 1, newest + 1)
+    gap = next((v for v in versions if v not in commits), None)
     if gap is not None:
         raise CorruptTable(
             f"the Delta log lacks version {gap}",
@@ -99,7 +99,7 @@ def choose_files(names: Iterable[str]) -> LogFiles:
         )
     chosen = parts.get((start, of), {})
     return LogFiles(
-        newest, tuple(chosen[n] for n in sorted(chosen)), tuple(commits[v] for v in wanted)
+        newest, tuple(chosen[n] for n in sorted(chosen)), tuple(commits[v] for v in versions)
     )
 
 
@@ -155,9 +155,9 @@ class Replay:
     def live(self) -> Iterator[Added]:
         """The files of the table. Raises `CorruptTable` and `UnsupportedTable`, which name the object of
         the log."""
-        for found, origin in self.files.values():
+        for body, origin in self.files.values():
             with _reading(origin):
-                yield _added(found)
+                yield _added(body)
 
     def commit(self, actions: Iterable[Mapping[str, Any]], origin: str = "") -> None:
         """The actions of one commit, whose order means nothing. Raises `CorruptTable` where it would."""
@@ -176,16 +176,16 @@ class Replay:
 
     def apply(self, action: Mapping[str, Any], origin: str = "") -> None:
         with _reading(origin):
-            if (found := action.get("protocol")) is not None:
-                self.protocol = found
-            if (found := action.get("metaData")) is not None:
-                self.metadata = found
-            if (found := action.get("sidecar")) is not None:
-                self.sidecars.append(str(found["path"]))
-            if (found := action.get("remove")) is not None:
-                self.files.pop(_name(found), None)
-            if (found := action.get("add")) is not None:
-                self.files[_name(found)] = {k: found.get(k) for k in _OF_ADD}, origin
+            if (body := action.get("protocol")) is not None:
+                self.protocol = body
+            if (body := action.get("metaData")) is not None:
+                self.metadata = body
+            if (body := action.get("sidecar")) is not None:
+                self.sidecars.append(str(body["path"]))
+            if (body := action.get("remove")) is not None:
+                self.files.pop(_name(body), None)
+            if (body := action.get("add")) is not None:
+                self.files[_name(body)] = {k: body.get(k) for k in _OF_ADD}, origin
 
 
 _OF_ADD = ("path", "size", "partitionValues", "deletionVector")
@@ -205,32 +205,32 @@ def _reading(origin: str) -> Iterator[None]:
         ) from None
 
 
-def _name(found: Mapping[str, Any]) -> tuple[str, str]:
+def _name(body: Mapping[str, Any]) -> tuple[str, str]:
     """What identifies a file in the log: its path and its vector."""
-    vector = found.get("deletionVector")
+    vector = body.get("deletionVector")
     if not vector:
-        return unquote(found["path"]), ""
+        return unquote(body["path"]), ""
     offset = vector.get("offset")
-    return unquote(found["path"]), f"{vector['storageType']}{vector['pathOrInlineDv']}@{offset}"
+    return unquote(body["path"]), f"{vector['storageType']}{vector['pathOrInlineDv']}@{offset}"
 
 
-def _added(found: Mapping[str, Any]) -> Added:
-    size = int(found["size"])
-    if size < 0 or not isinstance(found["path"], str):
+def _added(body: Mapping[str, Any]) -> Added:
+    size = int(body["size"])
+    if size < 0 or not isinstance(body["path"], str):
         raise ValueError("size")
-    vector = found.get("deletionVector")
+    vector = body.get("deletionVector")
     return Added(
-        unquote(found["path"]),
+        unquote(body["path"]),
         size,
-        dict(found.get("partitionValues") or {}),
+        dict(body.get("partitionValues") or {}),
         _vector(vector) if vector else None,
     )
 
 
-def _vector(found: Mapping[str, Any]) -> VectorPlace:
-    kind, text = found["storageType"], found["pathOrInlineDv"]
-    size, rows = int(found["sizeInBytes"]), int(found["cardinality"])
-    offset = int(found.get("offset") or 0)
+def _vector(named: Mapping[str, Any]) -> VectorPlace:
+    kind, text = named["storageType"], named["pathOrInlineDv"]
+    size, rows = int(named["sizeInBytes"]), int(named["cardinality"])
+    offset = int(named.get("offset") or 0)
     if size < 0 or rows < 0 or offset < 0:
         raise ValueError("vector")
     framed = size + 8
@@ -285,8 +285,8 @@ class DeltaTable:
             yield field_id, _partition_value(kind, text) if text else None
 
     def partition(self, constants: Mapping[int, Value | None]) -> tuple[Written | None, ...]:
-        found = [(self._kind(f.source), constants[f.source]) for f in self.spec.fields]
-        return tuple(None if value is None else written(kind, value) for kind, value in found)
+        values = [(self._kind(f.source), constants[f.source]) for f in self.spec.fields]
+        return tuple(None if value is None else written(kind, value) for kind, value in values)
 
     def _kind(self, field_id: int) -> Primitive:
         kind = next(f.type for f in self.schema.fields if f.id == field_id)
@@ -338,10 +338,10 @@ def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Delt
             "the table says that it maps its columns, and its protocol does not: engines differ in that",
             next_step="Raise the source's protocol (reader feature columnMapping), then adopt it",
         )
-    found = json.loads(metadata["schemaString"])
+    body = json.loads(metadata["schemaString"])
     given = int(configuration.get("delta.columnMapping.maxColumnId") or 0)
-    columns = _Columns(mode, found, given)
-    schema = Schema(0, columns.fields(found["fields"], ()))
+    columns = _Columns(mode, body, given)
+    schema = Schema(0, columns.fields(body["fields"], ()))
     ids = [f.id for _, f in schema.walk()]
     if len(set(ids)) < len(ids) or min(ids, default=0) < 1:
         raise CorruptTable("Delta's schema has a column id twice, or below 1")
@@ -400,14 +400,14 @@ def _partition_value(kind: Primitive, text: str) -> Value:
             case "date":
                 return _days(text)
             case "timestamp":
-                found = _INSTANT.fullmatch(text)
+                match = _INSTANT.fullmatch(text)
                 # An instant without a zone is in the reader's zone.
-                if found is None or bool(found[4]) != (kind.name == "timestamptz"):
+                if match is None or bool(match[4]) != (kind.name == "timestamptz"):
                     raise ValueError
-                of_day = time.fromisoformat(found[2])
+                of_day = time.fromisoformat(match[2])
                 seconds = of_day.hour * 3600 + of_day.minute * 60 + of_day.second
-                seconds += _days(found[1]) * 86_400
-                return seconds * 1_000_000 + int((found[3] or "").ljust(6, "0"))
+                seconds += _days(match[1]) * 86_400
+                return seconds * 1_000_000 + int((match[3] or "").ljust(6, "0"))
             case "float":
                 if not _NO_NUMBER.fullmatch(text):
                     _spelled(_NUMBER, text)
@@ -456,18 +456,18 @@ _SIMPLE = {
 _DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 20}
 
 
-def cast_by_readers(stored: Primitive, wanted: Primitive) -> bool:
+def cast_by_readers(stored: Primitive, target: Primitive) -> bool:
     """Whether Delta's readers cast a file's column to the table's where Inlay does not widen it: whole
     numbers to double and decimal, by type widening, and times without a zone, which are UTC."""
-    match wanted.name:
+    match target.name:
         case "double":
             return stored.name in ("int8", "int16", "int32")
         case "decimal":
             digits = _DIGITS.get(stored.name)
-            return digits is not None and wanted.precision - wanted.scale >= digits
+            return digits is not None and target.precision - target.scale >= digits
         case "timestamptz":
             return (
-                stored.name == "timestamp" and stored.unit in ("ms", "us") and wanted.unit == "us"
+                stored.name == "timestamp" and stored.unit in ("ms", "us") and target.unit == "us"
             )
         case _:  # no other cast is known
             return False
@@ -498,26 +498,26 @@ class _Columns(ForeignColumns):
         self.last = next(self.ids)
         return self.last
 
-    def field(self, found: Mapping[str, Any], path: Path) -> Field:
-        metadata = found.get("metadata") or {}
+    def field(self, body: Mapping[str, Any], path: Path) -> Field:
+        metadata = body.get("metadata") or {}
         field_id = int(metadata[_ID]) if self.mapped else self._next()
-        self.physical[field_id] = str(metadata[_NAME]) if self.mapped else str(found["name"])
+        self.physical[field_id] = str(metadata[_NAME]) if self.mapped else str(body["name"])
         for what in ("delta.generationExpression", "CURRENT_DEFAULT", "delta.invariants"):
             if what in metadata:
                 self.notes.append(f"column {'.'.join(path)!r}: {what} is not taken over")
         return Field(
             field_id,
-            str(found["name"]),
-            self.type_of(found["type"], path, field_id),
-            nullable=bool(found.get("nullable", True)),
+            str(body["name"]),
+            self.type_of(body["type"], path, field_id),
+            nullable=bool(body.get("nullable", True)),
             doc=str(metadata.get("comment") or ""),
         )
 
-    def part(self, found: Mapping[str, Any], name: Part, path: Path) -> Field:
+    def part(self, body: Mapping[str, Any], name: Part, path: Path) -> Field:
         field_id = self._next()
-        kind = self.type_of(found[f"{name}Type"], (*path, name), field_id)
+        kind = self.type_of(body[f"{name}Type"], (*path, name), field_id)
         contains_null = {"element": "containsNull", "value": "valueContainsNull"}
-        nullable = name != "key" and bool(found.get(contains_null[name], True))
+        nullable = name != "key" and bool(body.get(contains_null[name], True))
         return Field(field_id, name, kind, nullable=nullable)
 
     def leaf(self, name: str, field_id: int) -> Primitive | None:
@@ -528,14 +528,14 @@ class _Columns(ForeignColumns):
         return _SIMPLE.get(name)
 
 
-def _struct_fields(found: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+def _struct_fields(body: Any, depth: int) -> Iterator[Mapping[str, Any]]:
     """Every field of a struct within a type, at any depth."""
     if depth > MAX_DEPTH:
         raise UnsupportedTable("the table's columns are nested too deeply")
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         return
-    for each in found.get("fields") or ():
+    for each in body.get("fields") or ():
         yield each
         yield from _struct_fields(each["type"], depth + 1)
     for inner in ("elementType", "keyType", "valueType"):
-        yield from _struct_fields(found.get(inner), depth + 1)
+        yield from _struct_fields(body.get(inner), depth + 1)

@@ -157,9 +157,9 @@ class _Input:
         end = self.at + length
         if length < 0 or end > len(self.data):
             raise CorruptTable("an Avro file is cut short")
-        found = self.data[self.at : end]
+        taken = self.data[self.at : end]
         self.at = end
-        return found
+        return taken
 
     def long(self) -> int:
         shift = value = 0
@@ -216,12 +216,12 @@ def inflate(data: bytes, window: int, limit: int, what: str) -> bytes:
     31 of gzip. Raises `CorruptTable`, which names `what`."""
     stream = zlib.decompressobj(window)
     try:
-        found = stream.decompress(data, limit)
+        inflated = stream.decompress(data, limit)
     except zlib.error as error:
         raise CorruptTable(f"{what} is damaged: {error}") from None
     if not stream.eof:
         raise CorruptTable(f"{what} is cut short or too large")
-    return found
+    return inflated
 
 
 def _blocks(source: _Input) -> Iterable[int]:
@@ -256,18 +256,18 @@ def _reader(schema: Any, named: dict[str, Reader], depth: int) -> Reader:
     match kind:
         case "record":
             fields = [(f["name"], _reader(f["type"], named, depth + 1)) for f in schema["fields"]]
-            found: Reader = lambda source: {name: read(source) for name, read in fields}  # noqa: E731
+            reader: Reader = lambda source: {name: read(source) for name, read in fields}  # noqa: E731
         case "array":
             item = _reader(schema["items"], named, depth + 1)
-            found = lambda source: [item(source) for _ in _blocks(source)]  # noqa: E731
+            reader = lambda source: [item(source) for _ in _blocks(source)]  # noqa: E731
         case "map":
             value = _reader(schema["values"], named, depth + 1)
-            found = lambda source: {  # noqa: E731
+            reader = lambda source: {  # noqa: E731
                 source.bytes().decode(): value(source) for _ in _blocks(source)
             }
         case "fixed":
             size = int(schema["size"])
-            found = lambda source: source.take(size)  # noqa: E731
+            reader = lambda source: source.take(size)  # noqa: E731
         case "null":
             return lambda source: None
         case "int" | "long":
@@ -284,9 +284,9 @@ def _reader(schema: Any, named: dict[str, Reader], depth: int) -> Reader:
             return lambda source: struct.unpack("<d", source.take(8))[0]
         case "enum":
             symbols = list(schema["symbols"])
-            found = lambda source: symbols[source.long()]  # noqa: E731
+            reader = lambda source: symbols[source.long()]  # noqa: E731
         case _:
             raise CorruptTable(f"an Avro schema has an unknown type {str(kind)[:40]!r}")
     if isinstance(schema, dict) and "name" in schema:
-        named[schema["name"]] = found
-    return found
+        named[schema["name"]] = reader
+    return reader

@@ -37,11 +37,11 @@ class Group:
 def leaves_of_a_group(leaves: int, before: int | None) -> int:
     """About how many leaves make a group: a power of two. The choice of the last publication, `before`,
     stays until it is off by more than twice, since another one writes every manifest again."""
-    found = 1
-    while found < MAX_LEAVES_OF_A_GROUP and found * MANIFESTS < leaves:
-        found *= 2
-    near = before is not None and before in (found // 2, found, found * 2)
-    return before if near and before is not None else found
+    size = 1
+    while size < MAX_LEAVES_OF_A_GROUP and size * MANIFESTS < leaves:
+        size *= 2
+    near = before is not None and before in (size // 2, size, size * 2)
+    return before if near and before is not None else size
 
 
 def groups_of(
@@ -49,23 +49,23 @@ def groups_of(
 ) -> tuple[Group, ...]:
     """Groups of a tier, each of about `of_a_group` leaves. `inline` are texts that identify the entries in
     the pointer; `salt` is everything else that manifests depend on (columns, specs, location, format)."""
-    found: list[Group] = []
+    groups: list[Group] = []
     pending: list[Segment] = []
     for leaf in leaves:
         small = leaf.count < SEGMENT_MAX_ENTRIES // 2
         if small and pending:  # small leaves are merged soon: they stay out of groups of large ones
-            found.append(_group(pending, salt))
+            groups.append(_group(pending, salt))
             pending = []
         pending.append(leaf)
         if small or len(pending) == 3 * of_a_group or _ends_a_group(leaf, of_a_group):
-            found.append(_group(pending, salt))
+            groups.append(_group(pending, salt))
             pending = []
     if pending:
-        found.append(_group(pending, salt))
+        groups.append(_group(pending, salt))
     if inline:
         # In no order: settling puts the entries of files that it hits behind the others.
-        found.append(Group(_digest(sorted(inline), salt)))
-    return tuple(found)
+        groups.append(Group(_digest(sorted(inline), salt)))
+    return tuple(groups)
 
 
 def _ends_a_group(leaf: Segment, of_a_group: int) -> bool:
@@ -78,7 +78,7 @@ def _group(leaves: Sequence[Segment], salt: str) -> Group:
 
 
 def _digest(texts: Sequence[str], salt: str) -> str:
-    found = blake2b(salt.encode(), digest_size=DIGEST_BYTES)
+    digest = blake2b(salt.encode(), digest_size=DIGEST_BYTES)
     for text in texts:
-        found.update(b"\0" + text.encode())
-    return found.hexdigest()
+        digest.update(b"\0" + text.encode())
+    return digest.hexdigest()

@@ -332,7 +332,7 @@ class Read:
 
 def decode_manifest(data: bytes, manifest: Manifest) -> tuple[Read, ...]:
     """The live entries of a manifest, with what they inherit from its list. Raises `CorruptTable`."""
-    found: list[Read] = []
+    entries: list[Read] = []
     next_row = manifest.first_row_id
     try:
         for record in decode_avro(data).records:
@@ -345,7 +345,7 @@ def decode_manifest(data: bytes, manifest: Manifest) -> tuple[Read, ...]:
                 first_row_id = next_row
                 next_row += file["record_count"]
             snapshot_id = record.get("snapshot_id")
-            found.append(
+            entries.append(
                 Read(
                     Entry(
                         path=file["file_path"],
@@ -365,4 +365,4 @@ def decode_manifest(data: bytes, manifest: Manifest) -> tuple[Read, ...]:
             )
     except (KeyError, TypeError) as error:
         raise CorruptTable(f"a manifest lacks {error}") from None
-    return tuple(found)
+    return tuple(entries)

@@ -74,28 +74,32 @@ def iceberg_type(kind: Primitive) -> str | None:
 
 def refusals(schema: Schema, *, format_version: int) -> tuple[str, ...]:
     """Why the columns of a table cannot be published, by name; empty if they can."""
-    found: list[str] = []
+    reasons: list[str] = []
     names: dict[str, str] = {}
     for path, field in schema.walk():
         name = ".".join(path)
         if name.casefold() in names:
-            found.append(
+            reasons.append(
                 f"columns {names[name.casefold()]!r} and {name!r} are the same to engines that ignore case"
             )
         names[name.casefold()] = name
         if len(path) == 1 and name.casefold() in RESERVED:
-            found.append(f"column {name!r} has the name of a metadata column of Iceberg: rename it")
+            reasons.append(
+                f"column {name!r} has the name of a metadata column of Iceberg: rename it"
+            )
         if not field.name or "\0" in field.name:
-            found.append(f"column {name!r} has a name that engines change: rename it")
+            reasons.append(f"column {name!r} has a name that engines change: rename it")
         if isinstance(field.type, Primitive) and iceberg_type(field.type) is None:
-            found.append(f"column {name!r} has type {field.type}: {_why(field.type)}")
+            reasons.append(f"column {name!r} has type {field.type}: {_why(field.type)}")
         if isinstance(field.type, Struct) and not field.type.fields:
-            found.append(f"column {name!r} is a struct without fields")
+            reasons.append(f"column {name!r} is a struct without fields")
         if field.default is not None and format_version < 3:
-            found.append(f"column {name!r} has a default, which Iceberg supports from version 3 on")
+            reasons.append(
+                f"column {name!r} has a default, which Iceberg supports from version 3 on"
+            )
         if isinstance(field.default, float) and not math.isfinite(field.default):
-            found.append(f"column {name!r} has the default {field.default}, which JSON lacks")
-    return tuple(found)
+            reasons.append(f"column {name!r} has the default {field.default}, which JSON lacks")
+    return tuple(reasons)
 
 
 def ends_early(location: str) -> bool:
@@ -126,7 +130,7 @@ def schema_to_iceberg(
 ) -> dict[str, Any]:
     """`primary_key`, field ids, are the identifier fields where Iceberg allows that (specification,
     "Identifier Field IDs"): all are required columns, and no floats. A part of a key identifies nothing."""
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "type": "struct",
         "schema-id": schema.id,
         "fields": [_field(f, format_version) for f in schema.fields],
@@ -140,31 +144,31 @@ def schema_to_iceberg(
         and not column.type.is_float
         for column in columns
     ):
-        found["identifier-field-ids"] = list(primary_key)
-    return found
+        body["identifier-field-ids"] = list(primary_key)
+    return body
 
 
 def _field(field: Field, format_version: int) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "id": field.id,
         "name": field.name,
         "required": not field.nullable,
         "type": _type(field.type, format_version),
     }
     if field.doc:
-        found["doc"] = field.doc
+        body["doc"] = field.doc
     if field.default is not None and format_version >= 3:
         assert isinstance(field.type, Primitive)
-        found["initial-default"] = found["write-default"] = json_value(field.type, field.default)
-    return found
+        body["initial-default"] = body["write-default"] = json_value(field.type, field.default)
+    return body
 
 
 def _type(kind: Type, format_version: int) -> Any:
     match kind:
         case Primitive():
-            found = iceberg_type(kind)
-            assert found is not None, kind
-            return found
+            named = iceberg_type(kind)
+            assert named is not None, kind
+            return named
         case Struct(fields):
             return {"type": "struct", "fields": [_field(f, format_version) for f in fields]}
         case ListOf(element):
@@ -407,7 +411,7 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
     fields = schema.fields_by_id
     taken = {name.casefold() for name in schema.names}
     ids: dict[tuple[int, str], int] = {}
-    found: dict[int, Spec] = {0: UNPARTITIONED}
+    specs_by_id: dict[int, Spec] = {0: UNPARTITIONED}
     for spec in sorted(specs, key=lambda s: s.id):
         columns: list[PartitionColumn] = []
         for part in spec.fields:
@@ -430,8 +434,8 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
                 PartitionColumn(part.source, field_id, name, transform, source.type, kind)
             )
         if len(columns) == len(spec.fields) and columns:
-            found[spec.id] = Spec(spec.id, tuple(columns))
-    return Specs(found)
+            specs_by_id[spec.id] = Spec(spec.id, tuple(columns))
+    return Specs(specs_by_id)
 
 
 def _partition_name(transform: Transform, source: int) -> str:

@@ -59,18 +59,18 @@ class SourceSpec:
         """The value of a column that an identity field names, in every row of a file."""
         if not isinstance(kind, Primitive):
             raise UnsupportedTable("a partition field is of a nested column")
-        found = _partition_value(raw, Transform("identity"), kind)
+        raw_value = _partition_value(raw, Transform("identity"), kind)
         if isinstance(raw, float) and kind.is_float:
             return raw  # its partition is that of 0.0, a row keeps the sign of -0.0
-        return None if found is None else decode_value(kind, found)
+        return None if raw_value is None else decode_value(kind, raw_value)
 
     def raw(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
-        found = tuple(record.values())
-        if len(found) != self.count:
+        values = tuple(record.values())
+        if len(values) != self.count:
             raise CorruptTable(
-                f"a manifest has {len(found)} partition values, spec {self.id} has {self.count} fields"
+                f"a manifest has {len(values)} partition values, spec {self.id} has {self.count} fields"
             )
-        return found
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,8 @@ class SourceTable:
 def read_metadata(data: bytes) -> SourceTable:
     """The content of a metadata file. Raises `UnsupportedTable`, `CorruptTable`."""
     try:
-        found = json.loads(data)
-        return _table(found)
+        body = json.loads(data)
+        return _table(body)
     except InlayError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -104,20 +104,20 @@ def read_metadata(data: bytes) -> SourceTable:
         ) from None
 
 
-def _table(found: Mapping[str, Any]) -> SourceTable:
-    version = int(found["format-version"])
+def _table(body: Mapping[str, Any]) -> SourceTable:
+    version = int(body["format-version"])
     if version not in VERSIONS:
         raise UnsupportedTable(f"the table has Iceberg's format version {version}, not 1, 2 or 3")
-    properties = found.get("properties") or {}
-    if found.get("encryption-keys") or "encryption.key-id" in properties:
+    properties = body.get("properties") or {}
+    if body.get("encryption-keys") or "encryption.key-id" in properties:
         raise _encrypted()
-    schemas = found.get("schemas") or [found["schema"]]
-    current = found.get("current-schema-id", schemas[0].get("schema-id", 0))
+    schemas = body.get("schemas") or [body["schema"]]
+    current = body.get("current-schema-id", schemas[0].get("schema-id", 0))
     chosen = next(s for s in schemas if s.get("schema-id", 0) == current)
     columns = _Columns()
     schema = Schema(0, columns.fields(chosen["fields"], ()))
     ids = [f.id for _, f in schema.walk()]
-    last = int(found["last-column-id"])
+    last = int(body["last-column-id"])
     if len(set(ids)) < len(ids) or max(ids, default=0) > last or min(ids, default=1) < 1:
         raise CorruptTable("Iceberg's schema has a field id twice, or beyond its last one")
     if not schema.fields:
@@ -129,12 +129,12 @@ def _table(found: Mapping[str, Any]) -> SourceTable:
         notes.append("the identifier is within a nested column: the table has no primary key")
         key = ()
     mapping = properties.get("schema.name-mapping.default")
-    listed = found.get("partition-specs")
+    listed = body.get("partition-specs")
     if listed is None:
-        listed = [{"spec-id": 0, "fields": found.get("partition-spec") or []}]
+        listed = [{"spec-id": 0, "fields": body.get("partition-spec") or []}]
     specs = {int(s["spec-id"]): _spec(s, schema) for s in listed}
-    spec_id = int(found.get("default-spec-id", 0))
-    snapshot = _current_snapshot(found)
+    spec_id = int(body.get("default-spec-id", 0))
+    snapshot = _current_snapshot(body)
     if snapshot is not None and snapshot.get("key-id"):
         raise _encrypted()
     if snapshot is not None and "manifest-list" not in snapshot:
@@ -161,11 +161,11 @@ def _table(found: Mapping[str, Any]) -> SourceTable:
     )
 
 
-def _current_snapshot(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    current = found.get("current-snapshot-id")
+def _current_snapshot(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    current = body.get("current-snapshot-id")
     if current is None or current == -1:
         return None
-    for snapshot in found.get("snapshots") or ():
+    for snapshot in body.get("snapshots") or ():
         if snapshot["snapshot-id"] == current:
             return dict(snapshot)
     raise CorruptTable("Iceberg's metadata lacks the snapshot that it says is current")
@@ -210,10 +210,10 @@ class _Columns(ForeignColumns):
         super().__init__()
         self.uuids: list[int] = []
 
-    def field(self, found: Mapping[str, Any], path: Path) -> Field:
-        kind = self.type_of(found["type"], path, int(found["id"]))
-        default = found.get("initial-default")
-        if default != found.get("write-default", default):
+    def field(self, body: Mapping[str, Any], path: Path) -> Field:
+        kind = self.type_of(body["type"], path, int(body["id"]))
+        default = body.get("initial-default")
+        if default != body.get("write-default", default):
             self.notes.append(
                 f"column {'.'.join(path)!r}: Iceberg's write-default differs from its initial-default, "
                 "which is the one that Inlay takes over"
@@ -225,20 +225,20 @@ class _Columns(ForeignColumns):
                     f"column {'.'.join(path)!r} is nested and has a default",
                     next_step="Rewrite the source's data files, so that all of them have the column",
                 )
-            value = json_value(kind, default, is_uuid=found["type"] == "uuid")
+            value = json_value(kind, default, is_uuid=body["type"] == "uuid")
         return Field(
-            int(found["id"]),
-            str(found["name"]),
+            int(body["id"]),
+            str(body["name"]),
             kind,
-            nullable=not found.get("required", False),
-            doc=str(found.get("doc") or ""),
+            nullable=not body.get("required", False),
+            doc=str(body.get("doc") or ""),
             default=value,
         )
 
-    def part(self, found: Mapping[str, Any], name: Part, path: Path) -> Field:
-        field_id = int(found[f"{name}-id"])
-        kind = self.type_of(found[name], (*path, name), field_id)
-        nullable = name != "key" and not found.get(f"{name}-required", False)
+    def part(self, body: Mapping[str, Any], name: Part, path: Path) -> Field:
+        field_id = int(body[f"{name}-id"])
+        kind = self.type_of(body[name], (*path, name), field_id)
+        nullable = name != "key" and not body.get(f"{name}-required", False)
         return Field(field_id, name, kind, nullable=nullable)
 
     def leaf(self, name: str, field_id: int) -> Primitive | None:
@@ -265,21 +265,21 @@ _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
 _PER_SECOND = {"us": 1_000_000, "ns": 1_000_000_000}
 
 
-def json_value(kind: Primitive, found: Any, *, is_uuid: bool = False) -> Value:
+def json_value(kind: Primitive, body: Any, *, is_uuid: bool = False) -> Value:
     """A default in the JSON single-value form (appendix D). Raises `CorruptTable`."""
     try:
-        value = found
+        value = body
         match kind.family:
             case "decimal":
-                value = Decimal(found)
+                value = Decimal(body)
             case "bytes":
-                value = bytes.fromhex(found.replace("-", "") if is_uuid else found)
+                value = bytes.fromhex(body.replace("-", "") if is_uuid else body)
             case "date":
-                value = (date.fromisoformat(found) - date(1970, 1, 1)).days
+                value = (date.fromisoformat(body) - date(1970, 1, 1)).days
             case "time":
-                value = _of_day(found, kind.unit)
+                value = _of_day(body, kind.unit)
             case "timestamp":
-                day, _, rest = found.partition("T")
+                day, _, rest = body.partition("T")
                 if kind.name == "timestamptz":
                     rest, zoned = re.subn(r"(Z|[+-]00:00)$", "", rest)
                     if not zoned:
@@ -287,7 +287,7 @@ def json_value(kind: Primitive, found: Any, *, is_uuid: bool = False) -> Value:
                 days = (date.fromisoformat(day) - date(1970, 1, 1)).days
                 value = days * 86_400 * _PER_SECOND[kind.unit] + _of_day(rest, kind.unit)
             case "float":
-                value = to_float32(float(found)) if kind.name == "float" else float(found)
+                value = to_float32(float(body)) if kind.name == "float" else float(body)
             case "bool" | "integer" | "text":
                 pass  # as JSON has it
         return physical(kind, value)
@@ -326,8 +326,8 @@ def _partition_value(raw: Any, transform: Transform, source: Primitive) -> Writt
 # -- partition specs ------------------------------------------------------------------------------
 
 
-def _spec(found: Mapping[str, Any], schema: Schema) -> SourceSpec:
-    listed = list(found["fields"])
+def _spec(body: Mapping[str, Any], schema: Schema) -> SourceSpec:
+    listed = list(body["fields"])
     columns = {f.id: f for f in schema.fields}
     fields: list[PartitionField] = []
     kept: list[tuple[int, Transform, Primitive]] = []
@@ -367,7 +367,7 @@ def _spec(found: Mapping[str, Any], schema: Schema) -> SourceSpec:
     partitioned = any(each["transform"] != "void" for each in listed)
     usable = not reason
     return SourceSpec(
-        int(found["spec-id"]),
+        int(body["spec-id"]),
         len(listed),
         tuple(fields) if usable else None,
         tuple(kept) if usable else (),
@@ -378,10 +378,10 @@ def _spec(found: Mapping[str, Any], schema: Schema) -> SourceSpec:
     )
 
 
-def _mapped(found: Any, depth: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _mapped(bodies: Any, depth: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     if depth > MAX_DEPTH:
         raise CorruptTable("Iceberg's name mapping is nested too deeply")
-    for each in found:
+    for each in bodies:
         if each.get("field-id") is not None:
             yield int(each["field-id"]), tuple(str(n) for n in each["names"])
         yield from _mapped(each.get("fields") or (), depth + 1)

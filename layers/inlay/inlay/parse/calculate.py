@@ -134,14 +134,14 @@ def condition_of(
 def parse_predicate(text: str, schema: Schema, values: Values | None = None) -> Predicate:
     """A WHERE text as a predicate that can be stored; `values` as in `condition_of`. Raises
     InvalidPredicate, pointing at the place."""
-    found = parse_condition(text, schema, values=values)
-    if found.calculated is not None:
+    condition = parse_condition(text, schema, values=values)
+    if condition.calculated is not None:
         raise InvalidPredicate(
             "this condition calculates, and only columns compared with literals are allowed here",
             text=text,
             next_step="Compare columns with literals only, or find the rows first and give their keys",
         )
-    return found.predicate
+    return condition.predicate
 
 
 class Calculator:
@@ -154,10 +154,10 @@ class Calculator:
     # -- conditions ---------------------------------------------------------------------------
 
     def condition(self, node: Syntax) -> Expression:
-        found = self.expression(node)
-        if found.type not in (BOOL, None):
-            raise refused(node, f"this is a value of type {found.type}, not a condition")
-        return found
+        made = self.expression(node)
+        if made.type not in (BOOL, None):
+            raise refused(node, f"this is a value of type {made.type}, not a condition")
+        return made
 
     def expression(self, node: Syntax) -> Expression:
         """The typed expression of a syntax tree."""
@@ -201,8 +201,8 @@ class Calculator:
                 )
                 return _negated(Apply("and", both, BOOL), negated)
             case OneOf(operand, items, negated):
-                found = Apply("in", tuple(self.together((operand, *items), node)), BOOL)
-                return _negated(found, negated)
+                listed = Apply("in", tuple(self.together((operand, *items), node)), BOOL)
+                return _negated(listed, negated)
             case Matches():
                 return self.matches(node)
             case Is(operand, what, negated):
@@ -259,12 +259,12 @@ class Calculator:
 
     def column(self, node: Name) -> Expression:
         try:
-            found = resolve(node, self.schema, or_text=True)
+            field = resolve(node, self.schema, or_text=True)
         except InvalidPredicate as error:
             if node.parts[0][1]:
                 error.next_step = "Strings are in single quotes; double quotes are for names"
             raise
-        return Column(found.id, found.type)
+        return Column(field.id, field.type)
 
     def calculation(self, node: Calculation) -> Expression:
         if node.op == "||":
@@ -378,9 +378,9 @@ class Calculator:
             bind, least, most = _FUNCTIONS[name]
             if least <= given <= most:
                 return bind(self, node)
-            wanted = str(least) if least == most else f"{least} to {most}"
-            plural = "" if wanted == "1" else "s"
-            raise refused(node, f"{name} takes {wanted} argument{plural}, not {given}")
+            takes = str(least) if least == most else f"{least} to {most}"
+            plural = "" if takes == "1" else "s"
+            raise refused(node, f"{name} takes {takes} argument{plural}, not {given}")
         if name in _AGGREGATES:
             raise over_many_rows(name, node)
         near = get_close_matches(name, _NAMES, n=1, cutoff=0.75)
@@ -450,10 +450,10 @@ class Calculator:
             ) from None
         whole = node.function == "REGEXP_FULL_MATCH"
         start = literal_start(pattern, whole=whole) if options == "c" else ""
-        found = Apply("regexp", (operand,), BOOL, (pattern, whole, options == "i"))
+        matches = Apply("regexp", (operand,), BOOL, (pattern, whole, options == "i"))
         if start and isinstance(operand, Column):
-            return Apply("and", (Test(_begins(operand, start)), found), BOOL)
-        return found
+            return Apply("and", (Test(_begins(operand, start)), matches), BOOL)
+        return matches
 
     def is_nan(self, node: Call) -> Expression:
         return Apply("isnan", (_floating(self.number(node)),), BOOL)
@@ -466,14 +466,14 @@ class Calculator:
         """NULL only where all are; as CASE, so that every type that compares will do."""
         values = self.together(node.arguments, node)
         op = ">=" if node.function == "GREATEST" else "<="
-        found, kind = values[0], _common(values)
+        best, kind = values[0], _common(values)
         if isinstance(kind, Struct | ListOf | MapOf):
             raise refused(node, "nested values are not compared as a whole")
         for value in values[1:]:
-            better = Apply(op, (found, value), BOOL)
+            better = Apply(op, (best, value), BOOL)
             absent = Apply("is null", (value,), BOOL)
-            found = Apply("case", (Apply("or", (absent, better), BOOL), found, value), kind)
-        return found
+            best = Apply("case", (Apply("or", (absent, better), BOOL), best, value), kind)
+        return best
 
     def if_else(self, node: Call) -> Expression:
         condition, one, other = node.arguments
@@ -598,15 +598,15 @@ class Calculator:
 
     def together(self, nodes: tuple[Syntax, ...], at: Syntax) -> list[Expression]:
         """Values that are compared or mixed, in comparable types: texts as dates next to a date."""
-        found: list[Expression | None] = [
+        made: list[Expression | None] = [
             None if _is_text(node) else self.expression(node) for node in nodes
         ]
-        known = [each for each in found if each is not None and each.type is not None]
+        known = [each for each in made if each is not None and each.type is not None]
         calendar = next(
             (k for k in known if isinstance(k.type, Primitive) and k.type.is_temporal), None
         )
         values: list[Expression] = []
-        for node, each in zip(nodes, found, strict=True):
+        for node, each in zip(nodes, made, strict=True):
             if each is not None:
                 values.append(each)
                 continue
@@ -635,10 +635,10 @@ class Calculator:
         return values
 
     def typed(self, node: Syntax, kind: Primitive, message: str) -> Expression:
-        found = self.expression(node)
-        if found.type not in (kind, None):
-            raise refused(node, f"{message}: this is {_called(found)}")
-        return found
+        made = self.expression(node)
+        if made.type not in (kind, None):
+            raise refused(node, f"{message}: this is {_called(made)}")
+        return made
 
     def string(self, node: Call) -> Expression:
         """The first argument, a string."""
@@ -649,10 +649,10 @@ class Calculator:
         return self.numeric(node.arguments[0], node.function)
 
     def numeric(self, node: Syntax, function: str) -> Expression:
-        found = self.expression(node)
-        if found.type is not None and _family(found.type) not in NUMERIC:
-            raise refused(node, f"{function} takes a number: this is {_called(found)}")
-        return found
+        made = self.expression(node)
+        if made.type is not None and _family(made.type) not in NUMERIC:
+            raise refused(node, f"{function} takes a number: this is {_called(made)}")
+        return made
 
     def text(self, node: Syntax) -> str:
         if isinstance(node, Given) and isinstance(node.value, Text):
@@ -724,9 +724,9 @@ def literal_start(pattern: str, *, whole: bool) -> str:
     if "|" in pattern:
         return ""
     start = re.match(r"[\w \-/:@]*", pattern, re.ASCII)
-    found = start[0] if start else ""
+    prefix = start[0] if start else ""
     # A quantifier applies to the last character.
-    return found[:-1] if pattern[len(found) :][:1] in ("?", "*", "+", "{") else found
+    return prefix[:-1] if pattern[len(prefix) :][:1] in ("?", "*", "+", "{") else prefix
 
 
 def _floating(expression: Expression) -> Expression:
@@ -736,8 +736,8 @@ def _floating(expression: Expression) -> Expression:
     return expression
 
 
-def _negated(found: Expression, negated: bool) -> Expression:
-    return Apply("not", (found,), BOOL) if negated else found
+def _negated(expression: Expression, negated: bool) -> Expression:
+    return Apply("not", (expression,), BOOL) if negated else expression
 
 
 def _coalesce(values: list[Expression]) -> tuple[Expression, ...]:

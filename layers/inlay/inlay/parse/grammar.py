@@ -168,17 +168,17 @@ def parse_type(text: str) -> Primitive:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise _unreadable(_Token("", text[at], at))
         if match.lastgroup != "space":
-            found.append(_Token(match.lastgroup or "", match[0], at))
+            tokens.append(_Token(match.lastgroup or "", match[0], at))
         at = match.end()
-    found.append(_Token("end", "", len(text.rstrip())))
-    return found
+    tokens.append(_Token("end", "", len(text.rstrip())))
+    return tokens
 
 
 class _Parser:
@@ -195,9 +195,9 @@ class _Parser:
         return self.tokens[self.place]
 
     def take(self) -> _Token:
-        found = self.token
+        taken = self.token
         self.place += 1
-        return found
+        return taken
 
     def needs(self, sign: str, what: str) -> None:
         if not self.takes(sign):
@@ -223,7 +223,7 @@ class _Parser:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise _too_deep(self.token)
-        found = self.operand(least)
+        node = self.operand(least)
         tested = False
         while True:
             token = self.token
@@ -233,7 +233,7 @@ class _Parser:
                 if power < least:
                     break
                 self.take()
-                found = Calculation(token.text, found, self.expression(power + 1), token.at)
+                node = Calculation(token.text, node, self.expression(power + 1), token.at)
             elif (token.kind == "sign" and token.text in _COMPARISONS) or word in _TESTS:
                 if least > _TEST:
                     break
@@ -243,20 +243,20 @@ class _Parser:
                         f"{token} does not fit here: a comparison cannot be compared again",
                         "Join two comparisons with AND, or put one in parentheses",
                     )
-                found = self.test(found)
+                node = self.test(node)
                 tested = True
             elif word in ("AND", "OR"):
                 power = _AND if word == "AND" else _OR
                 if power < least:
                     break
-                parts = [found]
+                parts = [node]
                 while self.takes(word):
                     parts.append(self.expression(power + 1))
-                found = Joined(word, tuple(parts), parts[0].at)
+                node = Joined(word, tuple(parts), parts[0].at)
             else:
                 break
         self.depth -= 1
-        return found
+        return node
 
     def test(self, operand: Syntax) -> Syntax:
         token = self.take()
@@ -322,11 +322,11 @@ class _Parser:
 
     def arguments(self, opened: _Token) -> tuple[Syntax, ...]:
         """Values up to the closing parenthesis, at least one."""
-        found = [self.expression(0)]
+        nodes = [self.expression(0)]
         while self.takes(","):
-            found.append(self.expression(0))
+            nodes.append(self.expression(0))
         self.close(opened)
-        return tuple(found)
+        return tuple(nodes)
 
     def close(self, opened: _Token) -> None:
         if self.takes(")" if opened.text == "(" else "]"):
@@ -343,29 +343,29 @@ class _Parser:
         while least <= _NOT and self.token.word == "NOT":
             before.append(self.take())
         if before:
-            found = self.expression(_NOT)
+            node = self.expression(_NOT)
         else:
             while self.token.kind == "sign" and self.token.text in "+-":
                 before.append(self.take())
-            found = self.behind(self.value())
+            node = self.behind(self.value())
         for token in reversed(before):
-            found = _signed(token, found)
-        return found
+            node = _signed(token, node)
+        return node
 
-    def behind(self, found: Syntax) -> Syntax:
+    def behind(self, node: Syntax) -> Syntax:
         while True:
             token = self.token
             if self.takes("["):
                 index = self.expression(0)
                 self.close(token)
-                found = Element(found, index, token.at)
+                node = Element(node, index, token.at)
             elif self.takes("::"):
-                found = Cast(found, self.type(token), token.at)
-            elif isinstance(found, Element | Member) and self.takes("."):
+                node = Cast(node, self.type(token), token.at)
+            elif isinstance(node, Element | Member) and self.takes("."):
                 name = self.field_name()
-                found = Member(found, _named(name)[0], name.kind == "quoted", name.at)
+                node = Member(node, _named(name)[0], name.kind == "quoted", name.at)
             else:
-                return found
+                return node
 
     def value(self) -> Syntax:
         token = self.token
@@ -392,9 +392,9 @@ class _Parser:
             case "param", text:
                 return Given(written_of(self.values.take(text, token.at)), token.at)
             case "sign", "(":
-                found = self.expression(0)
+                node = self.expression(0)
                 self.close(token)
-                return found
+                return node
             case _:  # no operand begins so
                 self.place -= 1
                 raise self.missing("a column or a value")
@@ -463,17 +463,17 @@ class _Parser:
             case "CAST":
                 operand = self.expression(0)
                 self.needs("AS", "AS and a type, which CAST needs")
-                found: Syntax = Cast(operand, self.type(token), token.at)
+                node: Syntax = Cast(operand, self.type(token), token.at)
             case "EXTRACT":
                 unit = self.take()
                 if unit.kind == "string":
                     unit = _Token("word", _unquote(unit.text), unit.at)
                 self.needs("FROM", "FROM, as in EXTRACT(year FROM x)")
-                found = Call(unit.word, (self.expression(0),), token.at)
+                node = Call(unit.word, (self.expression(0),), token.at)
             case "POSITION":
                 part = self.expression(_TEST + 1)
                 self.needs("IN", "IN, as in POSITION('a' IN x)")
-                found = Call("STRPOS", (self.expression(0), part), token.at)
+                node = Call("STRPOS", (self.expression(0), part), token.at)
             case _:  # the function is looked up with its arguments
                 if self.takes(")"):
                     return Call(token.word, (), token.at)
@@ -481,7 +481,7 @@ class _Parser:
                     raise over_many_rows(token.word, token)
                 return Call(token.word, self.arguments(opened), token.at)
         self.close(opened)
-        return found
+        return node
 
     def type(self, before: _Token) -> Primitive:
         """A type: words, and arguments in parentheses."""
@@ -612,14 +612,14 @@ def over_many_rows(name: str, at: Placed) -> InvalidPredicate:
 
 
 def _unreadable(token: _Token) -> InvalidPredicate:
-    found = token.text
-    if found in "'\"":
+    text = token.text
+    if text in "'\"":
         return refused(
             token,
-            f"a {'string' if found == chr(39) else 'quoted name'} that starts here is not closed",
-            f"Close it with {found}; inside, write {found}{found} for one {found}",
+            f"a {'string' if text == chr(39) else 'quoted name'} that starts here is not closed",
+            f"Close it with {text}; inside, write {text}{text} for one {text}",
         )
-    if found.isdigit() or found == ".":
+    if text.isdigit() or text == ".":
         return refused(token, "this is not a number")
     steps = {
         "`": "Quote names with double quotes",
@@ -632,7 +632,7 @@ def _unreadable(token: _Token) -> InvalidPredicate:
         "|": "Conditions are joined by OR, texts by ||",
         "!": "The opposite is NOT; unequal is != or <>",
     }
-    return refused(token, f"the character {found!r} means nothing here", steps.get(found, ""))
+    return refused(token, f"the character {text!r} means nothing here", steps.get(text, ""))
 
 
 _SHOWN = 8  # names listed in an error
@@ -641,17 +641,17 @@ _SHOWN = 8  # names listed in an error
 def resolve(name: Name, schema: Schema, *, or_text: bool = False) -> Field:
     """The field that a name refers to. Raises InvalidPredicate, pointing at it; `or_text`: a string would
     be valid, too, so the error says how to write one."""
-    fields, found = schema.fields, None
+    fields, field = schema.fields, None
     for depth, (part, quoted) in enumerate(name.parts):
-        found = _pick(fields, part, quoted, name)
-        if found is None:
+        field = _pick(fields, part, quoted, name)
+        if field is None:
             break
-        if isinstance(found.type, Struct):
-            fields = found.type.fields
+        if isinstance(field.type, Struct):
+            fields = field.type.fields
         elif depth + 1 < len(name.parts):
             raise refused(name, f"column {part!r} is not a struct: it has no fields to name")
-    if found is not None:
-        return found
+    if field is not None:
+        return field
     bare = not any(quoted for _, quoted in name.parts)
     whole = schema.column(spelled(name))  # a column whose own name contains dots
     if bare and whole is not None:

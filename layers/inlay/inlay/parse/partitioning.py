@@ -32,13 +32,13 @@ def partition_fields(texts: Sequence[str], schema: Schema) -> tuple[PartitionFie
     column's name. Raises `InvalidRequest`."""
     if len(texts) > MAX_FIELDS:
         raise InvalidRequest(f"a table is partitioned by at most {MAX_FIELDS} fields")
-    found: list[PartitionField] = []
+    fields: list[PartitionField] = []
     for text in texts:
         made = _field(text, schema)
-        if any((f.source, f.transform) == (made.source, made.transform) for f in found):
+        if any((f.source, f.transform) == (made.source, made.transform) for f in fields):
             raise InvalidRequest(f"the partitioning lists {text.strip()[:100]} twice")
-        found.append(made)
-    return tuple(found)
+        fields.append(made)
+    return tuple(fields)
 
 
 def _field(text: str, schema: Schema) -> PartitionField:

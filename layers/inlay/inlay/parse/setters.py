@@ -40,7 +40,7 @@ def parse_assignments(
         )
     if not texts:
         raise InvalidPredicate("an update without assignments", next_step="Name a column to set")
-    found: dict[int, Assignment] = {}
+    assignments: dict[int, Assignment] = {}
     for name, text in texts.items():
         if not isinstance(name, str):
             raise InvalidPredicate(f"the name of a column is a text, not {a_type(name)}")
@@ -51,13 +51,13 @@ def parse_assignments(
             parts = tuple((part, quoted) for part in split_path(name) or name.split("."))
             with errors_in(name):
                 target = resolve(Name(parts, 0), schema)
-        if target.id in found:
+        if target.id in assignments:
             raise InvalidPredicate(f"column {name!r} is assigned twice")
-        _check_apart(target, found, schema)
+        _check_apart(target, assignments, schema)
         with errors_in(text if isinstance(text, str) else "?"):
             value = _value(name, text, schema, now, values)
-            found[target.id] = Assignment(target.id, _Setter(schema, target).value(value))
-    return tuple(found.values())
+            assignments[target.id] = Assignment(target.id, _Setter(schema, target).value(value))
+    return tuple(assignments.values())
 
 
 def _value(
@@ -73,10 +73,10 @@ def _value(
         ) from None
 
 
-def _check_apart(target: Field, found: Mapping[int, Assignment], schema: Schema) -> None:
+def _check_apart(target: Field, assigned: Mapping[int, Assignment], schema: Schema) -> None:
     """A struct and a field of it are not assigned together."""
     path = schema.path_of(target.id) or ()
-    for field_id in found:
+    for field_id in assigned:
         other = schema.path_of(field_id) or ()
         shared = min(len(path), len(other))
         if path[:shared] == other[:shared]:
@@ -113,9 +113,9 @@ class _Setter:
                     "Assign a column of its type, NULL, or the fields of a struct one by one",
                 )
             case _:  # the calculator knows every kind
-                found = Calculator(self.schema).expression(node)
-                self.check(node, found)
-                return found
+                expression = Calculator(self.schema).expression(node)
+                self.check(node, expression)
+                return expression
 
     def constant(self, node: Given, kind: Primitive, written: Written | Span) -> Value:
         assert not isinstance(written, Span)
@@ -138,13 +138,13 @@ class _Setter:
             return math.copysign(0.0, written.value)
         return near.below
 
-    def check(self, node: Syntax, found: Expression) -> None:
+    def check(self, node: Syntax, expression: Expression) -> None:
         """Raises where the column cannot hold values of the expression's type."""
-        kind, given = self.column.type, found.type
+        kind, given = self.column.type, expression.type
         if given is None or given == kind:
             return
         if isinstance(kind, Primitive) and isinstance(given, Primitive):
-            if isinstance(found, Column):
+            if isinstance(expression, Column):
                 if widens(given, kind):
                     return
             elif _holds(kind, given):

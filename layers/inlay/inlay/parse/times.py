@@ -84,12 +84,12 @@ def read_typed(kind: str, text: str) -> Written:
 
 def _number(text: str, *, special: bool) -> Number:
     try:
-        found = Decimal(text.strip())
+        number = Decimal(text.strip())
     except InvalidOperation:
         raise ValueError("this string is not a number") from None
-    if not special and not found.is_finite():
+    if not special and not number.is_finite():
         raise ValueError("a decimal is finite; write DOUBLE 'NaN'")
-    return Number(Decimal("NaN") if found.is_nan() else found)
+    return Number(Decimal("NaN") if number.is_nan() else number)
 
 
 def _days(match: re.Match[str]) -> int:

@@ -152,19 +152,19 @@ class ConstantFolder:
         if not isinstance(node.left, Given) or not isinstance(node.right, Given):
             return node
         try:
-            found = _calculated(node.op, node.left.value, node.right.value)
+            folded = _calculated(node.op, node.left.value, node.right.value)
         except ValueError as error:
             raise refused(node, str(error)) from None
-        return node if found is None else Given(found, node.left.at)
+        return node if folded is None else Given(folded, node.left.at)
 
     def cast(self, node: Cast) -> Syntax:
         if not isinstance(node.operand, Given):
             return node
         try:
-            found = _as_type(node.operand.value, node.to)
+            folded = _as_type(node.operand.value, node.to)
         except ValueError as error:
             raise refused(node, f"this is not a {node.to}: {error}") from None
-        return node if found is None else Given(found, node.operand.at)
+        return node if folded is None else Given(folded, node.operand.at)
 
 
 def _calculated(
@@ -172,9 +172,9 @@ def _calculated(
 ) -> Written | None:
     match op, left, right:
         case "+" | "-" | "*", Number(one), Number(other) if one.is_finite() and other.is_finite():
-            found = {"+": EXACT.add, "-": EXACT.subtract, "*": EXACT.multiply}[op](one, other)
-            fits = found.is_finite() and len(found.as_tuple().digits) <= _MAX_DIGITS
-            return Number(found) if fits else None
+            result = {"+": EXACT.add, "-": EXACT.subtract, "*": EXACT.multiply}[op](one, other)
+            fits = result.is_finite() and len(result.as_tuple().digits) <= _MAX_DIGITS
+            return Number(result) if fits else None
         case "+" | "-", Day(days), Number(count) if count == count.to_integral_value():
             return Day(days + int(count if op == "+" else -count))
         case "-", Day(one), Day(other):
@@ -212,10 +212,10 @@ def _as_type(value: Written | Span | None, to: Primitive) -> Written | Span | No
         case "date", Moment(nanos):
             return Day(nanos // NANOS_PER_DAY)
         case "timestamp" | "timestamptz", Text(text):
-            found = read_moment(text.strip())
-            if to.name == "timestamp" and found.zoned:
+            moment = read_moment(text.strip())
+            if to.name == "timestamp" and moment.zoned:
                 raise ValueError("a timestamp has no zone, a timestamptz has one")
-            return Moment(found.value, to.name == "timestamptz")
+            return Moment(moment.value, to.name == "timestamptz")
         case "timestamp" | "timestamptz", Moment(nanos):
             return Moment(nanos, to.name == "timestamptz")
         case "timestamp" | "timestamptz", Day(days):
@@ -272,11 +272,11 @@ def bucket_of(node: Syntax, schema: Schema) -> tuple[Name, str, str] | None:
     "moment"."""
     match node:
         case Call("YEAR", (Name() as name,)):
-            found = name, "year", "year"
+            bucket = name, "year", "year"
         case Call("DATE_TRUNC", (Given(Text(unit)), Name() as name)) if unit.lower() in UNITS:
-            found = name, unit.lower(), "moment"
+            bucket = name, unit.lower(), "moment"
         case Cast(Name() as name, Primitive("date")):
-            found = name, "day", "moment"
+            bucket = name, "day", "moment"
         case _:  # no bucket: then it is calculated
             return None
     try:
@@ -284,7 +284,7 @@ def bucket_of(node: Syntax, schema: Schema) -> tuple[Name, str, str] | None:
     except InvalidPredicate:
         return None
     calendar = ("date", "timestamp", "timestamptz")
-    return found if isinstance(kind, Primitive) and kind.name in calendar else None
+    return bucket if isinstance(kind, Primitive) and kind.name in calendar else None
 
 
 class Binder:
@@ -392,8 +392,8 @@ class Binder:
         match op:
             case "=" | "!=":
                 within = And((bound(">=", first), bound("<", after)))
-                found = within if exact else for_values(field.id, False)
-                return Not(found) if op == "!=" else found
+                selected = within if exact else for_values(field.id, False)
+                return Not(selected) if op == "!=" else selected
             case ">=" | "<":
                 return bound(op, first if exact else after)
             case ">" | "<=":
@@ -408,14 +408,14 @@ class Binder:
         field, kind = self.leaf(node.operand)
         values = [self.literal(item, kind) for item in node.items]
         try:
-            found = is_in(field.id, kind, values)
+            bound = is_in(field.id, kind, values)
         except InvalidPredicate:
             # Once more, one by one, to point at the one that does not fit.
             for item, value in zip(node.items, values, strict=True):
                 if value is not None:
                     self.compared(node.operand, "=", item)
             raise
-        return Not(found) if node.negated else found
+        return Not(bound) if node.negated else bound
 
     def matches(self, node: Matches) -> Predicate:
         field, kind = self.leaf(node.operand)
@@ -423,12 +423,12 @@ class Binder:
             raise refused(node, f"LIKE needs a string column; {field.name!r} is {kind}")
         match node.pattern:
             case Given(None):
-                found: Predicate = Constant(None)
+                bound: Predicate = Constant(None)
             case Given(Text(pattern)):
-                found = Like(field.id, self.pattern(pattern, node))
+                bound = Like(field.id, self.pattern(pattern, node))
             case _:
                 raise refused(node.pattern, "LIKE needs a string literal")
-        return Not(found) if node.negated else found
+        return Not(bound) if node.negated else bound
 
     def pattern(self, pattern: str, node: Matches) -> str:
         """The pattern with backslash as the escape character, as the format requires."""
@@ -446,15 +446,15 @@ class Binder:
         if not isinstance(node.operand, Name):
             raise refused(node.operand, "IS needs a column before it")
         field = resolve(node.operand, self.schema)
-        found: Predicate = IsNull(field.id)
+        bound: Predicate = IsNull(field.id)
         if node.what is not None:
             if field.type != Primitive("bool"):
                 raise refused(
                     node, f"IS TRUE and IS FALSE need a boolean; {field.name!r} is not one"
                 )
             value = compare_with(field.id, field.type, "=", Flag(node.what))
-            found = And((Not(found), value))
-        return Not(found) if node.negated else found
+            bound = And((Not(bound), value))
+        return Not(bound) if node.negated else bound
 
     def leaf(self, node: Syntax) -> tuple[Field, Primitive]:
         """The column that a condition is on, and its type."""
@@ -488,14 +488,14 @@ def read_as(kind: Primitive, text: str) -> Written:
 
 
 def _requote(pattern: str, escape: str) -> str:
-    found: list[str] = []
+    parts: list[str] = []
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             following = next(characters, "")
             if following not in ("%", "_", escape):
                 raise InvalidPredicate("the ESCAPE character can precede only %, _ and itself")
-            found.append("\\" + following if following in "%_\\" else following)
+            parts.append("\\" + following if following in "%_\\" else following)
         else:
-            found.append("\\\\" if character == "\\" else character)
-    return "".join(found)
+            parts.append("\\\\" if character == "\\" else character)
+    return "".join(parts)

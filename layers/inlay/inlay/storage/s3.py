@@ -687,10 +687,10 @@ class S3Store:
         if the source still has the ETag that it had before the copy."""
         if self._dialect != "ceph" or etag is None:
             return None
-        found = self.at(source.bucket).head(source.key, version_id=source.version_id)
-        if isinstance(found, Head):
-            return None if found.info.etag == etag else Refused("exists", found.date_us)
-        return found
+        head = self.at(source.bucket).head(source.key, version_id=source.version_id)
+        if isinstance(head, Head):
+            return None if head.info.etag == etag else Refused("exists", head.date_us)
+        return head
 
     def _pages(self, operation: str, prefix: str, **arguments: Any) -> Iterator[Mapping[str, Any]]:
         asked = {name: value for name, value in arguments.items() if value is not None}
@@ -797,14 +797,14 @@ class S3Store:
 
 
 def _dialect(given: str | None) -> str:
-    found = given or os.environ.get(_DIALECT_VARIABLE) or "aws"
-    if found not in DIALECTS:
+    dialect = given or os.environ.get(_DIALECT_VARIABLE) or "aws"
+    if dialect not in DIALECTS:
         raise InvalidRequest(
-            f"{found[:40]!r} is no dialect of S3",
+            f"{dialect[:40]!r} is no dialect of S3",
             next_step=f"Set storage_options={{'dialect': …}} or {_DIALECT_VARIABLE} to one of "
             + ", ".join(DIALECTS),
         )
-    return found
+    return dialect
 
 
 # -- arguments ------------------------------------------------------------------------------------
@@ -877,8 +877,8 @@ def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
     """Python's HTTP client accepts a header section whose connection ended as complete."""
     if not content.get("ResponseMetadata", {}).get("HTTPHeaders"):
         return True
-    wanted = [content.get(name) for name in _ALWAYS.get(operation, ())]
-    return any(each is None or (isinstance(each, dict) and "ETag" not in each) for each in wanted)
+    members = [content.get(name) for name in _ALWAYS.get(operation, ())]
+    return any(each is None or (isinstance(each, dict) and "ETag" not in each) for each in members)
 
 
 def _date_us(operation: str, response: Mapping[str, Any]) -> int:

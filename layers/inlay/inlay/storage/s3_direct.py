@@ -271,17 +271,17 @@ class DirectLine:
 def _checked(credentials: Callable[[], Any]) -> Any:
     """Credentials to sign with. Raises the library's errors, whatever the SDK's providers raise."""
     try:
-        found = credentials()
+        keys = credentials()
     except Exception as error:
         raise of_settings(error) from error
-    if found is None:
+    if keys is None:
         raise NoCredentialsError
-    if not f"{found.access_key}{found.secret_key}{found.token or ''}".isprintable():
+    if not f"{keys.access_key}{keys.secret_key}{keys.token or ''}".isprintable():
         # The connection would refuse the header, in words that show it.
         raise of_settings(
             ValueError("a key or the token has a line break or another control character")
         )
-    return found
+    return keys
 
 
 def find(client: Any, bucket: str) -> DirectLine | None:
@@ -471,8 +471,8 @@ def _children(parent: ElementTree.Element, name: str) -> Iterator[ElementTree.El
 
 
 def _field(parent: ElementTree.Element, name: str) -> str:
-    found = next(_children(parent, name), None)
-    return "" if found is None else found.text or ""
+    child = next(_children(parent, name), None)
+    return "" if child is None else child.text or ""
 
 
 # -- the request's host ---------------------------------------------------------------------------

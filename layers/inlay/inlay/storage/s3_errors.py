@@ -97,19 +97,19 @@ _ROOT = re.compile(rb"<(?:[A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)")
 
 def document_of(content: bytes) -> str | None:
     """The name of an answer's XML document, without its namespace."""
-    found = _ROOT.search(content)
-    return None if found is None else found[1].decode("ascii")
+    root = _ROOT.search(content)
+    return None if root is None else root[1].decode("ascii")
 
 
 def check_document(operation: str, content: bytes) -> None:
     """Raises `UnsupportedStore` for a 200 with another document than S3's answer to `operation` (the API's
     name), `ConnectionError` for one without any document."""
-    wanted, root = _DOCUMENTS[operation], document_of(content)
+    expected, root = _DOCUMENTS[operation], document_of(content)
     if root is None:
         raise ConnectionError("the answer has no document")
-    if root != wanted:
+    if root != expected:
         raise UnsupportedStore(
-            f"{operation} was answered with a document <{root[:40]}> in place of <{wanted}>",
+            f"{operation} was answered with a document <{root[:40]}> in place of <{expected}>",
             next_step="Check AWS_ENDPOINT_URL_S3, and that no proxy answers in its place; a store that "
             "does not have this request is not supported (docs/STORES.md)",
         )

@@ -78,11 +78,11 @@ class PerProcess(Generic[T]):
         self._values: dict[int, T] = {}
 
     def get(self) -> T:
-        found = self._values.get(_forks)
-        if found is None:
+        value = self._values.get(_forks)
+        if value is None:
             # One step under the interpreter's lock: no lock of ours that a fork could leave locked.
-            found = self._values.setdefault(_forks, self._make())
-        return found
+            value = self._values.setdefault(_forks, self._make())
+        return value
 
 
 def check_same_process(began: int, what: str) -> None:

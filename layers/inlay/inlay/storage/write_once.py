@@ -100,14 +100,14 @@ def write_once(
     def look(answer: Refused | Missing) -> Stored | None:
         if not compare:
             return Stored("", answer.date_us, was_there=True)
-        found = store.get(key)
-        if not isinstance(found, Got):
+        stored = store.get(key)
+        if not isinstance(stored, Got):
             if over is not None:
                 raise KeyTaken(f"{key} is gone", key=key)
             return None
-        if found.body != body:
+        if stored.body != body:
             raise KeyTaken(f"{key} is there already, with other bytes", key=key)
-        return Stored(found.etag, found.date_us, found.version_id, was_there=True)
+        return Stored(stored.etag, stored.date_us, stored.version_id, was_there=True)
 
     return _until_known(key, send, look, before_retry)
 
@@ -131,9 +131,9 @@ def copy_once(
     def look(answer: Refused | Missing) -> Stored | None:
         # One answer for two conditions: an earlier try of ours landed, or the source is another one.
         # Also where the source is gone: it may have gone after a try that landed.
-        if (found := _there(store, key, size)) is None:
+        if (stored := _there(store, key, size)) is None:
             check_source(store, source, etag)
-        return found
+        return stored
 
     return _until_known(key, send, look, before_retry)
 
@@ -142,10 +142,10 @@ def check_source(store: ObjectStore, source: Location, etag: str) -> None:
     """Looks at the source of a copy that was refused: rows of a content that was overwritten are no longer
     wanted. Raises `ObjectGone`, `SourceChanged`."""
     there = store if source.bucket == store.bucket else store.at(source.bucket)
-    found = there.head(source.key, version_id=source.version_id)
-    if isinstance(found, Missing):
+    head = there.head(source.key, version_id=source.version_id)
+    if isinstance(head, Missing):
         raise ObjectGone(f"{source.uri} no longer exists", key=source.key)
-    if found.info.etag != etag:
+    if head.info.etag != etag:
         raise SourceChanged(f"{source.uri} has changed", key=source.key)
 
 
@@ -165,10 +165,10 @@ def complete_once(
     send = partial(store.complete_multipart, key, upload_id, parts, condition=IF_ABSENT)
 
     def look(answer: Refused | Missing) -> Stored | None:
-        found = _there(store, key, size)
-        if found is None and isinstance(answer, Missing):
+        stored = _there(store, key, size)
+        if stored is None and isinstance(answer, Missing):
             raise StaleUpload("the upload was aborted by someone else", key=key)
-        return found
+        return stored
 
     return _until_known(key, send, look, before_retry)
 
@@ -198,12 +198,12 @@ def _until_known(
                 return Stored(answer.etag, answer.date_us, answer.version_id)
             if isinstance(answer, Refused) and answer.reason == "race":
                 continue
-            found = look(answer)
+            known = look(answer)
         except StoreUnavailable as error:
             failure = error
             continue
-        if found is not None:
-            return found
+        if known is not None:
+            return known
         # Deleted between the answer and the read: nothing is there that we know of.
     why = f": {failure.message}" if failure else ""
     raise StoreUnavailable(

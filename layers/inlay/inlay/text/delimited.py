@@ -223,28 +223,28 @@ class CsvFile:
     def reader(self, schema: pa.Schema, required: Collection[str] = ()) -> pa.RecordBatchReader:
         """The rows, columns that `schema` has in its types, others as inferred; a NULL in a column of
         `required` is refused."""
-        wanted = column_types(self.names, schema, self.infer)
-        self._text.dates.check(self._path, wanted)
-        return pa.RecordBatchReader.from_batches(wanted, self._converted(wanted, required))
+        target = column_types(self.names, schema, self.infer)
+        self._text.dates.check(self._path, target)
+        return pa.RecordBatchReader.from_batches(target, self._converted(target, required))
 
-    def _converted(self, wanted: pa.Schema, required: Collection[str]) -> Iterator[pa.RecordBatch]:
+    def _converted(self, target: pa.Schema, required: Collection[str]) -> Iterator[pa.RecordBatch]:
         rows = 0
         for batch in self._texts():
             texts = batch.rename_columns(list(self.names))
             left: Sequence[int] = range(rows, rows + len(texts))
-            arrays, refused = self._columns(texts, wanted, required)
+            arrays, refused = self._columns(texts, target, required)
             while refused:
                 for row, reason in refused.items():
                     [record] = texts.slice(row, 1).to_pylist()
                     self.refusals.add(Refused(self._place(left[row]), reason, record))
                 kept = [row for row in range(len(texts)) if row not in refused]
                 texts, left = texts.take(pa.array(kept, pa.int64())), [left[row] for row in kept]
-                arrays, refused = self._columns(texts, wanted, required)
-            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+                arrays, refused = self._columns(texts, target, required)
+            yield pa.RecordBatch.from_arrays(arrays, schema=target)
             rows += batch.num_rows
 
     def _columns(
-        self, texts: pa.RecordBatch, wanted: pa.Schema, required: Collection[str]
+        self, texts: pa.RecordBatch, target: pa.Schema, required: Collection[str]
     ) -> tuple[list[pa.Array], dict[int, str]]:
         def column(field: pa.Field) -> Column:
             form = self._text.dates.reads(field.name, field.type)
@@ -256,7 +256,7 @@ class CsvFile:
 
             return read
 
-        columns = [(f"column {field.name!r}", column(field)) for field in wanted]
+        columns = [(f"column {field.name!r}", column(field)) for field in target]
         return misread_rows(columns, len(texts), self.refusals.room)
 
     def _place(self, row: int) -> int:
@@ -286,8 +286,8 @@ class CsvFile:
                 break
         schema = pa.schema([(name, pa.string()) for name in self._written])
         table = pa.Table.from_batches(batches, schema=schema).rename_columns(list(self.names))
-        wanted = self.names if names is None else names
-        types = [(name, self._type_of(name, table.column(name))) for name in wanted]
+        asked = self.names if names is None else names
+        types = [(name, self._type_of(name, table.column(name))) for name in asked]
         self.dates = tuple(
             name
             for name, kind in types
@@ -324,41 +324,41 @@ class _Records(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if not self._piece:
             self._piece = self._next()
-        found = self._piece if size < 0 else self._piece[:size]
-        self._piece = self._piece[len(found) :]
-        return found
+        taken = self._piece if size < 0 else self._piece[:size]
+        self._piece = self._piece[len(taken) :]
+        return taken
 
     def _next(self) -> bytes:
-        left = self._left
+        unread = self._left
         while True:
             # As much again as is left, so that a long record is looked at a few times only.
-            more = self._source.read(max(CHUNK, len(left)))
+            more = self._source.read(max(CHUNK, len(unread)))
             ended = not more
             if self._begins:
                 more, self._begins = more.removeprefix(codecs.BOM_UTF8), False
-            left += more
+            unread += more
             if not self._blanks:
-                begins = len(left) - len(left.lstrip(b"\r\n"))
-                self._line += left.count(b"\n", 0, begins)
-                left = left[begins:]
-            if ended and left and not left.endswith((b"\r", b"\n")):
-                left += b"\n"
-            end = self._whole.match(left).end()  # type: ignore[union-attr]
-            rest = self._part.match(left, end).end()  # type: ignore[union-attr]
-            closed = self._quoted.match(left, rest)
-            if closed and closed.end() < len(left):
-                self._refuse(left, rest, "more text follows a closing quote")
-            if ended and end < len(left):
-                self._refuse(left, rest, "a quote is not closed")
-            if end == len(left) and left.endswith(b"\r") and not ended:
+                begins = len(unread) - len(unread.lstrip(b"\r\n"))
+                self._line += unread.count(b"\n", 0, begins)
+                unread = unread[begins:]
+            if ended and unread and not unread.endswith((b"\r", b"\n")):
+                unread += b"\n"
+            end = self._whole.match(unread).end()  # type: ignore[union-attr]
+            rest = self._part.match(unread, end).end()  # type: ignore[union-attr]
+            closed = self._quoted.match(unread, rest)
+            if closed and closed.end() < len(unread):
+                self._refuse(unread, rest, "more text follows a closing quote")
+            if ended and end < len(unread):
+                self._refuse(unread, rest, "a quote is not closed")
+            if end == len(unread) and unread.endswith(b"\r") and not ended:
                 continue
             if end or ended:
-                self._line += left.count(b"\n", 0, end)
-                self._left = left[end:]
-                records: bytes = left[:end]
+                self._line += unread.count(b"\n", 0, end)
+                self._left = unread[end:]
+                records: bytes = unread[:end]
                 return records
-            if len(left) > MAX_RECORD // 2:
-                self._refuse(left, rest, f"a record is longer than {MAX_RECORD >> 21} MiB")
+            if len(unread) > MAX_RECORD // 2:
+                self._refuse(unread, rest, f"a record is longer than {MAX_RECORD >> 21} MiB")
 
     def _refuse(self, text: bytes, at: int, why: str) -> None:
         line = self._line + text.count(b"\n", 0, at)
@@ -390,13 +390,13 @@ class _Recoded(io.RawIOBase):
         return True
 
     def readinto(self, into: Any) -> int:
-        found = self.read(len(into))
-        into[: len(found)] = found
-        return len(found)
+        taken = self.read(len(into))
+        into[: len(taken)] = taken
+        return len(taken)
 
     def read(self, size: int = -1) -> bytes:
         if not self._left:
             self._left = self._text.read(CHUNK).encode("utf-8")
-        found = self._left if size < 0 else self._left[:size]
-        self._left = self._left[len(found) :]
-        return found
+        taken = self._left if size < 0 else self._left[:size]
+        self._left = self._left[len(taken) :]
+        return taken

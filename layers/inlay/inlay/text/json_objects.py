@@ -129,11 +129,11 @@ class JsonFile:
     def reader(self, schema: pa.Schema, required: Collection[str] = ()) -> pa.RecordBatchReader:
         """The rows, columns that `schema` has in its types, others as inferred; a NULL in a column of
         `required` is refused."""
-        wanted = column_types(self.names, schema, self.infer)
-        self._formats.check(self._path, wanted)
-        return pa.RecordBatchReader.from_batches(wanted, self._batches(wanted, required))
+        target = column_types(self.names, schema, self.infer)
+        self._formats.check(self._path, target)
+        return pa.RecordBatchReader.from_batches(target, self._batches(target, required))
 
-    def _batches(self, wanted: pa.Schema, required: Collection[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, target: pa.Schema, required: Collection[str]) -> Iterator[pa.RecordBatch]:
         rows: dict[int, dict[str, Any]] = {}
         characters = 0
         self.refusals.begin()
@@ -141,24 +141,24 @@ class JsonFile:
             rows[place] = row
             characters += size
             if len(rows) == BATCH_ROWS or characters >= BATCH_CHARACTERS:
-                yield self._batch(rows, wanted, required)
+                yield self._batch(rows, target, required)
                 rows, characters = {}, 0
         if rows:
-            yield self._batch(rows, wanted, required)
+            yield self._batch(rows, target, required)
 
     def _batch(
-        self, rows: dict[int, dict[str, Any]], wanted: pa.Schema, required: Collection[str]
+        self, rows: dict[int, dict[str, Any]], target: pa.Schema, required: Collection[str]
     ) -> pa.RecordBatch:
-        arrays, refused = self._columns(list(rows.values()), wanted, required)
+        arrays, refused = self._columns(list(rows.values()), target, required)
         while refused:
             places = list(rows)
             for row, reason in refused.items():
                 self.refusals.add(Refused(places[row], reason, rows.pop(places[row])))
-            arrays, refused = self._columns(list(rows.values()), wanted, required)
-        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+            arrays, refused = self._columns(list(rows.values()), target, required)
+        return pa.RecordBatch.from_arrays(arrays, schema=target)
 
     def _columns(
-        self, rows: Sequence[dict[str, Any]], wanted: pa.Schema, required: Collection[str]
+        self, rows: Sequence[dict[str, Any]], target: pa.Schema, required: Collection[str]
     ) -> tuple[list[pa.Array], dict[int, str]]:
         def column(field: pa.Field) -> Column:
             form = self._formats.reads(field.name, field.type)
@@ -174,7 +174,7 @@ class JsonFile:
 
             return read
 
-        columns = [(repr(field.name), column(field)) for field in wanted]
+        columns = [(repr(field.name), column(field)) for field in target]
         return misread_rows(columns, len(rows), self.refusals.room)
 
     def _type_of(self, name: str, values: list[Any]) -> pa.DataType:
@@ -193,19 +193,19 @@ class JsonFile:
     ) -> tuple[list[tuple[str, pa.DataType]], int]:
         """Types of columns, and how many rows they were inferred from; `dates` are then those of dates in
         another form than ISO's."""
-        wanted = self.names if names is None else names
-        values: dict[str, list[Any]] = {name: [] for name in wanted}
+        asked = self.names if names is None else names
+        values: dict[str, list[Any]] = {name: [] for name in asked}
         rows = 0
         for row in self._objects():
             rows += 1
-            for name in wanted:
+            for name in asked:
                 values[name].append(row.get(name))
             if rows >= INFER_ROWS:
                 break
-        found = []
-        for name in wanted:
+        types = []
+        for name in asked:
             try:
-                found.append((name, self._type_of(name, values[name])))
+                types.append((name, self._type_of(name, values[name])))
             except UnicodeError:
                 raise
             except ValueError as error:
@@ -215,11 +215,11 @@ class JsonFile:
                 ) from None
         self.dates = tuple(
             name
-            for name, kind in found
+            for name, kind in types
             if pa.types.is_string(kind)
             and are_other_dates(pa.chunked_array([pa.array(values[name], pa.string())]))
         )
-        return found, rows
+        return types, rows
 
 
 class _Broken:
@@ -253,9 +253,9 @@ def _values(source: io.TextIOWrapper, path: str, refusals: Refusals) -> Iterator
         error: ValueError | None = None
         if at < len(text):
             try:
-                found, end = decoder.raw_decode(text, at)
+                value, end = decoder.raw_decode(text, at)
                 size, at = end - at, end
-                yield found, size
+                yield value, size
                 continue
             except json.JSONDecodeError as caught:
                 error = caught

@@ -123,9 +123,9 @@ def _parsed(values: pa.Array, kind: pa.DataType) -> pa.Array:
         bits = pa.int32() if kind.bit_width == 32 else pa.int64()
         return moments.cast(pa.int64()).cast(bits).cast(kind)
     if pa.types.is_floating(kind):
-        found = values.cast(kind)
+        parsed = values.cast(kind)
         large = pc.and_(
-            pc.is_inf(found.cast(pa.float64())),
+            pc.is_inf(parsed.cast(pa.float64())),
             pc.invert(pc.match_substring_regex(values, _INFINITE)),
         )
         if pc.any(large, min_count=0).as_py():
@@ -133,17 +133,17 @@ def _parsed(values: pa.Array, kind: pa.DataType) -> pa.Array:
         long = pc.indices_nonzero(
             pc.match_substring_regex(values, _LONG[kind.bit_width])
         ).to_pylist()
-        if not all(_keeps(Decimal(values[row].as_py()), found[row]) for row in long):
+        if not all(_keeps(Decimal(values[row].as_py()), parsed[row]) for row in long):
             raise _Rounded
-        return found
+        return parsed
     return values.cast(kind)
 
 
-def _keeps(written: Decimal, found: pa.Scalar) -> bool:
+def _keeps(written: Decimal, read: pa.Scalar) -> bool:
     """Whether a floating value is the whole number that was written, but for a fraction, or that is the
     value's shortest text: JavaScript writes 2 ** 64 as 18446744073709552000."""
-    held = Decimal(found.as_py())
-    return int(held) == int(written) or Decimal(found.cast(pa.string()).as_py()) == written
+    held = Decimal(read.as_py())
+    return int(held) == int(written) or Decimal(read.cast(pa.string()).as_py()) == written
 
 
 def _moments(values: pa.Array, kind: pa.TimestampType) -> pa.Array:
@@ -183,9 +183,9 @@ def from_json(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     take = next((take for test, take in _TAKERS if test(kind)), None)
     if take is None:  # dates and times
         return from_texts(texts_of_json(values, kind), kind)
-    found = _taken(values, take, kind)
+    taken = _taken(values, take, kind)
     try:
-        made = pa.array(found, kind)
+        made = pa.array(taken, kind)
         if pa.types.is_floating(kind):
             infinite = pc.is_inf(made.cast(pa.float64()))
             for row in pc.indices_nonzero(infinite).to_pylist():
@@ -198,7 +198,7 @@ def from_json(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
                     raise Misread(row, f"would be rounded as {kind}")
         return made
     except (pa.ArrowException, OverflowError):
-        bad = (row for row, value in enumerate(found) if not _fits(value, kind))
+        bad = (row for row, value in enumerate(taken) if not _fits(value, kind))
         raise Misread(next(bad, 0), f"does not fit {kind}") from None
 
 
@@ -224,13 +224,13 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def _taken(values: Sequence[Any], take: Callable[[Any], Any], kind: pa.DataType) -> list[Any]:
-    found: list[Any] = []
+    taken: list[Any] = []
     for value in values:
         try:
-            found.append(None if value is None else take(value))
+            taken.append(None if value is None else take(value))
         except (ValueError, InvalidOperation, OverflowError):
-            raise Misread(len(found), f"is no {kind}") from None
-    return found
+            raise Misread(len(taken), f"is no {kind}") from None
+    return taken
 
 
 def _text(value: Any) -> str:
@@ -404,17 +404,17 @@ def _takes(texts: pa.ChunkedArray, kind: pa.DataType) -> bool:
 def type_of_json(values: Iterable[Any]) -> pa.DataType:
     """The narrowest type that takes every value; None is NULL. Raises ValueError for values of no common
     type."""
-    found = [value for value in values if value is not None]
-    kinds = {_KINDS.get(type(value)) for value in found}
+    present = [value for value in values if value is not None]
+    kinds = {_KINDS.get(type(value)) for value in present}
     if kinds <= {"number", "integer"} and kinds:
         if kinds == {"integer"}:
-            if all(-(2**63) <= value < 2**63 for value in found):
+            if all(-(2**63) <= value < 2**63 for value in present):
                 return pa.int64()
-            if all(abs(value) < 10**38 for value in found):
+            if all(abs(value) < 10**38 for value in present):
                 return pa.decimal128(38, 0)
             raise ValueError("whole numbers of more than 38 digits")
         try:
-            from_json(found, pa.float64())
+            from_json(present, pa.float64())
         except Misread as error:
             raise ValueError(f"a number {error.what}") from None
         return pa.float64()
@@ -424,15 +424,15 @@ def type_of_json(values: Iterable[Any]) -> pa.DataType:
         case ["boolean"]:
             return pa.bool_()
         case ["text"]:
-            return _temporal_type(pa.chunked_array([pa.array(found, pa.string())]))
+            return _temporal_type(pa.chunked_array([pa.array(present, pa.string())]))
         case ["list"]:
-            return pa.list_(type_of_json(part for value in found for part in value))
+            return pa.list_(type_of_json(part for value in present for part in value))
         case ["object"]:
-            names = dict.fromkeys(name for value in found for name in value)
+            names = dict.fromkeys(name for value in present for name in value)
             if not names:
                 raise ValueError("objects without a field")
             return pa.struct(
-                [(name, type_of_json(value.get(name) for value in found)) for name in names]
+                [(name, type_of_json(value.get(name) for value in present)) for name in names]
             )
         case _:
             raise ValueError(f"values of several kinds: {', '.join(sorted(map(str, kinds)))}")

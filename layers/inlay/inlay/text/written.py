@@ -120,13 +120,13 @@ def _not_finite(value: float) -> str:
 def json_rows(column: pa.Array) -> list[Any]:
     """The values of an Arrow array as `to_json` takes them; times in nanoseconds as text, for Python has
     none so fine, and so are dates before year 1 or after 9999."""
-    found: list[Any]
+    rows: list[Any]
     kind = _textual(column.type, _is_too_fine)
     try:
-        found = (column if kind is column.type else column.cast(kind)).to_pylist()
+        rows = (column if kind is column.type else column.cast(kind)).to_pylist()
     except (OverflowError, ValueError):
-        found = column.cast(_textual(column.type, _is_temporal)).to_pylist()
-    return found
+        rows = column.cast(_textual(column.type, _is_temporal)).to_pylist()
+    return rows
 
 
 def _is_temporal(kind: pa.DataType) -> bool:

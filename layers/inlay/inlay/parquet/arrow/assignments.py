@@ -80,19 +80,19 @@ def _replaced(
 def _value(
     assignment: Assignment,
     field: Field,
-    wanted: pa.DataType,
+    target: pa.DataType,
     batch: pa.RecordBatch,
     columns: Columns,
 ) -> pa.Array:
     try:
         match assignment.expression:
             case Assigned(None):
-                found = pa.nulls(batch.num_rows, wanted)
+                values = pa.nulls(batch.num_rows, target)
             case Assigned(value):
                 assert isinstance(field.type, Primitive)
-                found = repeated(to_arrow_scalar(field.type, value), batch.num_rows)
+                values = repeated(to_arrow_scalar(field.type, value), batch.num_rows)
             case Column() | Constant() | Test() | Apply() as expression:
-                found = _fitted(calculate(expression, batch, columns), wanted)
+                values = _fitted(calculate(expression, batch, columns), target)
     except NotCalculable as error:
         raise SchemaMismatch(
             f"the value of column {field.name!r} cannot be calculated: {error}",
@@ -104,19 +104,19 @@ def _value(
             f"{arrow_type(field.type)} cannot hold exactly",
             next_step="Restrict the update by its WHERE, or choose another value",
         ) from None
-    _check_required(field, found)
-    return found
+    _check_required(field, values)
+    return values
 
 
-def _fitted(found: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if found.type == wanted:
-        return found
+def _fitted(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if values.type == target:
+        return values
     # A decimal becomes the nearest double, which Arrow does not call exact; a whole number has to fit.
-    if pa.types.is_floating(wanted) and not pa.types.is_floating(found.type):
-        found = found.cast(pa.float64(), safe=pa.types.is_integer(found.type))
-    if wanted == pa.float32():
-        found = to_float(found)
-    return found.cast(wanted)
+    if pa.types.is_floating(target) and not pa.types.is_floating(values.type):
+        values = values.cast(pa.float64(), safe=pa.types.is_integer(values.type))
+    if target == pa.float32():
+        values = to_float(values)
+    return values.cast(target)
 
 
 def _check_required(field: Field, values: pa.Array) -> None:

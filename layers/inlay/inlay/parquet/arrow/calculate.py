@@ -80,8 +80,8 @@ class CalculatedFilter:
         columns = columns_of(schema)
 
         def of_rows(part: pa.RecordBatch) -> pa.Array:
-            found = _flags(calculate(self.expression, part, columns))
-            return found.fill_null(to_scalar(False, pa.bool_()))
+            flags = _flags(calculate(self.expression, part, columns))
+            return flags.fill_null(to_scalar(False, pa.bool_()))
 
         try:
             # A text in between may be too large for all rows together.
@@ -163,18 +163,18 @@ def _joined(
 ) -> pa.Array:
     """Each operand is evaluated only for rows that those before have not decided."""
     combine, settled = (pc.and_kleene, False) if joined == "and" else (pc.or_kleene, True)
-    found = _flags(calculate(parts[0], batch, columns))
+    flags = _flags(calculate(parts[0], batch, columns))
     for part in parts[1:]:
-        is_open = pc.fill_null(pc.not_equal(found, to_scalar(settled, pa.bool_())), True)
+        is_open = pc.fill_null(pc.not_equal(flags, to_scalar(settled, pa.bool_())), True)
         if is_open.true_count == len(is_open):
-            found = combine(found, _flags(calculate(part, batch, columns)))
+            flags = combine(flags, _flags(calculate(part, batch, columns)))
         elif is_open.true_count:
             rows = _positions(is_open)
             there = _flags(calculate(part, batch.take(rows), columns))
             spread = pa.nulls(batch.num_rows, pa.bool_())
             spread = pc.replace_with_mask(spread, is_open, there)
-            found = pc.if_else(is_open, combine(found, spread), found)
-    return found
+            flags = pc.if_else(is_open, combine(flags, spread), flags)
+    return flags
 
 
 def _flags(array: pa.Array) -> pa.Array:
@@ -227,9 +227,9 @@ def _as_one(values: list[pa.Array], kind: Type | None) -> list[pa.Array]:
                 f"numbers of these types together need more than {_WIDEST_DIGITS} digits"
             )
         return [value.cast(pa.decimal256(digits, scale)) for value in exact]
-    wanted = pa.null() if kind is None else arrow_type(kind)
+    target = pa.null() if kind is None else arrow_type(kind)
     try:
-        return [value if value.type == wanted else value.cast(wanted) for value in values]
+        return [value if value.type == target else value.cast(target) for value in values]
     except pa.ArrowInvalid:
         raise NotCalculable("a row has a time out of range of the finest unit") from None
 
@@ -300,15 +300,15 @@ def _large_remainder(values: list[pa.Array]) -> pa.Array:
     if pc.and_(one.is_valid(), pc.fill_null(is_zero, False)).true_count:
         raise NotCalculable("a row divides by zero in %")
     other = pc.if_else(is_zero, to_scalar(1, pa.uint64()), other)
-    found = pc.subtract(one, pc.multiply(pc.divide(one, other), other))
+    remainder = pc.subtract(one, pc.multiply(pc.divide(one, other), other))
     try:
-        found = found.cast(pa.int64())
+        remainder = remainder.cast(pa.int64())
     except pa.ArrowInvalid:
         raise NotCalculable("a remainder of % is above the whole numbers of 64 bits") from None
     if pa.types.is_uint64(values[0].type):
-        return found
+        return remainder
     negative = pc.less(values[0].cast(pa.int64()), to_scalar(0, pa.int64()))
-    return pc.if_else(negative, pc.negate(found), found)
+    return pc.if_else(negative, pc.negate(remainder), remainder)
 
 
 def _magnitude(value: pa.Array) -> pa.Array:
@@ -396,21 +396,21 @@ def _is_exact(array: pa.Array) -> bool:
 
 
 def _with_nan(op: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
-    found = COMPARE[op](left, right)  # of NaN only != is TRUE
+    compared = COMPARE[op](left, right)  # of NaN only != is TRUE
     one, other = pc.is_nan(left), pc.is_nan(right)
     match op:
         case "=":
-            return pc.or_(found, pc.and_(one, other))
+            return pc.or_(compared, pc.and_(one, other))
         case "!=":
-            return pc.and_(found, pc.invert(pc.and_(one, other)))
+            return pc.and_(compared, pc.invert(pc.and_(one, other)))
         case "<":
-            return pc.or_(found, pc.and_(other, pc.invert(one)))
+            return pc.or_(compared, pc.and_(other, pc.invert(one)))
         case "<=":
-            return pc.or_(found, other)
+            return pc.or_(compared, other)
         case ">":
-            return pc.or_(found, pc.and_(one, pc.invert(other)))
+            return pc.or_(compared, pc.and_(one, pc.invert(other)))
         case ">=":
-            return pc.or_(found, one)
+            return pc.or_(compared, one)
 
 
 def _same_unit(*arrays: pa.Array) -> list[pa.Array]:
@@ -538,10 +538,10 @@ def _time_of_day(moments: pa.Array) -> pa.Int64Array:
 
 
 def _floored(value: pa.Array, unit: str) -> pa.Array:
-    found = pc.floor_temporal(_in_calendar(value), unit=unit)
-    if pc.any(pc.greater(found, value), min_count=0).as_py():
+    floored = pc.floor_temporal(_in_calendar(value), unit=unit)
+    if pc.any(pc.greater(floored, value), min_count=0).as_py():
         raise pa.ArrowInvalid("the start of the unit is before the first moment")
-    return found
+    return floored
 
 
 def _truncated(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -589,11 +589,11 @@ def _later(node: Apply, values: list[pa.Array]) -> pa.Array:
     kind = node.type
     assert isinstance(kind, Primitive)
     months, nanos = cast(tuple[int, int], node.detail)
-    wanted = arrow_primitive(kind)
+    target = arrow_primitive(kind)
     naive = _naive(values[0]).cast(pa.timestamp(kind.unit))
     start = _months_later(naive, months) if months else naive.cast(pa.int64())
     moved = pc.add_checked(start, nanos // NANOS_PER_UNIT[kind.unit])
-    return moved.view(wanted)
+    return moved.view(target)
 
 
 def _months_later(moments: pa.Array, months: int) -> pa.Array:
@@ -662,12 +662,12 @@ def _slice(value: pa.Array, bounds: tuple[int, int | None]) -> pa.Array:
 def _place(node: Apply, values: list[pa.Array]) -> pa.Array:
     """The place of the first character of a text in another, from 1; 0 where it is not there."""
     value = values[0].cast(pa.string()) if pa.types.is_null(values[0].type) else values[0]
-    wanted = str(node.detail)
-    if not wanted:
+    part = str(node.detail)
+    if not part:
         return pc.add(pc.multiply(pc.utf8_length(value).cast(pa.int64()), 0), 1)
-    before = pc.list_element(pc.split_pattern(value, pattern=wanted, max_splits=1), 0)
+    before = pc.list_element(pc.split_pattern(value, pattern=part, max_splits=1), 0)
     place = pc.add(pc.utf8_length(before).cast(pa.int64()), 1)
-    return pc.if_else(pc.match_substring(value, pattern=wanted), place, 0)
+    return pc.if_else(pc.match_substring(value, pattern=part), place, 0)
 
 
 def _length(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -706,14 +706,16 @@ def _lookup(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 def _holds(node: Apply, values: list[pa.Array]) -> pa.Array:
     """Whether a list has a value; NULL for a NULL list, and NULL elements equal nothing."""
-    [value], wanted = values, node.detail
-    if wanted is None:
+    [value], element = values, node.detail
+    if element is None:
         return pc.if_else(value.is_valid(), False, to_scalar(None, pa.bool_()))
-    assert isinstance(wanted, Constant)
+    assert isinstance(element, Constant)
     held = value.values
-    column = Column(0, wanted.type) if wanted.type is not None else Constant(None, None)
-    equal = Apply("=", (column, wanted), Primitive("bool"))
-    hit = _compared(equal, [_plain(held), pa.repeat(_scalar(wanted.value, wanted.type), len(held))])
+    column = Column(0, element.type) if element.type is not None else Constant(None, None)
+    equal = Apply("=", (column, element), Primitive("bool"))
+    hit = _compared(
+        equal, [_plain(held), pa.repeat(_scalar(element.value, element.type), len(held))]
+    )
     counts = pc.cumulative_sum(hit.fill_null(False).cast(pa.int64()))
     counts = pa.concat_arrays([to_array([0], pa.int64()), counts])
     offsets = value.offsets.cast(pa.int64())
@@ -743,16 +745,16 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value], to = values, node.type
     given = node.arguments[0].type
     assert isinstance(to, Primitive) and isinstance(given, Primitive)
-    wanted = arrow_primitive(to)
+    target = arrow_primitive(to)
     if given.name == "string":
         return _from_text(value, to)
     if to.is_float:
         doubles = _doubles(value.cast(pa.int8()) if pa.types.is_boolean(value.type) else value)
         return doubles if to.name == "double" else to_float(doubles)
     if to.is_integer:
-        return _to_integer(value, wanted)
+        return _to_integer(value, target)
     if to.name == "decimal":
-        return _to_decimal(value, wanted)
+        return _to_decimal(value, target)
     if to.name == "bool":
         return pc.not_equal(value, to_scalar(0, value.type)) if given.is_integer else value
     if to.name == "string":
@@ -761,51 +763,51 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
         naive = _naive(value)
         of_day = pc.multiply(_time_of_day(naive), NANOS_PER_UNIT[naive.type.unit])
         nanos = of_day.cast(pa.time64("ns"))
-        return nanos.cast(wanted, safe=False)
+        return nanos.cast(target, safe=False)
     if to.name in ("date", "timestamp", "timestamptz"):
         naive = _naive(value)
         if to.name == "date":
             dated = pa.types.is_date(naive.type)
-            return naive if dated else _whole_days(naive).cast(pa.int32()).cast(wanted)
+            return naive if dated else _whole_days(naive).cast(pa.int32()).cast(target)
         plain = pa.timestamp(to.unit)
         coarser = pa.types.is_timestamp(naive.type) and (
             NANOS_PER_UNIT[naive.type.unit] < NANOS_PER_UNIT[to.unit]
         )
         names = {"s": "second", "ms": "millisecond", "us": "microsecond"}
         naive = _floored(naive, names[to.unit]) if coarser else naive
-        return naive.cast(plain).view(wanted)
-    return value.cast(wanted)
+        return naive.cast(plain).view(target)
+    return value.cast(target)
 
 
-def _to_integer(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _to_integer(value: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(value.type):
         if value.type.scale > 0:
             value = _with_a_digit_more(value)
             value = pc.round(value, ndigits=0, round_mode="half_towards_infinity")
-        return _exact(value).cast(wanted)
+        return _exact(value).cast(target)
     if pa.types.is_floating(value.type):
-        return pc.round(value, ndigits=0, round_mode="half_to_even").cast(wanted)
-    return value.cast(wanted)
+        return pc.round(value, ndigits=0, round_mode="half_to_even").cast(target)
+    return value.cast(target)
 
 
-def _to_decimal(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _to_decimal(value: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_floating(value.type):
-        return _rounded_to_decimal(_doubles(value), wanted)
+        return _rounded_to_decimal(_doubles(value), target)
     exact = _exact(value)
-    if exact.type.scale > wanted.scale:
+    if exact.type.scale > target.scale:
         wider = _with_a_digit_more(exact)
-        exact = pc.round(wider, ndigits=wanted.scale, round_mode="half_towards_infinity")
-    return exact.cast(wanted)
+        exact = pc.round(wider, ndigits=target.scale, round_mode="half_towards_infinity")
+    return exact.cast(target)
 
 
-def _rounded_to_decimal(doubles: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _rounded_to_decimal(doubles: pa.Array, target: pa.DataType) -> pa.Array:
     """Halves away from zero. Arrow rounds them to even, so it is given twenty digits more: a double and a
     half that it is not differ in the first seventeen. One too large for these has no fraction to round."""
-    scale = min(wanted.scale + 20, _WIDEST_DIGITS)
+    scale = min(target.scale + 20, _WIDEST_DIGITS)
     small = pc.fill_null(pc.less(pc.abs(doubles), 10.0 ** (_WIDEST_DIGITS - 1 - scale)), True)
     fine = pc.if_else(small, doubles, 0.0).cast(pa.decimal256(_WIDEST_DIGITS, scale))
-    near = pc.round(fine, ndigits=wanted.scale, round_mode="half_towards_infinity").cast(wanted)
-    return pc.if_else(small, near, pc.if_else(small, 0.0, doubles).cast(wanted))
+    near = pc.round(fine, ndigits=target.scale, round_mode="half_towards_infinity").cast(target)
+    return pc.if_else(small, near, pc.if_else(small, 0.0, doubles).cast(target))
 
 
 def to_float(doubles: pa.Array) -> pa.Array:
@@ -840,9 +842,9 @@ def _of_four_digits(value: pa.Array) -> pa.Array:
 
 
 def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
-    wanted = arrow_primitive(to)
+    target = arrow_primitive(to)
     if to.name in ("string", "binary"):
-        return value.cast(wanted)
+        return value.cast(target)
     value = pc.utf8_trim_whitespace(value)
     if to.name == "bool":
         lower = pc.utf8_lower(value)
@@ -852,7 +854,7 @@ def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
     if to.name in ("time", "timestamptz"):
         form = _CLOCK_TEXT if to.name == "time" else _INSTANT_TEXT
         _all_are(pc.match_substring_regex(value, form), value)
-        return _clocks(value, wanted) if to.name == "time" else _instants(value, wanted)
+        return _clocks(value, target) if to.name == "time" else _instants(value, target)
     forms = {"date": _DATE_TEXT, "timestamp": _MOMENT_TEXT, "decimal": _NUMBER_TEXT}
     form = _WHOLE_TEXT if to.is_integer else _DOUBLE_TEXT if to.is_float else forms[to.name]
     _all_are(pc.match_substring_regex(value, form), value)
@@ -862,8 +864,8 @@ def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
         doubles = value.cast(pa.float64())
         return doubles if to.name == "double" else to_float(doubles)
     if to.name == "decimal":
-        return _to_decimal(value.cast(pa.decimal256(_WIDEST_DIGITS, 38)), wanted)
-    return value.cast(wanted)
+        return _to_decimal(value.cast(pa.decimal256(_WIDEST_DIGITS, 38)), target)
+    return value.cast(target)
 
 
 def _parsed(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -887,18 +889,18 @@ def _formatted(node: Apply, values: list[pa.Array]) -> pa.Array:
     return written(value, cast(str, node.detail))
 
 
-def _clocks(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _clocks(value: pa.Array, target: pa.DataType) -> pa.Array:
     # Arrow reads no times of day, but those of a date.
     moments = pc.binary_join_element_wise("1970-01-01 ", value, "").cast(pa.timestamp("ns"))
-    return moments.cast(pa.int64()).cast(pa.time64("ns")).cast(wanted)
+    return moments.cast(pa.int64()).cast(pa.time64("ns")).cast(target)
 
 
-def _instants(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _instants(value: pa.Array, target: pa.DataType) -> pa.Array:
     """A text without a zone is UTC."""
     dated = pc.match_substring_regex(value, _DATE_TEXT)
     value = pc.if_else(dated, pc.binary_join_element_wise(value, "00:00:00Z", " "), value)
     zoned = pc.match_substring_regex(value, _ZONE_TEXT)
-    return pc.if_else(zoned, value, pc.binary_join_element_wise(value, "Z", "")).cast(wanted)
+    return pc.if_else(zoned, value, pc.binary_join_element_wise(value, "Z", "")).cast(target)
 
 
 def _all_are(fine: pa.Array, values: pa.Array) -> None:

@@ -48,20 +48,20 @@ def given_orders(
     batches: Iterable[pa.RecordBatch], schema: Schema, ordered: Mapping[int, object]
 ) -> dict[int, Given]:
     """What data says of the columns in `ordered`, by field id."""
-    found: dict[int, Given] = {}
+    orders: dict[int, Given] = {}
     for batch in batches:
         for node, array in dictionaries_of(batch, schema):
             if node.id not in ordered:
                 continue
             assert isinstance(node.type, Primitive)
-            there = found.setdefault(node.id, Given(node.type))
+            there = orders.setdefault(node.id, Given(node.type))
             entries = entries_of(array.dictionary.slice(0, MAX_ENTRIES), node.type)
             there.orders.setdefault(entries)
             rows = pc.unique(array.indices.drop_null()).slice(0, MAX_ENTRIES)
             # One by one: Arrow cannot take from views.
             used = (to_physical(array.dictionary[row], node.type) for row in rows.to_pylist())
             there.used.update(encode_value(node.type, v) for v in used if v is not None)
-    return found
+    return orders
 
 
 def dictionaries_of(
@@ -81,7 +81,7 @@ def unused(
     no further than until there is none."""
     nodes = {i: schema.by_id(i) for i in orders}
     kinds = {i: n.type for i, n in nodes.items() if n is not None and isinstance(n.type, Primitive)}
-    left = {i: set(entries) for i, entries in orders.items()}
+    never_used = {i: set(entries) for i, entries in orders.items()}
     arrays = {i: to_entries_array(orders[i], kind) for i, kind in kinds.items()}
     for batch in batches:
         for node, array in _nodes(
@@ -89,14 +89,14 @@ def unused(
         ):
             if node.id in arrays:
                 there = pc.is_in(arrays[node.id], value_set=pc.unique(array).drop_null())
-                left[node.id] -= {
+                never_used[node.id] -= {
                     entry
                     for entry, is_there in zip(orders[node.id], there.to_pylist(), strict=True)
                     if is_there
                 }
-        if not any(left.values()):
+        if not any(never_used.values()):
             break
-    return left
+    return never_used
 
 
 def _nodes(
@@ -164,15 +164,15 @@ def encoded(array: pa.Array, entries: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def ordered_columns(snapshot: Snapshot) -> dict[int, int]:
     """The fields that were declared as ordered dictionaries, and how many entries their indices number."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for field_id, text in arrow_types(snapshot.properties).items():
         for step in text.split():
             name, _, rest = step.partition(":")
             index, _, ordered = rest.partition(":")
             if name == "dictionary" and ordered:
                 bits = int(index.removeprefix("u").removeprefix("int"))
-                found[field_id] = 2 ** (bits if index.startswith("u") else bits - 1)
-    return found
+                counts[field_id] = 2 ** (bits if index.startswith("u") else bits - 1)
+    return counts
 
 
 def ordered_leaves(arrow: pa.Schema, snapshot: Snapshot) -> dict[int, int]:
@@ -202,8 +202,8 @@ def checked_orders(
     """A caller's batches, as long as their dictionaries agree with the table's orders."""
     ordered, orders = ordered_columns(snapshot), arrow_categories(snapshot.properties)
     for batch in batches:
-        found = given_orders([batch], snapshot.schema, ordered) if ordered else {}
-        for field_id, given in found.items():
+        orders_of = given_orders([batch], snapshot.schema, ordered) if ordered else {}
+        for field_id, given in orders_of.items():
             known = orders.get(field_id, ())
             for entries in given.orders:
                 if merged(known, as_given(entries, given, known, snapshot)) != known:

@@ -77,7 +77,7 @@ def classify(
     masks: dict[Meaning, Any] = {}
     meanings: tuple[Meaning, ...] = ("row", "delete", "before")
     for meaning in meanings:
-        values = [value for value, found in known.items() if found == meaning]
+        values = [value for value, known_as in known.items() if known_as == meaning]
         masks[meaning] = pc.is_in(texts, value_set=pa.array(values, pa.string()))
     if operations.flag is not None:
         flagged = _flags(_column(records, operations.flag, table), operations.flag, table)

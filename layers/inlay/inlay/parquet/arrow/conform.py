@@ -77,9 +77,9 @@ def check_names(arrow: pa.Schema, schema: Schema) -> None:
     _names(list(arrow), schema.fields, ())
 
 
-def _names(found: list[pa.Field], wanted: tuple[Field, ...], path: Path) -> None:
-    by_name = _known_by_name(found, wanted, path, extra=False)
-    for field in wanted:
+def _names(given: list[pa.Field], fields: tuple[Field, ...], path: Path) -> None:
+    by_name = _known_by_name(given, fields, path, extra=False)
+    for field in fields:
         if field.name in by_name:
             _names_within(plain_type(by_name[field.name].type), field, (*path, field.name))
 
@@ -96,15 +96,15 @@ def _names_within(arrow: pa.DataType, field: Field, path: Path) -> None:
 
 
 def _known_by_name(
-    found: list[pa.Field], wanted: tuple[Field, ...], path: Path, *, extra: bool
+    given: list[pa.Field], fields: tuple[Field, ...], path: Path, *, extra: bool
 ) -> dict[str, pa.Field]:
-    by_name = {field.name: field for field in found}
-    if len(by_name) < len(found):
+    by_name = {field.name: field for field in given}
+    if len(by_name) < len(given):
         raise SchemaMismatch(
             f"the data has two columns of the same name{_within(path)}",
             next_step="Rename one of them",
         )
-    unknown = sorted(by_name.keys() - {field.name for field in wanted})
+    unknown = sorted(by_name.keys() - {field.name for field in fields})
     if unknown and not extra:
         names = ", ".join(repr(".".join((*path, name))) for name in unknown[:5])
         of_pandas = any(name.startswith(_PANDAS_INDEX) for name in unknown)
@@ -119,10 +119,10 @@ def _known_by_name(
 
 
 def _check_fields(
-    found: list[pa.Field], wanted: tuple[Field, ...], path: Path, evidence: Evidence, extra: bool
+    given: list[pa.Field], fields: tuple[Field, ...], path: Path, evidence: Evidence, extra: bool
 ) -> Iterator[int]:
-    by_name = _known_by_name(found, wanted, path, extra=extra)
-    for field in wanted:
+    by_name = _known_by_name(given, fields, path, extra=extra)
+    for field in fields:
         source = by_name.get(field.name)
         if source is not None:
             yield from _check_field(source, field, (*path, field.name), evidence, extra)
@@ -198,12 +198,12 @@ def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
             f"column {'.'.join(path)!r} is run-end encoded in the data",
             next_step="Decode it with pyarrow.compute.run_end_decode",
         )
-    has, wanted = str(arrow)[:80], str(arrow_type(field.type))[:80]
+    has, target = str(arrow)[:80], str(arrow_type(field.type))[:80]
     whole = isinstance(field.type, Primitive) and field.type.is_integer
     from_pandas = pa.types.is_floating(arrow) and whole
     return SchemaMismatch(
-        f"column {'.'.join(path)!r} is {has} in the data and {wanted} in the table",
-        next_step=f"Cast it to {wanted} before writing; only widening casts are automatic"
+        f"column {'.'.join(path)!r} is {has} in the data and {target} in the table",
+        next_step=f"Cast it to {target} before writing; only widening casts are automatic"
         + (
             ". pandas has whole numbers beside NULL as doubles: frame.astype({'"
             + path[-1]
@@ -351,29 +351,29 @@ def _conform_fields(
     by_value: bool,
 ) -> list[pa.Array]:
     old = {field.id: field for field in recorded}
-    found = []
+    conformed = []
     for field in target:
         was = old.get(field.id)
         array = arrays.get(was.name) if was is not None else None
         here = (*path, field.name)
         if was is not None and array is not None:
-            found.append(_conform_array(array, was, field, here, by_value))
+            conformed.append(_conform_array(array, was, field, here, by_value))
         elif field.default is not None and isinstance(field.type, Primitive):
-            found.append(repeated(to_arrow_scalar(field.type, field.default), rows))
+            conformed.append(repeated(to_arrow_scalar(field.type, field.default), rows))
         elif field.nullable:
-            found.append(_nulls(rows, arrow_type(field.type, with_ids=True)))
+            conformed.append(_nulls(rows, arrow_type(field.type, with_ids=True)))
         else:
             raise _missing(here)
-    return found
+    return conformed
 
 
 def _conform_array(
     array: pa.Array, was: Field, field: Field, path: Path, by_value: bool
 ) -> pa.Array:
-    wanted = arrow_type(field.type, with_ids=True)
+    target = arrow_type(field.type, with_ids=True)
     array = decoded(array)
     if pa.types.is_null(array.type):
-        array = _nulls(len(array), wanted)
+        array = _nulls(len(array), target)
     elif isinstance(field.type, Primitive):
         array = _conform_leaf(array, field, field.type, path, by_value)
         if by_value:
@@ -381,7 +381,7 @@ def _conform_array(
     else:
         array = as_stored(array)
         try:
-            array = _conform_nested(array, was, field, wanted, path, by_value)
+            array = _conform_nested(array, was, field, target, path, by_value)
         except pa.ArrowNotImplementedError:
             raise _mismatch(path, array.type, field) from None
     _require(array, field, path)
@@ -470,12 +470,12 @@ def _require(array: pa.Array, field: Field, path: Path) -> None:
 def _conform_leaf(
     array: pa.Array, field: Field, target: Primitive, path: Path, by_value: bool
 ) -> pa.Array:
-    wanted = arrow_primitive(target)
-    if array.type == wanted:
+    kind = arrow_primitive(target)
+    if array.type == kind:
         return array
     if by_value and pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
-        if array.type == wanted:
+        if array.type == kind:
             return array
     source = primitive_from_arrow(array.type)
     if source is None:
@@ -486,7 +486,7 @@ def _conform_leaf(
         raise _mismatch(path, array.type, field)
     array = narrow(array)
     try:
-        return array.cast(wanted)
+        return array.cast(kind)
     except pa.ArrowException:
         raise _mismatch(path, array.type, field) from None
 
@@ -508,7 +508,7 @@ def _related(source: Primitive, target: Primitive) -> bool:
 
 
 def _conform_nested(
-    array: pa.Array, was: Field, field: Field, wanted: pa.DataType, path: Path, by_value: bool
+    array: pa.Array, was: Field, field: Field, arrow: pa.DataType, path: Path, by_value: bool
 ) -> pa.Array:
     match was.type, field.type:
         case Struct(recorded), Struct(target) if pa.types.is_struct(array.type):
@@ -517,7 +517,7 @@ def _conform_nested(
             children = dict(zip(names, array.flatten(), strict=True))
             optional = tuple(replace(f, nullable=True) for f in target)
             made = _conform_fields(children, recorded, optional, len(array), path, by_value)
-            fields = [wanted.field(i) for i in range(wanted.num_fields)]
+            fields = [arrow.field(i) for i in range(arrow.num_fields)]
             for at, field in enumerate(target):
                 if not field.nullable:
                     made[at] = _fill_under(array, made[at])
@@ -527,7 +527,7 @@ def _conform_nested(
             within = (*path, "element")
             values = _conform_array(array.flatten(), was_element, element, within, by_value)
             starts = list_offsets(array).cast(pa.int32())
-            return pa.ListArray.from_arrays(starts, values, wanted, mask=array.is_null())
+            return pa.ListArray.from_arrays(starts, values, arrow, mask=array.is_null())
         case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):
             # The same bytes as a list of structs, which Arrow can access.
             array = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
@@ -535,7 +535,7 @@ def _conform_nested(
             keys = _conform_array(keys, was_key, key, (*path, "key"), by_value)
             items = _conform_array(items, was_value, value, (*path, "value"), by_value)
             starts = list_offsets(array).cast(pa.int32())
-            return pa.MapArray.from_arrays(starts, keys, items, wanted, mask=array.is_null())
+            return pa.MapArray.from_arrays(starts, keys, items, arrow, mask=array.is_null())
         case _:
             raise _mismatch(path, array.type, field)
 

@@ -35,8 +35,8 @@ _EXISTING = rf"^({_YEAR}-({_DAY_OF_MONTH})|{_LEAP}-02-29)( {_CLOCK}({_ZONE})?)?$
 def in_iso(texts: pa.Array, form: DateFormat) -> tuple[pa.Array, pa.Array | None]:
     """As ISO writes them, NULL where they are not in the format; and the days of the week that they name,
     from Monday's 0."""
-    found = pc.extract_regex(texts, form.pattern)
-    part = {name: pc.struct_field(found, [name]) for name in form.parts}
+    parts = pc.extract_regex(texts, form.pattern)
+    part = {name: pc.struct_field(parts, [name]) for name in form.parts}
     if "y" in part:  # as POSIX has it
         old = pc.greater_equal(part["y"], "69")
         part["Y"] = _joined("", pc.if_else(old, "19", "20"), part["y"])

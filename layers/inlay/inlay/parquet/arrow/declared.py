@@ -84,8 +84,8 @@ def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
     type that cannot be restored."""
     pairs = paired(arrow, schema.fields)
     made = ((field.id, _declaration(column)) for _, column, field, _ in pairs)
-    found = {field_id: text for field_id, text in made if text}
-    declared = Declared(schema, found)
+    texts = {field_id: text for field_id, text in made if text}
+    declared = Declared(schema, texts)
     for field in schema.fields:
         try:
             plain = pa.nulls(1, arrow_field(field).type)
@@ -96,12 +96,12 @@ def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
                 "a table cannot restore",
                 next_step="Cast it to a plain type",
             ) from None
-    if sum(map(len, set(found.values()))) > MAX_TEXT:
+    if sum(map(len, set(texts.values()))) > MAX_TEXT:
         raise UnsupportedType(
             "the Arrow types of the columns take too much space in the metadata",
             next_step="Cast columns of extension types to their storage types",
         )
-    return found
+    return texts
 
 
 def _declaration(column: pa.Field) -> str:
@@ -219,10 +219,10 @@ def metadata_not_kept(schema: pa.Schema) -> list[str]:
     Spark write for themselves, and those of columns except comments and extension types."""
     kept = (COMMENT, EXTENSION_NAME, EXTENSION_META, FIELD_ID)
     own = (b"pandas", b"org.apache.spark.", b"ARROW:schema")
-    found = [_spelled(k) for k in schema.metadata or {} if not k.startswith(own)]
+    lost = [_spelled(k) for k in schema.metadata or {} if not k.startswith(own)]
     for field in schema:
-        found += [f"{field.name}.{_spelled(k)}" for k in field.metadata or {} if k not in kept]
-    return found
+        lost += [f"{field.name}.{_spelled(k)}" for k in field.metadata or {} if k not in kept]
+    return lost
 
 
 def _spelled(key: bytes) -> str:
@@ -390,16 +390,16 @@ class Declared:
             for step in self.texts.get(inner.id, "").split()
         )
 
-    def check_file(self, found: pa.Schema) -> None:
+    def check_file(self, actual: pa.Schema) -> None:
         """Raises `SchemaMismatch` for a file whose types do not prove that its values fit."""
-        self.check_meaning(found)
+        self.check_meaning(actual)
         for field in self.schema.fields:
-            at = found.get_field_index(field.name)
+            at = actual.get_field_index(field.name)
             declared = self.arrow.field(field.name).type
-            if at >= 0 and self._is_strict(field) and not found.field(at).type.equals(declared):
+            if at >= 0 and self._is_strict(field) and not actual.field(at).type.equals(declared):
                 raise SchemaMismatch(
                     f"column {field.name!r} is {declared} in the table and "
-                    f"{str(found.field(at).type)[:80]} in the file, whose values have not been checked",
+                    f"{str(actual.field(at).type)[:80]} in the file, whose values have not been checked",
                     next_step="Append the file's rows instead: then each value is checked",
                 )
 
@@ -420,8 +420,8 @@ def _extended(rest: str, made: pa.DataType) -> tuple[pa.DataType, dict[bytes, by
     metadata = {EXTENSION_NAME: name.encode(), EXTENSION_META: b64decode(meta)}
     # Arrow uses the type that is registered under this name, if there is one.
     written = pa.schema([pa.field("x", made, metadata=metadata)]).serialize()
-    found = pa.ipc.read_schema(written).field(0)
-    return found.type, {} if isinstance(found.type, pa.BaseExtensionType) else metadata
+    field = pa.ipc.read_schema(written).field(0)
+    return field.type, {} if isinstance(field.type, pa.BaseExtensionType) else metadata
 
 
 def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType | None:
@@ -453,77 +453,77 @@ def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType
 
 
 def _dress(
-    array: pa.Array, wanted: pa.DataType, node: Field | None, orders: Mapping[int, pa.Array]
+    array: pa.Array, target: pa.DataType, node: Field | None, orders: Mapping[int, pa.Array]
 ) -> pa.Array:
     """A plain array of a field (None: a column that is none of the table's) in a declared type; `orders`
     are those of ordered dictionaries. Raises pa.ArrowException for values that it cannot hold."""
-    if array.type.equals(wanted):
+    if array.type.equals(target):
         return array
-    if isinstance(wanted, pa.BaseExtensionType):
-        storage = _dress(array, wanted.storage_type, node, orders)
-        return pa.ExtensionArray.from_storage(wanted, storage)
-    if pa.types.is_dictionary(wanted):
-        return _dress_dictionary(array, wanted, node, orders)
+    if isinstance(target, pa.BaseExtensionType):
+        storage = _dress(array, target.storage_type, node, orders)
+        return pa.ExtensionArray.from_storage(target, storage)
+    if pa.types.is_dictionary(target):
+        return _dress_dictionary(array, target, node, orders)
     kind = None if node is None else node.type
-    if pa.types.is_struct(wanted):
-        fields = [wanted.field(n) for n in range(wanted.num_fields)]
+    if pa.types.is_struct(target):
+        fields = [target.field(n) for n in range(target.num_fields)]
         nodes = kind.fields if isinstance(kind, Struct) else (None,) * len(fields)
         children = [
             _dress(child, field.type, within, orders)
             for child, field, within in zip(array.flatten(), fields, nodes, strict=True)
         ]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-    if pa.types.is_map(wanted):
-        return _dress_map(array, wanted, kind, orders)
-    if is_list(wanted):
-        return _dress_list(array, wanted, kind, orders)
-    if pa.types.is_float16(wanted):
+    if pa.types.is_map(target):
+        return _dress_map(array, target, kind, orders)
+    if is_list(target):
+        return _dress_list(array, target, kind, orders)
+    if pa.types.is_float16(target):
         return _halves(array)
-    return array.cast(wanted)
+    return array.cast(target)
 
 
 def _dress_dictionary(
-    array: pa.Array, wanted: pa.DictionaryType, node: Field | None, orders: Mapping[int, pa.Array]
+    array: pa.Array, target: pa.DictionaryType, node: Field | None, orders: Mapping[int, pa.Array]
 ) -> pa.Array:
-    order = orders.get(node.id) if node is not None and wanted.ordered else None
+    order = orders.get(node.id) if node is not None and target.ordered else None
     if order is None:
         coded = array.dictionary_encode()
         places, entries = coded.indices, coded.dictionary
     else:
         places, entries = encoded(array, order)
-    entries = _dress(entries, wanted.value_type, node, orders)
-    places = places.cast(wanted.index_type)
-    return pa.DictionaryArray.from_arrays(places, entries, ordered=wanted.ordered)
+    entries = _dress(entries, target.value_type, node, orders)
+    places = places.cast(target.index_type)
+    return pa.DictionaryArray.from_arrays(places, entries, ordered=target.ordered)
 
 
 def _halves(array: pa.Array) -> pa.Array:
-    found = array.cast(pa.float16())
-    back = found.cast(array.type)
+    halves = array.cast(pa.float16())
+    back = halves.cast(array.type)
     same = pc.or_(pc.equal(back, array), pc.is_nan(array))
     if not pc.all(same, min_count=0).as_py():
         raise pa.ArrowInvalid("a value has more digits than a half-precision float has")
-    return found
+    return halves
 
 
 def _dress_list(
-    array: pa.Array, wanted: pa.DataType, kind: Type | None, orders: Mapping[int, pa.Array]
+    array: pa.Array, target: pa.DataType, kind: Type | None, orders: Mapping[int, pa.Array]
 ) -> pa.Array:
     element = kind.element if isinstance(kind, ListOf) else None
-    if pa.types.is_fixed_size_list(wanted):
-        values = _dress(_in_slots(array, wanted.list_size), wanted.value_type, element, orders)
-        return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=array.is_null())
-    values = _dress(array.flatten(), wanted.value_type, element, orders)
+    if pa.types.is_fixed_size_list(target):
+        values = _dress(_in_slots(array, target.list_size), target.value_type, element, orders)
+        return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
+    values = _dress(array.flatten(), target.value_type, element, orders)
     offsets, mask = list_offsets(array), array.is_null()
-    if pa.types.is_large_list(wanted):
-        return pa.LargeListArray.from_arrays(offsets, values, wanted, mask=mask)
+    if pa.types.is_large_list(target):
+        return pa.LargeListArray.from_arrays(offsets, values, target, mask=mask)
     narrow = offsets.cast(pa.int32())
-    if pa.types.is_list(wanted):
-        return pa.ListArray.from_arrays(narrow, values, wanted, mask=mask)
-    wide = pa.types.is_large_list_view(wanted)
+    if pa.types.is_list(target):
+        return pa.ListArray.from_arrays(narrow, values, target, mask=mask)
+    wide = pa.types.is_large_list_view(target)
     made = pa.LargeListViewArray if wide else pa.ListViewArray
     starts = (offsets if wide else narrow).slice(0, len(array))
     sizes = pc.list_value_length(array).fill_null(0).cast(starts.type)
-    return made.from_arrays(starts, sizes, values, wanted, mask=mask)
+    return made.from_arrays(starts, sizes, values, target, mask=mask)
 
 
 def _in_slots(array: pa.Array, size: int) -> pa.Array:
@@ -540,15 +540,15 @@ def _in_slots(array: pa.Array, size: int) -> pa.Array:
 
 
 def _dress_map(
-    array: pa.Array, wanted: pa.MapType, kind: Type | None, orders: Mapping[int, pa.Array]
+    array: pa.Array, target: pa.MapType, kind: Type | None, orders: Mapping[int, pa.Array]
 ) -> pa.Array:
     key, value = (kind.key, kind.value) if isinstance(kind, MapOf) else (None, None)
     listed = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     keys, items = listed.flatten().flatten()
     return pa.MapArray.from_arrays(
         list_offsets(listed).cast(pa.int32()),
-        _dress(keys, wanted.key_type, key, orders),
-        _dress(items, wanted.item_type, value, orders),
-        wanted,
+        _dress(keys, target.key_type, key, orders),
+        _dress(items, target.item_type, value, orders),
+        target,
         mask=array.is_null(),
     )

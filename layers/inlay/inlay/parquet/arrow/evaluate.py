@@ -63,16 +63,16 @@ _STRING = Primitive("string")
 
 def columns_of(schema: Schema) -> dict[int, tuple[int, ...]]:
     """The positions of the fields in batches laid out exactly as `schema`."""
-    found: dict[int, tuple[int, ...]] = {}
+    paths: dict[int, tuple[int, ...]] = {}
     pending: list[tuple[tuple[int, ...], Field]] = [
         ((at,), field) for at, field in enumerate(schema.fields)
     ]
     while pending:
         path, field = pending.pop()
-        found[field.id] = path
+        paths[field.id] = path
         if isinstance(field.type, Struct):
             pending.extend(((*path, at), child) for at, child in enumerate(field.type.fields))
-    return found
+    return paths
 
 
 def selected(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> pa.BooleanArray:
@@ -87,10 +87,10 @@ def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
             is_and = isinstance(predicate, And)
             joined: pa.BooleanArray | None = None
             for part in parts:
-                found = evaluate(part, batch, columns)
+                selected = evaluate(part, batch, columns)
                 if joined is not None:
-                    found = (pc.and_kleene if is_and else pc.or_kleene)(joined, found)
-                joined = found
+                    selected = (pc.and_kleene if is_and else pc.or_kleene)(joined, selected)
+                joined = selected
             return _constant(is_and, batch.num_rows) if joined is None else joined
         case Not(part):
             return pc.invert(evaluate(part, batch, columns))
@@ -153,17 +153,17 @@ def comparable(array: pa.Array | None, kind: Primitive) -> tuple[pa.Array, pa.Ar
     array, indices = _storage(array), None
     if pa.types.is_dictionary(array.type):
         array, indices = array.dictionary, array.indices
-    wanted = arrow_primitive(kind)
-    if array.type == wanted:
+    target = arrow_primitive(kind)
+    if array.type == target:
         return array, indices
-    found = primitive_from_arrow(array.type)
-    if found is not None and found != kind and widens(kind, found):
-        wanted = arrow_primitive(found)  # the column was widened after the literal was written
-    if array.type != wanted and (pa.types.is_string(wanted) or pa.types.is_binary(wanted)):
+    held_as = primitive_from_arrow(array.type)
+    if held_as is not None and held_as != kind and widens(kind, held_as):
+        target = arrow_primitive(held_as)  # the column was widened after the literal was written
+    if array.type != target and (pa.types.is_string(target) or pa.types.is_binary(target)):
         # 32-bit offsets may be too small for what a large or view array holds.
-        wanted = pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()
+        target = pa.large_string() if pa.types.is_string(target) else pa.large_binary()
     try:
-        return array.cast(wanted), indices
+        return array.cast(target), indices
     except pa.ArrowException:
         raise SchemaMismatch(
             f"a column of Arrow type {plain_type(array.type)} cannot be compared as {kind}"

@@ -79,25 +79,25 @@ def xxh64(data: bytes) -> int:
                 for lane, word in zip(lanes, struct.unpack_from("<4Q", data, at), strict=True)
             ]
             at += BLOCK_BYTES
-        found = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
+        digest = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
         for lane in lanes:
-            found = ((found ^ _round(0, lane)) * _P1 + _P4) & _MASK
+            digest = ((digest ^ _round(0, lane)) * _P1 + _P4) & _MASK
     else:
-        found = _P5
-    found = (found + size) & _MASK
+        digest = _P5
+    digest = (digest + size) & _MASK
     while at + 8 <= size:
         [word] = struct.unpack_from("<Q", data, at)
-        found = (_rotated(found ^ _round(0, word), 27) * _P1 + _P4) & _MASK
+        digest = (_rotated(digest ^ _round(0, word), 27) * _P1 + _P4) & _MASK
         at += 8
     if at + 4 <= size:
         [half] = struct.unpack_from("<I", data, at)
-        found = (_rotated(found ^ half * _P1 & _MASK, 23) * _P2 + _P3) & _MASK
+        digest = (_rotated(digest ^ half * _P1 & _MASK, 23) * _P2 + _P3) & _MASK
         at += 4
     for byte in data[at:]:
-        found = _rotated(found ^ byte * _P5 & _MASK, 11) * _P1 & _MASK
-    found = (found ^ found >> 33) * _P2 & _MASK
-    found = (found ^ found >> 29) * _P3 & _MASK
-    return found ^ found >> 32
+        digest = _rotated(digest ^ byte * _P5 & _MASK, 11) * _P1 & _MASK
+    digest = (digest ^ digest >> 33) * _P2 & _MASK
+    digest = (digest ^ digest >> 29) * _P3 & _MASK
+    return digest ^ digest >> 32
 
 
 def _round(lane: int, word: int) -> int:

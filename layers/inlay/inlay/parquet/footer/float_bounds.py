@@ -50,10 +50,10 @@ def without_bounds(footer: Footer, chunks: Collection[tuple[int, int]]) -> Foote
 
 def _bare(tree: Struct) -> Struct:
     index = (Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
-    found = {key: value for key, value in tree.items() if key not in index}
+    bare = {key: value for key, value in tree.items() if key not in index}
     meta: Struct = dict(tree[Chunk.META])
     if Meta.STATISTICS in meta:
         statistics = unpack(meta[Meta.STATISTICS])
         meta[Meta.STATISTICS] = {k: v for k, v in statistics.items() if k not in _BOUNDS}
-    found[Chunk.META] = meta
-    return found
+    bare[Chunk.META] = meta
+    return bare

@@ -152,8 +152,8 @@ class ColumnChunk:
     def statistics(self) -> Struct | None:
         """As the file states them. Bounds are PLAIN values without a length; the deprecated ones, compared
         as signed numbers or bytes, may be nonsense for unsigned and binary types."""
-        found = self.meta.get(Meta.STATISTICS)
-        return None if found is None else unpack(found)
+        packed = self.meta.get(Meta.STATISTICS)
+        return None if packed is None else unpack(packed)
 
     @property
     def offset_index(self) -> tuple[int, int] | None:
@@ -166,14 +166,14 @@ class ColumnChunk:
 
     @property
     def bloom_offset(self) -> int | None:
-        found = self.meta.get(Meta.BLOOM)
-        return found if found else None
+        offset = self.meta.get(Meta.BLOOM)
+        return offset if offset else None
 
     @property
     def bloom_length(self) -> int | None:
         """Header and bits; None if the writer omitted it and the header must be read."""
-        found = self.meta.get(Meta.BLOOM_LENGTH)
-        return found if found else None
+        length = self.meta.get(Meta.BLOOM_LENGTH)
+        return length if length else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +262,8 @@ class Footer:
 
     @property
     def created_by(self) -> str | None:
-        found = self.tree.get(File.CREATED_BY)
-        return None if found is None else _text(found)
+        text = self.tree.get(File.CREATED_BY)
+        return None if text is None else _text(text)
 
     def encode(self) -> bytes:
         """The thrift bytes, without the trailer."""
@@ -393,9 +393,9 @@ def _structs(values: Any) -> bool:
 
 def subtree_end(elements: Sequence[Struct], at: int) -> int:
     """The place after the last descendant of the schema element at `at`."""
-    left = 1
-    while left:
-        left += elements[at].get(Element.CHILDREN, 0) - 1
+    open_nodes = 1
+    while open_nodes:
+        open_nodes += elements[at].get(Element.CHILDREN, 0) - 1
         at += 1
     return at
 
@@ -404,7 +404,7 @@ def _leaves(tree: Struct) -> Iterator[Leaf]:
     """The schema's leaves in order, without trusting any count."""
     elements = tree[File.SCHEMA]
     _must(len(elements) > 0, "an empty schema")
-    found = 0
+    columns_seen = 0
     # One frame for each open group: children left, path, levels.
     open_groups: list[list[Any]] = [[elements[0].get(Element.CHILDREN, 0), (), 0, 0]]
     for at in range(1, len(elements)):
@@ -429,7 +429,7 @@ def _leaves(tree: Struct) -> Iterator[Leaf]:
             continue
         _must(0 <= element[Element.TYPE] <= 7, f"physical type {element[Element.TYPE]}")
         yield Leaf(
-            index=found,
+            index=columns_seen,
             element=at,
             path=path,
             type=Physical(element[Element.TYPE]),
@@ -437,13 +437,13 @@ def _leaves(tree: Struct) -> Iterator[Leaf]:
             definition_level=definition,
             repetition_level=repeats,
         )
-        found += 1
+        columns_seen += 1
     while open_groups and open_groups[-1][0] == 0:
         open_groups.pop()
     _must(not open_groups, "fewer schema elements than the groups have children")
     for group in tree[File.GROUPS]:
         columns = len(group[Group.COLUMNS])
-        _must(columns == found, f"{columns} chunks for {found} columns")
+        _must(columns == columns_seen, f"{columns} chunks for {columns_seen} columns")
 
 
 def _extent(tree: Struct, offset: int, length: int) -> tuple[int, int] | None:
@@ -490,8 +490,8 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
         chunk.meta.pop(Meta.STATISTICS, None)
     if is_unreadable:
         pairs = map(unpack, footer.tree[File.KEY_VALUES])
-        left = [pair for pair in pairs if pair.get(KeyValue.KEY) != ARROW_SCHEMA]
-        footer.tree[File.KEY_VALUES] = Items(STRUCT, left)
+        kept = [pair for pair in pairs if pair.get(KeyValue.KEY) != ARROW_SCHEMA]
+        footer.tree[File.KEY_VALUES] = Items(STRUCT, kept)
     thrift = encode_struct(footer.tree)
     return pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
 

@@ -166,11 +166,11 @@ def _regions_of(
             at, size = chunk.start, chunk.compressed_size
             if size:
                 data.append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
-            if (found := chunk.column_index) is not None:
-                at, end = found
+            if (index := chunk.column_index) is not None:
+                at, end = index
                 column_indexes.append(Region(at, end, ordinal, leaf.index, Part.COLUMN_INDEX))
-            if (found := chunk.offset_index) is not None:
-                at, end = found
+            if (index := chunk.offset_index) is not None:
+                at, end = index
                 offset_indexes.append(Region(at, end, ordinal, leaf.index, Part.OFFSET_INDEX))
             if (offset := chunk.bloom_offset) is not None:
                 length = chunk.bloom_length or bloom_lengths.get(offset)
@@ -435,7 +435,7 @@ _Location = tuple[int, int, int, int, int]
 def _plain_locations(index: bytes) -> tuple[list[_Location], int] | None:
     """The same in a tenth of the time, and where in the index they end, if it begins with locations of
     these fields alone."""
-    found: list[_Location] = []
+    locations: list[_Location] = []
     try:
         if index[0] != 1 << 4 | LIST or index[1] & 15 != STRUCT:
             return None
@@ -457,10 +457,10 @@ def _plain_locations(index: bytes) -> tuple[list[_Location], int] | None:
             if index[at] != 0:
                 return None
             at += 1
-            found.append((numbers[0], numbers[1], numbers[2], start, end))
+            locations.append((numbers[0], numbers[1], numbers[2], start, end))
     except (IndexError, ThriftError):
         return None
-    return found, at
+    return locations, at
 
 
 def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None = None) -> bytes:

@@ -311,12 +311,12 @@ class _Reader:
         # over it.
         if count > self.size - pos:
             raise ThriftError(f"{count} elements in {self.size - pos} bytes")
-        found = Items(element, kind=kind)
+        items = Items(element, kind=kind)
         if element == STRUCT:
             read = self.struct if depth < self.unpack_depth else self.packed
             for _ in range(count):
                 fields, pos = read(pos, depth + 1)
-                found.append(fields)
+                items.append(fields)
         elif element in INTEGERS:
             for _ in range(count):
                 number = data[pos]
@@ -324,22 +324,22 @@ class _Reader:
                     pos += 1
                 else:
                     number, pos = decode_varint(data, pos)
-                found.append(number >> 1 ^ -(number & 1))
+                items.append(number >> 1 ^ -(number & 1))
         elif element == BINARY:
             for _ in range(count):
                 length, pos = decode_varint(data, pos)
                 end = pos + length
                 if end > self.size:
                     raise ThriftError("cut short")
-                found.append(data[pos:end])
+                items.append(data[pos:end])
                 pos = end
         else:
             for _ in range(count):
                 value, pos = self.value(element, pos, depth + 1)
-                found.append(value)
+                items.append(value)
         if pos - start == len(guess) and len(self.lists) < MAX_REMEMBERED:
-            self.lists[guess] = found
-        return found, pos
+            self.lists[guess] = items
+        return items, pos
 
     def pairs(self, pos: int, depth: int) -> tuple[Pairs, int]:
         self.left -= 1
@@ -352,12 +352,12 @@ class _Reader:
         pos += 1
         if count > self.size - pos:
             raise ThriftError(f"{count} elements in {self.size - pos} bytes")
-        found = Pairs(kinds >> 4, kinds & 15)
+        pairs = Pairs(kinds >> 4, kinds & 15)
         for _ in range(count):
-            key, pos = self.value(found.key, pos, depth + 1)
-            value, pos = self.value(found.element, pos, depth + 1)
-            found.append((key, value))
-        return found, pos
+            key, pos = self.value(pairs.key, pos, depth + 1)
+            value, pos = self.value(pairs.element, pos, depth + 1)
+            pairs.append((key, value))
+        return pairs, pos
 
     def take(self, pos: int, length: int) -> bytes:
         if pos + length > self.size:

@@ -42,13 +42,13 @@ class Writer:
         Writer(name='polars', version=(2, 1, 0))
         """
         text = (created_by or "").strip()
-        found = _NAMED.match(text)
-        if found is None:
+        match = _NAMED.match(text)
+        if match is None:
             return Writer(_AFTER_NAME.split(text.lower(), maxsplit=1)[0])
         # Longer than any version: a hostile footer is not a number of a million digits.
-        parts = found["version"].split(".")[:4]
+        parts = match["version"].split(".")[:4]
         version = None if any(len(p) > 9 for p in parts) else tuple(map(int, parts))
-        return Writer(found["name"].strip().lower(), version)
+        return Writer(match["name"].strip().lower(), version)
 
 
 @dataclass(frozen=True, slots=True)
