@@ -21,6 +21,7 @@ LATER = {
         "inlay.ops.write.ingest",
         "inlay.ops.publish",
         "inlay.ops.maintain.compact",
+        "inlay.iceberg",
     ),
 }
 

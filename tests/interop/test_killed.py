@@ -14,7 +14,7 @@ import pytest
 
 import inlay
 from inlay.format import keys
-from inlay.ops.maintain import expire
+from inlay.ops.metadata import publication
 from inlay.ops.publish.publish import publish
 from inlay.storage.wrapped import WrappedStore
 from inlay.table import Table
@@ -148,7 +148,7 @@ def test_a_collector_that_began_before_a_commit_was_published_is_not_stopped(
     """It has read the pointer; somebody commits and publishes; the version published has no archive yet."""
     t = table(tmp_path)
     publish(t._ctx)
-    look = expire.find_reachable
+    look = publication.find_reachable
     done: list[int] = []
 
     def find_reachable(ctx: Any) -> Any:
@@ -158,7 +158,7 @@ def test_a_collector_that_began_before_a_commit_was_published_is_not_stopped(
             done.append(publish(other._ctx).version)
         return look(ctx)
 
-    monkeypatch.setattr(expire, "find_reachable", find_reachable)
+    monkeypatch.setattr(publication, "find_reachable", find_reachable)
     t.maintain.collect_garbage(grace=timedelta(0))
     assert done
     assert shown(tmp_path) == (done[0], ids_at(tmp_path, done[0]))

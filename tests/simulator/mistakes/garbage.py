@@ -19,7 +19,6 @@ from inlay.ops.commit import group as group_module
 from inlay.ops.erase import finish as finish_module
 from inlay.ops.maintain import expire as expire_module
 from inlay.ops.metadata import load as load_module
-from inlay.ops.metadata.publication import Reached
 from inlay.ops.publish import publish as publish_module
 from inlay.ops.write import ingest as ingest_module
 from inlay.plan.change import Change, Proposal
@@ -170,7 +169,7 @@ def publish_whatever_is_there_already(stack: ExitStack) -> None:
 @mutation(scenes.PUBLISHED)
 def collect_what_is_published(stack: ExitStack) -> None:
     """Published snapshots are no roots: a reader's manifests and files go while he reads."""
-    swap_in(stack, expire_module, "find_reachable", lambda ctx: Reached())
+    swap_in(stack, expire_module, "is_published", lambda properties: False)
 
 
 @mutation(scenes.PUBLISHED)

@@ -44,7 +44,6 @@ from inlay.ops.metadata.load import (
     read_archive,
     read_main,
 )
-from inlay.ops.metadata.publication import Reached, find_reachable
 from inlay.plan.change import Change, ExpireThrough, NeedSegments
 from inlay.plan.maintain.roots import (
     ExpiryPlan,
@@ -188,8 +187,12 @@ class Roots:
         current = state.snapshot
         self._held = held_versions(current)
         # If the table is no longer to be published, what was published is garbage.
-        published = find_reachable(self.ctx) if is_published(current.properties) else Reached()
-        self._published = published.objects
+        self._published, published_versions = frozenset(), frozenset[int]()
+        if is_published(current.properties):
+            from inlay.ops.metadata.publication import find_reachable
+
+            reached = find_reachable(self.ctx)
+            self._published, published_versions = reached.objects, reached.versions
         self.gone_through = expired_before(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)
         bearers: dict[HeadObject, Snapshot] = {}
@@ -204,7 +207,7 @@ class Roots:
         self._take_heads(current, bearers)
         # A version that was committed since `current` was read, and published, has no archive yet; the
         # next round of roots meets it, and what it brought is younger than the boundary.
-        self.kept |= self._held | {v for v in published.versions if v <= current.version}
+        self.kept |= self._held | {v for v in published_versions if v <= current.version}
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
             self._take(snapshot)
             if self._can_be_opened(current, snapshot.version):
