@@ -88,7 +88,7 @@ class Published:
         return self.summary.get(_BRANCH)
 
     def to_json(self, format_version: int) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        body: dict[str, Any] = {
             "snapshot-id": self.id,
             "sequence-number": self.version,
             "timestamp-ms": self.time_us // 1000,
@@ -97,23 +97,23 @@ class Published:
             "summary": dict(self.summary),
         }
         if self.parent is not None:
-            found["parent-snapshot-id"] = self.parent
+            body["parent-snapshot-id"] = self.parent
         if format_version >= 3:
-            found |= {"first-row-id": self.first_row_id or 0, "added-rows": self.added_rows}
-        return found
+            body |= {"first-row-id": self.first_row_id or 0, "added-rows": self.added_rows}
+        return body
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> Published:
+    def from_json(body: Mapping[str, Any]) -> Published:
         return Published(
-            version=found["sequence-number"],
-            id=found["snapshot-id"],
-            time_us=found["timestamp-ms"] * 1000,
-            manifest_list=found["manifest-list"],
-            schema_id=found["schema-id"],
-            parent=found.get("parent-snapshot-id"),
-            first_row_id=found.get("first-row-id"),
-            added_rows=found.get("added-rows", 0),
-            summary=found.get("summary", {}),
+            version=body["sequence-number"],
+            id=body["snapshot-id"],
+            time_us=body["timestamp-ms"] * 1000,
+            manifest_list=body["manifest-list"],
+            schema_id=body["schema-id"],
+            parent=body.get("parent-snapshot-id"),
+            first_row_id=body.get("first-row-id"),
+            added_rows=body.get("added-rows", 0),
+            summary=body.get("summary", {}),
         )
 
 
@@ -173,7 +173,7 @@ def table_metadata(
     """`snapshots` of main oldest first, the last is current; `branches` are the snapshots of branches with
     a content of their own; `older_specs` may be those of manifests of older snapshots."""
     current = snapshots[-1]
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "format-version": format_version,
         "table-uuid": table_id,
         "location": root,
@@ -207,8 +207,8 @@ def table_metadata(
         "statistics": [],
     }
     if format_version >= 3:
-        found["next-row-id"] = next_row_id
-    return found
+        body["next-row-id"] = next_row_id
+    return body
 
 
 def _with_id(properties: Mapping[str, str], current: Published) -> dict[str, str]:
@@ -217,10 +217,10 @@ def _with_id(properties: Mapping[str, str], current: Published) -> dict[str, str
     return {**properties, **own}
 
 
-def is_publication(found: Any, version: int) -> bool:
+def is_publication(metadata: Any, version: int) -> bool:
     """Whether `found`, table metadata under the name of `version`, was published by Inlay. What another
     engine commits upon a publication has its properties, too, but a snapshot or a log of its own."""
-    match found:
+    match metadata:
         case {
             "current-snapshot-id": current,
             "last-sequence-number": sequence,
@@ -235,8 +235,8 @@ def is_publication(found: Any, version: int) -> bool:
 
 def encode_pointer(metadata: Mapping[str, Any], location: str) -> bytes:
     """The published pointer: the answer to `loadTable`."""
-    found = {"metadata-location": location, "metadata": metadata, "config": {}}
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+    body = {"metadata-location": location, "metadata": metadata, "config": {}}
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode_pointer(data: bytes) -> Publication:
