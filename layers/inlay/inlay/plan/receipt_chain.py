@@ -89,11 +89,6 @@ class Chain:
         return Chain(self.count + 1, digest_of(data), self.made_by, self.statement)
 
 
-def is_next(chain: Chain, body: Mapping[str, Any]) -> bool:
-    """Whether a receipt that is there continues the chain."""
-    return all(body.get(name) == value for name, value in chain.next_link.items())
-
-
 def root_of(digests: Sequence[str]) -> str:
     """One digest over those of all receipts of a pass, in order: of any number, KMS signs it in one
     request."""
