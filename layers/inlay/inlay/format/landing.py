@@ -408,7 +408,7 @@ _PLAIN = ("SQLite",)
 
 
 def hides_text(head: bytes) -> bool:
-    """Whether an object that begins so may have texts that no search of its bytes would find.
+    r"""Whether an object that begins so may have texts that no search of its bytes would find.
 
     >>> hides_text(b"\x28\xb5\x2f\xfd"), hides_text(b"id,name")
     (True, False)
