@@ -113,8 +113,11 @@ def test_collection_leaves_what_a_clone_needs_until_the_hold_is_lifted(lifted: b
 
 def test_an_erasure_of_what_a_clone_may_show_is_refused_by_name() -> None:
     t = new_table()
+    stale = inlay.open(t.uri)
     c = cloned(t)
-    t.refresh()
+    for handle in (stale, t.refresh()):
+        with pytest.raises(InvalidRequest, match=f"hold 'clone-{c.snapshot.table_id}'"):
+            handle.delete("id = 3", mode="erase", request_id="case-0")
     with pytest.raises(InvalidRequest, match=f"hold 'clone-{c.snapshot.table_id}'"):
         t.delete("id = 3", mode="erase", request_id="case-1")
     t.append(pa.table({"id": [900], "word": ["x"], "at": [{"x": 1.0}]}, schema=t.schema))

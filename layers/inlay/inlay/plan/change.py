@@ -134,6 +134,13 @@ class OnlyRefs:
 
 
 @dataclass(frozen=True, slots=True)
+class OnlyHolds:
+    """No other ref is under a legal hold: each of these was searched for what an erasure names."""
+
+    refs: Mapping[str, Ref]
+
+
+@dataclass(frozen=True, slots=True)
 class OnlyFiles:
     """No other file is live: each was searched for what an erasure names."""
 
@@ -167,6 +174,7 @@ Requirement = (
     | SameMain
     | Retained
     | OnlyRefs
+    | OnlyHolds
     | OnlyFiles
     | AllClean
     | SameProperty

@@ -37,9 +37,8 @@ from inlay.ops.commit.driver import (
     Committed,
     Skipped,
     already_applied,
-    commit,
+    commit_planned,
     current_base,
-    expect_committed,
     recent_base,
 )
 from inlay.ops.context import Context
@@ -63,7 +62,7 @@ from inlay.ops.write.delete import MAX_PREDICATE_BYTES, marker_of, stored_bytes
 from inlay.ops.write.keyed_rows import MAX_LISTED_KEYS, each_key, read_matching
 from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.parse import format_predicate
-from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Request
+from inlay.plan.change import AddMarkers, Change, MoveBoundary, OnlyHolds, OpenErasure, Request
 from inlay.plan.erasure import (
     REWRITE,
     Waiting,
@@ -149,12 +148,21 @@ def open_each(
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
-    snapshot = loaded.snapshot
     _refuse_too_many(ctx, asked)
+    _refuse_taken(ctx, loaded.snapshot, list(asked), ended=request is not None)
+    opened = commit_planned(ctx, loaded, lambda now: _opening(ctx, now, asked, request))
+    if isinstance(opened, Skipped):
+        return opened
+    return replace(opened, note=_will_end(opened.loaded.snapshot))
+
+
+def _opening(
+    ctx: Context, loaded: LoadedTable, asked: Mapping[str, Predicate], request: Request | None
+) -> Change:
+    snapshot = loaded.snapshot
     any_predicate = any_of(list(asked.values()))
     _refuse_holds(ctx, snapshot, any_predicate)
     _refuse_dropped_columns(ctx, snapshot, any_predicate)
-    _refuse_taken(ctx, snapshot, list(asked), ended=request is not None)
     # First: an erasure whose table has forgotten the rows must not leave their keys here.
     if has_memory(snapshot):
         if ctx.hold is not None:
@@ -181,17 +189,14 @@ def open_each(
         )
         for erasure_id, predicate in asked.items()
     )
-    change = Change(
+    return Change(
         operation="erase",
         request=request,
         # Writers in progress have read the rows before: what they upload can no longer be committed.
         updates=(AddMarkers(markers), MoveBoundary(None), *map(OpenErasure, erasures)),
+        requires=(OnlyHolds({name: snapshot.refs[name] for name in legal_holds(snapshot)}),),
         deleted_rows=None,
     )
-    opened = expect_committed(ctx, commit(ctx, change, base=loaded))
-    if isinstance(opened, Skipped):
-        return opened
-    return replace(opened, note=_will_end(opened.loaded.snapshot))
 
 
 # Of one request. Each is in the pointer twice, in its marker and in the erasure, until its files have been

@@ -79,6 +79,7 @@ from inlay.plan.change import (
     NeedSegments,
     NoNewColumns,
     OnlyFiles,
+    OnlyHolds,
     OnlyRefs,
     OpenErasure,
     Reads,
@@ -215,6 +216,9 @@ def _against_requirement(state: State, change: Change, requirement: Requirement)
                 return Conflict("branches or tags changed since they were found clean")
             held = Conflict("a legal hold keeps erasures from ending")
             return held if legal_holds(snapshot) else None
+        case OnlyHolds(refs):
+            new = [name for name in legal_holds(snapshot) if snapshot.refs[name] != refs.get(name)]
+            return Conflict(f"a legal hold was set: {', '.join(new)}") if new else None
         case OnlyFiles(keys):
             came = any(f.key not in keys for f in state.files())
             return Conflict("files were added since the last check") if came else None
