@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from tests.tiers import in_short
 
 import inlay
-from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, TableNotFound
+from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, TableNotFound, VersionNotFound
 from inlay.spark import sql, view
 from inlay.spark.refusals import COMMANDS, WORDS
 
@@ -421,6 +421,15 @@ def test_versions_times_and_history(spark: Any, table: inlay.Table) -> None:
         assert sql(spark, f"{count} TIMESTAMP AS OF '{local}'").first() == (25,)
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
+    hour = (
+        f"{count} FOR SYSTEM_TIME AS OF current_timestamp() + INTERVAL 1 SECOND - INTERVAL 1 SECOND"
+    )
+    assert sql(spark, hour).first() == (30,)
+    assert sql(spark, f"{count} FOR SYSTEM_VERSION AS OF 2").first() == (25,)
+    files = sql(
+        spark, "SELECT count(DISTINCT a.key) FROM people.files a JOIN people.files b USING (key)"
+    )
+    assert files.first() == (table.refresh().inspect.files().num_rows,)
     joined = sql(
         spark,
         "SELECT count(*) FROM people VERSION AS OF 3 b LEFT ANTI JOIN people a ON a.id = b.id "
@@ -530,10 +539,30 @@ WRONG: list[tuple[str, type[Exception], str]] = [
     ("EXPLAIN DELETE FROM people WHERE id = 1", InvalidRequest, "explain"),
     ("CALL system.rewrite_data_files(table => 'people')", InvalidRequest, "compact"),
     ("SELEKT 1", ParseException, "SELEKT"),
+    ("DELETE FROM people USING changes WHERE people.id = changes.id", InvalidRequest, "MERGE INTO"),
+    ("UPDATE people SET name = (SELECT 'a') FROM changes c WHERE c.id = people.id", InvalidRequest,
+     "UPDATE … FROM"),
+    ("UPDATE people SET name = 'a' SELEKT (SELECT 1 FROM changes)", ParseException, "SELEKT"),
+    ("DESCRIBE DETAIL people", InvalidRequest, "people.files"),
+    ("DESCRIBE HISTORY people LIMIT 1", InvalidRequest, r"\.limit\("),
+    ("SELECT * FROM table_changes('people', 2)", InvalidRequest, "changeFeed"),
+    ("SELECT * FROM people TIMESTAMP AS OF current_timestamp() - INTERVAL 9 YEARS", VersionNotFound,
+     "(?i)version"),
+    ("SELECT * FROM people VERSION AS OF 99", VersionNotFound, "99"),
+    ("BEGIN DELETE FROM people WHERE id = 1; END", InvalidRequest, "by itself"),
+    ("BEGIN IF 1 = 1 THEN INSERT INTO people (id) VALUES (1); END IF; END", InvalidRequest, "by itself"),
+    ("EXECUTE IMMEDIATE 'UPDATE people SET name = 1'", InvalidRequest, "by itself"),
+    ("FROM changes INSERT INTO people (id) SELECT id INSERT INTO people (id) SELECT id + 1", InvalidRequest,
+     "by itself"),
+    ("CREATE TABLE made_like LIKE people USING inlay LOCATION '/nowhere'", InvalidRequest, "AS SELECT"),
+    ("ALTER TABLE people SET IDENTIFIER FIELDS id", InvalidRequest, "primary_key"),
+    ("ALTER TABLE people REPLACE PARTITION FIELD day WITH months(day)", InvalidRequest, "set_partitioning"),
+    ("ALTER TABLE people ADD CONSTRAINT c CHECK (id > 0)", InvalidRequest, "CONSTRAINT"),
+    ("ALTER TABLE people DROP CONSTRAINT c", InvalidRequest, "constraints"),
     ("OPTIMIZE people ZORDER BY (id)", InvalidRequest, "compact"),
     ("-- a comment\nVACUUM people RETAIN 1 HOURS", InvalidRequest, "collect_garbage"),
     ("CREATE TABLE other SHALLOW CLONE people", InvalidRequest, "branch"),
-    ("ALTER TABLE people CREATE BRANCH b", InvalidRequest, "refs has tag"),
+    ("ALTER TABLE people CREATE BRANCH b", InvalidRequest, "refs.tag"),
     ("ALTER TABLE people ADD COLUMNS (a INT)", InvalidRequest, r"alter\(add"),
     ("ALTER TABLE people RENAME COLUMN name TO other", InvalidRequest, r"alter\(rename"),
     ("ALTER TABLE people SET TBLPROPERTIES ('a' = 'b')", InvalidRequest, "set_properties"),

@@ -77,7 +77,14 @@ class Catalyst:
         from pyspark.java_gateway import ensure_callback_server_started
 
         ensure_callback_server_started(self._spark.sparkContext._gateway)
-        return plan.transformDownWithSubqueries(_Rule(rule))
+        given = _Rule(rule)
+        try:
+            return plan.transformDownWithSubqueries(given)
+        except Exception:
+            # What the rule raised, Spark has wrapped into an error of the JVM.
+            if given.error is not None:
+                raise given.error from None
+            raise
 
     def function(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """The plan of a call of a table function."""
@@ -108,13 +115,18 @@ class _Rule:
 
     def __init__(self, rule: Callable[[Any], Any]) -> None:
         self._rule = rule
+        self.error: Exception | None = None
 
     # Scala's names.
     def applyOrElse(self, node: Any, default: Any) -> Any:  # noqa: N802
-        return self._rule(node)
+        return self.apply(node)
 
     def apply(self, node: Any) -> Any:
-        return self._rule(node)
+        try:
+            return self._rule(node)
+        except Exception as error:
+            self.error = error
+            raise
 
     def isDefinedAt(self, node: Any) -> bool:  # noqa: N802
         return True

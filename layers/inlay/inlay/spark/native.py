@@ -29,7 +29,7 @@ from inlay.parquet.read.deleted_rows import load_keys, load_words
 from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted, needed_fields
 from inlay.plan.scan import FileTask
-from inlay.spark.conditions import attribute, attribute_at, condition_of, quoted
+from inlay.spark.conditions import attribute, attribute_at, column_of, condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns
 from inlay.spark.types import SPARK_TYPES, arrow_for, has_twins, spark_schema
@@ -70,7 +70,11 @@ LOCAL_BYTES = 4 * 1024 * 1024
 # Bitmaps of deleted positions, a bit for each row of a file with any, held by the driver and each executor
 # at once: 128 million rows.
 MAX_BITMAP_BYTES = 16 * 1024 * 1024
-# Where Spark's reader puts a row's position: it refuses a column of this name then.
+# Up to so many files and bytes in all, each file is a frame of its own with its bitmap in the condition,
+# which costs a row less than a join. Every task is sent the bitmap of its file.
+INLINE_FILES = 4
+INLINE_BYTES = 1024 * 1024
+# A column of this name is a row's position in its file, for Spark's reader.
 _ROW_INDEX = "_tmp_metadata_row_index"
 # A file's name by which Spark's name for it is the same, whatever Spark makes of other signs.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
@@ -117,6 +121,11 @@ class Share:
     tasks: tuple[FileTask, ...]
     footers: tuple[Footer, ...]
     deleted: Deleted = Deleted()
+
+    def files(self) -> list[Share]:
+        """Each of them alone."""
+        pairs = zip(self.tasks, self.footers, strict=True)
+        return [Share((task,), (footer,), self.deleted) for task, footer in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +178,6 @@ def split(
     by_deletes: dict[Deleted, list[FileTask]] = {}
     takes_arrow = int(spark.conf.get(BATCH_SETTING)) > 0
     taken = bitmap_bytes = 0
-    places = not any(found.name.lower() == _ROW_INDEX for found in looked_at)
     named = Counter(_file_name(task) for task in tasks)
     # The largest files first: if there are too many files or deletes, the small ones are left out.
     for task in sorted(tasks, key=lambda t: -t.file.size):
@@ -178,8 +186,8 @@ def split(
             why[task.file.key] = found
             continue
         name = _file_name(task)
-        bits = task.file.rows // 8 + 1 if found.by_position else 0
-        is_placed = places and named[name] == 1 and _PLAIN_NAME.fullmatch(name)
+        bits = _bitmap_bytes(task) if found.by_position else 0
+        is_placed = named[name] == 1 and _PLAIN_NAME.fullmatch(name)
         if (
             (found not in by_deletes and len(by_deletes) == MAX_SHARES)
             or (bits and not (is_placed and bitmap_bytes + bits <= MAX_BITMAP_BYTES))
@@ -229,6 +237,8 @@ def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Delet
     looked_at = [*looked_at, *needed_fields(schema, tuple(_key_columns(files)), *gone)]
     if not all(_is_readable(schema, found) for found in looked_at):
         return "deletes"
+    if by_position and any(found.name.lower() == _ROW_INDEX for found in looked_at):
+        return "deletes"
     recorded = {found.id: found for found in task.schema.fields}
     if any(not _is_same(recorded.get(found.id), found) for found in looked_at):
         return "older schema"
@@ -237,6 +247,10 @@ def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Delet
 
 def _file_name(task: FileTask) -> str:
     return task.file.key.rpartition("/")[2]
+
+
+def _bitmap_bytes(task: FileTask) -> int:
+    return task.file.rows // 8 + 1
 
 
 def _key_columns(keys: Iterable[KeyFile]) -> frozenset[int]:
@@ -360,7 +374,17 @@ def native_frames(
     predicate: Predicate,
 ) -> list[DataFrame]:
     """The rows of the native files for which `predicate` is TRUE; `columns` in this order."""
-    return [_frame(spark, uri, found.root, s, schema, columns, predicate) for s in found.shares]
+    placed = [task for s in found.shares if s.deleted.by_position for task in s.tasks]
+    is_inline = len(placed) <= INLINE_FILES and sum(map(_bitmap_bytes, placed)) <= INLINE_BYTES
+    shares = [
+        part
+        for share in found.shares
+        for part in (share.files() if is_inline and share.deleted.by_position else [share])
+    ]
+    return [
+        _frame(spark, uri, found.root, share, schema, columns, predicate, is_inline=is_inline)
+        for share in shares
+    ]
 
 
 def _frame(
@@ -371,6 +395,8 @@ def _frame(
     schema: Schema,
     columns: Sequence[int],
     predicate: Predicate,
+    *,
+    is_inline: bool,
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
@@ -380,10 +406,15 @@ def _frame(
     )
     asked = spark_schema(schema, [found.name for found in looked_at])
     paths = [f"{root}/{task.file.key}" for task in share.tasks]
+    if share.deleted.by_position:
+        asked = asked.add(_ROW_INDEX, "long")
     frame = spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
     frame = _with_nullability(spark, frame, asked)
-    place = _place_in_file(spark, frame) if share.deleted.by_position else ()
-    frame = frame.select(*map(_guarded, looked_at), *place)
+    place: list[Any] = []
+    if share.deleted.by_position:
+        place = [f.col(_ROW_INDEX)] if is_inline else [f.col(_ROW_INDEX), _name_of_file(frame)]
+    if any(map(_float, looked_at)) or len(place) == 2:
+        frame = frame.select(*map(_guarded, looked_at), *place)
     if predicate != TRUE:
         frame = frame.where(condition_of(predicate, schema))
     for deleted in share.deleted.where:
@@ -396,7 +427,11 @@ def _frame(
         gone = _keys(spark, uri, root, list(files), schema, spark_schema(schema, by))
         frame = _without(frame, by, gone)
     if share.deleted.by_position:
-        frame = _without_positions(frame, len(looked_at), _bitmaps(spark, uri, share))
+        words = _words(uri, share)
+        if is_inline:
+            frame = frame.where(~_is_set(_array(spark, *words), f.col(_ROW_INDEX)))
+        else:
+            frame = _without_positions(frame, len(looked_at), _bitmaps(spark, share, words))
     return frame.select(*(quoted(names[column]) for column in columns))
 
 
@@ -431,20 +466,44 @@ def _without(frame: DataFrame, by: Sequence[str], gone: DataFrame) -> DataFrame:
     return frame.join(f.broadcast(gone), reduce(operator.and_, equal), "left_anti")
 
 
-def _place_in_file(spark: Any, frame: Any) -> tuple[Any, Any]:
-    """A row's file, by its name without the folders, and its position there."""
+def _name_of_file(frame: Any) -> Any:
+    """The name of a row's file, without the folders."""
     from pyspark.sql.classic.column import Column
 
     # By this method the column is found beside a column of the table of the same name.
-    metadata = Column(frame._jdf.metadataColumn("_metadata"))
-    return metadata.getField("file_name"), metadata.getField("row_index")
+    return Column(frame._jdf.metadataColumn("_metadata")).getField("file_name")
 
 
-def _bitmaps(spark: SparkSession, uri: str, share: Share) -> DataFrame:
+def _words(uri: str, share: Share) -> list[pa.Int64Array]:
     """For each file the bitmap of the rows that are deleted by position."""
     ctx = connect(uri)
     footers = zip(share.tasks, share.footers, strict=True)
-    words = list(ctx.map(lambda of: load_words(ctx.objects, of[0], of[1].group_rows), footers))
+    return list(ctx.map(lambda of: load_words(ctx.objects, of[0], of[1].group_rows), footers))
+
+
+def _array(spark: Any, words: pa.Int64Array) -> Any:
+    """A literal, which Spark neither copies nor writes out."""
+    from pyspark.sql.types import ArrayType, LongType
+
+    jvm = spark._jvm
+    found = spark.sparkContext._gateway.new_array(jvm.long, len(words))
+    order = jvm.java.nio.ByteOrder.LITTLE_ENDIAN
+    body = jvm.java.nio.ByteBuffer.wrap(words.buffers()[1].to_pybytes()).order(order)
+    body.asLongBuffer().get(found)
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    kind = spark._jsparkSession.parseDataType(ArrayType(LongType(), False).json())
+    data = expressions.UnsafeArrayData.fromPrimitiveArray(found)
+    return column_of(spark, expressions.Literal(data, kind))
+
+
+def _is_set(words: Any, position: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    word = f.get(words, f.shiftright(position, 6).cast("int"))
+    return f.coalesce(f.getbit(word, position.bitwiseAND(63).cast("int")) == 1, f.lit(False))
+
+
+def _bitmaps(spark: SparkSession, share: Share, words: Sequence[pa.Int64Array]) -> DataFrame:
     names = pa.array(map(_file_name, share.tasks), pa.string())
     starts = pa.array([0, *accumulate(map(len, words))], pa.int32())
     columns = [names, pa.ListArray.from_arrays(starts, pa.concat_arrays(words))]
@@ -454,16 +513,14 @@ def _bitmaps(spark: SparkSession, uri: str, share: Share) -> DataFrame:
 
 
 def _without_positions(frame: DataFrame, width: int, gone: DataFrame) -> DataFrame:
-    """The rows whose bit is not set; after `width` columns come their file and their position."""
+    """The rows whose bit is not set; after `width` columns come their position and their file."""
     from pyspark.sql import functions as f
 
-    file, position = (attribute_at(frame, width + n) for n in range(2))
+    position, file = (attribute_at(frame, width + n) for n in range(2))
     name, words = (attribute_at(gone, n) for n in range(2))
-    word = f.get(words, f.shiftright(position, 6).cast("int"))
-    is_gone = f.getbit(word, position.bitwiseAND(63).cast("int")) == 1
     # No row has an unknown place, and an anti join keeps the statistics of its left side, by which Spark
     # plans what is joined to it.
-    return frame.join(f.broadcast(gone), (file == name) & is_gone, "left_anti")
+    return frame.join(f.broadcast(gone), (file == name) & _is_set(words, position), "left_anti")
 
 
 def _with_nullability(spark: Any, frame: Any, asked: StructType) -> Any:
@@ -483,6 +540,11 @@ def _with_nullability(spark: Any, frame: Any, asked: StructType) -> Any:
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(exact), spark)
 
 
+def _float(found: Field) -> Primitive | None:
+    """The type of a column of floats."""
+    return found.type if isinstance(found.type, Primitive) and found.type.is_float else None
+
+
 def _guarded(found: Field) -> Any:
     """Spark skips row groups by the bounds of floats, although these do not cover NaN, which is above all
     numbers, and it distinguishes -0.0 in a dictionary from 0.0. It does so for plain columns only, and one
@@ -490,7 +552,7 @@ def _guarded(found: Field) -> Any:
     from pyspark.sql import functions as f
 
     column = f.col(quoted(found.name))
-    if isinstance(found.type, Primitive) and found.type.is_float:
-        one = f.lit(1.0).cast(found.type.name)
+    if (kind := _float(found)) is not None:
+        one = f.lit(1.0).cast(kind.name)
         return (column * one).alias(found.name)
     return column

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from inlay.errors import InvalidRequest
-from inlay.spark.catalyst import Catalyst, fields_of, items, kind_of
+from inlay.spark.catalyst import Catalyst, fields_of, items, kind_of, value_of
 from inlay.spark.names import find_named
+from inlay.spark.table_function import FUNCTION
 
 # Commands by the name of Spark's plan: what each is called, and Inlay's way.
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -45,6 +46,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "AnalyzeColumn": ("ANALYZE TABLE", "nothing: files carry their statistics"),
     "LoadData": ("LOAD DATA", "inlay.open(uri).ingest(files)"),
     "ShowCreateTable": ("SHOW CREATE TABLE", "DESCRIBE, and inlay.open(uri).properties"),
+    "AddConstraint": ("ADD CONSTRAINT", "a check before the append: tables hold none"),
+    "AddCheckConstraint": ("ADD CONSTRAINT", "a check before the append: tables hold none"),
+    "DropConstraint": ("DROP CONSTRAINT", "nothing: tables hold no constraints"),
     "CommentOnTable": ("COMMENT ON TABLE", "inlay.open(uri).set_properties({'comment': '…'})"),
     "CreateIndex": ("CREATE INDEX", "the property write.bloom_filters, or a sorted table"),
 }
@@ -65,9 +69,17 @@ _PROCEDURES = (
 # ALTER TABLE of Delta's and Iceberg's extensions.
 _ALTER = re.compile(
     r"\A\s*ALTER\s+TABLE\b.*?\b((?:CREATE|DROP|REPLACE)\s+(?:OR\s+REPLACE\s+)?(?:TAG|BRANCH)"
-    r"|WRITE\s+ORDERED|(?:ADD|DROP)\s+PARTITION\s+FIELD|CLUSTER\s+BY|ADD\s+CONSTRAINT)\b",
+    r"|WRITE\s+ORDERED|(?:ADD|DROP|REPLACE)\s+PARTITION\s+FIELD|CLUSTER\s+BY|ADD\s+CONSTRAINT"
+    r"|(?:SET|DROP)\s+IDENTIFIER\s+FIELDS)\b",
     re.DOTALL | re.IGNORECASE,
 )
+# DELETE and UPDATE with another table's rows, as other databases spell it, outside of parentheses.
+_JOINED = re.compile(
+    r"\A\s*(?:(DELETE)\s+FROM\b.*?\b(USING)|(UPDATE)\b.*?\bSET\b.*?\b(FROM))\b",
+    re.DOTALL | re.IGNORECASE,
+)
+_LIMITED = re.compile(r"\A\s*DESC(?:RIBE)?\s+HISTORY\b.*\bLIMIT\b", re.DOTALL | re.IGNORECASE)
+_WITHIN = re.compile(r"\([^()]*\)|'[^']*'")
 _CLONE = re.compile(r"\b(?:SHALLOW|DEEP)?\s*CLONE\b", re.IGNORECASE)
 _FIRST = re.compile(r"\A(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
 
@@ -85,11 +97,26 @@ def refuse_text(text: str) -> None:
             "CREATE TABLE … CLONE is no statement of Spark's SQL",
             next_step="For an Inlay table: inlay.open(uri).refs.branch(name), or CREATE TABLE … AS SELECT",
         )
+    outside = text
+    while (less := _WITHIN.sub(" ", outside)) != outside:
+        outside = less
+    if (joined := _JOINED.match(outside)) is not None:
+        verb, word = (part.upper() for part in joined.groups() if part)
+        raise InvalidRequest(
+            f"{verb} … {word} is no statement of Spark's SQL",
+            next_step="MERGE INTO … USING … ON … WHEN MATCHED THEN DELETE or UPDATE SET …, or WHERE … IN "
+            "(SELECT …)",
+        )
+    if _LIMITED.match(text):
+        raise InvalidRequest(
+            "DESCRIBE HISTORY … LIMIT is no statement of Spark's SQL",
+            next_step='sql(spark, "DESCRIBE HISTORY …").limit(n)',
+        )
     if (altered := _ALTER.match(text)) is not None:
         raise InvalidRequest(
             f"ALTER TABLE … {' '.join(altered[1].upper().split())} is no statement of Spark's SQL",
-            next_step="For an Inlay table: inlay.open(uri).refs has tag, branch, drop; "
-            "inlay.open(uri).set_partitioning(…)",
+            next_step="inlay.open(uri) has refs.tag, refs.branch, refs.drop, set_partitioning, "
+            "alter(primary_key=…) and set_properties({'compact.columns': …})",
         )
 
 
@@ -116,6 +143,13 @@ def refuse_command(spark: Any, catalyst: Catalyst, plan: Any) -> None:
                 f"there is no procedure {'.'.join(procedure)[:100]!r}", next_step=_PROCEDURES
             )
         return
+    if kind in ("CreateTableLike", "CreateTableLikeCommand"):
+        provider = value_of(fields_of(plan)["provider"])
+        if provider is not None and provider.lower() == FUNCTION:
+            raise InvalidRequest(
+                "CREATE TABLE … LIKE makes no Inlay table",
+                next_step=f"CREATE TABLE … USING {FUNCTION} LOCATION '…' AS SELECT * FROM … WHERE false",
+            )
     if kind not in COMMANDS:
         return
     for child in items(plan.children()):
@@ -130,6 +164,8 @@ def _is_named(spark: Any, catalyst: Catalyst, node: Any) -> bool:
             parts = items(node.multipartIdentifier())
         case "UnresolvedIdentifier":
             parts = items(node.nameParts())
+        case "Filter":  # the condition of a constraint
+            return _is_named(spark, catalyst, node.child())
         case _:  # the set of Spark's plans is open
             return False
     return find_named(spark, catalyst, parts) is not None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, SchemaMismatch
@@ -34,6 +35,7 @@ from inlay.spark.creations import CREATIONS, create_table
 from inlay.spark.dml import DmlResult, InlayTable, Merge
 from inlay.spark.inserts import insert
 from inlay.spark.names import Named, find_named
+from inlay.spark.options import METADATA
 from inlay.spark.refusals import refuse_command, refuse_text
 from inlay.spark.table_function import FUNCTION, register_function
 from inlay.spark.types import spark_schema, spelled
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     from inlay.engine import Schema
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A relation that a statement writes to, in Spark's own words.
 _WRITTEN = "__required_write_privileges__"
 _SHAPE = (
@@ -58,9 +61,16 @@ def sql(
     rows `updated`, `deleted` and `inserted` (NULL where they are not counted); of others what Spark
     returns. `args` are values for `:name` or `?`, bound as in `spark.sql`. With a `request_id` a change is
     made once."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
     catalyst = Catalyst(spark)
-    register_function(spark)
-    return _Statements(spark, catalyst, request_id).run(text, args)
+    function = register_function(spark)
+    try:
+        return _Statements(spark, catalyst, request_id).run(text, args)
+    except Py4JJavaError:
+        if function.error is not None:
+            raise function.error from None
+        raise
 
 
 class _Statements:
@@ -68,6 +78,7 @@ class _Statements:
         self._spark = spark
         self._catalyst = catalyst
         self._request_id = request_id
+        self._writes: list[Any] = []  # the relations that a statement writes to, at every level
 
     def run(self, text: str, args: Arguments) -> DataFrame:
         from pyspark.errors import ParseException
@@ -83,6 +94,11 @@ class _Statements:
         done = self._change(read)
         if done is not None:
             return self._told(done)
+        if any(self._target(relation) is not None for relation in self._writes):
+            raise InvalidRequest(
+                "a script, an INSERT into several tables or an EXECUTE IMMEDIATE changes an Inlay table",
+                next_step="Give inlay.spark.sql each of its statements by itself",
+            )
         refuse_command(self._spark, self._catalyst, read)
         if self._request_id is not None:
             raise InvalidRequest(
@@ -167,14 +183,37 @@ class _Statements:
     def _table_read(self, node: Any) -> Any:
         """A table that a query names by its location, or of the past, as a call of the table function."""
         match kind_of(node):
+            case "InsertIntoStatement":
+                self._writes.append(node.table())
+                return node
+            case "SingleStatement" if kind_of(node.parsedPlan()) == "InsertIntoStatement":
+                # Of a script: its children are those of the statement, not the statement.
+                self._writes.append(node.parsedPlan().table())
+                return node
+            case "UnresolvedRelation" if node.options().containsKey(_WRITTEN):
+                self._writes.append(node)
+                return node
+            case "UnresolvedExecuteImmediate" if node.sqlStmtStr().foldable():
+                inner = self._catalyst.statement(str(node.sqlStmtStr().eval(None).toString()), None)
+                self._catalyst.transformed(inner, self._table_read)
+                return node
+            case "UnresolvedTableValuedFunction" if items(node.name()) == ["table_changes"]:
+                raise InvalidRequest(
+                    "table_changes is no function of Inlay's",
+                    next_step="spark.read.format('inlay').option('changeFeed', 'true')"
+                    ".option('startVersion', 2).load(uri)",
+                )
             case "PlanWithUnresolvedIdentifier" if node.identifierExpr().foldable():
                 name = str(node.identifierExpr().eval(None).toString())
                 parts = self._catalyst.seq(self._catalyst.names_in(name))
                 return self._table_read(node.planBuilder().apply(parts, node.children()))
-            case "UnresolvedRelation" if not node.options().containsKey(_WRITTEN):
+            case "UnresolvedRelation":
                 parts = items(node.multipartIdentifier())
-                named = len(parts) == 2 and find_named(self._spark, self._catalyst, parts)
-                return self._read(named, {}) if named else node
+                if len(parts) < 2:
+                    return node
+                if (named := find_named(self._spark, self._catalyst, parts)) is not None:
+                    return self._read(named, {})
+                return self._metadata(parts) or node
             case "RelationTimeTravel" if kind_of(node.relation()) == "UnresolvedRelation":
                 parts = items(node.relation().multipartIdentifier())
                 found = find_named(self._spark, self._catalyst, parts)
@@ -183,6 +222,8 @@ class _Statements:
                 return node
 
     def _past(self, named: Named, node: Any) -> Any:
+        from pyspark.sql import functions
+
         if named.why_fixed:
             raise InvalidRequest(
                 f"{named.name[:100]!r} {named.why_fixed}, so it has no other versions",
@@ -190,7 +231,15 @@ class _Statements:
             )
         time, version = value_of(node.timestamp()), value_of(node.version())
         if time is not None:
-            return self._read(named, {"as_of": self._catalyst.cast(time, "timestamp")})
+            cast = self._catalyst.cast(time, "timestamp")
+            if not (cast.resolved() and cast.foldable()):
+                # `now() - INTERVAL 1 HOUR`: only the analyser makes an operation of times of it.
+                micros = functions.unix_micros(self._catalyst.column(cast))
+                found = self._spark.range(1).select(micros).first()[0]
+                if found is None:
+                    raise InvalidRequest("TIMESTAMP AS OF has no time", next_step="Give one")
+                cast = self._catalyst.literal(EPOCH + timedelta(microseconds=found))
+            return self._read(named, {"as_of": cast})
         if version.isdigit():
             return self._read(named, {"version": self._catalyst.literal(int(version))})
         return self._read(replace(named, ref=version), {})
@@ -201,20 +250,40 @@ class _Statements:
         location = self._catalyst.literal(named.location)
         return self._catalyst.function(FUNCTION, [location], asked)
 
+    def _metadata(self, parts: list[str]) -> Any:
+        """Of `people.files`, as Iceberg spells it; None where it is something else."""
+        kind = parts[-1].lower()
+        named = find_named(self._spark, self._catalyst, parts[:-1]) if kind in METADATA else None
+        name = ".".join(map(quoted, parts))
+        if named is None or self._spark.catalog._jcatalog.tableExists(name):
+            return None
+        return self._told_of(named, kind)._jdf.queryExecution().analyzed()
+
+    def _told_of(self, named: Named, kind: str) -> DataFrame:
+        reader = self._spark.read.format(FUNCTION).option("table", kind)
+        if named.ref is not None:
+            reader = reader.option("ref", named.ref)
+        return reader.load(named.location)
+
     def _history(self, plan: Any) -> DataFrame | None:
         """Of `DESCRIBE HISTORY people`, which Spark's grammar takes for a column of a table HISTORY."""
         if kind_of(plan) != "DescribeColumn" or kind_of(plan.relation()) != "UnresolvedTableOrView":
             return None
         described = [part.lower() for part in items(plan.relation().multipartIdentifier())]
-        if described != ["history"] or self._spark.catalog.tableExists("history"):
+        if described not in (["history"], ["detail"]):
+            return None
+        if self._spark.catalog.tableExists(described[0]):
             return None
         named = find_named(self._spark, self._catalyst, items(plan.column().nameParts()))
         if named is None:
             return None
-        reader = self._spark.read.format(FUNCTION).option("table", "history")
-        if named.ref is not None:
-            reader = reader.option("ref", named.ref)
-        return reader.load(named.location)
+        if described == ["detail"]:
+            raise InvalidRequest(
+                "DESCRIBE DETAIL is not served in SQL",
+                next_step="DESCRIBE, SELECT * FROM people.snapshots or people.files, and "
+                "inlay.open(uri).partitioning and .properties",
+            )
+        return self._told_of(named, "history")
 
     # -- changes ------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from inlay.engine import POINTER, Head, open_store
-from inlay.errors import InvalidRequest
+from inlay.errors import InlayError, InvalidRequest
 from inlay.spark.api import read
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, load_state
@@ -104,14 +104,16 @@ def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def register_function(spark: SparkSession) -> None:
+def register_function(spark: SparkSession) -> TableFunction:
     """Registers `inlay(…)` as a table function of the session."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     context = context_of(spark, "the table function inlay(…)")
     ensure_callback_server_started(context._gateway)
     registry = spark._jsparkSession.sessionState().tableFunctionRegistry()
-    registry.createOrReplaceTempFunction(FUNCTION, _Function(spark), "python_udf")
+    function = TableFunction(spark)
+    registry.createOrReplaceTempFunction(FUNCTION, function, "python_udf")
+    return function
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,13 @@ class _Pinned:
     versions: dict[tuple[object, ...], int] = field(default_factory=dict)
 
 
-class _Function:
-    """Spark's `Seq[Expression] => LogicalPlan`, called while a query is analysed."""
+class TableFunction:
+    """Spark's `Seq[Expression] => LogicalPlan`, called while a query is analysed. What it raises, Spark
+    wraps into an error of the JVM; the last is in `error`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self.error: InlayError | None = None
         # The queries that are being analysed, by identity; the newest last.
         self._numbers: Any = spark._jvm.java.util.IdentityHashMap()
         self._pinned: OrderedDict[int, _Pinned] = OrderedDict()
@@ -136,8 +140,13 @@ class _Function:
     def apply(self, arguments: Any) -> Any:
         """Name and arguments are defined by Spark."""
         expressions = [arguments.apply(place) for place in range(arguments.length())]
-        uri, asked = called(expressions)
-        frame = read(self._spark, uri, version=self._version(uri, asked), ref=_text(asked, "ref"))
+        try:
+            uri, asked = called(expressions)
+            version = self._version(uri, asked)
+            frame = read(self._spark, uri, version=version, ref=_text(asked, "ref"))
+        except InlayError as error:
+            self.error = error
+            raise
         return frame._jdf.queryExecution().analyzed()
 
     def _version(self, uri: str, asked: Mapping[str, object]) -> int:
