@@ -366,5 +366,5 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-sparks test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline simulate interleavings model soak soak-bank soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-sparks test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
 	emulators engines engines-lock iceberg-java iceberg-java-lock examples examples-lock sparks sparks-lock sam-lock security-lock layer-lock release sbom audit security clean distclean help

@@ -28,7 +28,8 @@ from inlay.table.refs import Refs
 
 _TABLE = (
     *("append", "ingest", "delete", "update", "upsert", "overwrite", "apply_changes"),
-    *("alter", "set_partitioning", "set_properties", "publish", "count", "refresh", "copy_to"),
+    *("alter", "set_partitioning", "set_properties", "publish", "count", "refresh"),
+    *("copy_to", "clone_to"),
 )
 _MAINTAIN = (
     *("compact", "rewrite", "settle", "delete_row_groups", "expire", "collect_garbage"),

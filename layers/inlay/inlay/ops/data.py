@@ -160,7 +160,9 @@ def write_data(
 
 # How pyarrow names the column of a pandas frame that it cannot convert.
 _CONVERTED = re.compile(r"Conversion failed for column (.+) with type ")
-_OF_A_FILE = "A file is given to create, append, upsert and overwrite as a pathlib.Path"
+_OF_A_FILE = (
+    "Give create, append, upsert and overwrite a file as a pathlib.Path; in a shell: inlay append"
+)
 # What people give first.
 _STEPS = {
     "LazyFrame": "Run it first: frame.collect()",
