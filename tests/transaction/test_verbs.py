@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.erasure.oracle import Secret, find
 from tests.transaction.conftest import SCHEMA, content, rows
 
 import inlay
@@ -127,6 +129,27 @@ def test_a_person_is_erased_from_two_tables_with_a_receipt_of_each(tables):
     for table in (a, b):
         inlay.open(table.uri).maintain.rewrite()
     assert content(a) == content(b) == {2: 20}
+
+
+def test_an_erasure_from_two_tables_leaves_no_byte_and_a_receipt_in_each():
+    place, who = f"memory://tx-{uuid4()}/tables", "mail@who.example"
+    schema = pa.schema([("id", "int64"), ("mail", "string")])
+    made = [inlay.create(f"{place}/{name}", schema, primary_key="id") for name in "ab"]
+    for n, table in enumerate(made):
+        table.append(pa.table({"id": [1, 2 + n], "mail": [who, "other"]}, schema=schema))
+    with inlay.transaction(request_id="case-7") as tx:
+        for table in made:
+            tx.delete(table, "mail = ?", params=[who], mode="erase")
+    store = made[0]._ctx.store.inner
+    assert find(store, Secret(who))
+    for n, table in enumerate(made):
+        table.maintain.rewrite()
+        assert table.maintain.collect_garbage(life_seconds=0, landing="").receipts
+        [receipt], _ = table.inspect.receipts()
+        assert receipt["id"] == "case-7" and table.count() == 1
+        checked = table.inspect.check_receipt("case-7", where="mail = ?", params=[who])
+        assert not checked.problems
+        assert (find(store, Secret(who)) == []) is (n == 1)
 
 
 def test_what_takes_two_commits_is_refused(tables):
