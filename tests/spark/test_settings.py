@@ -186,7 +186,7 @@ def test_queries_that_are_analysed_at_the_same_time_read_one_version_each(
     new_table: NewTable,
 ) -> None:
     """Threads of a notebook: Spark calls back for one query between two mentions of another."""
-    from inlay.spark.table_function import MAX_QUERIES, _Function
+    from inlay.spark.table_function import MAX_QUERIES, TableFunction
 
     table = new_table(pa.table({"id": [1]}))
     queries = [object() for _ in range(MAX_QUERIES + 1)]
@@ -196,7 +196,7 @@ def test_queries_that_are_analysed_at_the_same_time_read_one_version_each(
     spark: Any = MagicMock()
     spark._jvm.java.util.IdentityHashMap = _ByIdentity
     spark._jvm.org.apache.spark.sql.catalyst.analysis = analysis
-    function = _Function(spark)
+    function = TableFunction(spark)
     assert function._version(table.uri, {}) == 2
     table.append(pa.table({"id": [2]}))
     now = queries[1]

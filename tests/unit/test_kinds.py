@@ -221,8 +221,8 @@ HALF = (
     ("parquet/arrow/types.py", "if pa.types.is_float16(arrow):", "if False:"),
     (
         "parquet/arrow/evaluate.py",
-        "    wanted = arrow_primitive(kind)\n",
-        '    wanted = pa.float32() if kind.name == "half" else arrow_primitive(kind)\n',
+        "    target = arrow_primitive(kind)\n",
+        '    target = pa.float32() if kind.name == "half" else arrow_primitive(kind)\n',
     ),
     ("parquet/read/data_file.py", '"float" | "date":', '"float" | "date" | "half":'),
     ("iceberg/schema.py", 'case "uint32" | "uint64":', 'case "uint32" | "uint64" | "half":'),
