@@ -20,7 +20,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,13 @@ def measure_readers(server: CountingServer, total: int) -> None:
 Peer = tuple[Callable[[pa.Table], Any], Callable[[], pa.Table]]
 
 
+def parts(data: pa.Table) -> Iterator[pa.Table]:
+    """The rows that a table begins with, in twenty files."""
+    step = max(1, data.num_rows // 20)
+    for start in range(0, data.num_rows, step):
+        yield data.slice(start, step).drop_columns(["op"])
+
+
 def by_inlay(folder: str) -> Peer:
     import inlay
 
@@ -157,9 +164,8 @@ def by_inlay(folder: str) -> Peer:
     def apply(data: pa.Table) -> None:
         if not inlay.exists(uri):
             inlay.create(uri, data.drop_columns(["op"]).schema, primary_key="id", sort_by="id")
-            step = max(1, data.num_rows // 20)
-            for start in range(0, data.num_rows, step):
-                inlay.open(uri).append(data.slice(start, step).drop_columns(["op"]))
+            for part in parts(data):
+                inlay.open(uri).append(part)
             return
         inlay.open(uri).apply_changes(data, order="lsn", op="op")
 
@@ -178,9 +184,7 @@ def by_deltalake(folder: str) -> Peer:
 
     def apply(data: pa.Table) -> None:
         if not DeltaTable.is_deltatable(uri, options):
-            step = max(1, data.num_rows // 20)
-            for start in range(0, data.num_rows, step):
-                part = data.slice(start, step).drop_columns(["op"])
+            for part in parts(data):
                 write_deltalake(uri, part, mode="append", storage_options=options)
             return
         values = {name: f"s.{name}" for name in ("id", "value", "lsn")}
@@ -209,10 +213,8 @@ def by_lance(folder: str) -> Peer:
 
     def apply(data: pa.Table) -> None:
         if not made:
-            step = max(1, data.num_rows // 20)
-            for start in range(0, data.num_rows, step):
-                part = data.slice(start, step).drop_columns(["op"])
-                mode = "append" if start else "create"
+            for n, part in enumerate(parts(data)):
+                mode = "append" if n else "create"
                 lance.write_dataset(part, uri, mode=mode, storage_options=options)
             made.append(uri)
             return

@@ -19,7 +19,6 @@ no error. Prints the figures as JSON; the exit code is 1 when anything was wrong
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -29,7 +28,6 @@ import sys
 import tempfile
 import time
 import traceback
-import uuid
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -39,12 +37,11 @@ import pyarrow as pa
 
 import inlay
 from inlay.errors import InlayError
-from inlay.storage.s3 import S3Store
 
 # The proxy is of the tests, which are found from the root of the clone.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.soak_commits import FAULT_EVERY, VERSIONED, entries, server
+from benchmarks.soak_commits import FAULT_EVERY, entries, make_buckets, server, soak_parser
 from tests.simulator.fault_proxy import FAULTS, Fault, FaultProxy, Passing
 
 ACCOUNTS = pa.schema([("id", pa.int64()), ("balance", pa.int64())])
@@ -195,14 +192,7 @@ def requests(log: list[dict[str, Any]]) -> Counter[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--endpoint-url", help="another S3; http:// only. Its buckets are left behind"
-    )
-    parser.add_argument("--plain", action="store_true", help="no bucket has versioning")
-    options = parser.parse_args(arguments)
+    options = soak_parser(__doc__ or "").parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes it has started
     rng = random.Random(options.seed)
     fates = random.Random(options.seed + 1)
@@ -217,15 +207,7 @@ def main(arguments: list[str] | None = None) -> int:
         FaultProxy(direct["AWS_ENDPOINT_URL_S3"], plan) as proxy,
     ):
         os.environ.update(direct)
-        run = uuid.uuid4().hex[:8]
-        buckets = [f"bank-{run}-plain", f"bank-{run}-{'plain-2' if options.plain else VERSIONED}"]
-        for bucket in buckets:
-            client = S3Store(bucket).client
-            client.create_bucket(Bucket=bucket)
-            if bucket.endswith(VERSIONED):
-                client.put_bucket_versioning(
-                    Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-                )
+        buckets = make_buckets("bank", plain=options.plain)
         uris = [f"s3://{buckets[n % 2]}/tables/t{n}" for n in range(TABLES + 1)]
         for n, uri in enumerate(uris):
             table = inlay.create(

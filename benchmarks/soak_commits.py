@@ -464,16 +464,36 @@ def server(endpoint_url: str | None) -> Iterator[dict[str, str]]:
         yield dict(aws.env())
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def soak_parser(doc: str) -> argparse.ArgumentParser:
+    """What each soak is asked for."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0] if doc else None)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", help="a new folder for the journals, when anything is wrong")
-    parser.add_argument("--control", action="store_true", help="a store that ignores If-Match")
     parser.add_argument(
         "--endpoint-url", help="another S3; http:// only. Its buckets are left behind"
     )
     parser.add_argument("--plain", action="store_true", help="no bucket has versioning")
+    return parser
+
+
+def make_buckets(name: str, *, plain: bool) -> list[str]:
+    """Two new ones of which the second has versioning, unless both are `plain`."""
+    run = uuid.uuid4().hex[:8]
+    buckets = [f"{name}-{run}-plain", f"{name}-{run}-{'plain-2' if plain else VERSIONED}"]
+    for bucket in buckets:
+        client = S3Store(bucket).client
+        client.create_bucket(Bucket=bucket)
+        if bucket.endswith(VERSIONED):
+            client.put_bucket_versioning(
+                Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
+            )
+    return buckets
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = soak_parser(__doc__ or "")
+    parser.add_argument("--keep", help="a new folder for the journals, when anything is wrong")
+    parser.add_argument("--control", action="store_true", help="a store that ignores If-Match")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes it has started
     rng = random.Random(options.seed)
@@ -496,15 +516,7 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         os.environ.update(direct)
         uris = []
-        run = uuid.uuid4().hex[:8]
-        for kind in ("plain", "plain-2" if options.plain else VERSIONED):
-            bucket = f"soak-{run}-{kind}"
-            store = S3Store(bucket)
-            store.client.create_bucket(Bucket=bucket)
-            if kind == VERSIONED:
-                store.client.put_bucket_versioning(
-                    Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-                )
+        for bucket in make_buckets("soak", plain=options.plain):
             for n in range(TABLES // 2):
                 uris.append(f"s3://{bucket}/tables/t{n}")
                 inlay.create(uris[-1], SCHEMA, primary_key="id")

@@ -86,8 +86,8 @@ def commit(
                     paths, null, delimiter, encoding, format, date_format
                 ),
             )
-    results = [{"table": uri, **write_record(done)} for uri, done in tx.by_table.items()]
     if as_json:
+        results = [{"table": uri, **write_record(done)} for uri, done in tx.by_table.items()]
         print_rows(results, as_json=True)
         return
     rows = [

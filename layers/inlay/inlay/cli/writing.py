@@ -52,6 +52,12 @@ if TYPE_CHECKING:
     from inlay.engine import SourceOutcome
 
 PANEL = "Write"
+Into = Annotated[
+    str,
+    typer.Option(
+        "--into", metavar="TABLE", help="Where the new table is to be.", show_default=False
+    ),
+]
 
 Files = Annotated[
     list[str],
@@ -305,12 +311,7 @@ def adopt(
             show_default=False,
         ),
     ],
-    into: Annotated[
-        str,
-        typer.Option(
-            "--into", metavar="TABLE", help="Where the new table is to be.", show_default=False
-        ),
-    ],
+    into: Into,
     copy: Annotated[
         bool,
         typer.Option("--copy", help="Copy the files on the server instead of using them in place."),
@@ -381,12 +382,7 @@ def _outcome(each: SourceOutcome) -> dict[str, Any]:
 )
 def copy(
     table: TableUri,
-    into: Annotated[
-        str,
-        typer.Option(
-            "--into", metavar="TABLE", help="Where the new table is to be.", show_default=False
-        ),
-    ],
+    into: Into,
     version: Version = None,
     as_of: AsOf = None,
     ref: Ref = None,
@@ -424,12 +420,7 @@ def _print_copied(uri: str, done: Any, *, as_json: bool) -> None:
 )
 def clone(
     table: TableUri,
-    into: Annotated[
-        str,
-        typer.Option(
-            "--into", metavar="TABLE", help="Where the new table is to be.", show_default=False
-        ),
-    ],
+    into: Into,
     version: Version = None,
     as_of: AsOf = None,
     ref: Ref = None,

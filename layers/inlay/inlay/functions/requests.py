@@ -43,26 +43,30 @@ Mode = Literal["tombstone", "vector", "surgery", "rewrite", "erase"]
 Scalar = str | int | float | bool | None
 
 
-class _Identified(BaseModel):
-    """A request on a table that is applied once by its id. `requested_at` is ISO 8601; without a zone it is
-    UTC."""
+class _Dated(BaseModel):
+    """A request that is applied once by its id. `requested_at` is ISO 8601; without a zone it is UTC."""
 
     model_config = ConfigDict(extra="forbid")
 
     id: str | None = Field(None, min_length=1, max_length=_MAX_ID)
     requested_at: Annotated[datetime, AfterValidator(_utc)] | None = None
-    table: TableName
-
-    @property
-    def body(self) -> str:
-        """What makes two requests with one id the same request."""
-        raise NotImplementedError
 
     def time_us(self, sent_us: int) -> int:
         """When it was requested; `sent_us` is when its message was sent."""
         if self.requested_at is None:
             return sent_us
         return round(self.requested_at.timestamp() * 1_000_000)
+
+
+class _Identified(_Dated):
+    """One on a table."""
+
+    table: TableName
+
+    @property
+    def body(self) -> str:
+        """What makes two requests with one id the same request."""
+        raise NotImplementedError
 
     @property
     def may_be_older(self) -> bool:
@@ -192,16 +196,12 @@ def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column.cast(kind)
 
 
-class OperationsRequest(BaseModel):
+class OperationsRequest(_Dated):
     """`{"id"?, "requested_at"?, "operations"}`: deletes and erasures on several tables, and moves of rows
     between them, in one commit. Each is `{"delete": TABLE, "where" | "keys", "params"?, "mode"?}` or
     `{"move": TABLE, "to": TABLE, "where", "params"?}` (`inlay commit --help`). A sender gives no rows: what
     is written to a table was in another one of this deployment."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    id: str | None = Field(None, min_length=1, max_length=_MAX_ID)
-    requested_at: Annotated[datetime, AfterValidator(_utc)] | None = None
     operations: list[dict[str, Any]] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -226,11 +226,6 @@ class OperationsRequest(BaseModel):
     def read(self) -> frozenset[str]:
         """Tables that rows are moved from."""
         return frozenset(str(e["move"]) for e in self.operations if "move" in e)
-
-    def time_us(self, sent_us: int) -> int:
-        if self.requested_at is None:
-            return sent_us
-        return round(self.requested_at.timestamp() * 1_000_000)
 
 
 class RewriteRequest(BaseModel):

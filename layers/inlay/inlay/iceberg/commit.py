@@ -64,7 +64,8 @@ class CommitRequest:
     @property
     def snapshot_id(self) -> int | None:
         """The snapshot that a branch is set to by this request, of those that it brings."""
-        return None if self.head is None else self.head[1]
+        head = self.head
+        return None if head is None else head[1]
 
 
 def read_request(body: bytes) -> Any:

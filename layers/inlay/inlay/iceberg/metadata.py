@@ -218,7 +218,7 @@ def _with_id(properties: Mapping[str, str], current: Published) -> dict[str, str
 
 
 def is_publication(metadata: Any, version: int) -> bool:
-    """Whether `found`, table metadata under the name of `version`, was published by Inlay. What another
+    """Whether `metadata`, of a table under the name of `version`, was published by Inlay. What another
     engine commits upon a publication has its properties, too, but a snapshot or a log of its own."""
     match metadata:
         case {

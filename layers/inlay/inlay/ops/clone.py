@@ -51,15 +51,15 @@ def clone(source: Context, state: State, at: Ref, into: Context) -> Copied:
     taken = list(into.map(lambda task: _adopted(source, into, task), shared))
     rest = (task for task in tasks if task.markers)
     made = [entry for task in rest for entry in written(source, into, base, task) if entry.rows]
+    files = (*taken, *made)
     name = f"clone-{base.snapshot.table_id}"
     refs.tag(replace(source, note=Note(f"cloned to {into.uri}")), name, at, hold=True)
     try:
-        loaded = with_files(into, base, (*taken, *made), CLONE)
+        loaded = with_files(into, base, files, CLONE)
     except TableExists:  # after any other error the clone may be there
         refs.set_hold(source, name, False)
         refs.drop(source, name)
         raise
-    files = (*taken, *made)
     held = f"the tag {name!r} of {source.uri} is held for as long as the clone needs its files"
     return Copied(
         loaded=loaded,

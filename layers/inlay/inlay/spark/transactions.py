@@ -16,8 +16,8 @@ add some is refused, an append adds them in a commit of its own, as it does alon
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import inlay
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Transaction:
     """See `transaction`."""
 
-    def __init__(self, request_id: str | None) -> None:
-        self._tx = inlay.transaction(request_id=request_id)
+    def __init__(self, tx: Any) -> None:
+        self._tx = tx
 
     def append(self, frame: DataFrame, uri: str, **options: Any) -> WriteResult:
         """As `inlay.spark.append`. Rows that only the source can write (`docs/SPARK.md`) are refused."""
@@ -59,30 +59,22 @@ class Transaction:
     @property
     def versions(self) -> dict[str, int]:
         """The version that each table has, by its URI."""
-        return self._tx.versions
+        versions: dict[str, int] = self._tx.versions
+        return versions
 
     @property
     def results(self) -> tuple[WriteResult, ...]:
-        return self._tx.results
-
-    def __enter__(self) -> Transaction:
-        self._tx.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._tx.__exit__(kind, error, trace)
+        results: tuple[WriteResult, ...] = self._tx.results
+        return results
 
 
 def _opened(uri: str) -> inlay.Table:
-    return inlay.open(uri, context=replace(connect(uri)))
+    return inlay.open(uri, context=connect(uri))
 
 
-def transaction(*, request_id: str | None = None) -> Transaction:
+@contextmanager
+def transaction(*, request_id: str | None = None) -> Iterator[Transaction]:
     """Appends and merges of DataFrames to several tables in one commit: each gets one version, or none
     does. Raises what `inlay.transaction` raises."""
-    return Transaction(request_id)
+    with inlay.transaction(request_id=request_id) as tx:
+        yield Transaction(tx)

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -149,7 +149,7 @@ def refuse_open_erasure(loaded: LoadedTable) -> None:
             )
 
 
-class _ReadOnce(WrappedStore):
+class ReadOnce(WrappedStore):
     """The store of one request, which reads what an engine has written to judge it, and again to publish
     it. What never changes under its name, and came whole, is asked for once."""
 
@@ -157,8 +157,8 @@ class _ReadOnce(WrappedStore):
         super().__init__(inner)
         self._kept = kept or ObjectCache(KEPT_BYTES)
 
-    def at(self, bucket: str) -> _ReadOnce:
-        return _ReadOnce(self.inner.at(bucket), self._kept)
+    def at(self, bucket: str) -> ReadOnce:
+        return ReadOnce(self.inner.at(bucket), self._kept)
 
     def get(
         self,
@@ -193,12 +193,13 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
     """Commits the request, and returns the answer to loadTable. Raises `ConcurrentChange` where a
     requirement does not hold, `InvalidRequest` and others for what cannot be served, `StaleUpload`,
     `OutcomeUnknown`."""
-    ctx = replace(ctx, branch=None, store=_ReadOnce(ctx.store))
+    ctx = replace(ctx, branch=None, store=ReadOnce(ctx.store))
     named = name_of(request)
     if request.creates:
         metadata = apply_updates(empty_metadata(ctx.location("")), request.updates)
         return _create(ctx, metadata, named)
-    branch = None if request.head is None or request.head[0] == MAIN else request.head[0]
+    head = request.head
+    branch = None if head is None or head[0] == MAIN else head[0]
     at = replace(ctx, branch=branch)
     reason = "others keep committing to the table"
     for _ in range(MAX_ROUNDS):
@@ -206,7 +207,7 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
         ctx = replace(ctx, table_id=loaded.snapshot.table_id)
         loaded, before = already_applied(ctx, loaded, named)
         if before is not None:
-            return _after(ctx, loaded)
+            return published_after(ctx, loaded)
         refuse_open_erasure(loaded)
         published = published_now(ctx)
         if published is None or not is_current(ctx, loaded.snapshot, published.found.publication):
@@ -221,7 +222,7 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
             return published.body
         outcome = committed(at, replace(change, request=named), base)
         if not isinstance(outcome, Conflicted):
-            return _after(ctx, on_branch(ctx, outcome.loaded), published.found)
+            return published_after(ctx, on_branch(ctx, outcome.loaded), published.found)
         reason = outcome.conflict.reason
         if _is_strict(change):
             break
@@ -229,14 +230,22 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
 
 
 def committed(ctx: Context, change: Change, base: LoadedTable) -> Committed | Skipped | Conflicted:
-    try:
+    with of_late_files(ctx.uri):
         return commit(ctx, change, base=base)
+
+
+@contextmanager
+def of_late_files(table: str | None = None) -> Iterator[None]:
+    """`StaleUpload` of files that an engine has written, in its words: they cannot be uploaded again.
+    `table` is named where the error names none."""
+    try:
+        yield
     except StaleUpload as error:
         raise InvalidRequest(
             "files of this commit were written before the table's garbage boundary: the job took "
             "longer than its grace period",
             next_step="Run the job again; `gc.grace_days` is the grace period",
-            table=ctx.uri,
+            table=error.table or table,
         ) from error
 
 
@@ -248,7 +257,7 @@ def name_of(request: CommitRequest) -> Request | None:
     return Request.named(None if key is None else f"iceberg {key}", None)
 
 
-def _after(ctx: Context, loaded: LoadedTable, seen: Found | None = None) -> bytes:
+def published_after(ctx: Context, loaded: LoadedTable, seen: Found | None = None) -> bytes:
     """The answer once the commit is made: it is never refused any more."""
     try:
         _, pointer = publish_with_pointer(ctx, base=loaded, seen=seen)
@@ -300,7 +309,7 @@ def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) ->
         loaded = load_pointer(ctx)
         _, before = already_applied(ctx, loaded, named)
         if before is not None or (named is None and loaded.snapshot.table_id == uuid):
-            return _after(ctx, loaded)
+            return published_after(ctx, loaded)
         raise
     sources = _sources(ctx)
     table = _source(metadata)
@@ -315,7 +324,7 @@ def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) ->
     done = found_table(
         sources, foreign, properties, date_us=date_us, own=True, table_id=uuid, request=named
     )
-    return _after(ctx, done.loaded)
+    return published_after(ctx, done.loaded)
 
 
 def _sources(ctx: Context) -> Sources:

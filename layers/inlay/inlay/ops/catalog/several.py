@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inlay.errors import ConcurrentChange, InlayError, InvalidRequest, StaleUpload
+from inlay.errors import ConcurrentChange, InlayError, InvalidRequest
 from inlay.iceberg.commit import CommitRequest
 from inlay.iceberg.metadata import MAIN
 from inlay.ops.catalog.commit import (
     MAX_ROUNDS,
-    _after,
-    _ReadOnce,
+    ReadOnce,
     name_of,
+    of_late_files,
     planned,
+    published_after,
     published_now,
     refuse_open_erasure,
 )
@@ -50,19 +51,12 @@ def commit_tables(contexts: Sequence[Context], requests: Sequence[CommitRequest]
             )
     named = _name_of(requests)
     found = [_part(ctx, each, named) for ctx, each in zip(contexts, requests, strict=True)]
-    try:
+    with of_late_files():
         done = commit_parts([part for part, _ in found], named)
-    except StaleUpload as error:
-        raise InvalidRequest(
-            "files of this commit were written before a table's garbage boundary: the job took longer than "
-            "its grace period",
-            next_step="Run the job again; `gc.grace_days` is the grace period",
-            table=error.table,
-        ) from error
     failed: InlayError | None = None
     for (part, seen), result in zip(found, done, strict=True):
         try:
-            _after(part.ctx, result.loaded, seen)
+            published_after(part.ctx, result.loaded, seen)
         except InlayError as error:
             failed = failed or error
     if failed is not None:
@@ -77,7 +71,7 @@ def _name_of(requests: Sequence[CommitRequest]) -> Request | None:
 
 
 def _part(ctx: Context, request: CommitRequest, named: Request | None) -> tuple[Part, Found | None]:
-    ctx = replace(ctx, branch=None, store=_ReadOnce(ctx.store))
+    ctx = replace(ctx, branch=None, store=ReadOnce(ctx.store))
     for _ in range(MAX_ROUNDS):
         loaded = decided(ctx, load_pointer(ctx))
         ctx = replace(ctx, table_id=loaded.snapshot.table_id)

@@ -476,12 +476,13 @@ class _Attempt:
         if previous is not None and not self._is_continued(previous):
             previous = None
         asked = max((e.opened_version for e in snapshot.erasures if e.predicate), default=0)
+        of_name = {s.branch: s for s in previous.branches} if previous else {}
+        of_head = {s.head: s for s in of_name.values()}
         found: dict[str, Published | _Attempt] = {}
         for name, ref in snapshot.refs.items():
             if ref.kind != "branch" or ref.head is None or ref.head.id in found:
                 continue
-            of_name = {s.branch: s for s in previous.branches} if previous else {}
-            known = {s.head: s for s in of_name.values()}.get(ref.head.id)
+            known = of_head.get(ref.head.id)
             if known is not None and known.version >= asked:
                 if known.schema_id == snapshot.schema_id:
                     found[ref.head.id] = known

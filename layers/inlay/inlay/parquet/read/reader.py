@@ -183,6 +183,11 @@ def read_by_task(
     return read_opened(opening, wanted, executor, ahead=ahead, connections=connections)
 
 
+def _opening_bytes(ahead: Ahead) -> int:
+    """Of the budget. Files that come whole are held before they are read: both stay within it."""
+    return ahead.budget_bytes // UNITS_IN_BUDGET
+
+
 def open_files(
     objects: Objects,
     tasks: Iterable[FileTask],
@@ -193,8 +198,7 @@ def open_files(
 ) -> Iterator[OpenFile]:
     """The tasks' files in order, their footers and deletes fetched ahead; those come whole of which
     everything is wanted. Reading has the rest of the budget."""
-    # Files that come whole are held before they are read: both together stay within the budget.
-    share = ahead.budget_bytes // UNITS_IN_BUDGET
+    share = _opening_bytes(ahead)
     whole = min(ahead.unit_bytes, share)
 
     def units() -> Iterator[Unit[OpenFile]]:
@@ -228,7 +232,7 @@ def read_opened(
     reading = run_ahead(
         units(),
         executor,
-        budget_bytes=ahead.budget_bytes - ahead.budget_bytes // UNITS_IN_BUDGET,
+        budget_bytes=ahead.budget_bytes - _opening_bytes(ahead),
         parallel=ahead.parallel,
         first=ahead.first,
     )
