@@ -138,7 +138,7 @@ CONDITIONS = [
     pc.field("x").is_null(),
 ]
 ASKED = [
-    *(lambda t, w=w: t.count(where=w) for w in CONDITIONS if not isinstance(w, pc.Expression)),
+    *(lambda t, w=w: t.count(w) for w in CONDITIONS),
     *(lambda t, w=w: t.scan(where=w).count() for w in CONDITIONS),
     *(lambda t, w=w: t.scan(where=w, limit=3).to_arrow() for w in CONDITIONS),
     *(lambda t, w=w: t.scan(where=w, columns=["s"]).to_arrow() for w in CONDITIONS),

@@ -635,8 +635,8 @@ class Table:
 
     def count(
         self,
+        where: str | Predicate | Any | None = None,
         *,
-        where: str | None = None,
         params: Params = None,
         on_damaged: str = "raise",
     ) -> int:
