@@ -1,7 +1,7 @@
 """What operations ask of S3: requests and bytes, counted at the server, against budgets.
 
-    python benchmarks/cost.py                    # the tables of docs/COST.md, on stdout
-    python benchmarks/cost.py --write            # and into docs/COST.md
+    python benchmarks/cost.py                    # tables of docs/benchmarks/index.md, on stdout
+    python benchmarks/cost.py --write            # and into that page
     python benchmarks/cost.py --metadata-files 0 # without the large table; a quarter of the time
 
 A table of small files on the embedded S3, then one with many files whose entries alone exist. Every
@@ -33,8 +33,8 @@ from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
 from inlay.ops.commit.driver import commit
 from inlay.plan.change import AddFiles, Change
+from page import keep
 
-PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
 BUCKET = "cost"
 # Deletes cost nothing, nor do bytes within the region.
 PRICES = load_prices()
@@ -353,30 +353,24 @@ def sections(lines: Sequence[Line]) -> list[str]:
     return list(dict.fromkeys(line.section for line in lines))
 
 
-def rewritten(page: str, lines: Sequence[Line]) -> str:
-    """The page with the tables of its sections as measured now."""
-    for section in sections(lines):
-        head, found, rest = page.partition(f"## {section}\n")
-        assert found, f"docs/COST.md has no section {section!r}"
-        before, _, table = rest.partition("\n|")
-        _, _, after = table.partition("\n\n")
-        page = "\n".join([head + found + before, *table_of(lines, section), "", after])
-    return page
+def tables(lines: Sequence[Line], head: str) -> str:
+    """A table under each section's name."""
+    parts = [[f"{head} {section}", "", *table_of(lines, section)] for section in sections(lines)]
+    return "\n\n".join("\n".join(part) for part in parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--metadata-files", type=int, default=10_000)
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/COST.md")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks/index.md")
     options = parser.parse_args(arguments)
     with embedded() as server:
         measure_operations(server)
         if options.metadata_files:
             measure_metadata(server, options.metadata_files)
-    for section in sections(server.lines):
-        print(f"## {section}\n", *table_of(server.lines, section), "", sep="\n")
+    print(tables(server.lines, "##"))
     if options.write:
-        PAGE.write_text(rewritten(PAGE.read_text("utf-8"), server.lines), "utf-8")
+        keep("operations", tables(server.lines, "###"))
     over = [line for line in server.lines if line.over]
     for line in over:
         print(f"over budget: {line.name}: {line.over} (budget {line.budget})", file=sys.stderr)

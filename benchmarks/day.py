@@ -1,7 +1,7 @@
 """The published day, priced: 6 TB in, 2 TB of deletes, 50,000 queries, by a scaled simulation.
 
-    python benchmarks/day.py --peers            # the tables of docs/COST.md, "A day", on stdout
-    python benchmarks/day.py --peers --write    # and into docs/COST.md; the counts into `inlay cost`
+    python benchmarks/day.py --peers            # tables of docs/benchmarks/index.md, on stdout
+    python benchmarks/day.py --peers --write    # and into that page; the counts into `inlay cost`
 
 The published estimate (shayon.dev, "An MVCC-like columnar table on S3 with constant-time deletes",
 October 2025; about $3 in all) has about 380,000 PUTs for $1.88, that is three for each 64 MB of 6 + 2 TB;
@@ -57,10 +57,10 @@ from inlay.cli.pricing import (
 from inlay.functions import observe
 from inlay.storage.base import Written
 from inlay.storage.s3 import S3Store
+from page import keep
 from peers import DayCount, DayPlan, day_of_library, half_means
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "COST.md"
 UNITS = ROOT / "layers" / "inlay" / "inlay" / "cli" / "assets" / "units.json"
 BUCKET, TABLE = "bench", "day"
 URI = f"s3://{BUCKET}/tables/{TABLE}"
@@ -301,7 +301,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--scale", type=int, default=1_000, help="the day's operations, divided")
     parser.add_argument("--peers", action="store_true", help="delta-rs and pyiceberg as well")
-    parser.add_argument("--write", action="store_true", help="docs/COST.md, and units.json")
+    parser.add_argument(
+        "--write", action="store_true", help="docs/benchmarks/index.md, and units.json"
+    )
     parser.add_argument("--counts", action="store_true", help="print the units' counts as JSON")
     options = parser.parse_args(arguments)
     plan = DayPlan(
@@ -338,10 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     print(text)
     if options.write:
-        page = PAGE.read_text("utf-8")
-        before, rest = page.split("<!-- day -->\n", 1)
-        after = rest.split("<!-- /day -->", 1)[1]
-        PAGE.write_text(f"{before}<!-- day -->\n\n{text}\n\n<!-- /day -->{after}", "utf-8")
+        keep("day", text)
     return 0
 
 

@@ -1,7 +1,7 @@
 """What erasures ask of S3: requests and bytes, counted in front of the reference store, and dollars.
 
-    python benchmarks/erasure.py            # the tables of docs/COST.md, on stdout; about 5 minutes
-    python benchmarks/erasure.py --write    # and into docs/COST.md
+    python benchmarks/erasure.py            # tables of docs/benchmarks/index.md, on stdout; about 5 minutes
+    python benchmarks/erasure.py --write    # and into that page
 
 The files that hold the person are of full size. The others have as many row groups, each further from the
 next than requests are merged over, but fewer rows: their requests are those of full files, their bytes are
@@ -15,7 +15,6 @@ import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -37,9 +36,8 @@ from inlay.ops.write.append import append
 from inlay.plan.change import SetProperties
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import NO_USAGE
+from page import keep
 
-PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
-BEGIN, END = "<!-- erasure -->", "<!-- /erasure -->"
 # Deletes are free.
 PRICES = load_prices()
 CHEAP = ("get", "head")
@@ -227,14 +225,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=1_000)
     parser.add_argument("--people", type=int, default=1_000)
-    parser.add_argument("--write", action="store_true", help="into docs/COST.md")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks/index.md")
     asked = parser.parse_args()
     text = page(asked.files, asked.people)
     print(text)
     if asked.write:
-        whole = PAGE.read_text()
-        head, rest = whole.split(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}")
+        keep("erasure", text)
 
 
 if __name__ == "__main__":

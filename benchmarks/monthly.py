@@ -1,7 +1,7 @@
 """What a deployment costs a month, for three sizes: requests measured, list prices, all assumptions named.
 
-    python benchmarks/monthly.py           # the tables of docs/COST.md, "A month", on stdout
-    python benchmarks/monthly.py --write   # and into docs/COST.md
+    python benchmarks/monthly.py           # tables of docs/benchmarks/index.md, on stdout
+    python benchmarks/monthly.py --write   # and into that page
 
 The deployed handlers run in this process on a store that counts: a round of each schedule over idle
 tables, a batch of landed files, a batch of deletes, a publication, an erasure from its request to its
@@ -30,10 +30,10 @@ from inlay.cli.pricing import load_prices
 from inlay.engine import MeteredStore
 from inlay.functions import tables
 from inlay.local.template import read_body
+from page import keep
 
 PRICES = load_prices()
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "COST.md"
 DEAR_VERBS = {"put", "copy", "list", "list_versions", "list_uploads", "create_multipart"}
 DEAR_VERBS |= {"upload_part", "upload_part_copy", "complete_multipart"}
 FREE_VERBS = {"delete", "delete_versions", "abort_multipart"}
@@ -241,14 +241,11 @@ def text() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="into docs/COST.md")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks/index.md")
     made = text()
     print(made)
     if parser.parse_args().write:
-        page = PAGE.read_text()
-        before, rest = page.split("<!-- month -->\n", 1)
-        after = rest.split("<!-- /month -->", 1)[1]
-        PAGE.write_text(f"{before}<!-- month -->\n\n{made}\n\n<!-- /month -->{after}")
+        keep("month", made)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ from typing import Any
 
 PLACE = Path(__file__).parents[1] / "docs" / "benchmarks"
 PAGE = PLACE / "index.md"
+TABLES = "tables.json"
 HEAD = """# Measurements
 
 Made by `benchmarks/page.py` from the figures that the benchmarks store beside this page; `make bench
 PEERS=1` measures again. Those of Spark and of edited row groups are printed only: they were copied by
 hand from a run (`recorded.json`). Requests and bytes are exact; CPU and wall time are of one machine, and
-good for ratios within a table."""
+good for ratios within a table. What follows for a bill is in [cost](../COST.md)."""
 QUERIES = """Each cell: cold, opening the table included: requests / MB; then seconds of CPU / wall of
 the same query again on the open table. Where decoding is all there is to do, decoders other than
 Arrow's take less CPU. A row of 16 columns is in 16 places of a file: a lookup sends a request for those
@@ -34,6 +35,53 @@ METADATA = """Entries with statistics of ten columns, through the real planner a
 up / KB down / ms of CPU, means of many commits, segments that roll included.
 
 `python benchmarks/metadata.py` (`make bench-metadata` checks the budgets)"""
+
+# Title: the name under which a benchmark keeps its tables, and what has to be said of them.
+COSTS = {
+    "What operations ask of S3": (
+        "operations",
+        """`python benchmarks/cost.py --write`. Counted by the server, on a table of 8 columns that starts
+with 20 files of 10,000 rows; the operations run in this order, and each update and upsert before the
+deletes adds a marker that readers apply. The starred ones are held to budgets by a test. "Metadata"
+is what goes into the pointer, archives and segments; "other" is data files and markers. Writes are
+measured warm: a cold one adds 1 GET. Dollars are list prices of S3 Standard in us-east-1, October
+2025, for a million such operations: 5.00 for a million PUT, COPY, POST or LIST, 0.40 for a million
+GET and HEAD; deletes are free.""",
+    ),
+    "Erasures": (
+        "erasure",
+        """`python benchmarks/erasure.py --write`, up to the receipt. The three files that hold the person
+are of 100 MiB; the others have as many row groups, but fewer rows: their requests are those of full
+files, their bytes are not.""",
+    ),
+    "A day": (
+        "day",
+        """`python benchmarks/day.py --peers --write`: 93,750 files of 64 MB land (6 TB); 31,250 requests
+each delete the rows of one of them by a range of its key; each of 50,000 queries opens the table, cold,
+and reads a twentieth of one file by its key. A thousandth of it is simulated. The first two tables
+are for the deployed functions, in batches of the size that queues deliver at this rate (5.4 files;
+deletes one by one): `fixed + n × each` from batches of two sizes. Added, because the day's table is
+larger: a GET for each leaf of 1,024 entries and 29 µs per entry where a turn plans over all files,
+6 GETs for a query's plan, a GET for each version of 7 days in garbage collection. Lambda seconds
+are CPU + round trips × 20 ms, at 1,769 and 3,008 MiB, and S3's copies at an assumed 100 MB/s; cold
+starts, logs and metrics are not included.
+
+The third table is one commit for each file and each delete, by calls of each library, in one run:
+the day is its operations times their mean in the second half of the run, "growth" that mean divided
+by the first half's. Deletes of whole files are the best case for all three. The catalog that
+pyiceberg needs is not counted, nor is any maintenance of the others.""",
+    ),
+    "A month, three sizes": (
+        "month",
+        """`python benchmarks/monthly.py --write` runs the deployed handlers on a store that counts, and
+multiplies by list prices of us-east-1 (October 2025) and the template's schedules. Requests are
+measured, on tables of small files, of which `orders` is published and holds the hundred files of
+the batch. Assumed: 0.1 s of a function to check one table in a round (sixteen at once), 1 s for a
+table's turn, 2 s for a batch, 60 s for an erasure, at 1,769 and 3,008 MiB; 45 metrics; 2 KB of log
+per invocation; each written table published once for each batch. Not included: data that leaves the
+region, engines that read, KMS, VPC endpoints, old versions of objects.""",
+    ),
+}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -173,7 +221,10 @@ def page(read: Callable[[str], Any]) -> str:
     results = read("results.json")
     cases = results["cases"]
     compaction = next(c["section"] for c in cases if c["section"].startswith("Compaction"))
-    parts = [HEAD, "", "## Queries", "", f"{results['about']} {QUERIES}", ""]
+    parts = [HEAD, ""]
+    for title, (name, about) in COSTS.items():
+        parts += [f"## {title}", "", about, "", *read(TABLES)[name], ""]
+    parts += ["## Queries", "", f"{results['about']} {QUERIES}", ""]
     parts += [f"`{results['command']}`", "", *queries(cases), "", "![ratios](ratios.svg)", ""]
     parts += ["## Operations", "", "On the same table.", "", *operations(cases), ""]
     parts += [f"## {compaction}", "", *compactions(cases, compaction), ""]
@@ -185,6 +236,13 @@ def page(read: Callable[[str], Any]) -> str:
 
 def stored(name: str) -> Any:
     return json.loads((PLACE / name).read_text("utf-8"))
+
+
+def keep(name: str, text: str) -> None:
+    """Store tables that a benchmark has made as text, and make the page with them."""
+    kept = {**stored(TABLES), name: text.split("\n")}
+    (PLACE / TABLES).write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    PAGE.write_text(page(stored), "utf-8")
 
 
 def main() -> None:

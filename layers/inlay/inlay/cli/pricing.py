@@ -4,7 +4,7 @@ Promise: every request is one that was counted (`assets/units.json`, which `benc
 listed just now; prices come from one list (`assets/prices.json`, with what a file of the user's changes);
 what is assumed is named here and nowhere else. Deletes of objects and bytes within the region are free. Not
 in it: bytes that leave the region, engines that read, KMS, old versions of a versioned bucket, alarms and
-metrics (docs/COST.md, "A month, three sizes").
+metrics (docs/benchmarks/index.md, "A month, three sizes").
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ IDLE_POLLS = 6 * 5 * DAY_SECONDS / 20
 POLLING = "queues polled, once for all tables"
 # Assumed: how fast S3 copies within itself, of which a function waits for sixteen at a time.
 COPY_BYTES_PER_SECOND, COPIES_AT_ONCE = 100_000_000, 16
-# Measured (docs/COST.md, "It does not grow with the table"): GETs of a query's plan by files of the table,
-# and seconds to load and plan over all of 100,000 entries.
+# Measured (docs/benchmarks/index.md, "It does not grow with the table"): GETs of a query's plan by files
+# of the table, and seconds to load and plan over all of 100,000 entries.
 PLAN_REQUESTS = ((500, 0), (5_000, 2), (50_000, 4), (2**63, 6))
 PLAN_SECONDS = 2.9 / 100_000
 # Entries of a full leaf of the metadata (docs/FORMAT.md, "Tiers and segments").
@@ -411,7 +411,7 @@ def cost(
 ) -> None:
     """Price a table as it stands, for a month, and a day that you describe.
 
-    Counts are measured (docs/COST.md says how), prices are those of one list; --json shows both. A table
+    Counts are measured (docs/COST.md says where), prices are those of one list; --json shows both. A table
     costs a listing: a LIST for a thousand objects.
     """
     described = bool(ingest or deletes or queries or erasures)
