@@ -126,7 +126,7 @@ lint: $(READY) $(TOOLS) ## check style, formatting, the import contracts and the
 	$(SAM) validate --lint --region us-east-1
 
 types: $(READY) ## check types, strictly
-	$(BIN)/mypy layers/inlay/inlay functions tests/simulator
+	$(BIN)/mypy layers/inlay/inlay functions tests/simulator benchmarks
 
 simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations against every fault
 	$(BIN)/python -m tests.simulator.simulation --seeds $(SEEDS) --jobs $(JOBS)

@@ -108,7 +108,7 @@ def lineitem(rows: int) -> pa.Table:
     path = Path(tempfile.gettempdir()) / f"inlay-bench-{scale}" / "lineitem.parquet"
     if not path.exists():
         generator = Path(sys.executable).with_name("tpchgen-cli")
-        command = [generator, "parquet", "-s", str(scale), "--tables=lineitem"]
+        command: list[str | Path] = [generator, "parquet", "-s", str(scale), "--tables=lineitem"]
         subprocess.run(
             [*command, f"--output-dir={path.parent}"], check=True, stdout=subprocess.DEVNULL
         )
@@ -199,9 +199,9 @@ def fill(data: pa.Table, files: int) -> None:
 def measure_queries(run: Run, data: pa.Table) -> None:
     run.section = "Queries"
     for name, (columns, where, limit) in Asked.of(data).where().items():
-        options = {"columns": columns, "where": where, "limit": limit}
+        options: dict[str, Any] = {"columns": columns, "where": where, "limit": limit}
         run.query(name, lambda t, o=options: t.scan(**o).to_arrow().num_rows)
-    first = {"order_by": "l_extendedprice DESC", "limit": 10}
+    first: dict[str, Any] = {"order_by": "l_extendedprice DESC", "limit": 10}
     run.query("top 10", lambda t: t.scan(**first).to_arrow().num_rows)
     run.query("count", lambda t: t.count())
     run.query("count where", lambda t: t.count(where="l_shipmode = 'AIR'"))
@@ -322,7 +322,7 @@ def peers_python() -> Path:
     if not python.exists():
         uv = HERE.parent / ".tools" / "uv" / "bin" / "uv"
         subprocess.run([uv, "venv", "-q", "--python", sys.executable, folder], check=True)
-        install = [uv, "pip", "install", "-q", "--python", python]
+        install: list[str | Path] = [uv, "pip", "install", "-q", "--python", python]
         subprocess.run([*install, *PEER_PACKAGES], check=True)
     return python
 

@@ -341,7 +341,8 @@ def main() -> None:
     parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.peer:
-        peer(*asked.peer, total=asked.rows)
+        library, endpoint = asked.peer
+        peer(library, endpoint, total=asked.rows)
         return
     with CountingServer(latency_ms=0) as server:
         os.environ.update(server.env())

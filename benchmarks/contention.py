@@ -232,7 +232,8 @@ def server(latency_ms: float) -> Iterator[AwsProcess]:
 
     with AwsProcess(["s3"], latency_ms=latency_ms) as aws:
         os.environ.update(aws.env())
-        S3Store(BUCKET).client.create_bucket(Bucket=BUCKET)
+        client: Any = S3Store(BUCKET).client
+        client.create_bucket(Bucket=BUCKET)
         yield aws
 
 

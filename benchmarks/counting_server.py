@@ -353,7 +353,8 @@ def _range(header: str, size: int) -> tuple[int, int]:
 
 def _unchunked(body: bytes) -> bytes:
     """The payload of an `aws-chunked` body."""
-    found, at = [], 0
+    found: list[bytes] = []
+    at = 0
     while True:
         end = body.index(b"\r\n", at)
         length = int(body[at:end].partition(b";")[0], 16)

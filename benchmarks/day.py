@@ -44,7 +44,7 @@ from tests.functions import conftest
 from tests.functions.conftest import Functions, fresh, from_queue
 
 import inlay
-from bench import environment, peers_python
+from bench import peers_python
 from counting_server import CountingServer
 from inlay.cli.pricing import (
     Day,
@@ -55,6 +55,7 @@ from inlay.cli.pricing import (
     total,
 )
 from inlay.functions import observe
+from inlay.local.stack import environment
 from inlay.storage.base import Written
 from inlay.storage.s3 import S3Store
 from page import keep

@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -117,7 +118,7 @@ class Bench:
         place = rng.randrange(10_000_000) if self.scattered else n
         low = 1_000_000 + place * ROWS * 4
         day = 8_000 + n // 400
-        bounds = [
+        bounds: list[tuple[Any, Any]] = [
             (low, low + ROWS * 4 - rng.randrange(1, 9)),
             (rng.randrange(1, 60), 200_000 - rng.randrange(60)),
             (rng.randrange(1, 5), 10_000 - rng.randrange(5)),
@@ -373,7 +374,7 @@ def scattered(files: int) -> list[Row]:
     bench.grow(files)
     some = bench.file()
     bench.commit(Change(operation="append", updates=(AddFiles((some,)),)))
-    where = f"orderkey = {some.stats[1].lower}"
+    where = f"orderkey = {some.stats[1].lower!r}"
     before = query(bench, "plan a query on the key", where)
     used, cpu = measure(bench, 1, lambda: void(cluster_metadata(bench.fresh())))
     moved = Row(

@@ -465,7 +465,11 @@ class DayOfIceberg:
 
 def day(library: str, endpoint: str, plan: str) -> None:
     server = CountingServer(endpoint=endpoint)
-    made: DayLibrary = {"deltalake": DayOfDelta, "pyiceberg": DayOfIceberg}[library](endpoint)
+    kinds: dict[str, type[DayOfDelta | DayOfIceberg]] = {
+        "deltalake": DayOfDelta,
+        "pyiceberg": DayOfIceberg,
+    }
+    made: DayLibrary = kinds[library](endpoint)
     found = day_of_library(made, server, DayPlan(**json.loads(plan)))
     print(json.dumps({name: [asdict(each) for each in of] for name, of in found.items()}))
 

@@ -14,6 +14,7 @@ import argparse
 import random
 import statistics
 import time
+from typing import Any
 
 from pyroaring import BitMap64
 from tests.metadata.tables import Named, Table
@@ -92,8 +93,10 @@ def main() -> None:
             print(f"{'':>9} {gone:>4} files go: {puts} PUT {up / 1000:.0f} KB {gets} GET")
         for hit in [n for n in HITS if n < files]:
             some = random.Random(hit).sample(list(table.load().files()), hit)
-            lower = tuple(sorted({f.stats[1].lower for f in some}))
-            where = Marker(id=table.ctx.new_id(), body=Where(In(1, Primitive("int64"), lower)))
+            lowers: set[Any] = {f.stats[1].lower for f in some}
+            where = Marker(
+                id=table.ctx.new_id(), body=Where(In(1, Primitive("int64"), tuple(sorted(lowers))))
+            )
             table.commit(Change(operation="delete", updates=(AddMarkers((where,)),)))
             before, ctx = table.store.usage(), table.fresh()
             files = settle.settle(ctx, load_pointer(ctx)).files

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
+from typing import Any
 from unittest import mock
 
 import inlay
@@ -26,7 +27,7 @@ JOINED_FOR = (0, 5, 20, 100)
 
 
 def top_10() -> int:
-    asked = {"order_by": "l_extendedprice DESC", "limit": 10}
+    asked: dict[str, Any] = {"order_by": "l_extendedprice DESC", "limit": 10}
     return int(inlay.open(uri()).scan(**asked).to_arrow().num_rows)
 
 

@@ -37,12 +37,14 @@ import pyarrow as pa
 
 import inlay
 from inlay.errors import InlayError
+from inlay.plan.verify import Severity
 
 # The proxy is of the tests, which are found from the root of the clone.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.soak_commits import FAULT_EVERY, entries, make_buckets, server, soak_parser
 from tests.simulator.fault_proxy import FAULTS, Fault, FaultProxy, Passing
+
+from soak_commits import FAULT_EVERY, entries, make_buckets, server, soak_parser
 
 ACCOUNTS = pa.schema([("id", pa.int64()), ("balance", pa.int64())])
 LOG = pa.schema(
@@ -223,9 +225,8 @@ def main(arguments: list[str] | None = None) -> int:
         def spawned(method: str, target: Any, *given: Any) -> Any:
             # The child finds the proxy where this process finds the server.
             os.environ["AWS_ENDPOINT_URL_S3"] = os.environ["AWS_ENDPOINT_URL"] = proxy.endpoint_url
-            made = multiprocessing.get_context(method).Process(
-                target=target, args=given, daemon=True
-            )
+            context: Any = multiprocessing.get_context(method)
+            made = context.Process(target=target, args=given, daemon=True)
             made.start()
             os.environ.update(direct)
             return made
@@ -264,7 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
         wrong += [f"a bare error: {note['bare']}" for note in journal + looks if "bare" in note]
         for table in tables:
             found = table.maintain.verify().findings
-            wrong += [f"{table.uri}: {f}" for f in found if f.severity == "error"]
+            wrong += [f"{table.uri}: {f}" for f in found if f.severity is Severity.ERROR]
         cuts = [note for note in looks if "cut" in note]
         apart = [note for note in looks if "apart" in note]
         figures = {

@@ -52,6 +52,7 @@ from inlay.errors import ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.local.s3server import AwsProcess
+from inlay.plan.verify import Severity
 from inlay.storage.base import IfMatch, Written
 from inlay.storage.s3 import S3Store
 
@@ -435,7 +436,8 @@ def apply(base: Counter[Row], note: Note | None, version: Note) -> Counter[Row]:
             after = Counter[Row]()
             after[note["id"], note["value"]] = sum(changed.values())
             return base - Counter(changed) + after
-    return base
+        case _:  # what only maintains, or moves refs, changes no rows
+            return base
 
 
 def left(rows: Counter[Row], erased: set[int]) -> Counter[Row]:
@@ -481,7 +483,7 @@ def make_buckets(name: str, *, plain: bool) -> list[str]:
     run = uuid.uuid4().hex[:8]
     buckets = [f"{name}-{run}-plain", f"{name}-{run}-{'plain-2' if plain else VERSIONED}"]
     for bucket in buckets:
-        client = S3Store(bucket).client
+        client: Any = S3Store(bucket).client
         client.create_bucket(Bucket=bucket)
         if bucket.endswith(VERSIONED):
             client.put_bucket_versioning(
@@ -536,7 +538,8 @@ def main(arguments: list[str] | None = None) -> int:
             method = "fork" if process % 2 else "spawn"
             # The child finds the proxy where this process finds the server.
             os.environ["AWS_ENDPOINT_URL_S3"] = os.environ["AWS_ENDPOINT_URL"] = proxy.endpoint_url
-            alive[process] = multiprocessing.get_context(method).Process(
+            context: Any = multiprocessing.get_context(method)
+            alive[process] = context.Process(
                 target=work, args=(process, life, uris, folder, options.seed), daemon=True
             )
             alive[process].start()
@@ -618,7 +621,7 @@ def retained(uris: list[str], wrong: list[str]) -> Iterator[tuple[tuple[str, int
             for version in range(table.snapshot.oldest_version, table.version + 1):
                 at = inlay.open(uri, version=version)
                 yield (at.snapshot.table_id, version), rows_of(at)
-            errors = [f for f in table.maintain.verify().findings if f.severity == "error"]
+            errors = [f for f in table.maintain.verify().findings if f.severity is Severity.ERROR]
             wrong += [f"{uri}: verify: {error}" for error in errors[:5]]
         except InlayError as error:
             wrong.append(f"{uri}: {type(error).__name__}: {error}")

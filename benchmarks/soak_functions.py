@@ -104,8 +104,9 @@ class Soak:
         pq.write_table(rows, sink)
         # Some keys are written over, by other rows: each version counts.
         key = f"ingest/{name}/{self.rng.randrange(5_000)}.parquet"
-        put = self.stack.s3.put_object(Bucket=self.stack.bucket, Key=key, Body=sink.getvalue())
-        put |= {"Size": len(sink.getvalue()), "LastModified": datetime.now(UTC)}
+        body = sink.getvalue()
+        written = self.stack.s3.put_object(Bucket=self.stack.bucket, Key=key, Body=body)
+        put: dict[str, Any] = {**written, "Size": len(body), "LastModified": datetime.now(UTC)}
         said = event_of(self.stack.bucket, key, put, version_id=put["VersionId"])
         with self.lock:
             self.files.append(dict(said))
@@ -191,7 +192,7 @@ class Soak:
     def look(self) -> None:
         for name, pool in self.stack.functions.items():
             for process in list(pool._processes):
-                self.memory[name] = max(self.memory[name], resident_mb(process._leashed.pid))
+                self.memory[name] = max(self.memory[name], resident_mb(process.leashed.pid))
         for name, truth in self.tables.items():
             try:
                 rows = inlay.open(truth.uri).scan(columns=["id", "part"]).to_arrow()
@@ -291,10 +292,11 @@ class Soak:
             self.collect()
             time.sleep(5)
         for name, truth in self.tables.items():
-            asked = {"Bucket": self.stack.bucket, "Prefix": f"tables/{name}/erasure/"}
             receipts = sum(
                 len(page.get("Contents", []))
-                for page in self.stack.s3.get_paginator("list_objects_v2").paginate(**asked)
+                for page in self.stack.s3.get_paginator("list_objects_v2").paginate(
+                    Bucket=self.stack.bucket, Prefix=f"tables/{name}/erasure/"
+                )
             )
             self.counts["receipts"] += receipts
             left = len(inlay.open(truth.uri).snapshot.erasures)

@@ -66,7 +66,7 @@ class Query:
     floor: str | None = None
 
 
-class ReadyMade(DataSource):  # type: ignore[misc]  # pyspark is untyped here
+class ReadyMade(DataSource):
     """Batches of `rows` rows in all, made once in each task."""
 
     @classmethod
@@ -77,7 +77,7 @@ class ReadyMade(DataSource):  # type: ignore[misc]  # pyspark is untyped here
         return ReadyMadeReader(schema, int(self.options["rows"]))
 
 
-class ReadyMadeReader(DataSourceReader):  # type: ignore[misc]  # as above
+class ReadyMadeReader(DataSourceReader):
     def __init__(self, schema: Any, rows: int) -> None:
         self.schema = schema
         self.rows = rows

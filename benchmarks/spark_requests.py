@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from inlay.engine import MeteredStore
 from inlay.storage import open as opening
@@ -35,12 +35,12 @@ def _file(process: int) -> int:
 _opened = opening.open_store
 
 
-def _open_counted(uri: str, *options: Any) -> tuple[Any, str]:
-    store, root = _opened(uri, *options)
+def _open_counted(uri: str, *options: Any, **others: Any) -> tuple[Any, str]:
+    store, root = _opened(uri, *options, **others)
     return MeteredStore(store, _Counted()), root
 
 
-opening.open_store = _open_counted
+opening.open_store = cast(Any, _open_counted)
 
 
 def on_path(folder: Path) -> str:

@@ -56,7 +56,10 @@ def make_table(rows: int, columns: int) -> pa.Table:
     kinds: dict[str, Callable[[], pa.Array]] = {
         "id": lambda: pa.array(np.arange(rows, dtype=np.int64)),
         "user_id": lambda: pa.array(dice.integers(0, 1_000_000, rows)),
-        "at": lambda: pa.array(dice.integers(1.6e15, 1.7e15, rows), pa.timestamp("us", "UTC")),
+        "at": lambda: pa.array(
+            dice.integers(1_600_000_000_000_000, 1_700_000_000_000_000, rows),
+            pa.timestamp("us", "UTC"),
+        ),
         "amount": lambda: pa.array(dice.normal(100, 30, rows)),
         "price": lambda: pa.array(dice.integers(0, 10**7, rows).astype(np.int32)),
         "kind": lambda: pick(verbs),

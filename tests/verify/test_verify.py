@@ -92,6 +92,11 @@ def test_every_kind_of_finding_is_planted_by_some_test() -> None:
     assert {name.partition("__")[0] for name in PLANTS} | here == set(RULES)
 
 
+def test_a_severity_equals_the_word_that_the_command_prints() -> None:
+    """Else `finding.severity == "error"` would be false for each, in silence."""
+    assert {severity for severity, _ in RULES.values()} == {"error", "warning", "note"}
+
+
 def test_keys_of_a_column_dropped_since_are_no_damage() -> None:
     """An older version holds them, and reads them by its own schema."""
     table = inlay.create(

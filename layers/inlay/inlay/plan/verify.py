@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import TypeGuard, assert_never
 
 from inlay.errors import CorruptTable
@@ -44,7 +44,7 @@ MAX_PER_KIND = 100
 MAX_VERSIONS = 10_000
 
 
-class Severity(Enum):
+class Severity(StrEnum):
     """`ERROR`: some version answers wrongly or not at all. `WARNING`: counts are wrong, rows are not.
     `NOTE`: nothing is wrong."""
 

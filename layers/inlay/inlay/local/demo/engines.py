@@ -62,7 +62,7 @@ def write_by_duckdb(catalog: str, table: str, sql: str) -> None:
 
 
 def pyiceberg_catalog(catalog: str) -> Any:
-    from pyiceberg.catalog.rest import RestCatalog  # type: ignore[import-not-found]
+    from pyiceberg.catalog.rest import RestCatalog
 
     return RestCatalog("lake", uri=catalog, **{"s3.endpoint": os.environ["AWS_ENDPOINT_URL_S3"]})
 
