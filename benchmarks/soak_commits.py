@@ -52,7 +52,6 @@ from inlay.errors import ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.local.s3server import AwsProcess
-from inlay.plan.verify import Severity
 from inlay.storage.base import IfMatch, Written
 from inlay.storage.s3 import S3Store
 
@@ -621,7 +620,7 @@ def retained(uris: list[str], wrong: list[str]) -> Iterator[tuple[tuple[str, int
             for version in range(table.snapshot.oldest_version, table.version + 1):
                 at = inlay.open(uri, version=version)
                 yield (at.snapshot.table_id, version), rows_of(at)
-            errors = [f for f in table.maintain.verify().findings if f.severity is Severity.ERROR]
+            errors = table.maintain.verify().errors
             wrong += [f"{uri}: verify: {error}" for error in errors[:5]]
         except InlayError as error:
             wrong.append(f"{uri}: {type(error).__name__}: {error}")

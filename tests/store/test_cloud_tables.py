@@ -22,7 +22,6 @@ from tests.simulator.fault_proxy import FAULTS, Fault, FaultProxy, Passing
 
 import inlay
 from inlay.errors import AccessDenied, InlayError, InputError, PageError, RetryError
-from inlay.plan.verify import Severity
 from inlay.storage import rest
 
 from .conftest import Cloud
@@ -84,9 +83,7 @@ def test_the_life_of_a_table(cloud: Cloud) -> None:
     else:
         raise AssertionError(deleted)
     assert content(inlay.open(uri)) == BEFORE
-    assert [
-        f for f in inlay.open(uri).maintain.verify().findings if f.severity is Severity.ERROR
-    ] == []
+    assert inlay.open(uri).maintain.verify().errors == ()
 
 
 def test_landed_files_are_ingested_and_adopted(cloud: Cloud) -> None:
@@ -319,9 +316,7 @@ class Faulty:
             assert found in (before, expected)
             operation.run(uri)  # the same again, as its caller would
             assert operation.see(uri) == expected
-        assert [
-            f for f in inlay.open(uri).maintain.verify().findings if f.severity is Severity.ERROR
-        ] == []
+        assert inlay.open(uri).maintain.verify().errors == ()
 
     def matrix(self, name: str, faults: tuple[Fault, ...]) -> None:
         operation = OPERATIONS[name]
