@@ -1,7 +1,8 @@
 """The published tables as an Iceberg REST catalog, behind a function URL that IAM guards.
 
 It holds nothing: each answer is a table's published pointer, or a listing; with `Catalog=readwrite` each
-commit of an engine is one of the table's. Engines read and write metadata and data with their own rights.
+commit of an engine is one of the table's. Engines read and write metadata and data with their own rights,
+or with `CatalogCredentials` with those of one table that they are lent.
 Nobody is let in without a signed request (`CatalogPolicy`).
 """
 
@@ -32,12 +33,18 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         method = event["requestContext"]["http"]["method"]
     except (KeyError, TypeError):
         raise InvalidRequest("not a request of a function URL") from None
-    writes = None
+    writes = credentials = None
     if settings.catalog_writes():
         from inlay.engine import TableWrites  # what commits is loaded where commits are taken
 
-        writes = TableWrites(lambda name: table_context(check_table_name(name)))
-    catalog = Catalog(TABLES.rstrip("/"), published, pointer, writes)
+        writes = TableWrites(named_context)
+    if role := settings.catalog_role():
+        from inlay.engine import EngineCredentials
+
+        credentials = EngineCredentials(
+            role, named_context, write=writes is not None, also=settings.adopted_objects()
+        )
+    catalog = Catalog(TABLES.rstrip("/"), published, pointer, writes, credentials)
     answer = catalog.answer(
         str(method),
         str(path),
@@ -89,8 +96,12 @@ def pointer(table: str) -> bytes | None:
     return found.body if ctx is not None and isinstance(found, Got) and is_open(ctx) else None
 
 
+def named_context(table: str) -> Context:
+    return table_context(check_table_name(table))
+
+
 def _context(table: str) -> Context | None:
     try:
-        return table_context(check_table_name(table))
+        return named_context(table)
     except InvalidRequest:
         return None

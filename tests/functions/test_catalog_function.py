@@ -10,11 +10,12 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
+from inlay.iceberg.credentials import session_policy
 from inlay.local.template import read_body
 from inlay.storage.memory import MemoryStore
 
 from .conftest import BUCKET, ROOT, Functions, event
-from .policies import load, policies
+from .policies import grants_of, load, policies
 
 
 def answered(functions: Functions, name: str) -> tuple[int, Any]:
@@ -117,3 +118,38 @@ def test_a_catalog_that_takes_commits_may_write_tables_and_drop_them() -> None:
     may = {(g.action, g.resource.rpartition(":")[2].partition("/")[2]) for g in grants}
     assert may >= {("s3:PutObject", "tables/*"), ("s3:DeleteObject", "tables/*/_latest_manifest")}
     assert ("s3:DeleteObject", "tables/*") not in may
+
+
+def test_the_role_of_engines_reaches_what_sessions_do_and_only_the_catalog_assumes_it() -> None:
+    """A session's policy narrows the role's; what the role lacks, no session has."""
+    assert "EngineRole" not in load(Catalog="readwrite")["Resources"]
+    for catalog, writes in (("true", False), ("readwrite", True)):
+        resources = load(Catalog=catalog, CatalogCredentials="true")["Resources"]
+        role = resources["EngineRole"]["Properties"]
+        [trusted] = role["AssumeRolePolicyDocument"]["Statement"]
+        assert "CatalogFunctionRole" in trusted["Principal"]["AWS"]
+        [policy] = role["Policies"]
+        grants = list(grants_of(policy["PolicyDocument"]["Statement"]))
+        session = session_policy(BUCKET, "tables/t", write=writes)
+        asked = grants_of(s for s in json.loads(session)["Statement"] if s["Effect"] == "Allow")
+        for each in asked:
+            if each.action.startswith("s3:") and each.action != "s3:ListBucket":
+                name = each.resource.replace("*", "x")
+                assert any(g.allows(each.action, name, None) for g in grants), each
+        may = {(g.action, g.resource.rpartition(":")[2].partition("/")[2]) for g in grants}
+        assert (("s3:PutObject", "tables/*/data/*") in may) == writes
+        assert not any(key.startswith("tables/*/_") or key == "tables/*" for _, key in may)
+        assert "s3:DeleteObject" not in {action for action, _ in may}
+
+
+def test_the_function_lends_credentials_of_the_role_that_it_is_given(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions.create_orders().publish()
+    monkeypatch.setenv("INLAY_CATALOG_ROLE", "arn:aws:iam::123456789012:role/engines")
+    asked = event("catalog.table")
+    asked["headers"] = {"x-iceberg-access-delegation": "vended-credentials"}
+    answer = functions.invoke("catalog", asked)
+    # These tables are in memory; tests/interop/test_credentials.py has them on S3.
+    assert answer["statusCode"] == 400 and "for tables on S3" in answer["body"]
+    assert answered(functions, "table")[0] == 200

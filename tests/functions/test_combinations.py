@@ -27,6 +27,7 @@ OTHERWISE = {
     "KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/1",
     "GlueDatabase": "lake",
     "Catalog": "readwrite",
+    "CatalogCredentials": "true",
     "PermissionsBoundary": "arn:aws:iam::123456789012:policy/boundary",
     "AdoptFrom": "arn:aws:s3:::lake/raw/*,arn:aws:s3:::lake/old/*",
     "AdoptKmsKeys": "arn:aws:kms:us-east-1:123456789012:key/2",
@@ -93,7 +94,8 @@ def hollow(template: Mapping[str, Any]) -> set[str]:
 
     def look(name: str, value: Any) -> None:
         if isinstance(value, dict):
-            if "Effect" in value and not (value.get("Action") and value.get("Resource")):
+            whereupon = value.get("Resource") or value.get("Principal")  # of whom a role trusts
+            if "Effect" in value and not (value.get("Action") and whereupon):
                 found.add(name)
             if "Statement" in value and not value["Statement"]:
                 found.add(name)
@@ -116,14 +118,13 @@ def test_every_parameter_of_a_condition_has_two_values_here() -> None:
     asked = {name for name in references(BODY["Conditions"]) if not name.startswith("AWS::")}
     assert asked == OTHERWISE.keys()
     assert not {name for name, value in OTHERWISE.items() if value == DEFAULTS[name]}
-    # Each condition is decided both ways by one parameter of its own.
+    # Each condition is decided both ways by one parameter of its own, the others given or not.
     there = {name for name, each in BODY["Resources"].items() if "Condition" in each}
+    alone = [{p: v} for p, v in [("Versioned", "true"), *OTHERWISE.items()]]
+    without = [{p: v for p, v in OTHERWISE.items() if p != left} for left in OTHERWISE]
+    made = [under(chosen)["Resources"].keys() for chosen in (*alone, OTHERWISE, *without)]
     for name in there:
-        seen = {
-            name in under({p: v})["Resources"]
-            for p, v in [("Versioned", "true"), *OTHERWISE.items()]
-        }
-        assert seen == {True, False}, name
+        assert {name in resources for resources in made} == {True, False}, name
 
 
 def test_what_is_left_in_a_combination_of_parameters_refers_to_what_is_there() -> None:

@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -42,12 +42,13 @@ Row = dict[str, Any]
 class Engines:
     """DuckDB and pyiceberg on one catalog, in a process of their own."""
 
-    def __init__(self, python: Path, uri: str) -> None:
+    def __init__(self, python: Path, uri: str, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [python, Path(__file__).with_name("write_by_catalog.py"), uri],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=env,
         )
 
     def ask(self, *request: Any) -> Any:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from inlay.format.snapshot import Snapshot as Snapshot
     from inlay.iceberg.catalog import Catalog as Catalog
     from inlay.ops.adopt.adopt import adopt as adopt
+    from inlay.ops.catalog.credentials import EngineCredentials as EngineCredentials
     from inlay.ops.catalog.writes import TableWrites as TableWrites
     from inlay.ops.collect_garbage import collect_garbage as collect_garbage
     from inlay.ops.commit.driver import already_applied as already_applied
@@ -126,6 +127,7 @@ NAMES: Mapping[str, str] = {
     "is_published_whole": "inlay.ops.publish.publish",
     "Catalog": "inlay.iceberg.catalog",
     "TableWrites": "inlay.ops.catalog.writes",
+    "EngineCredentials": "inlay.ops.catalog.credentials",
     # Who signs the receipts of erasures, and where copies are kept; those of late.
     "Signer": "inlay.ops.erase.signing",
     "KeyFile": "inlay.ops.erase.signing",

@@ -21,14 +21,16 @@ PANEL = "Read"
 IDLE_SECONDS = 60
 
 
-def catalog_of(root: str, *, write: bool = False) -> Catalog:
-    """The tables under `root`, a folder of tables, as a catalog whose namespace has the folder's name."""
+def catalog_of(root: str, *, write: bool = False, credentials_role: str | None = None) -> Catalog:
+    """The tables under `root`, a folder of tables, as a catalog whose namespace has the folder's name. With
+    `credentials_role`, the ARN of a role, engines that ask are lent credentials of one table."""
     from inlay import connect
     from inlay.engine import (
         POINTER,
         PUBLISHED_POINTER,
         Catalog,
         Context,
+        EngineCredentials,
         Got,
         Head,
         TableWrites,
@@ -68,7 +70,16 @@ def catalog_of(root: str, *, write: bool = False) -> Catalog:
         answer = store.get(f"{folder}{table}/{PUBLISHED_POINTER}")
         return answer.body if isinstance(answer, Got) and is_open(table) else None
 
-    return Catalog(namespace, published, pointer, TableWrites(context) if write else None)
+    lent = None
+    if credentials_role is not None:
+        if store.scheme != "s3":
+            raise InvalidRequest(
+                f"credentials of a role are for tables on S3, not on {store.scheme}://",
+                next_step="Leave --credentials-role out: engines use their own credentials",
+            )
+        lent = EngineCredentials(credentials_role, context, write)
+    writes = TableWrites(context) if write else None
+    return Catalog(namespace, published, pointer, writes, lent)
 
 
 def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
@@ -142,6 +153,10 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
     PANEL,
     Example("serve s3://lake/tables", "for DuckDB, pyiceberg, Trino, Spark …"),
     Example("serve s3://lake/tables --write", "and they create, insert, update and delete"),
+    Example(
+        "serve s3://lake/tables --credentials-role arn:aws:iam::123456789012:role/engines",
+        "with credentials of one table for an hour",
+    ),
 )
 def serve(
     root: Annotated[
@@ -154,14 +169,23 @@ def serve(
     write: Annotated[
         bool, typer.Option("--write", help="Take commits. Whoever reaches the port may write.")
     ] = False,
+    credentials_role: Annotated[
+        str | None,
+        typer.Option(
+            "--credentials-role",
+            metavar="ARN",
+            help="Lend engines that ask this role's credentials, limited to one table's objects. Whoever "
+            "reaches the port gets them.",
+        ),
+    ] = None,
 ) -> None:
     """Serve the published tables of a folder as an Iceberg REST catalog.
 
     The catalog holds nothing: each answer is the table's published pointer, or a listing. Engines read the
-    metadata and data files themselves, with their own credentials. With --write they also create tables,
-    insert, update and delete: each commit of theirs becomes one of the table's.
+    metadata and data files themselves, with their own credentials or those that they are lent. With --write
+    they also create tables, insert, update and delete: each commit of theirs becomes one of the table's.
     """
-    catalog = catalog_of(root, write=write)
+    catalog = catalog_of(root, write=write, credentials_role=credentials_role)
     with server_of(catalog, host, port) as server:
         doing = "takes commits to" if write else "serves"
         note(f"http://{host}:{server.server_port} {doing} the namespace {catalog.namespace!r}")

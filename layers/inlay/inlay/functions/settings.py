@@ -51,6 +51,17 @@ def catalog_writes() -> bool:
     return os.environ.get("INLAY_CATALOG_WRITES") == "true"
 
 
+def catalog_role() -> str | None:
+    """The ARN of the role whose credentials the catalog lends to engines."""
+    return os.environ.get("INLAY_CATALOG_ROLE") or None
+
+
+def adopted_objects() -> tuple[str, ...]:
+    """ARNs of objects that tables may have adopted, with wildcards."""
+    said = os.environ.get("INLAY_ADOPT_FROM", "").split(",")
+    return tuple(each.strip() for each in said if each.strip())
+
+
 def is_erase_queue(source_arn: str) -> bool:
     """Whether a message came from the queue for erasures."""
     return _is_from("INLAY_ERASE_QUEUE", source_arn)

@@ -3,9 +3,9 @@
 Promise: what clients send is answered according to Iceberg's REST specification
 (`rest-catalog-open-api.yaml`): the configuration, which lists the requests that are served; namespaces;
 tables, page by page where pages are asked for; a table, whose answer is its published pointer; and, where
-the catalog is not read only (`writes`), creating, committing, registering and dropping one. Everything else
-is an error in the form that clients understand, so that no client takes a read-only catalog for a writable
-one.
+the catalog is not read only (`writes`), creating, committing, registering and dropping one. A client that
+asks for credentials is lent those of the table, where there are any (`credentials`). Everything else is an
+error in the form that clients understand, so that no client takes a read-only catalog for a writable one.
 
 There is one namespace, without others in it, which contains every published table. A commit over several
 tables is one transaction: all of them have it, or none.
@@ -17,9 +17,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Protocol
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 from inlay.errors import (
     AccessDenied,
@@ -33,6 +34,7 @@ from inlay.errors import (
     TableNotFound,
 )
 from inlay.iceberg.commit import MAX_REQUEST_BYTES, CommitRequest, commit_request, read_request
+from inlay.iceberg.credentials import credentials_answer, with_credentials
 
 _TABLES = "/v1/{prefix}/namespaces/{namespace}/tables"
 ENDPOINTS = (
@@ -49,6 +51,9 @@ WRITES = (
     "POST /v1/{prefix}/namespaces/{namespace}/register",
     "POST /v1/{prefix}/transactions/commit",
 )
+LENDS = f"GET {_TABLES}/{{table}}/credentials"
+# The header in which a client says how it may be let at objects, and the way that is served.
+_DELEGATION, _LENT = "x-iceberg-access-delegation", "vended-credentials"
 # Of a page: more tables than one folder can be asked for.
 _SIZE = re.compile(r"[1-9][0-9]{0,8}")
 _CONFLICTS = (ConcurrentChange, CommitContention)
@@ -80,15 +85,23 @@ class Writes(Protocol):
     def drop(self, table: str) -> None: ...
 
 
+class Credentials(Protocol):
+    """Lends an engine the objects of a table: where they are, and properties of Iceberg's file I/O."""
+
+    def lent(self, table: str) -> tuple[str, Mapping[str, str]]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """`published` lists the names of published tables that come after one, in order, and is read only as
-    far as a page goes; `pointer` reads the published pointer of one. `writes` None: it is read only."""
+    far as a page goes; `pointer` reads the published pointer of one. `writes` None: it is read only;
+    `credentials` None: engines have their own."""
 
     namespace: str
     published: Callable[[str], Iterable[str]]
     pointer: Callable[[str], bytes | None]
     writes: Writes | None = None
+    credentials: Credentials | None = None
     max_request_bytes: ClassVar[int] = MAX_REQUEST_BYTES
 
     @staticmethod
@@ -112,24 +125,30 @@ class Catalog:
         except ValueError:
             return error(400, "BadRequestException", "the query cannot be read")
         parts = [unquote(part) for part in path.strip("/").split("/")]
-        if method in ("GET", "HEAD"):
-            return self._read(method, parts, asked)
-        assert self.writes is not None
+        given = headers or {}
+        ways = [way.strip() for way in given.get(_DELEGATION, "").split(",")]
         try:
-            key = (headers or {}).get("idempotency-key")
-            return self._write(self.writes, method, parts, body, key)
+            if method in ("GET", "HEAD"):
+                return self._read(method, parts, asked, lend=_LENT in ways)
+            assert self.writes is not None
+            key = given.get("idempotency-key")
+            return self._write(self.writes, method, parts, body, key, lend=_LENT in ways)
         except InlayError as refused:
             return _refused(refused)
 
-    def _read(self, method: str, parts: list[str], asked: Mapping[str, str]) -> Answer:
+    def _read(
+        self, method: str, parts: list[str], asked: Mapping[str, str], *, lend: bool
+    ) -> Answer:
         match parts:
             case ["v1", "config"]:
                 served = ENDPOINTS if self.writes is None else (*ENDPOINTS, *WRITES)
+                if self.credentials is not None:
+                    served = (*served, LENDS)
                 return _json({"defaults": {}, "overrides": {}, "endpoints": served})
             case ["v1", "namespaces"]:
                 return self._namespaces(asked.get("parent", ""))
             case ["v1", "namespaces", name, *rest] if name == self.namespace:
-                answer = self._inside(rest, asked)
+                answer = self._inside(rest, asked, lend=lend and method == "GET")
                 # A client that only asks whether something is there is answered without a body.
                 return Answer(204, b"") if method == "HEAD" and answer.status == 200 else answer
             # Iceberg Java asks for `t.snapshots` as a table of the namespace `t`, and then for `t` where it
@@ -149,14 +168,18 @@ class Catalog:
         # What is in the one there is: clients go on asking for the namespaces of whatever is answered.
         return _json({"namespaces": [] if parent else [[self.namespace]]})
 
-    def _inside(self, rest: list[str], asked: Mapping[str, str]) -> Answer:
+    def _inside(self, rest: list[str], asked: Mapping[str, str], *, lend: bool) -> Answer:
         match rest:
             case []:
                 return _json({"namespace": [self.namespace], "properties": {}})
             case ["tables"]:
                 return self._tables(asked)
             case ["tables", table]:
-                return self._table(table)
+                return self._table(table, lend=lend)
+            case ["tables", table, "credentials"] if self.credentials is not None:
+                if self.pointer(table) is None:
+                    return _no_table(table)
+                return _json(credentials_answer(*self._lent(self.credentials, table)))
             case ["views"]:
                 return _json({"identifiers": []})
             case ["views", view]:
@@ -164,16 +187,26 @@ class Catalog:
             case _:  # whatever else is asked for
                 return _no_endpoint()
 
-    def _table(self, table: str) -> Answer:
+    def _table(self, table: str, *, lend: bool) -> Answer:
         try:
             found = self.pointer(table) if self.writes is None else self.writes.load(table)
         except TableNotFound:
             found = None
-        except InlayError as refused:
-            return _refused(refused)
         if found is None:
             return _no_table(table)
-        return Answer(200, found)
+        return self._made(table, lambda: found, lend=lend)
+
+    def _made(self, table: str, make: Callable[[], bytes], *, lend: bool) -> Answer:
+        """The answer to loadTable, with credentials: without them nothing is made."""
+        if not lend or self.credentials is None:
+            return Answer(200, make())
+        lent = self._lent(self.credentials, table)
+        return Answer(200, with_credentials(make(), *lent))
+
+    def _lent(self, credentials: Credentials, table: str) -> tuple[str, Mapping[str, str]]:
+        where, config = credentials.lent(table)
+        path = f"v1/namespaces/{quote(self.namespace)}/tables/{quote(table)}/credentials"
+        return where, {**config, "client.refresh-credentials-endpoint": path}
 
     def _tables(self, asked: Mapping[str, str]) -> Answer:
         size = asked.get("pageSize")
@@ -192,7 +225,14 @@ class Catalog:
     # -- writes -------------------------------------------------------------------------------
 
     def _write(
-        self, writes: Writes, method: str, parts: list[str], body: bytes, key: str | None
+        self,
+        writes: Writes,
+        method: str,
+        parts: list[str],
+        body: bytes,
+        key: str | None,
+        *,
+        lend: bool,
     ) -> Answer:
         match (method, *parts):
             case ("POST", "v1", "transactions", "commit"):
@@ -206,7 +246,7 @@ class Catalog:
             case ("POST", "v1", "namespaces"):
                 return self._create_namespace(read_request(body))
             case (_, "v1", "namespaces", name, *rest) if name == self.namespace:
-                return self._write_inside(writes, method, rest, body, key)
+                return self._write_inside(writes, method, rest, body, key, lend=lend)
             case (_, "v1", "namespaces", name, *_):
                 return _no_namespace(name)
             case _:  # whatever else is asked for
@@ -226,18 +266,26 @@ class Catalog:
         )
 
     def _write_inside(
-        self, writes: Writes, method: str, rest: list[str], body: bytes, key: str | None
+        self,
+        writes: Writes,
+        method: str,
+        rest: list[str],
+        body: bytes,
+        key: str | None,
+        *,
+        lend: bool,
     ) -> Answer:
         match (method, *rest):
             case ("POST", "tables"):
-                return self._create(writes, read_request(body), key)
+                return self._create(writes, read_request(body), key, lend=lend)
             case ("POST", "register"):
                 found = read_request(body)
                 table = _name_of(found)
                 location = found.get("metadata-location")
                 if not isinstance(location, str):
                     raise InvalidRequest("a registration names a metadata-location")
-                return Answer(200, writes.register(table, location))
+                register = partial(writes.register, table, location)
+                return self._made(table, register, lend=lend)
             case ("POST", "tables", _, "metrics"):
                 return Answer(204, b"")  # what engines measured is theirs
             case ("POST", "tables", table):
@@ -256,11 +304,11 @@ class Catalog:
             case _:  # whatever else is asked for
                 return _no_endpoint()
 
-    def _create(self, writes: Writes, found: Any, key: str | None) -> Answer:
+    def _create(self, writes: Writes, found: Any, key: str | None, *, lend: bool) -> Answer:
         table = _name_of(found)
         if found.get("stage-create"):
-            return Answer(200, writes.stage(table, found))
-        return Answer(200, writes.create(table, found, key))
+            return self._made(table, partial(writes.stage, table, found), lend=lend)
+        return self._made(table, partial(writes.create, table, found, key), lend=lend)
 
     def _transaction(self, writes: Writes, body: bytes, key: str | None) -> Answer:
         found = read_request(body)

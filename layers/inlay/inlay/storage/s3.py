@@ -127,7 +127,7 @@ class _Clients:
 _clients = PerProcess(_Clients)
 
 
-def _endpoint(given: str | None) -> str | None:
+def endpoint_of(given: str | None) -> str | None:
     """The endpoint of the environment's variables, unless one is given; that of a profile is the SDK's."""
     if given or ensure_boolean(os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "")):
         return given
@@ -141,7 +141,7 @@ def connect(*, endpoint_url: str | None = None, region: str | None = None) -> Ba
     emulator or an appliance seldom has wildcard DNS. Raises `AccessDenied` and `PageError` where the
     settings do not work: the SDK reads files and runs commands, which may fail in any way.
     """
-    endpoint = _endpoint(endpoint_url)
+    endpoint = endpoint_of(endpoint_url)
     settings = sorted(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
     identity = (endpoint, region, *settings)
     clients = _clients.get()
@@ -271,7 +271,7 @@ class S3Store:
     ) -> None:
         self._name = bucket
         self._given = client
-        self._endpoint_url = _endpoint(endpoint_url)
+        self._endpoint_url = endpoint_of(endpoint_url)
         self._region = region
         self._dialect = _dialect(dialect)
         self._plain = False  # found without versioning, where conditions need it so

@@ -1,0 +1,69 @@
+"""Credentials that a catalog lends to engines, of one table each (`iceberg.credentials`).
+
+Promise: they are of a session of the given role, limited to that table, and end within the hour. Nothing is
+kept here: each asking is one request to STS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from inlay.errors import InvalidRequest
+from inlay.iceberg.credentials import partition_of, session_name, session_policy
+from inlay.ops.context import Context
+from inlay.storage.assumed_role import Assumed, assume_role
+
+
+class Assuming(Protocol):
+    def __call__(self, role: str, *, policy: str, name: str) -> Assumed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCredentials:
+    """`role` is the ARN that is assumed, `context` a context for the table of a name; `write` whether the
+    credentials also create objects, and `also` the ARNs of adopted files elsewhere, which they read."""
+
+    role: str
+    context: Callable[[str], Context]
+    write: bool = False
+    also: Sequence[str] = ()
+    assume: Assuming = assume_role
+
+    def __post_init__(self) -> None:
+        partition_of(self.role)  # what is wrong with it is said before anybody asks
+
+    def lent(self, table: str) -> tuple[str, Mapping[str, str]]:
+        """What the credentials are for, as the beginning of URIs, and the properties of Iceberg's file I/O.
+        Raises `InvalidRequest`, `AccessDenied`, `StoreUnavailable`."""
+        ctx = self.context(table)
+        if ctx.store.scheme != "s3":
+            raise InvalidRequest(
+                f"credentials of a role are for tables on S3, not on {ctx.store.scheme}://",
+                next_step="Engines use their own credentials there",
+            )
+        policy = session_policy(
+            ctx.store.bucket,
+            ctx.root,
+            write=self.write,
+            partition=partition_of(self.role),
+            also=self.also,
+        )
+        return ctx.location(""), _config(
+            self.assume(self.role, policy=policy, name=session_name(table))
+        )
+
+
+def _config(found: Assumed) -> Mapping[str, str]:
+    config = {
+        "s3.access-key-id": found.access_key_id,
+        "s3.secret-access-key": found.secret_access_key,
+        "s3.session-token": found.session_token,
+        "s3.session-token-expires-at-ms": str(found.expires_ms),
+        "s3.region": found.region,
+        "client.region": found.region,
+    }
+    if found.endpoint is not None:
+        config |= {"s3.endpoint": found.endpoint, "s3.path-style-access": "true"}
+    return config

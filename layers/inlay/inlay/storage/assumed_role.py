@@ -1,0 +1,72 @@
+"""Credentials of a role for a short time, limited by a session's policy (AWS STS, AssumeRole).
+
+Promise: one request, of this environment's own credentials; its answer or a typed error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import botocore.session
+from botocore.exceptions import ClientError
+
+from inlay.errors import AccessDenied, InvalidRequest
+from inlay.storage import s3, s3_errors
+
+# A role that assumes another one, as a function does, gets an hour at most.
+SESSION_SECONDS: Final = 3_600
+# STS's answers that say what is wrong with the policy of the session.
+_OF_THE_POLICY: Final = frozenset({"MalformedPolicyDocument", "PackedPolicyTooLarge"})
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """Credentials that end at `expires_ms`; the region and the endpoint of this environment's S3."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str = field(repr=False)
+    expires_ms: int
+    region: str
+    endpoint: str | None
+
+
+def assume_role(role: str, *, policy: str, name: str) -> Assumed:
+    """Raises `AccessDenied` where the role may not be assumed, `InvalidRequest` for a policy that STS does
+    not take, `StoreUnavailable`."""
+    client = s3.connect()
+    region = client.meta.region_name
+    try:
+        sts: Any = botocore.session.Session().create_client("sts", region_name=region)
+        answer = sts.assume_role(
+            RoleArn=role,
+            RoleSessionName=name,
+            Policy=policy,
+            DurationSeconds=SESSION_SECONDS,
+        )
+    except ClientError as error:
+        _, code, message = s3_errors.parts_of(error)
+        if code in _OF_THE_POLICY:
+            raise InvalidRequest(
+                f"STS takes no such policy of a session: {message}",
+                next_step="Use the engine's own credentials for this table",
+            ) from error
+        if code == "AccessDenied":
+            raise AccessDenied(
+                f"the catalog may not assume the role of engines: {message}",
+                next_step="Name the catalog's principal in the role's trust policy, and allow it "
+                "sts:AssumeRole",
+            ) from error
+        raise s3_errors.of_settings(error) from error
+    except Exception as error:
+        raise s3_errors.of_settings(error) from error
+    found = answer["Credentials"]
+    return Assumed(
+        found["AccessKeyId"],
+        found["SecretAccessKey"],
+        found["SessionToken"],
+        int(found["Expiration"].timestamp() * 1000),
+        region,
+        s3.endpoint_of(None) or None,
+    )
