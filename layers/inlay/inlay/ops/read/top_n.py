@@ -4,14 +4,15 @@ Promise: the rows, and their order, are those that a stable sort of the whole sc
 greater than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either
 direction unless asked for first; rows with equal keys stay in the order of the scan.
 
-Of few rows, the bounds of files and then of pages mostly tell a value that enough rows are as good as:
-whatever is as good is read at once, with all columns. If too few rows are, something was promised that is
-not so (a row is gone, a bound is wide), and the search is made without: no answer relies on a promise.
+First only the columns of the order are read; at the end the others, of the rows that are left alone.
 
-Otherwise first only the columns of the order are read, of the files whose bounds promise most. Once there
-are as many rows as asked for, the last of them bounds what can still come before it. That bound is a
-condition like any other: what it excludes by statistics or page index (files, row groups, pages) is not
-read. At the end the other columns are read, of the rows that are left alone. Holds as many rows of the
+Of few rows, the bounds of files and then of pages mostly tell a value that enough rows are as good as:
+whatever is as good is read at once. If too few rows are, something was promised that is not so (a row is
+gone, a bound is wide), and the search is made without: no answer relies on a promise.
+
+Otherwise the files are read first whose bounds promise most. Once there are as many rows as asked for, the
+last of them bounds what can still come before it. That bound is a condition like any other: what it
+excludes by statistics or page index (files, row groups, pages) is not read. Holds as many rows of the
 order's columns as asked for, and a batch.
 """
 
@@ -47,8 +48,8 @@ from inlay.plan.scan import FileTask
 
 # Rows that are compared at a time: the first of them bound the others, most of which then need no sorting.
 PIECE_ROWS = 4096
-# All columns of so many rows are held, and no more files or pages opened for them than one each and these:
-# many rows that are equal in the order are not worth reading all columns of.
+# Of at most so many rows bounds are asked, and no more files or pages opened for them than one each and
+# these: many rows that are equal in the order are found by reading on.
 PROMISED_ROWS = 1_000
 MORE_FILES = 16
 MORE_PAGES = 16
@@ -128,15 +129,20 @@ def first_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The first `limit` rows of `tasks` in `order`, laid out as `wanted.result`."""
     columns = top_columns(wanted.schema, (key.field_id for key in order))
-    others = tuple(column for column in wanted.columns if column not in columns)
-    looked_at = replace(wanted, columns=columns, position=True, file=False, index=bool(others))
+    looked_at = replace(wanted, columns=columns, position=True, file=False, index=True)
     if limit <= PROMISED_ROWS and wanted.where is None:
-        at_once = replace(looked_at, columns=(*columns, *others), index=True)
         rows = _promised_rows(
-            objects, tasks, at_once, order, limit, evidence=evidence, executor=executor, ahead=ahead
+            objects,
+            tasks,
+            looked_at,
+            order,
+            limit,
+            evidence=evidence,
+            executor=executor,
+            ahead=ahead,
         )
         if rows is not None:
-            yield from _completed(rows, objects, tasks, wanted, at_once, executor, ahead)
+            yield from _completed(rows, objects, tasks, wanted, looked_at, executor, ahead)
             return
     best = _Best(order, limit, subschema(wanted.schema, looked_at.columns))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
@@ -339,7 +345,7 @@ def _completed(
         ):
             of_task[n].append(position)
         # Rows that are known to be live and selected.
-        picked = (
+        picked = [
             replace(
                 tasks[n],
                 markers=(),
@@ -347,7 +353,7 @@ def _completed(
                 predicate=TRUE,
             )
             for n, found in of_task.items()
-        )
+        ]
         as_read = pa.Table.from_batches(
             list(read_tasks(objects, picked, rest, executor, ahead=ahead)), schema=rest.result
         )
