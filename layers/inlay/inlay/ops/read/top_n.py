@@ -4,7 +4,8 @@ Promise: the rows, and their order, are those that a stable sort of the whole sc
 greater than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either
 direction unless asked for first; rows with equal keys stay in the order of the scan.
 
-First only the columns of the order are read; at the end the others, of the rows that are left alone.
+First only the columns of the order are read; at the end the others, of the rows that are left alone. Of
+few rows of small row groups all columns are read at once: there they lie near each other.
 
 Of few rows, the bounds of files and then of pages mostly tell a value that enough rows are as good as:
 whatever is as good is read at once. If too few rows are, something was promised that is not so (a row is
@@ -28,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, a_type
-from inlay.format.entry import Marker, Rows
+from inlay.format.entry import DataFile, Marker, Rows
 from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Or, Predicate
 from inlay.format.schema import Primitive, Schema, Value, listed_names, split_path
 from inlay.format.values import order_key
@@ -37,7 +38,7 @@ from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_physical, to_scalar
 from inlay.parquet.read.decode import BATCH_ROWS, bounds_within
 from inlay.parquet.read.deleted_rows import normalised
-from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.ranges import NETWORK, Objects
 from inlay.parquet.read.reader import Ahead, open_files, read_by_task, read_opened, read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
 from inlay.parse.grammar import errors_in, resolve
@@ -131,18 +132,14 @@ def first_rows(
     columns = top_columns(wanted.schema, (key.field_id for key in order))
     looked_at = replace(wanted, columns=columns, position=True, file=False, index=True)
     if limit <= PROMISED_ROWS and wanted.where is None:
+        others = tuple(column for column in wanted.columns if column not in columns)
+        near = all(_is_narrow(task.file, wanted.schema) for task in tasks)
+        few = replace(looked_at, columns=(*columns, *others)) if near else looked_at
         rows = _promised_rows(
-            objects,
-            tasks,
-            looked_at,
-            order,
-            limit,
-            evidence=evidence,
-            executor=executor,
-            ahead=ahead,
+            objects, tasks, few, order, limit, evidence=evidence, executor=executor, ahead=ahead
         )
         if rows is not None:
-            yield from _completed(rows, objects, tasks, wanted, looked_at, executor, ahead)
+            yield from _completed(rows, objects, tasks, wanted, few, executor, ahead)
             return
     best = _Best(order, limit, subschema(wanted.schema, looked_at.columns))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
@@ -205,6 +202,11 @@ def _promised_rows(
     for task, batches in read_opened(narrowed, wanted, executor, ahead=ahead, connections=each):
         best.add(ordinals[task.file.key], batches)
     return best.rows if best.rows is not None and best.rows.num_rows == limit else None
+
+
+def _is_narrow(file: DataFile, schema: Schema) -> bool:
+    """Whether what a row has in one column and in the next is so near that one request brings both."""
+    return file.size <= NETWORK.gap_bytes * file.row_groups * len(schema.fields)
 
 
 def _under(bound: Predicate, task: FileTask) -> FileTask:
