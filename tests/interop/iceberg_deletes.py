@@ -100,8 +100,11 @@ class Iceberg:
         )
         self.found |= {"last-column-id": field_id, "current-schema-id": new}
 
-    def add_deletes(self, deletes: Sequence[tuple[Metadata, Any, int]]) -> None:
-        """A snapshot with the delete files, each with the partition type and spec of a data file."""
+    def add_deletes(
+        self, deletes: Sequence[tuple[Metadata, Any, int]], operation: str = "delete"
+    ) -> None:
+        """A snapshot with the files, of deletes or of rows, each with the partition type and spec of a data
+        file."""
         sequence = self.found["last-sequence-number"] + 1
         snapshot_id = 7_000 + sequence
         manifests = list(decode_list(on_disk(self.snapshot["manifest-list"]).read_bytes()))
@@ -113,7 +116,7 @@ class Iceberg:
                     path=f"file://{path}",
                     size=path.stat().st_size,
                     spec_id=spec_id,
-                    content=1,
+                    content=min(record["content"], 1),
                     sequence=sequence,
                     min_sequence=sequence,
                     snapshot_id=snapshot_id,
@@ -142,7 +145,7 @@ class Iceberg:
                 "sequence-number": sequence,
                 "manifest-list": f"file://{listed}",
                 "schema-id": self.found["current-schema-id"],
-                "summary": {"operation": "delete"},
+                "summary": {"operation": operation},
             }
         )
         self.found |= {"current-snapshot-id": snapshot_id, "last-sequence-number": sequence}
@@ -186,7 +189,7 @@ class Iceberg:
             "partition-spec": json.dumps(spec["fields"]),
             "partition-spec-id": str(spec_id),
             "format-version": str(self.found["format-version"]),
-            "content": "deletes",
+            "content": "deletes" if record["content"] else "data",
         }
         entry = {
             "status": 1,
@@ -219,6 +222,14 @@ class Iceberg:
             for f, i in zip(rows.schema, ids, strict=True)
         ]
         return self._parquet(rows.cast(pa.schema(fields)), like, 2) | {"equality_ids": list(ids)}
+
+    def rows(self, rows: pa.Table, ids: Sequence[int], like: Metadata) -> Metadata:
+        """A file of rows, whose columns have these field ids."""
+        fields = [
+            f.with_metadata({"PARQUET:field_id": str(i)})
+            for f, i in zip(rows.schema, ids, strict=True)
+        ]
+        return self._parquet(rows.cast(pa.schema(fields)), like, 0)
 
     def _parquet(self, rows: pa.Table, like: Metadata, content: int) -> Metadata:
         path = self.root / "data" / f"deletes-{uuid.uuid4()}.parquet"

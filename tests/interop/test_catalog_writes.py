@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import inlay
@@ -644,6 +645,42 @@ def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(
     assert (meter.snapshot() - loaded).requests == {"get": 9, "put": 7}
 
 
+ROW_ID, LAST_UPDATED = 2147483540, 2147483539
+
+
+@pytest.mark.parametrize("form", ["v2", "v3"])
+def test_row_lineage_in_files_of_engines_is_understood_and_given_anew(
+    root: Path, form: str
+) -> None:
+    """Readers prefer ids in files to those that the publication gives, which are of other rows then. So
+    what is published has rows without them, in the engine's one commit, and no row id twice."""
+    of = Deleting(root, form=form)
+    iceberg = of.iceberg()
+    [(like, kind, spec)] = iceberg.data_files()
+    made = {"id": [20, 21], "s": ["x", None], "n": [1, 2]}
+    types = [pa.int64(), pa.string(), pa.int64(), pa.int64(), pa.int64()]
+    made |= {"_row_id": [0, None], "_last_updated_sequence_number": [1, None]}
+    rows_of = pa.table(
+        [pa.array(v, t) for v, t in zip(made.values(), types, strict=True)], list(made)
+    )
+    file = iceberg.rows(rows_of, [1, 2, 3, ROW_ID, LAST_UPDATED], like)
+    iceberg.add_deletes([(file, kind, spec)], "append")
+    before = opened(root).version
+    status, said = of.post(iceberg.snapshot)
+    assert status == 200, said
+    assert of.ids() == [*range(9), 20, 21]
+    assert opened(root).version == before + 1
+    given = []
+    for path in of.iceberg().data_files():
+        name = Path(path[0]["file_path"].removeprefix("file://"))
+        ids = {int(f.metadata[b"PARQUET:field_id"]) for f in pq.read_schema(name)}
+        assert not ids & {ROW_ID, LAST_UPDATED}, ids
+        first, count = path[0].get("first_row_id"), path[0]["record_count"]
+        given += [] if first is None else range(first, first + count)
+    assert len(given) == len(set(given))
+    assert {f.kind for f in opened(root).maintain.verify(depth="pages").findings} <= {"orphans"}
+
+
 # -- tags and branches ----------------------------------------------------------------------------
 
 
@@ -790,6 +827,58 @@ def test_what_engines_and_inlay_write_to_a_branch_is_published_as_the_branch(
     assert "b" not in json.loads((root / "t/metadata/latest.json").read_bytes())["metadata"]["refs"]
     opened(root).refs.drop("b")
     opened(root).maintain.verify()
+
+
+def test_a_commit_to_a_branch_that_is_not_there_makes_it_in_one_commit(root: Path) -> None:
+    of = Native(root)
+    catalog = of.catalog
+    iceberg = Iceberg(f"file://{root}/t/metadata/v{of.versions[-1]}.metadata.json")
+    (like, kind, spec), *_ = iceberg.data_files()
+    made = pa.table({"id": [9], "s": ["b"], "n": [9]}, SCHEMA)
+    iceberg.add_deletes([(iceberg.rows(made, [1, 2, 3], like), kind, spec)], "append")
+    snapshot = iceberg.snapshot
+    absent = {"type": "assert-ref-snapshot-id", "ref": "b", "snapshot-id": None}
+    updates = [
+        {"action": "add-snapshot", "snapshot": snapshot},
+        {
+            "action": "set-snapshot-ref",
+            "ref-name": "b",
+            "type": "branch",
+            "snapshot-id": snapshot["snapshot-id"],
+        },
+    ]
+
+    def racing(first: Callable[[], object]) -> Catalog:
+        """Somebody commits before the catalog does."""
+        once = [first]
+
+        def race(n: int, key: str) -> None:
+            if key.endswith("_latest_manifest") and once:
+                once.pop()()
+
+        def context(table: str) -> Context:
+            ctx = connect(f"file://{root}/{table}")
+            return replace(ctx, store=Dying(ctx.store, before=race))
+
+        return replace(catalog, writes=TableWrites(context))
+
+    # Another row on main: the branch begins on what the engine has seen.
+    more = pa.table({"id": [50], "s": ["m"], "n": [50]}, SCHEMA)
+    before = opened(root).version
+    body = {"requirements": [absent], "updates": updates}
+    status, said = posted(racing(lambda: opened(root).append(more)), "tables/t", body)
+    assert status == 200, said
+    assert opened(root).version == before + 2
+    assert (of.ids("b"), of.ids()) == ([0, 1, 2, 9], [0, 1, 2, 50])
+    assert of.refs()["b"] == ("branch", snapshot["snapshot-id"])
+    assert posted(catalog, "tables/t", body)[0] == 200  # again
+    assert opened(root).version == before + 2
+    # Another one makes it first.
+    of.post({"action": "remove-snapshot-ref", "ref-name": "b"})
+    body = json.loads(json.dumps(body).replace(str(snapshot["snapshot-id"]), "7777"))
+    status, _ = posted(racing(lambda: opened(root).refs.branch("b")), "tables/t", body)
+    assert status == 409 and of.ids("b") == [0, 1, 2, 50]
+    assert {f.kind for f in opened(root).maintain.verify(depth="pages").findings} <= {"orphans"}
 
 
 def test_an_erasure_reaches_what_was_published_of_a_branch(root: Path, engines: Engines) -> None:

@@ -118,7 +118,8 @@ def _unmet(requirement: Json, metadata: Json | None, *, moved: Collection[str]) 
         return "the table does not exist"
     if kind == "assert-ref-snapshot-id":
         name, wanted = str(requirement["ref"]), requirement.get("snapshot-id")
-        if name in moved:
+        # A branch that is to be made is not one that others have made meanwhile.
+        if name in moved and (wanted is not None or name == MAIN):
             return ""
         has = metadata["refs"].get(name, {}).get("snapshot-id")
         return "" if has == wanted else f"{name} has snapshot {has}, not {wanted}"

@@ -94,25 +94,32 @@ def named_ref(kind: Literal["tag", "branch"], source: Ref) -> Ref:
 
 
 def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skipped:
-    check_name(name)
-
     def change(table: Snapshot) -> Change | None:
-        there = table.refs.get(name)
-        if there is not None:
-            if replace(there, since=made.since) == made:
-                return None  # a repeated request
-            raise RefExists(f"there already is a {there.kind} {name!r}", table=ctx.uri)
-        if len(table.refs) >= MAX_REFS:
-            raise InvalidRequest(
-                f"a table has at most {MAX_REFS} tags and branches",
-                next_step="Drop one that is no longer needed",
-                table=ctx.uri,
-            )
-        check_retained(ctx, table, source)
-        update = SetRefs({name: made}, {name: None})
+        update = new_ref(ctx, table, name, source, made)
+        if update is None:
+            return None
         return Change(operation=made.kind, updates=(update,), requires=(Retained(source),))
 
     return edit_refs(ctx, change)
+
+
+def new_ref(ctx: Context, table: Snapshot, name: str, source: Ref, made: Ref) -> SetRefs | None:
+    """The update that makes the ref; None where it is there: a repeated request. Raises `RefExists`,
+    `VersionNotFound`, `InvalidRequest`."""
+    check_name(name)
+    there = table.refs.get(name)
+    if there is not None:
+        if replace(there, since=made.since) == made:
+            return None
+        raise RefExists(f"there already is a {there.kind} {name!r}", table=ctx.uri)
+    if len(table.refs) >= MAX_REFS:
+        raise InvalidRequest(
+            f"a table has at most {MAX_REFS} tags and branches",
+            next_step="Drop one that is no longer needed",
+            table=ctx.uri,
+        )
+    check_retained(ctx, table, source)
+    return SetRefs({name: made}, {name: None})
 
 
 def drop(ctx: Context, name: str) -> Committed | Skipped:

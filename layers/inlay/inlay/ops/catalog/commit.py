@@ -35,6 +35,7 @@ from inlay.errors import (
     InlayError,
     InvalidRequest,
     OutcomeUnknown,
+    RefNotFound,
     StaleUpload,
     TableExists,
     TableNotFound,
@@ -61,11 +62,10 @@ from inlay.ops.cache import ObjectCache
 from inlay.ops.catalog.rows import difference, planned_base, rows_of
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, already_applied, commit
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable, load_pointer, on_branch
+from inlay.ops.metadata.load import LoadedTable, load_content, load_pointer, on_branch
 from inlay.ops.metadata.publication import Found
 from inlay.ops.publish.publish import is_current, publish, publish_with_pointer
-from inlay.ops.refs import branch as make_branch
-from inlay.ops.refs import named_ref, restoring
+from inlay.ops.refs import named_ref, new_ref, restoring
 from inlay.ops.schema.alter import checked
 from inlay.ops.schema.create import check_free
 from inlay.plan.change import (
@@ -85,9 +85,10 @@ from inlay.plan.change import (
     Update,
 )
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
+from inlay.plan.metadata.state import State
 from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.pruning.partitions import repartitioned
-from inlay.plan.refs import check_name
+from inlay.plan.refs import check_name, ref_view
 from inlay.plan.schema_conflicts import altered, evolved
 from inlay.plan.schema_evolution import evolution_between
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
@@ -151,7 +152,7 @@ def refuse_open_erasure(loaded: LoadedTable) -> None:
 
 class ReadOnce(WrappedStore):
     """The store of one request, which reads what an engine has written to judge it, and again to publish
-    it. What never changes under its name, and came whole, is asked for once."""
+    it. What never changes under its name is asked for once."""
 
     def __init__(self, inner: ObjectStore, kept: ObjectCache | None = None) -> None:
         super().__init__(inner)
@@ -176,15 +177,20 @@ class ReadOnce(WrappedStore):
         )
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
-        known = self._whole(key) if version_id is None else None
-        if known is not None:
+        known = self._known(key) if version_id is None else None
+        if known is not None and len(known.body) >= min(length, known.size):
             return replace(known, body=known.body[-length:])
         found = super().get_suffix(key, length, version_id=version_id)
-        if isinstance(found, Got) and len(found.body) == found.size and key.endswith(_WRITTEN_ONCE):
-            self._kept.put(f"{self.bucket}/{key}", found, found.size)
+        if isinstance(found, Got) and version_id is None and key.endswith(_WRITTEN_ONCE):
+            self._kept.put(f"{self.bucket}/{key}", found, len(found.body))
         return found
 
     def _whole(self, key: str) -> Got | None:
+        found = self._known(key)
+        return found if found is not None and len(found.body) == found.size else None
+
+    def _known(self, key: str) -> Got | None:
+        """The object, or its end."""
         found: Got | None = self._kept.get(f"{self.bucket}/{key}")
         return found
 
@@ -213,14 +219,25 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
         if published is None or not is_current(ctx, loaded.snapshot, published.found.publication):
             publish(ctx, base=loaded)
             continue
-        if branch is not None and branch not in loaded.snapshot.refs:
-            request = _with_branch(ctx, loaded.snapshot, published.metadata, request)
-            continue
-        base = on_branch(at, loaded)
-        change = planned(at, base, published.metadata, request)
+        shown, asked, made = published.metadata, request, None
+        if branch is None or branch in loaded.snapshot.refs:
+            base = on_branch(at, loaded)
+        else:
+            shown, asked, made, base = _with_branch(ctx, branch, loaded, shown, request)
+        change = planned(at, base, shown, asked)
         if change is None:
             return published.body
-        outcome = committed(at, replace(change, request=named), base)
+        if made is not None:
+            kept = [Retained(replace(r, since=0)) for r in made.refs.values() if r is not None]
+            change = replace(
+                change, updates=(made, *change.updates), requires=(*change.requires, *kept)
+            )
+        try:
+            outcome = committed(at, replace(change, request=named), base)
+        except RefNotFound:  # others committed first, and the branch is not there: nothing was done
+            if made is None:
+                raise
+            continue
         if not isinstance(outcome, Conflicted):
             return published_after(ctx, on_branch(ctx, outcome.loaded), published.found)
         reason = outcome.conflict.reason
@@ -284,7 +301,8 @@ class PublishedNow:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        return dict(json.loads(self.body)["metadata"])
+        found: Mapping[str, Any] = json.loads(self.body)["metadata"]
+        return found
 
 
 def published_now(ctx: Context) -> PublishedNow | None:
@@ -487,15 +505,20 @@ class _Head:
 
 
 def _with_branch(
-    ctx: Context, table: Snapshot, published: Mapping[str, Any], request: CommitRequest
-) -> CommitRequest:
-    """The request once its branch is made, on the snapshot that the engine began on."""
+    ctx: Context,
+    name: str,
+    loaded: LoadedTable,
+    published: Mapping[str, Any],
+    request: CommitRequest,
+) -> tuple[Mapping[str, Any], CommitRequest, SetRefs, LoadedTable]:
+    """What is published, the request and its base as if the branch were there, on the snapshot that the
+    engine began on; and what makes it, in the same commit."""
+    table = loaded.pointer
     reason = unmet(request.requirements, published)
     if reason:
         raise ConcurrentChange(reason, table=ctx.uri, version=table.version)
     after = apply_updates(published, request.updates)
-    assert request.head is not None
-    name, at = request.head
+    at = after["refs"][name]["snapshot-id"]
     brought = {s["snapshot-id"]: s for s in after["snapshots"]}
     for known in published["snapshots"]:
         del brought[known["snapshot-id"]]
@@ -504,9 +527,17 @@ def _with_branch(
     source = _shown(table, published, at)
     if source is None:
         raise ConcurrentChange(f"snapshot {at}, which the commit began on, is not published")
-    make_branch(ctx, name, source)
-    return replace(
-        request, requirements=tuple(r for r in request.requirements if r.get("ref") != name)
+    made = new_ref(ctx, table, name, source, named_ref("branch", source))
+    assert made is not None
+    # A handle of an earlier branch of this name has not read this one.
+    view = ref_view(table, load_content(ctx, table, source), table.version + 1)
+    shown = {**published["refs"], name: {"type": "branch", "snapshot-id": at}}
+    asked = tuple(r for r in request.requirements if r.get("ref") != name)
+    return (
+        {**published, "refs": shown},
+        replace(request, requirements=asked),
+        made,
+        replace(loaded, state=State(view), own=table),
     )
 
 

@@ -5,8 +5,8 @@ is refused by name. It is the difference of two manifest *lists*, of what the en
 wrote: manifests in both are skipped, and the live entries of the others, old against new, are what was
 added and removed; so merged manifests, replaced tables and several snapshots in one commit are understood
 alike. Nothing that a manifest says of a file's rows is trusted: each new file is looked at as an adopted
-one is (`ops.adopt`), and becomes the table's own where it lies; one that cannot be read as it is, is
-written again.
+one is (`ops.adopt`), and becomes the table's own where it lies; one that cannot be read as it is, or that
+some engine would misread, is written again, and one whose footer is not the table's gets a copy that is.
 
 Deletes by position become vectors, deletes by equal keys become markers by key. A delete may only go with
 its file, or where another one covers it. The requests: two lists, the manifests in one of them only, and
@@ -36,6 +36,8 @@ from inlay.ops.adopt.iceberg import (
 )
 from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.publish.files import Verdict, check_files
+from inlay.ops.publish.settle import stamped_copy
 from inlay.ops.write.delete import key_markers
 from inlay.plan.metadata.state import State
 
@@ -122,12 +124,17 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
         specs=snapshot.specs,
         spec_id=snapshot.spec_id,
     )
+    looked = look_at_all(sources, foreign, snapshot, copy=True)
+    own = [None if s.again else _own(sources, base, s) for s in looked]
+    # What a publication would have to change is changed now: the engine's commit is one.
+    verdicts = check_files(sources.ctx, snapshot, [entry for entry in own if entry is not None])
     entries: list[DataFile] = []
     sources_us: dict[str, int] = {}
-    for seen in look_at_all(sources, foreign, snapshot, copy=True):
-        for entry in _entries_of(sources, foreign, base, seen):
-            sources_us[entry.key] = seen.modified_us
-            entries.append(entry)
+    for seen, entry in zip(looked, own, strict=True):
+        verdict = Verdict() if entry is None else verdicts.get(entry.key, Verdict())
+        for made in _made(sources, foreign, base, seen, entry, verdict):
+            sources_us[made.key] = seen.modified_us
+            entries.append(made)
     return Rows(
         files=tuple(e for e in entries if e.rows),
         removed=tuple(_key(sources, f.path) for f in found.removed if f.rows),
@@ -149,16 +156,37 @@ def _spec_ids(table: SourceTable, snapshot: Snapshot) -> dict[int, int]:
     return found
 
 
-def _entries_of(
-    sources: Sources, foreign: Foreign, base: LoadedTable, seen: Seen
-) -> tuple[DataFile, ...]:
-    """The file's entry under the schema that has its columns' names, or those of it written again."""
+def _own(sources: Sources, base: LoadedTable, seen: Seen) -> DataFile | None:
+    """The file's entry, where it lies, under the schema that has its columns' names; None without one."""
     named = [s.id for s in base.snapshot.schemas if s.fields == seen.fields]
-    if seen.again or not named:
-        return written_again(sources, foreign, base, seen)
+    if not named:
+        return None
     current = base.snapshot.schema_id
     schema_id = current if current in named else named[-1]
-    return (replace(as_own(sources, seen.entry), schema_id=schema_id),)
+    return replace(as_own(sources, seen.entry), schema_id=schema_id)
+
+
+def _made(
+    sources: Sources,
+    foreign: Foreign,
+    base: LoadedTable,
+    seen: Seen,
+    entry: DataFile | None,
+    verdict: Verdict,
+) -> tuple[DataFile, ...]:
+    """The files that the table gets of one."""
+    if verdict.reason:
+        raise UnsupportedTable(
+            f"a data file cannot be published: {verdict.reason}",
+            next_step="Nothing was committed. Write its rows in another way, or by Inlay",
+            key=seen.uri,
+        )
+    if entry is None or verdict.repack:
+        return written_again(sources, foreign, base, seen)
+    if verdict.stamp:
+        output, _ = stamped_copy(sources.ctx, base, entry)
+        return (replace(output, origin=None),)
+    return (entry,)
 
 
 def _key(sources: Sources, path: str) -> str:

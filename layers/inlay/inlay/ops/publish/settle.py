@@ -197,7 +197,7 @@ def _units(
 
     def output_of(work: _Work) -> tuple[DataFile, PositionMap | None]:
         is_stamped = work.entry.key in stamp and work.task is not None
-        return _output(ctx, loaded, work.entry) if is_stamped else (work.entry, None)
+        return stamped_copy(ctx, loaded, work.entry) if is_stamped else (work.entry, None)
 
     keys_of = [w.entry.key for w in works]
     outputs = dict(zip(keys_of, ctx.map(output_of, works), strict=True))
@@ -246,7 +246,7 @@ def _deleted(
     return {key: gone for key, gone in found.items() if gone}
 
 
-def _output(
+def stamped_copy(
     ctx: Context, loaded: LoadedTable, entry: DataFile
 ) -> tuple[DataFile, PositionMap | None]:
     """A copy of a file with the field ids of its recorded schema."""
