@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from tests import cpu
-from tests.tiers import Case, Tiers
+from tests.tiers import Case, Tiers, draw, settings_of
 
 if TYPE_CHECKING:
     from inlay.local.s3server import AwsProcess
@@ -29,6 +29,7 @@ settings.load_profile("inlay")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu", metavar="FILE", help="write CPU seconds by test to FILE")
+    parser.addoption("--drawn", type=float, default=1.0, help="of Hypothesis' examples this share")
     parser.addoption("--cpu-one-in", metavar="N", type=int, default=1, help="of each n-th only")
 
 
@@ -38,13 +39,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before `-m` chooses: what the table of tiers leaves to `make test-wide` is marked."""
     undecided = [
         item for item in items if not {"slow", "wide"} & {m.name for m in item.iter_markers()}
     ]
     for at in Tiers.read().wide_among([Case.of(item) for item in undecided]):
         undecided[at].add_marker(pytest.mark.wide)
+    # A test that is not wide draws some of its examples in the short tier and the others in the wide one.
+    for item in items:
+        if settings_of(item) is not None and item.get_closest_marker("wide") is None:
+            item.add_marker(pytest.mark.drawn)
+            draw(item, config.getoption("--drawn"))
     if os.environ.get(
         "PYTEST_XDIST_WORKER"
     ):  # the dearest file first: none begins when all others end

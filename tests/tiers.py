@@ -7,7 +7,8 @@
   another store, another engine's process, other writers' files;
 - of a test with several parameters each case but few, among which each value of each parameter is:
   `covering`;
-- of seeds each but the first `SEEDS`.
+- of seeds each but the first `SEEDS`;
+- of the examples that Hypothesis draws for a test two thirds: `draw`.
 
 Under `whole` the table names tests each of whose cases is a mechanism of its own.
 """
@@ -22,11 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 TABLE = Path(__file__).with_name("tiers.toml")
 # CPU seconds of the short tier: two cores for ten minutes, less an eighth for what waits.
 SHORT_SECONDS = 1_050
 SEEDS = 2
+# Fewer examples than these show too little.
+MIN_EXAMPLES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,19 @@ def _short_among(cases: Sequence[Case]) -> list[int]:
     of_first = [n for n, case in enumerate(cases) if case.seed == seeds[0]]
     others = [next(n for n, case in enumerate(cases) if case.seed == seed) for seed in seeds[1:]]
     return sorted([of_first[n] for n in first] + others)
+
+
+def settings_of(item: pytest.Item) -> settings | None:
+    """What Hypothesis is told about a test that draws examples."""
+    return getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
+
+
+def draw(item: pytest.Item, share: float) -> None:
+    """Draws only this share of the examples of a test. Hypothesis has no public way to change
+    settings from outside: `tests/unit/test_tiers.py` holds that this one works."""
+    if (told := settings_of(item)) is not None:
+        number = max(min(MIN_EXAMPLES, told.max_examples), round(told.max_examples * share))
+        item.obj._hypothesis_internal_use_settings = settings(told, max_examples=number)  # type: ignore[attr-defined]
 
 
 def in_short(names: Iterable[str], short: Collection[str]) -> list[Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests import cpu
 from tests.simulator.mistakes import MUTATIONS
-from tests.tiers import SEEDS, SHORT_SECONDS, Case, Tiers, covering
+from tests.tiers import MIN_EXAMPLES, SEEDS, SHORT_SECONDS, Case, Tiers, covering
 
 ROOT = Path(__file__).parents[2]
 # Of one file in the short tier: beyond it, what it costs is for the wide tier.
@@ -45,6 +47,48 @@ def test_of_seeds_the_first_are_run_with_each_value():
     short = sorted(set(range(len(cases))) - TIERS.wide_among(cases))
     assert [cases[at].seed for at in short] == [0, 0, 0, 0, *range(1, SEEDS)]
     assert {cases[at].values["x"] for at in short[:4]} == set(range(4))
+
+
+DRAWN = """
+import pytest
+from hypothesis import given, settings, strategies as st
+
+drawn = {"few": 0, "plain": 0, "many": 0}
+
+@given(st.integers())
+@settings(max_examples=3)
+def test_few(n): drawn["few"] += 1
+
+@given(st.integers())
+def test_plain(n): drawn["plain"] += 1
+
+@pytest.mark.wide
+@given(st.integers())
+@settings(max_examples=50)
+def test_many(n): drawn["many"] += 1
+
+def test_what_was_drawn(): assert drawn == WANTED
+"""
+
+
+@pytest.mark.parametrize(("share", "drawn"), [("0.34", (3, 34, 50)), ("0.02", (3, 4, 50))])
+def test_a_test_draws_a_share_of_its_examples_unless_it_is_wide(tmp_path, share, drawn):
+    assert MIN_EXAMPLES == 4
+    wanted = dict(zip(("few", "plain", "many"), drawn, strict=True))
+    (tmp_path / "test_drawn.py").write_text(DRAWN.replace("WANTED", repr(wanted)))
+    run = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--drawn", share, str(tmp_path)]
+    run += [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--rootdir",
+        str(tmp_path),
+        "-c",
+        "/dev/null",
+    ]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_table_overrides_what_the_parameters_say():
