@@ -536,7 +536,7 @@ def test_a_condition_on_a_column_that_was_renamed_since_is_compared_as_it_was_as
 # -- one chain ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", in_short(range(1, 40, 3), range(1, 40, 9)))
+@pytest.mark.parametrize("at", in_short(range(1, 40, 3), range(1, 40, 18)))
 def test_the_chain_is_whole_after_a_crash_at_any_request(at: int) -> None:
     """The next run takes the receipts that are there, or writes them again; those of erasures that came
     due meanwhile follow."""
