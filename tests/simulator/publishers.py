@@ -80,12 +80,12 @@ def look_by_iceberg(sim: Simulation, ctx: Context) -> None:
     if isinstance(pointer, Missing | Refused):
         return
     metadata = json.loads(pointer.body)["metadata"]
-    version = metadata["current-snapshot-id"]
+    version = metadata["last-sequence-number"]
     if version < shown:
         raise Violation(f"version {version} is published, after {shown} was seen")
     sim.shown = max(sim.shown, version)
     try:
-        rows = Counter(_rows(ctx, metadata))
+        rows = Counter(rows_of(ctx, metadata))
     except Gone as gone:
         if sim.scheduler.now_us - opened_us <= LIFE_SECONDS * 1_000_000:
             raise Violation(f"a reader of the publication of version {version}: {gone}") from gone
@@ -98,7 +98,7 @@ def look_by_iceberg(sim: Simulation, ctx: Context) -> None:
         raise Violation(f"a reader of the publication of version {version} saw other rows")
 
 
-def _rows(ctx: Context, metadata: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+def rows_of(ctx: Context, metadata: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     """The rows of the current snapshot, by the specification."""
     [snapshot] = [
         s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]

@@ -40,6 +40,7 @@ from tests.simulator.cast import (
     some_rows,
     tidier,
 )
+from tests.simulator.engines import engine, engines_cast
 from tests.simulator.fates import DAY_SECONDS, Odds
 from tests.simulator.historians import (
     alterer,
@@ -294,7 +295,17 @@ def _published_in_haste(sim: Simulation) -> None:
 
 
 # Publishers stall between their look and their swap, and days pass.
+def _engines(sim: Simulation) -> None:
+    """Three engines and who else writes, while requests are lost."""
+    published(sim)
+    enter(sim, {"append": 1, "rows": 1, "compact": 1})
+    for n in range(3):
+        sim.spawn(f"engine-{n}", partial(engine, sim, f"engine-{n}"))
+
+
+ENGINES = Scene(_engines, Odds(lost=0.05, killed=0.01, slow=0.1))
 PUBLISHED = Scene(_shown_to_others, Odds(slow=0.2))
+ENGINES_IN_A_CROWD = Scene(engines_cast)
 PUBLISHED_IN_HASTE = Scene(_published_in_haste, Odds(slow=0.4))
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulator.cast import full_cast
+from tests.simulator.engines import engines_cast
 from tests.simulator.fates import Odds
 from tests.simulator.historians import historians_cast
 from tests.simulator.model import Violation
@@ -130,14 +131,15 @@ def run_schedule(
 
 def _cast_of(seed: int) -> Callable[[Simulation], None]:
     """The crowd of every fourth seed works on tags, branches, versions and columns as well; in that of
-    every eighth an operator moves the pointer by hand; that of another eighth is shown to other engines."""
+    every eighth an operator moves the pointer by hand; that of another eighth is shown to other engines,
+    which write it, too, in half of them."""
     match seed % 8:
         case 4:
             return operators_cast
         case 2 | 6:
             return historians_cast
         case 1:
-            return publishers_cast
+            return engines_cast if seed % 16 == 9 else publishers_cast
         case _:  # the other half
             return full_cast
 
