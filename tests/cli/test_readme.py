@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,6 +34,20 @@ def test_the_python_of_a_page_runs_in_order(
         line = text.count("\n", 0, block.start(2))
         # Line numbers of failures are those of the page.
         exec(compile("\n" * line + block[2], str(ROOT / page), "exec"), namespace)
+
+
+def test_the_first_example_of_the_readme_runs(inlay: Run, tmp_path: Path) -> None:
+    """As typed in an empty folder, after the installation."""
+    [block, *_] = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    install, make_file, *commands = block.splitlines()
+    assert install.startswith("pip install")
+    subprocess.run(["sh", "-c", make_file], cwd=tmp_path, check=True)
+    for line in commands:
+        for command in line.partition("  #")[0].split(" && "):
+            verb, *arguments = shlex.split(command)
+            assert verb == "inlay"
+            last = inlay(*arguments)
+    assert last.out.splitlines() == ["id,name", "1,Ada"]
 
 
 def test_the_links_of_the_readme_lead_somewhere() -> None:

@@ -136,15 +136,17 @@ def test_every_object_has_one_kind_and_what_its_name_excludes_no_content_admits(
         assert tail is not None and tail.endswith(b"PAR1")
 
 
-def rows_of_page() -> list[list[str]]:
-    lines = PAGE.read_text().split("\n")
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
-
-
 def test_the_page_lists_every_convention_in_order() -> None:
-    listed = [row for row in rows_of_page() if row[0] in {c.kind.value for c in CONVENTIONS}]
-    conventions = [row for row in listed if "`" in row[3]]
-    assert conventions == [
-        [c.kind.value, c.producer, c.what, ", ".join(f"`{e}`" for e in c.examples)]
+    rows = [
+        (c.kind.value, c.producer, c.what, ", ".join(f"`{e}`" for e in c.examples))
         for c in CONVENTIONS
     ]
+    lines = [("kind", "producer", "what", "such as"), ("---",) * 4, *rows]
+    made = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    head, _, rest = PAGE.read_text().partition("<!-- producers -->\n\n")
+    said, _, tail = rest.partition("\n\n<!-- /producers -->")
+    if said != made:
+        PAGE.write_text(f"{head}<!-- producers -->\n\n{made}\n\n<!-- /producers -->{tail}")
+        raise AssertionError(
+            "docs/LANDING.md was out of date and has been written again: look at it"
+        )

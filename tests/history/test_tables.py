@@ -40,15 +40,41 @@ def lived() -> Table:
     return t
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_every_column_is_documented_with_its_type(name: str, lived: Table) -> None:
-    section = DOC.read_text().split(f"### `t.inspect.{name}()`")[1].split("###")[0]
-    for field in getattr(lived.inspect, name)().schema:
-        line = next(row for row in section.splitlines() if row.startswith(f"| `{field.name}` |"))
-        assert field.metadata[b"doc"].decode() in line
-        assert pa.types.is_list(field.type) or str(field.type) in line
-    documented = section.count("| `")
-    assert documented == len(getattr(lived.inspect, name)().schema)
+def type_of(field: pa.Field) -> str:
+    if not pa.types.is_list(field.type):
+        return str(field.type)
+    inner = field.type.value_type
+    return (
+        f"list of {', '.join(f.name for f in inner)}"
+        if pa.types.is_struct(inner)
+        else f"list of {inner}"
+    )
+
+
+def columns_of(t: Table) -> str:
+    """The part of the page between its marks: every column of every table, as its field's metadata says."""
+    parts = []
+    for name in TABLES:
+        schema = getattr(t.inspect, name)().schema
+        rows = [f"| `{f.name}` | {type_of(f)} | {f.metadata[b'doc'].decode()} |" for f in schema]
+        head = [
+            f"### `t.inspect.{name}()`",
+            "",
+            "| column | type | what it holds |",
+            "|---|---|---|",
+        ]
+        parts.append("\n".join([*head, *rows]))
+    return "\n\n".join(parts)
+
+
+def test_every_column_is_documented_with_its_type(lived: Table) -> None:
+    head, _, rest = DOC.read_text().partition("<!-- columns -->\n\n")
+    said, _, tail = rest.partition("\n\n<!-- /columns -->")
+    if said != (made := columns_of(lived)):
+        DOC.write_text(f"{head}<!-- columns -->\n\n{made}\n\n<!-- /columns -->{tail}")
+        raise AssertionError(
+            "docs/INSPECTION.md was out of date and has been written again: look at it"
+        )
 
 
 def test_files_show_how_much_of_them_is_deleted(lived: Table) -> None:
