@@ -39,6 +39,8 @@ ROOMS = (
     "plan/commit/draft.py",
     "plan/metadata/leaves.py",
     "plan/metadata/state.py",
+    "plan/parts.py",
+    "plan/positions.py",
     "plan/pruning/literals.py",
     "plan/pruning/mentions.py",
     "plan/pruning/partitions.py",

@@ -38,7 +38,7 @@ from inlay.plan.change import (
     Unit,
 )
 from inlay.plan.commit.conflicts import _newer_or, named_files, validate
-from inlay.plan.surgery import PositionMap
+from inlay.plan.positions import PositionMap
 from inlay.storage.memory import MemoryStore
 
 INT = Primitive("int64")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.plan.surgery import (
+from inlay.plan.parts import (
     GIB,
     MIB,
     S3_LIMITS,

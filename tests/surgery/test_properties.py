@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from inlay.parquet.footer.footer import decode_footer
-from inlay.plan.surgery import PositionMap
+from inlay.plan.positions import PositionMap
 
 BOUNDS = {
     pa.int8(): (-128, 127),

@@ -24,7 +24,7 @@ from inlay.format.puffin import (
     encode_vector,
     footer_length,
 )
-from inlay.plan.surgery import narrow
+from inlay.plan.positions import narrow
 
 ICEBERG = Path(__file__).parents[2].parent / "shared" / "data" / "iceberg-deletes"
 

@@ -28,8 +28,8 @@ from inlay.format.snapshot import (
     Segment,
     Snapshot,
 )
+from inlay.plan.positions import PositionMap
 from inlay.plan.schema_evolution import Evolution
-from inlay.plan.surgery import PositionMap
 
 # In a planned ref: the version of the commit that will write it.
 THIS_VERSION = -1

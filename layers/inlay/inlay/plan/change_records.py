@@ -113,13 +113,13 @@ class Operations:
             why = self.refused.get(record[self.column])
             said = "has no row before or after its change"
             raise ValueError(said if why is None else f"{said}. {why}")
-        found = {self.column: record[self.column], **row}
+        fields = {self.column: record[self.column], **row}
         beside = (record, *(record.get(name) for name in self.sources))
         for name in columns:
             place = next((one for one in beside if isinstance(one, Mapping) and name in one), None)
-            if name not in found and place is not None:
-                found[name] = place[name]
-        return found
+            if name not in fields and place is not None:
+                fields[name] = place[name]
+        return fields
 
     def meaning(self, value: str | None, *, flagged: bool = False) -> Meaning | None:
         """None: it is refused.

@@ -169,12 +169,12 @@ def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[s
     """By erasure and key: files that may still hold rows of the erasure, or rows hidden by deletes that it
     concerns. Each pair of file and marker is evaluated once, however many erasures there are."""
     evidence = Evidence.of_snapshot(state.snapshot)
-    found: dict[str, dict[str, DataFile]] = {e.id: {} for e in erasures}
+    unclean: dict[str, dict[str, DataFile]] = {e.id: {} for e in erasures}
     open_ = tuple(erasures)
 
     def concerned(marker: Marker) -> list[str]:
         if marker.erasure is not None:  # mostly: a thousand have a marker each
-            return [marker.erasure] if marker.erasure in found else []
+            return [marker.erasure] if marker.erasure in unclean else []
         return [e.id for e in open_ if concerns(marker, e)]
 
     held = [(marker, ids) for marker in state.markers() if (ids := concerned(marker))]
@@ -182,8 +182,8 @@ def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[s
         for marker, ids in held:
             if marker_may_hit(marker, entry, evidence):
                 for erasure_id in ids:
-                    found[erasure_id][entry.key] = entry
-    return found
+                    unclean[erasure_id][entry.key] = entry
+    return unclean
 
 
 def ref_suffix(name: str | None) -> str:
@@ -221,8 +221,8 @@ def validate_phase(
 def validate_clean(state: State, erasure_ids: Iterable[str]) -> Conflict | None:
     """Whether no file may hold rows of erasures any more."""
     asked = frozenset(erasure_ids)
-    found = [erasure for erasure in state.snapshot.erasures if erasure.id in asked]
-    for erasure_id, files in unclean_files(state, found).items():
+    erasures = [erasure for erasure in state.snapshot.erasures if erasure.id in asked]
+    for erasure_id, files in unclean_files(state, erasures).items():
         if files:
             return Conflict(f"files still have to be rewritten for erasure {erasure_id}")
     return None

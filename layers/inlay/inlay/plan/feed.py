@@ -94,10 +94,10 @@ def reading_schema(
 def _union(fields: tuple[Field, ...], older: tuple[Field, ...]) -> tuple[Field, ...]:
     """`fields`, with the fields of `older` that they lack at every level, under unique names."""
     by_id = {field.id: field for field in older}
-    found = [_merged(field, by_id[field.id]) if field.id in by_id else field for field in fields]
+    columns = [_merged(field, by_id[field.id]) if field.id in by_id else field for field in fields]
     known = {field.id for field in fields}
     dropped = (field for field in older if field.id not in known)
-    return (*found, *(replace(f, name=f"{f.name} (dropped, field {f.id})") for f in dropped))
+    return (*columns, *(replace(f, name=f"{f.name} (dropped, field {f.id})") for f in dropped))
 
 
 def _union_of(newer: Type, older: Type) -> Type:
@@ -280,8 +280,8 @@ class _Side(Generic[T]):
 
     def entries(self, shared: set[str]) -> dict[str, T]:
         """Its entries by name, except those of shared segments."""
-        found = [e for s in self.apart(shared) for _, e in live_entries(s, self.loaded[s.id])]
-        return {_name(entry): entry for entry in (*found, *self.tier.inline)}
+        entries = [e for s in self.apart(shared) for _, e in live_entries(s, self.loaded[s.id])]
+        return {_name(entry): entry for entry in (*entries, *self.tier.inline)}
 
 
 def _files_of(state: State) -> _Side[DataFile]:
@@ -328,19 +328,19 @@ def _touched(
     of_table = [m for m in markers if m.file is None]
     if not named and not of_table:
         return {}
-    found = {f.key: f for f in after.loaded_files() if f.key not in others}
+    touched = {f.key: f for f in after.loaded_files() if f.key not in others}
     predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
 
     def may_hit(segments: Sequence[Segment]) -> list[bool]:
         return [any(may_match(p, s.stats, s.rows) for p in predicates) for s in segments]
 
-    wanted = after.missing_files(may_hit if named <= found.keys() else None)
-    if wanted:
-        return NeedMore(NeedSegments(), NeedSegments(files=wanted))
+    missing = after.missing_files(may_hit if named <= touched.keys() else None)
+    if missing:
+        return NeedMore(NeedSegments(), NeedSegments(files=missing))
     evidence = Evidence(schema, after.snapshot.schemas, after.snapshot.specs)
     return {
         key: entry
-        for key, entry in found.items()
+        for key, entry in touched.items()
         if key in named or any(marker_may_hit(marker, entry, evidence) for marker in of_table)
     }
 
@@ -381,10 +381,10 @@ def _paired(
             units.append(FeedUnit((), (task,)))
         else:
             rest.append(task)
-    left = {task.file.origin: task for task in by_key.values() if task.file.origin is not None}
-    for task in [t for t in rest if t.file.key in left]:
+    by_origin = {task.file.origin: task for task in by_key.values() if task.file.origin is not None}
+    for task in [t for t in rest if t.file.key in by_origin]:
         # The reverse: a file replaces its own rewrite.
-        rewrite = left.pop(task.file.key)
+        rewrite = by_origin.pop(task.file.key)
         units.append(FeedUnit((by_key.pop(rewrite.file.key),), (task,)))
         rest.remove(task)
     for old, new in _that_may_share_rows([*by_key.values()], rest, evidence, after):

@@ -36,47 +36,47 @@ class ForeignColumns(ABC):
         self._count = 0
 
     @abstractmethod
-    def field(self, found: Mapping[str, Any], path: Path) -> Field:
+    def field(self, column: Mapping[str, Any], path: Path) -> Field:
         """A field of a struct; `path` is its own."""
 
     @abstractmethod
-    def part(self, found: Mapping[str, Any], name: Part, path: Path) -> Field:
+    def part(self, column: Mapping[str, Any], name: Part, path: Path) -> Field:
         """The element of a list, or the key or value of a map. A key is never NULL."""
 
     @abstractmethod
     def leaf(self, name: str, field_id: int) -> Primitive | None:
         """The type that the format names so; None where Inlay has none."""
 
-    def fields(self, found: Sequence[Mapping[str, Any]], path: Path) -> tuple[Field, ...]:
-        made = tuple(self.field(f, (*path, str(f["name"]))) for f in found)
+    def fields(self, columns: Sequence[Mapping[str, Any]], path: Path) -> tuple[Field, ...]:
+        made = tuple(self.field(f, (*path, str(f["name"]))) for f in columns)
         if len({f.name for f in made}) < len(made):
             raise CorruptTable(f"{self.source}'s schema has two sibling columns of one name")
         return made
 
-    def type_of(self, found: Any, path: Path, field_id: int) -> Type:
+    def type_of(self, type_: Any, path: Path, field_id: int) -> Type:
         self._count += 1
         name = ".".join(path)
         if len(path) > MAX_DEPTH or self._count > MAX_COLUMNS:
             raise UnsupportedTable("the table's columns are nested too deeply, or too many")
-        if isinstance(found, str):
-            kind = self.leaf(found, field_id)
+        if isinstance(type_, str):
+            kind = self.leaf(type_, field_id)
             if kind is None:
                 raise UnsupportedTable(
-                    f"column {name!r} has {self.source}'s type {found[:40]!r}, which Inlay lacks",
+                    f"column {name!r} has {self.source}'s type {type_[:40]!r}, which Inlay lacks",
                     next_step="Drop the column, or cast it to another type by an engine",
                 )
             return kind
-        match found["type"]:
+        match type_["type"]:
             case "struct":
-                fields = self.fields(found["fields"], path)
+                fields = self.fields(type_["fields"], path)
                 if not fields:
                     raise UnsupportedTable(f"column {name!r} is a struct without fields")
                 return Struct(fields)
             case "map":
-                return MapOf(self.part(found, "key", path), self.part(found, "value", path))
+                return MapOf(self.part(type_, "key", path), self.part(type_, "value", path))
             case kind if kind == self.list_type:
-                return ListOf(self.part(found, "element", path))
+                return ListOf(self.part(type_, "element", path))
             case _:
                 raise CorruptTable(
-                    f"{self.source}'s schema has an unknown type {str(found)[:40]!r}"
+                    f"{self.source}'s schema has an unknown type {str(type_)[:40]!r}"
                 )

@@ -151,10 +151,10 @@ class FileTask:
 
     def deletes(self, schema: Schema) -> tuple[tuple[Predicate, ...], tuple[Keys, ...], bool]:
         """What deletes rows of it: by which predicates, by which keys, and whether by position too."""
-        found = [marker_predicate(marker, schema) for marker in self.markers]
-        where = tuple(predicate for predicate in found if predicate is not None)
+        conditions = [marker_predicate(marker, schema) for marker in self.markers]
+        where = tuple(predicate for predicate in conditions if predicate is not None)
         keys = tuple(m.body for m in self.markers if isinstance(m.body, Keys))
-        return where, keys, len(where) + len(keys) < len(found)
+        return where, keys, len(where) + len(keys) < len(conditions)
 
     @property
     def whole(self) -> bool:
@@ -241,14 +241,14 @@ def plan_scan(
             if applies:
                 hits.append(marker)
         else:
-            left: Predicate = TRUE
+            rest: Predicate = TRUE
             if covered == "some" or sure is not believed:
-                left = residual(predicate, sure, entry.rows)
+                rest = residual(predicate, sure, entry.rows)
             task = FileTask(
                 file=entry,
                 schema=evidence.schemas[entry.schema_id],
                 markers=tuple(hits),
-                predicate=left,
+                predicate=rest,
                 by_rows=by_rows and entry.is_foreign,
             )
             tasks.append(task)
@@ -262,15 +262,15 @@ def leaf_candidates(
     others. `plan_scan` checks those that are left one by one, by everything known."""
     if not isinstance(entries, FileEntries) or predicate == TRUE:
         return [entry for _, entry in live_entries(leaf, entries)], 0
-    left = set(range(len(entries))).difference(leaf.dead)
-    live = len(left)
+    alive = set(range(len(entries))).difference(leaf.dead)
+    live = len(alive)
     for field_id, lower, upper, kind in _all_bounds(predicate):
         for column in entries.stats:
             if column.field_id == field_id and column.kind == kind:
-                left.difference_update(_outside(column, lower, upper))
-    picked = sorted(left)
-    found = [entries.resolved(n, leaf.sequence) for n in picked]
-    return found, live - len(found)
+                alive.difference_update(_outside(column, lower, upper))
+    picked = sorted(alive)
+    entries_hit = [entries.resolved(n, leaf.sequence) for n in picked]
+    return entries_hit, live - len(entries_hit)
 
 
 def _outside(column: StatsColumn, lower: Value | None, upper: Value | None) -> Iterator[int]:
@@ -293,8 +293,8 @@ def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
         return TRUE
     if isinstance(predicate, And):
         # A row is selected where every part is TRUE, so parts that are certainly TRUE can be dropped.
-        left = tuple(p for p in predicate.parts if not all_match(p, stats, rows))
-        return left[0] if len(left) == 1 else And(left)
+        undecided = tuple(p for p in predicate.parts if not all_match(p, stats, rows))
+        return undecided[0] if len(undecided) == 1 else And(undecided)
     return predicate
 
 
@@ -310,23 +310,23 @@ class _Nearby:
         self._columns: dict[tuple[int, Primitive | None], list[_Bounded]] = defaultdict(list)
         self._others: list[tuple[int, Marker]] = []
         for n, marker in enumerate(markers):
-            found = _bounds_of(marker)
-            if found is None:
+            bounds = _bounds_of(marker)
+            if bounds is None:
                 self._others.append((n, marker))
                 continue
-            field_id, lower, upper, kind = found
+            field_id, lower, upper, kind = bounds
             self._columns[field_id, kind].append((n, marker, lower, upper))
 
     def of(self, known: Stats) -> list[tuple[Marker, _Relation]]:
         """Those that are not certainly apart from rows with these statistics, in their order. Only a
         delete by range "overlaps" (it hits a row, as far as bounds can tell) or "covers" all rows; others,
         and those that share a bound with the rows, are "unknown"."""
-        found: list[tuple[int, Marker, _Relation]] = [(n, m, "unknown") for n, m in self._others]
+        near: list[tuple[int, Marker, _Relation]] = [(n, m, "unknown") for n, m in self._others]
         for (field_id, kind), column in self._columns.items():
-            found += _near(column, known.get(field_id), kind)
+            near += _near(column, known.get(field_id), kind)
         if len(self._columns) + bool(self._others) > 1:
-            found.sort(key=itemgetter(0))
-        return [(marker, relation) for _, marker, relation in found]
+            near.sort(key=itemgetter(0))
+        return [(marker, relation) for _, marker, relation in near]
 
 
 _Bounded = tuple[int, Marker, Value | None, Value | None]
@@ -407,9 +407,9 @@ def _all_bounds(predicate: Predicate) -> Iterator[_Range]:
     """All such fields and bounds, of every part that must be TRUE."""
     parts = predicate.parts if isinstance(predicate, And) else (predicate,)
     for part in parts:
-        found = _bounds(part)
-        if found is not None and not is_nan(found[1]) and not is_nan(found[2]):
-            yield found
+        bounds = _bounds(part)
+        if bounds is not None and not is_nan(bounds[1]) and not is_nan(bounds[2]):
+            yield bounds
 
 
 def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:

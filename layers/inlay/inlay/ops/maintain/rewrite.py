@@ -55,10 +55,11 @@ from inlay.plan.change import Change, DropMarkers, PackMetadata
 from inlay.plan.erasure import unclean_files
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
+from inlay.plan.positions import PositionMap
 from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
 from inlay.plan.scan import FileTask
-from inlay.plan.surgery import Choice, PositionMap, Strategy
+from inlay.plan.surgery import Choice, Strategy
 from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
 from inlay.storage.wrapped import WrappedStore
 

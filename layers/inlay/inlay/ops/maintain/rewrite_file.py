@@ -45,18 +45,10 @@ from inlay.parquet.surgery.residue import find_residue, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
+from inlay.plan.positions import PositionMap, narrow
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.scan import FileTask, marker_predicate
-from inlay.plan.surgery import (
-    STRATEGIES,
-    Choice,
-    Cost,
-    PositionMap,
-    Strategy,
-    Touched,
-    choose,
-    narrow,
-)
+from inlay.plan.surgery import STRATEGIES, Choice, Cost, Strategy, Touched, choose
 from inlay.storage.base import Location
 
 # Memory that surgery and a whole rewrite need for a row group, measured: up to three times its values.

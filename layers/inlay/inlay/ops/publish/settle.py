@@ -40,8 +40,8 @@ from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.erasure import unclean_files
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
+from inlay.plan.positions import PositionMap
 from inlay.plan.scan import FileTask
-from inlay.plan.surgery import PositionMap
 from inlay.storage.base import Location
 
 # Of one commit: what was read for it is lost if it is killed before. A delete that hits more is dropped by

@@ -52,17 +52,17 @@ from inlay.parquet.surgery.row_group import (
     edit_group,
     profile_group,
 )
-from inlay.plan.pruning.mentions import names_any
-from inlay.plan.surgery import (
+from inlay.plan.parts import (
     MIB,
     S3_LIMITS,
     PartLimits,
     PartsError,
     PlannedPart,
-    PositionMap,
     Segment,
     plan_parts,
 )
+from inlay.plan.positions import PositionMap
+from inlay.plan.pruning.mentions import names_any
 from inlay.storage.base import ByteRange, Missing, ObjectStore, Written, version_of
 from inlay.storage.rules import KEEPING_HEADERS
 from inlay.storage.write_once import Multipart, no_wait, write_once

@@ -56,7 +56,9 @@ from inlay.parquet.surgery.new_object import (
     new_tree,
     write_index,
 )
-from inlay.plan.surgery import Cost, PartsError, PositionMap, Segment, borrowed_bytes, plan_parts
+from inlay.plan.parts import PartsError, Segment, borrowed_bytes, plan_parts
+from inlay.plan.positions import PositionMap
+from inlay.plan.surgery import Cost
 from inlay.storage.base import ByteRange, Location, ObjectStore
 from inlay.storage.write_once import no_wait
 

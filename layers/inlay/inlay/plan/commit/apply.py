@@ -203,10 +203,10 @@ def fit_pointer(
     writer = Writer(snapshot.version, name)
     snapshot = _with_schemas_apart(snapshot, writer)
     for tier_name, chosen in _to_rebuild(change, packs):
-        found = rebuild(_tiers(snapshot)[tier_name], packs[tier_name], writer, nodes, chosen)
-        if isinstance(found, NeedSegments):
-            return found
-        snapshot = _with_tiers(snapshot, {tier_name: found})
+        packed = rebuild(_tiers(snapshot)[tier_name], packs[tier_name], writer, nodes, chosen)
+        if isinstance(packed, NeedSegments):
+            return packed
+        snapshot = _with_tiers(snapshot, {tier_name: packed})
     size = len(encode_snapshot(snapshot))
     limit = POINTER_TARGET_BYTES
     if size > limit:
@@ -224,10 +224,10 @@ def fit_pointer(
         if weight == 0:
             break
         tier, pack = tiers[tier_name], packs[tier_name]
-        found = gather(tier, pack, writer, nodes) if is_gather else roll(tier, pack, writer)
-        if isinstance(found, NeedSegments):
-            return found
-        snapshot = _with_tiers(snapshot, {tier_name: found})
+        packed = gather(tier, pack, writer, nodes) if is_gather else roll(tier, pack, writer)
+        if isinstance(packed, NeedSegments):
+            return packed
+        snapshot = _with_tiers(snapshot, {tier_name: packed})
         size = len(encode_snapshot(snapshot))
     return snapshot, tuple(writer.written)
 

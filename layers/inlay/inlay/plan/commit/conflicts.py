@@ -118,13 +118,13 @@ from inlay.plan.schema_conflicts import (
 def validate(state: State, change: Change) -> Conflict | None:
     """The first of the change's updates and requirements that does not hold on `state`."""
     for update in change.updates:
-        found = _against_update(state, change, update)
-        if found is not None:
-            return found
+        conflict = _against_update(state, change, update)
+        if conflict is not None:
+            return conflict
     for requirement in change.requires:
-        found = _against_requirement(state, change, requirement)
-        if found is not None:
-            return found
+        conflict = _against_requirement(state, change, requirement)
+        if conflict is not None:
+            return conflict
     return None
 
 
@@ -391,7 +391,7 @@ def _newer_or(change: Change, resolved: int | None) -> Wanted:
             return False
         return reads.predicate is None or may_match(reads.predicate, segment.stats, segment.rows)
 
-    return lambda found: [is_wanted(segment) for segment in found]
+    return lambda segments: [is_wanted(segment) for segment in segments]
 
 
 def _markers(state: State, change: Change) -> tuple[Segment, ...]:
@@ -404,7 +404,7 @@ def _markers(state: State, change: Change) -> tuple[Segment, ...]:
     if reads is None:
         return ()
     since = reads.version
-    return state.missing_markers(lambda found: [(s.sequence or 0) > since for s in found])
+    return state.missing_markers(lambda segments: [(s.sequence or 0) > since for s in segments])
 
 
 def _validate_columns(snapshot: Snapshot, needed: frozenset[int]) -> Conflict | None:

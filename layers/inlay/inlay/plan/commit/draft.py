@@ -243,8 +243,8 @@ class Draft:
         restamped = {u.outputs[0].key: u.outputs[0] for u in self.units if is_restamp(u)}
         if not restamped or self.base.erasures or self.change.markers:
             return frozenset()
-        left = State(dataclasses.replace(self.base, markers=markers), self.state.contents)
-        of_table = [m for m in left.markers() if m.file is None]
+        remaining = State(dataclasses.replace(self.base, markers=markers), self.state.contents)
+        of_table = [m for m in remaining.markers() if m.file is None]
         before = [f for f in self.state.loaded_files() if f.key in restamped]
         tasks = plan_scan(before, of_table, evidence=self.evidence).tasks
         return {
@@ -261,19 +261,19 @@ class Draft:
             if marker.file is not None or predicate is None:
                 continue
             before = self.dropped.files, self.dropped.rows
-            left: list[DataFile] = []
+            kept: list[DataFile] = []
             for entry in tier.inline:
                 if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
                     self.dropped.add((entry,))
                 else:
-                    left.append(entry)
+                    kept.append(entry)
             segments = [
                 s
                 for s in tier.segments
                 # An erasure counts what it removes.
                 if marker.erasure is not None or not self._drops_whole(s, predicate)
             ]
-            tier = Tier(tuple(segments), tuple(left))
+            tier = Tier(tuple(segments), tuple(kept))
             dead: dict[str, list[int]] = {}
             for leaf, contents in self._at_hand(tier):
                 if not reference_may_hit(marker, leaf, self.evidence):
@@ -402,13 +402,13 @@ class Draft:
 
     def _counted(self) -> tuple[Erasure, ...]:
         """The erasures of the base, with the units' counts added."""
-        found = {erasure.id: erasure for erasure in self.base.erasures}
+        by_id = {erasure.id: erasure for erasure in self.base.erasures}
         for name, objects, rows in (each for unit in self.units for each in unit.erased):
-            if name in found:
-                before = found[name]
+            if name in by_id:
+                before = by_id[name]
                 objects, rows = before.objects + objects, before.rows + rows
-                found[name] = dataclasses.replace(before, objects=objects, rows=rows)
-        return tuple(found.values())
+                by_id[name] = dataclasses.replace(before, objects=objects, rows=rows)
+        return tuple(by_id.values())
 
     def _updated(self, snapshot: Snapshot, update: Update) -> Snapshot:
         """What an update changes other than entries."""

@@ -67,9 +67,9 @@ def order_of(snapshot: Snapshot) -> Order | None:
     columns = tuple(_column(snapshot, name) for name in names) or snapshot.sort_by
     kind: OrderKind = "zorder" if strategy == "zorder" else "sort"
     if not columns or (kind == "zorder" and not 2 <= len(columns) <= MAX_ZORDER_COLUMNS):
-        wanted = f"two to {MAX_ZORDER_COLUMNS} columns" if kind == "zorder" else "a column"
+        number = f"two to {MAX_ZORDER_COLUMNS} columns" if kind == "zorder" else "a column"
         raise InvalidRequest(
-            f"compact.strategy={strategy} needs {wanted}, not {len(columns)}",
+            f"compact.strategy={strategy} needs {number}, not {len(columns)}",
             next_step='Name them: compact.columns="country, event_time"',
         )
     return Order(kind, columns)

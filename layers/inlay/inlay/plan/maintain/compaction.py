@@ -203,18 +203,18 @@ def _bins(
     few = (task.file for task in tasks if task.file.size < small)
     for files in _by_partition(few).values():
         files.sort(key=lambda f: _place(f, snapshot))
-        left: list[_Run] = []
+        waiting: list[_Run] = []
         for run in _filled(files, target):
-            left.append(run)
-            while left:
-                if left[-1].bytes >= small:
-                    yield from left.pop().packed()
-                elif (count := _worth_joining(left, target)) > 1:
+            waiting.append(run)
+            while waiting:
+                if waiting[-1].bytes >= small:
+                    yield from waiting.pop().packed()
+                elif (count := _worth_joining(waiting, target)) > 1:
                     # Only what ends with the newest has to be tried: the others were, when they came.
-                    left[-count:] = [_Run.of(f for run in left[-count:] for f in run.files)]
+                    waiting[-count:] = [_Run.of(f for run in waiting[-count:] for f in run.files)]
                 else:
                     break
-        for run in left:
+        for run in waiting:
             yield from run.packed()
 
 

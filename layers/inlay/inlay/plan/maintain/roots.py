@@ -137,16 +137,16 @@ class Reachable:
     def resolve(self, contents: Contents) -> frozenset[str]:
         """Every object needed, by its key relative to the table root (adopted files by their URI).
         `contents` must hold every segment of `files` and `markers`, and the nodes have been opened."""
-        found = set(self.keys)
+        resolved = set(self.keys)
         segments = (*self.nodes, *self.files, *self.markers, *self.ledger)
-        found.update(segment_key(i) for i in segments)
+        resolved.update(segment_key(i) for i in segments)
         for segment in self.files.values():
             files = contents.files[segment.id]
-            found.update(files[n].key for n in self.live(segment))
+            resolved.update(files[n].key for n in self.live(segment))
         for segment in self.markers.values():
             markers = contents.markers[segment.id]
-            found.update(key for n in self.live(segment) if (key := markers[n].object_key))
-        return frozenset(found)
+            resolved.update(key for n in self.live(segment) if (key := markers[n].object_key))
+        return frozenset(resolved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +223,12 @@ class GarbagePlan:
     seen: ListingFacts = field(default_factory=ListingFacts)
 
     def by_kind(self) -> Mapping[str, Tally]:
-        found: dict[str, Tally] = {}
+        tallies: dict[str, Tally] = {}
         for item in self.doomed:
             kind = classify(item.key).value
-            before = found.get(kind, Tally())
-            found[kind] = Tally(before.objects + 1, before.bytes + item.size)
-        return found
+            before = tallies.get(kind, Tally())
+            tallies[kind] = Tally(before.objects + 1, before.bytes + item.size)
+        return tallies
 
 
 def plan_garbage(

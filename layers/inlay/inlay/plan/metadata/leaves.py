@@ -228,9 +228,9 @@ def rebuild(
     if missing:
         return NeedSegments(**{packing.kind: missing})
     made = writer.leaves(packing, packing.in_order([e for s in taken for e in held[s.id] or ()]))
-    left = [s for s in opened.leaves if s.id not in held]
-    full = [s for s in (*left, *made) if packing.is_full(s)]
-    small = [s for s in (*left, *made) if not packing.is_full(s)]
+    others = [s for s in opened.leaves if s.id not in held]
+    full = [s for s in (*others, *made) if packing.is_full(s)]
+    small = [s for s in (*others, *made) if not packing.is_full(s)]
     if len(full) >= GATHER_LEAVES:
         full = writer.nodes(packing, full)
     return Tier((*full, *small), tier.inline)

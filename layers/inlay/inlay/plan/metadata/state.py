@@ -71,8 +71,8 @@ def choose_stats_columns(
     """Field ids: the sort columns, the key, the sources of partitions, then the first columns, up to
     `stats.columns`."""
     plain = (f.id for f in schema.fields if isinstance(f.type, Primitive))
-    wanted = [*sort_by, *primary_key, *partitioned_by, *plain]
-    return tuple(dict.fromkeys(wanted))[: Properties(properties).number("stats.columns")]
+    columns = [*sort_by, *primary_key, *partitioned_by, *plain]
+    return tuple(dict.fromkeys(columns))[: Properties(properties).number("stats.columns")]
 
 
 # How far a sender's clock may run ahead of the store's before a ledger lookup by time misses.
@@ -127,10 +127,10 @@ class LedgerSalt:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> LedgerSalt | None:
-        found = properties.get(LEDGER_SALT)
-        if found is None:
+        salt = properties.get(LEDGER_SALT)
+        if salt is None:
             return None
-        text, since, plain_before = found.split(":")
+        text, since, plain_before = salt.split(":")
         return cls(text, int(since), int(plain_before))
 
     @property
@@ -203,11 +203,11 @@ def _opened(state: State, asked: Sequence[Request]) -> Opened:
 
 
 def _applied(state: State, leaves: Sequence[Segment], ids: set[bytes]) -> dict[bytes, LedgerRecord]:
-    found = {r.id: r for r in state.snapshot.ledger.records.inline if r.id in ids}
+    records = {r.id: r for r in state.snapshot.ledger.records.inline if r.id in ids}
     for leaf in leaves:
         entries = state.contents.ledger[leaf.id]
-        found |= {r.id: resolved_record(leaf, r) for r in entries if r.id in ids}
-    return found
+        records |= {r.id: resolved_record(leaf, r) for r in entries if r.id in ids}
+    return records
 
 
 def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
@@ -371,11 +371,11 @@ class State:
 
     def loaded_file_keys(self) -> set[str]:
         """Those of `loaded_files`."""
-        found = {f.key for f in self.snapshot.files.inline}
+        loaded = {f.key for f in self.snapshot.files.inline}
         for leaf in self.open_files().leaves:
             keys = _column(self.contents.files.get(leaf.id, ()), "key")
-            found.update(key for n, key in enumerate(keys) if n not in leaf.dead)
-        return found
+            loaded.update(key for n, key in enumerate(keys) if n not in leaf.dead)
+        return loaded
 
     def loaded_markers(self) -> Iterator[Marker]:
         for leaf in self.open_markers().leaves:
@@ -420,11 +420,11 @@ def ledger_records(leaf: Segment, entries: tuple[LedgerRecord, ...]) -> Iterator
 
 
 def count_totals(files: Iterable[DataFile], markers: Iterable[Marker]) -> Totals:
-    found = list(files)
+    entries = list(files)
     return Totals(
-        files=len(found),
-        rows=sum(f.rows for f in found),
-        bytes=sum(f.size for f in found),
+        files=len(entries),
+        rows=sum(f.rows for f in entries),
+        bytes=sum(f.size for f in entries),
         markers=sum(1 for _ in markers),
     )
 

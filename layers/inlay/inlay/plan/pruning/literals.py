@@ -53,9 +53,9 @@ def condition_on(predicate: Predicate, field_id: int) -> Predicate | None:
     """
     match predicate:
         case And(parts) | Or(parts):
-            found = tuple(p for p in (condition_on(part, field_id) for part in parts) if p)
+            on_field = tuple(p for p in (condition_on(part, field_id) for part in parts) if p)
             join = And if isinstance(predicate, And) else Or
-            return None if not found else found[0] if len(found) == 1 else join(found)
+            return None if not on_field else on_field[0] if len(on_field) == 1 else join(on_field)
         case Not(part):
             inner = condition_on(part, field_id)
             return None if inner is None else Not(inner)
@@ -75,7 +75,7 @@ def any_of(predicates: Sequence[Predicate]) -> Predicate:
     if len(predicates) == 1:
         return plainly(predicates[0])
     listed: dict[tuple[int, Primitive], dict[Any, Value]] = defaultdict(dict)
-    left: list[Predicate] = []
+    distinct: list[Predicate] = []
     for predicate in map(plainly, predicates):
         match predicate:
             case Comparison(field_id, "=", literal):
@@ -83,10 +83,10 @@ def any_of(predicates: Sequence[Predicate]) -> Predicate:
             case In(field_id, kind, values):
                 listed[field_id, kind] |= {order_key(value): value for value in values}
             case _:  # any other part stays as it is
-                left.append(predicate)
+                distinct.append(predicate)
     for (field_id, kind), values_of in listed.items():
-        left.append(In(field_id, kind, tuple(values_of[key] for key in sorted(values_of))))
-    return left[0] if len(left) == 1 else Or(tuple(left))
+        distinct.append(In(field_id, kind, tuple(values_of[key] for key in sorted(values_of))))
+    return distinct[0] if len(distinct) == 1 else Or(tuple(distinct))
 
 
 def plainly(predicate: Predicate) -> Predicate:
@@ -154,7 +154,7 @@ def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
     ('ada@example.com',)
     """
     values: set[Value] = set()
-    found: list[Predicate] = []
+    asked: list[Predicate] = []
     for node in conditions(plainly(predicate)):
         match node:
             case Comparison(_, "=", literal) if literal.type == _TEXT:
@@ -164,7 +164,7 @@ def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
             case Like(_, pattern):
                 fixed = (part for part in parse_like(pattern) if isinstance(part, str))
                 if any(len(part) >= MIN_TEXT for part in fixed):
-                    found.append(Like(field_id, pattern))
+                    asked.append(Like(field_id, pattern))
             case Comparison() | In() | IsNull() | Constant():
                 pass  # they name no text
             case And() | Or() | Not():
@@ -173,8 +173,8 @@ def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
                 assert_never(node)
     long = sorted(v for v in values if isinstance(v, str) and len(v) >= MIN_TEXT)
     if long:
-        found.append(In(field_id, _TEXT, tuple(long)))
-    return None if not found else found[0] if len(found) == 1 else Or(tuple(found))
+        asked.append(In(field_id, _TEXT, tuple(long)))
+    return None if not asked else asked[0] if len(asked) == 1 else Or(tuple(asked))
 
 
 def _texts(predicate: Predicate) -> Iterator[str]:

@@ -75,12 +75,14 @@ def names_any(value: bytes, texts: Collection[str]) -> bool:
     """
     if not value or not texts:
         return False
-    found = _remembered(value) if len(value) <= _MAX_REMEMBERED_BYTES else tuple(_readings(value))
-    wanted = [text.encode("utf-8", "surrogatepass") for text in texts]
+    readings = (
+        _remembered(value) if len(value) <= _MAX_REMEMBERED_BYTES else tuple(_readings(value))
+    )
+    needles = [text.encode("utf-8", "surrogatepass") for text in texts]
     # Of a thousand texts few are in any form: all forms at once first. What is there may cross a border.
-    joined = b"\n".join(found)
-    there = [text for text in wanted if text in joined]
-    return any(text in form for form in found for text in there)
+    joined = b"\n".join(readings)
+    there = [text for text in needles if text in joined]
+    return any(text in form for form in readings for text in there)
 
 
 @lru_cache(_REMEMBERED_READINGS)
@@ -304,11 +306,11 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def _numbers(text: str) -> Iterator[Decimal]:
-    for found in _NUMBER.finditer(text):
-        if len(found[0]) <= _MAX_DIGITS and not _INSIDE.match(text, found.end()):
-            yield Decimal(found[0])
-            if found[0][0] == "-":
-                yield Decimal(found[0][1:])  # a hyphen before a number: `5-9`
+    for match in _NUMBER.finditer(text):
+        if len(match[0]) <= _MAX_DIGITS and not _INSIDE.match(text, match.end()):
+            yield Decimal(match[0])
+            if match[0][0] == "-":
+                yield Decimal(match[0][1:])  # a hyphen before a number: `5-9`
 
 
 def _as(kind: Primitive, number: Decimal) -> Value | None:

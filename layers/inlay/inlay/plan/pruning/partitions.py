@@ -171,19 +171,19 @@ def partition_from_stats(
 ) -> Partition | None:
     """The only partition of `spec` that all rows of a file are in, from bounds of its columns in the types
     of `schema`; None when there are several or it is unknown."""
-    found: list[Value | None] = []
+    values: list[Value | None] = []
     for field in spec.fields:
         kind, known = schema.types.get(field.source), stats.get(field.source)
         if kind is None or known is None:
             return None
         if known.null_count == rows:
-            found.append(None)
+            values.append(None)
             continue
         value = _one_partition(parse_transform(field.transform), kind, known)
         if value is None:
             return None
-        found.append(value)
-    return tuple(found)
+        values.append(value)
+    return tuple(values)
 
 
 def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) -> Value | None:

@@ -39,10 +39,10 @@ def promised(
         rows_at.append((order_key(better), better, 1))
         rows_at.append((order_key(worse), worse, max(0, others)))
     rows_at.sort(key=lambda each: each[0], reverse=descending)
-    found = 0
+    counted = 0
     for _, value, rows in rows_at:
-        found += rows
-        if found >= limit:
+        counted += rows
+        if counted >= limit:
             return value
     return None
 

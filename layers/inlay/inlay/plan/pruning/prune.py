@@ -91,10 +91,10 @@ def coverage(predicate: Predicate, stats: Stats, rows: int) -> Coverage:
     """How many of these rows match: "none" where not `may_match`, "all" where `all_match`."""
     if rows == 0:
         return "none"
-    found = _outcomes(predicate, stats, rows)
-    if not found.true:
+    outcomes = _outcomes(predicate, stats, rows)
+    if not outcomes.true:
         return "none"
-    return "some" if found.false or found.null else "all"
+    return "some" if outcomes.false or outcomes.null else "all"
 
 
 def may_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
@@ -104,8 +104,8 @@ def may_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
 
 def all_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
     """True only when each of these `rows` makes the predicate TRUE (also when there are none)."""
-    found = _outcomes(predicate, stats, rows)
-    return rows == 0 or not (found.false or found.null)
+    outcomes = _outcomes(predicate, stats, rows)
+    return rows == 0 or not (outcomes.false or outcomes.null)
 
 
 def denied_by(
@@ -230,8 +230,8 @@ def in_nanos(column: ColumnStats) -> ColumnStats:
     return replace(column, lower=lower, upper=upper, kind=None)
 
 
-def _not(found: _Outcomes) -> _Outcomes:
-    return _Outcomes(found.false, found.true, found.null)
+def _not(outcomes: _Outcomes) -> _Outcomes:
+    return _Outcomes(outcomes.false, outcomes.true, outcomes.null)
 
 
 def _all(parts: list[_Outcomes]) -> _Outcomes:
@@ -456,18 +456,18 @@ class Evidence:
     ) -> ColumnStats | None:
         """What is known about a column, in the type it has in `schema` (default: the table's)."""
         schema = schema or self.schema
-        found = entry.stats.get(field_id)
+        stats = entry.stats.get(field_id)
         spec = self._specs.get(entry.spec_id)
         if spec is not None and field_id in self._sources[spec.id]:
             recorded = self.schemas[entry.schema_id]
-            found = with_partition(found or ColumnStats(), entry, recorded, spec, field_id)
-        if found is None:
+            stats = with_partition(stats or ColumnStats(), entry, recorded, spec, field_id)
+        if stats is None:
             # Written before the column was added: NULL in each row, or the default.
             lacks = self._lacks(entry.schema_id, field_id, schema)
             return None if lacks is None else lacks.stats(entry.rows)
         was = self.schemas[entry.schema_id].types.get(field_id)
         now = schema.types.get(field_id)
-        return found if was is None or now is None else in_type(found, was, now)
+        return stats if was is None or now is None else in_type(stats, was, now)
 
     def _lacks(self, schema_id: int, field_id: int, schema: Schema) -> Absent | None:
         place = (schema_id, schema.id, field_id)
@@ -504,8 +504,8 @@ class Evidence:
     def of_references(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
         """The same over everything under many references."""
         newest = max(s.schema_id for s in references)
-        found = combined_stats((self._of_reference(s, newest), s.rows) for s in references)
-        return newest, {i: c for i, c in found.items() if _bounds(c)}
+        stats = combined_stats((self._of_reference(s, newest), s.rows) for s in references)
+        return newest, {i: c for i, c in stats.items() if _bounds(c)}
 
     def of_reference(self, reference: Segment) -> Stats:
         """What is known about the columns of all files under a reference."""
