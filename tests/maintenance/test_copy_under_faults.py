@@ -159,6 +159,9 @@ def test_whatever_becomes_of_any_request_there_is_one_whole_table(act) -> None:
             assert place.rows("t") == RIGHT
             ctx = place.context("copy")
             assert not verify(ctx).errors, (number, fate)
+            if act is cloned:  # by one hold, whoever was killed before
+                held = {f"clone-{load_pointer(ctx).snapshot.table_id}"}
+                assert load_pointer(place.context("t")).snapshot.refs.keys() == held, (number, fate)
             # Nothing that it needs is garbage, here or there.
             place.scheduler.now_us += 30 * 86_400_000_000
             collect_garbage(place.context("t" if act is cloned else "copy"))

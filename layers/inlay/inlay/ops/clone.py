@@ -17,6 +17,7 @@ Files under deletes are written again with their live rows: what the source no l
     look     the files are there, and seen by the clone's store; files under deletes are written again
     hold     the tag, which requires that the version is still kept: the files are there, and stay
     create   one PUT. A process killed before leaves perhaps a held tag, and no table
+    tidy     holds that other clones to this place left are lifted: none of them can come to be any more
 
 Whoever drops a clone lifts the hold: nothing in the clone can be relied on to say that it is gone.
 """
@@ -25,19 +26,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlay.errors import InvalidRequest, TableExists
+from inlay.errors import InvalidRequest, TableExists, VersionNotFound
 from inlay.format.entry import DataFile
 from inlay.format.properties import REMEMBERED
-from inlay.format.snapshot import Note, Ref
+from inlay.format.snapshot import Note, Ref, Snapshot, note_of
 from inlay.ops import refs
 from inlay.ops.context import Context
 from inlay.ops.copy import FORGETS, Copied, empty, of_another_table, seen, with_files, written
+from inlay.ops.metadata.load import load_version
 from inlay.ops.schema.create import check_free
+from inlay.plan.change import Change, SetRefs
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
 
 CLONE = "clone"
+_HOLD = "clone-"
 
 
 def clone(source: Context, state: State, at: Ref, into: Context) -> Copied:
@@ -52,15 +56,16 @@ def clone(source: Context, state: State, at: Ref, into: Context) -> Copied:
     rest = (task for task in tasks if task.markers)
     made = [entry for task in rest for entry in written(source, into, base, task) if entry.rows]
     files = (*taken, *made)
-    name = f"clone-{base.snapshot.table_id}"
-    refs.tag(replace(source, note=Note(f"cloned to {into.uri}")), name, at, hold=True)
+    name = f"{_HOLD}{base.snapshot.table_id}"
+    said = f"cloned to {into.uri}"
+    held = refs.tag(replace(source, note=Note(said)), name, at, hold=True).loaded.pointer
     try:
         loaded = with_files(into, base, files, CLONE)
     except TableExists:  # after any other error the clone may be there
-        refs.set_hold(source, name, False)
-        refs.drop(source, name)
+        _lift(source, [name])
         raise
-    held = f"the tag {name!r} of {source.uri} is held for as long as the clone needs its files"
+    _lift(source, [n for n in _holds(held) if n != name and _noted(source, held, n) == said])
+    kept = f"the tag {name!r} of {source.uri} is held for as long as the clone needs its files"
     return Copied(
         loaded=loaded,
         source_version=snapshot.version,
@@ -68,8 +73,33 @@ def clone(source: Context, state: State, at: Ref, into: Context) -> Copied:
         written=len(made),
         rows=sum(entry.rows for entry in files),
         bytes=sum(entry.size for entry in files),
-        notes=(held, FORGETS) if REMEMBERED in snapshot.properties else (held,),
+        notes=(kept, FORGETS) if REMEMBERED in snapshot.properties else (kept,),
     )
+
+
+def _holds(table: Snapshot) -> dict[str, Ref]:
+    return {n: ref for n, ref in table.refs.items() if n.startswith(_HOLD) and ref.hold}
+
+
+def _noted(source: Context, table: Snapshot, name: str) -> str | None:
+    """What the commit of the hold said; None where its version has expired."""
+    try:
+        return note_of(load_version(source, table, table.refs[name].since)).message
+    except VersionNotFound:
+        return None
+
+
+def _lift(source: Context, names: list[str]) -> None:
+    """Drops the holds of clones that are not there and never will be; another process may have."""
+
+    def change(table: Snapshot) -> Change | None:
+        left = {n: ref for n, ref in _holds(table).items() if n in names}
+        if not left:
+            return None
+        return Change(operation="drop_ref", updates=(SetRefs(dict.fromkeys(left), left),))
+
+    if names:
+        refs.edit_refs(source, change)
 
 
 def _adopted(source: Context, into: Context, task: FileTask) -> DataFile:
