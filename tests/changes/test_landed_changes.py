@@ -217,6 +217,90 @@ def test_what_is_not_known_of_a_change_file_is_refused_by_name(
     assert t.scan().to_arrow().num_rows == 0
 
 
+ROW = {"before": None, "after": {"id": 1, "value": "a"}, "source": {"lsn": 3}, "op": "c"}
+FLAT = {"id": 1, "value": "a", "lsn": 3, "__deleted": "false"}
+HEARTBEAT = {"ts_ms": 1764000000000}
+BOUNDARY = {"status": "END", "id": "571", "ts_ms": 1, "event_count": 2, "data_collections": []}
+OF_SCHEMA = {
+    "source": {"lsn": 5},
+    "ts_ms": 1,
+    "databaseName": "d",
+    "ddl": "ALTER",
+    "tableChanges": [],
+}
+# Of Debezium and others, as they document them: what stands beside changes of rows.
+BESIDE: list[tuple[str, Any, str]] = [
+    *(
+        (preset, HEARTBEAT, "heartbeat")
+        for preset in ("debezium", "debezium-flat", "kafka-connect")
+    ),
+    *((preset, BOUNDARY, "boundary of a transaction") for preset in ("debezium", "debezium-flat")),
+    *((preset, OF_SCHEMA, "change of a schema") for preset in ("debezium", "debezium-flat")),
+    ("debezium", {"schema": None, "payload": HEARTBEAT}, "heartbeat"),
+    (
+        "debezium",
+        {"op": "m", "source": {"lsn": 4}, "message": {"prefix": "x"}},
+        "message of the log",
+    ),
+    ("debezium", {**ROW, "after": None, "op": "t"}, "To truncate, delete"),
+    ("debezium", FLAT, "has no 'op'"),
+    ("kafka-connect", None, "does not say of which key"),
+    ("canal", {"data": [{"id": "1"}], "type": "INSERT"}, "has its rows in 'data'"),
+    ("canal", {"data": {"id": 1}, "type": "insert", "xid": 7}, "has its rows in 'data'"),
+]
+
+
+@pytest.mark.parametrize(("preset", "beside", "said"), BESIDE)
+def test_what_is_no_change_of_a_row_is_refused_by_name_or_left_out_and_counted(
+    functions: Functions, preset: str, beside: Any, said: str
+) -> None:
+    rows = {"debezium": ROW, "canal": {"id": 1, "value": "a", "lsn": 3, "type": "INSERT"}}
+    t = create(KEYED, **{"changes.operations": preset})
+    key = "ingest/accounts/a.json"
+    functions.store.put(key, json_of([rows.get(preset, FLAT), beside]))
+    [refused] = t.ingest([f"memory://{BUCKET}/{key}"]).outcomes
+    assert isinstance(refused, Rejected) and said in str(refused.error)
+    t.set_properties(**{"ingest.bad_lines": 1})
+    [done] = t.ingest([f"memory://{BUCKET}/{key}"]).outcomes
+    assert isinstance(done, Ingested) and done.refused == 1
+    assert t.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "value": "a", "lsn": 3}]
+    [listed] = [o.key for o in functions.store.list("ingest/accounts/_refused/")]
+    assert said in functions.store.get(listed).body.decode()
+
+
+@pytest.mark.parametrize("preset", ["debezium", "debezium-flat"])
+def test_the_null_behind_a_delete_says_nothing_more(functions: Functions, preset: str) -> None:
+    t = create(KEYED, **{"changes.operations": preset})
+    row = ROW if preset == "debezium" else {**FLAT, "__op": "c"}
+    gone = {**ROW, "before": {"id": 1}, "after": None, "op": "d", "source": {"lsn": 4}}
+    if preset == "debezium-flat":
+        gone = {**FLAT, "lsn": 4, "__deleted": "true", "__op": "d"}
+    functions.store.put("ingest/accounts/a.json", json_of([row, gone, None]))
+    [done] = t.ingest([f"memory://{BUCKET}/ingest/accounts/a.json"]).outcomes
+    assert isinstance(done, Ingested) and done.changes is not None
+    assert (done.changes.records, done.changes.late, t.refresh().count()) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("preset", "body", "said"),
+    [
+        ("dms", b"id,value,lsn\n1,a,1\n", "IncludeOpForFullLoad"),
+        ("debezium-flat", b"id,value,lsn,__op\n1,a,1,c\n", "changes.op=__op"),
+    ],
+)
+def test_files_without_their_operations_are_refused_with_what_to_set(
+    functions: Functions, preset: str, body: bytes, said: str
+) -> None:
+    t = create(KEYED, **{"changes.operations": preset})
+    functions.store.put("ingest/accounts/a.csv", body)
+    uri = f"memory://{BUCKET}/ingest/accounts/a.csv"
+    [refused] = t.ingest([uri]).outcomes
+    assert isinstance(refused, Rejected) and said in str(refused.error.next_step)
+    if preset == "debezium-flat":
+        t.set_properties(**{"changes.operations": "common", "changes.op": "__op"})
+        assert isinstance(t.ingest([uri]).outcomes[0], Ingested)
+
+
 @pytest.mark.parametrize("form", ["debezium.json", "debezium.parquet"])
 def test_a_value_that_the_producer_left_out_is_refused(functions: Functions, form: str) -> None:
     """An unchanged large value of PostgreSQL; of a delete only the key counts."""

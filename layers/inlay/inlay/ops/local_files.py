@@ -164,9 +164,8 @@ def change_columns(
     shape = partial(RecordShape, columns=frozenset(columns.names))
     if column is not None or operations is not None:
         known = operations_of(operations, column=column)
-        for name in (known.column, known.flag):
-            if name is not None and name not in columns.names:
-                columns = columns.append(pa.field(name, pa.string()))
+        for name in sorted(known.columns.difference(columns.names)):
+            columns = columns.append(pa.field(name, pa.string()))
     return columns, partial(shape, known)
 
 

@@ -87,7 +87,9 @@ class Operations:
     is a delete; every other value is a row. `envelope`: the structs that hold the row before and after the
     change, where the producer's records come as they are; a column that they lack may be in one of
     `sources`. `optional`: where the column is not there, all records are rows. `left_out` is the text that
-    stands for a value which the producer does not know.
+    stands for a value which the producer does not know. `echoes`: other columns that say the same.
+    `tombstoned`: the producer may send a NULL behind a delete, which says nothing more. `absent`: what to
+    do where the column is not there.
     """
 
     column: str
@@ -101,12 +103,31 @@ class Operations:
     sources: tuple[str, ...] = ()
     optional: bool = False
     left_out: str | None = None
+    echoes: frozenset[str] = frozenset()
+    tombstoned: bool = False
+    absent: str = ""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those that only say what a record does."""
+        return frozenset(filter(None, (self.column, self.flag, *self.echoes)))
 
     def flat(self, record: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
         """A record as plain columns, as `parquet.arrow.change_order.unpacked` makes them of structs: beside
         its row these `columns` of the table. Raises `ValueError` for one without a row."""
-        if self.envelope is None or self.column not in record:
+        if self.column not in record:
+            for what, names, others in _NO_CHANGES:
+                if names <= record.keys() and (others or record.keys() <= _MOMENTS):
+                    raise ValueError(f"is {what}, and no change of a row. {_APART}")
+        elif isinstance(record.get(_ROWS), list | dict) and _ROWS not in columns:
+            raise ValueError(
+                f"has its rows in {_ROWS!r}, as those of Canal and Maxwell. Send each row as an object of "
+                "its own, with its operation and order"
+            )
+        if self.envelope is None:
             return dict(record)
+        if self.column not in record:
+            raise ValueError(f"has no {self.column!r}, which says what a record does")
         before, after = (record.get(name) for name in self.envelope)
         row = after if after is not None else before
         if not isinstance(row, Mapping):
@@ -169,6 +190,17 @@ def _listed(values: Iterable[str]) -> str:
     return ", ".join(repr(value) for value in sorted(values)) or "none"
 
 
+# What Debezium sends beside changes, in topics of its own: what it is, names that it has, and whether it
+# has others.
+_MOMENTS = frozenset({"ts_ms", "ts_us", "ts_ns"})
+_NO_CHANGES = (
+    ("a heartbeat of Debezium", frozenset({"ts_ms"}), False),
+    ("the boundary of a transaction", frozenset({"status", "id", "event_count"}), True),
+    ("a change of a schema", frozenset({"databaseName", "ddl"}), True),
+)
+_APART = "Leave its topic out of what lands, or such records by ingest.bad_lines"
+_ROWS = "data"
+
 _NO_TRUNCATE = "To truncate, delete with the condition `TRUE` at this point of the stream"
 
 DEBEZIUM = Operations(
@@ -179,6 +211,7 @@ DEBEZIUM = Operations(
     envelope=("before", "after"),
     sources=("source", "transaction"),
     left_out="__debezium_unavailable_value",
+    tombstoned=True,
 )
 # After Debezium's ExtractNewRecordState with `delete.tombstone.handling.mode=rewrite`.
 DEBEZIUM_FLAT = Operations(
@@ -186,8 +219,17 @@ DEBEZIUM_FLAT = Operations(
     rows=frozenset({"false"}),
     deletes=frozenset({"true"}),
     left_out=DEBEZIUM.left_out,
+    echoes=frozenset({"__op"}),
+    tombstoned=True,
+    absent="Set delete.tombstone.handling.mode=rewrite; with add.fields=op instead, say changes.op=__op "
+    "and changes.operations=common",
 )
-DMS = Operations("Op", rows=frozenset("IU"), deletes=frozenset("D"))
+DMS = Operations(
+    "Op",
+    rows=frozenset("IU"),
+    deletes=frozenset("D"),
+    absent="DMS leaves it out of a full load: set IncludeOpForFullLoad at its endpoint",
+)
 # A stream's update is a DELETE and an INSERT, both with METADATA$ISUPDATE.
 SNOWFLAKE = Operations(
     "METADATA$ACTION",
@@ -209,7 +251,8 @@ DELTA = Operations(
     before=frozenset({"update_preimage"}),
 )
 # Rows of Kafka Connect's sinks; flattened ones of Debezium may be deletes.
-KAFKA_CONNECT = replace(DEBEZIUM_FLAT, optional=True)
+# Without `__deleted` a NULL is a delete that does not say of which key.
+KAFKA_CONNECT = replace(DEBEZIUM_FLAT, optional=True, tombstoned=False)
 KAFKA_TOMBSTONES = Operations("value", tombstones=True)
 
 

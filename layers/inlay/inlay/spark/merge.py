@@ -334,7 +334,7 @@ def _data(given: StructType, operations: Operations | None, schema: Schema) -> S
     """The columns of rows, without those that only say what a record does."""
     from pyspark.sql.types import StructType
 
-    own = set() if operations is None else {operations.column, operations.flag}
+    own = () if operations is None else operations.columns
     return StructType([f for f in given if f.name in schema.names or f.name not in own])
 
 

@@ -233,7 +233,7 @@ def _without_operations(
     gone = masks["delete"]
     kept = pc.invert(masks["before"])
     check_known(records.filter(masks["row"]), operations, table=ctx.uri)
-    own = {operations.column, operations.flag} - set(schema.names)
+    own = operations.columns.difference(schema.names)
     columns = [name for name in records.column_names if name not in own]
     gone = gone if isinstance(gone, pa.ChunkedArray) else pa.chunked_array([gone])
     return records.filter(kept).select(columns), gone.filter(kept)

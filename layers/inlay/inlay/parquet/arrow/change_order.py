@@ -56,7 +56,7 @@ def classify(
     if operations.optional and operations.column not in records.column_names:
         every = pa.repeat(pa.scalar(True), records.num_rows)
         return {"row": every, "delete": _none_of(records), "before": _none_of(records)}
-    column = _column(records, operations.column, table)
+    column = _column(records, operations.column, table, operations.absent)
     if operations.tombstones:
         gone = pc.is_null(column)
         return {"delete": gone, "row": pc.invert(gone), "before": _none_of(records)}
@@ -139,11 +139,12 @@ def _fields(struct: pa.ChunkedArray) -> dict[str, Any]:
     return {name: pc.struct_field(struct, [n]) for n, name in enumerate(names)}
 
 
-def _column(records: pa.Table, name: str, table: str | None) -> pa.ChunkedArray:
+def _column(records: pa.Table, name: str, table: str | None, absent: str = "") -> pa.ChunkedArray:
     if records.schema.names.count(name) != 1:
         raise SchemaMismatch(
             f"the data has no column {name!r}, which says what each record does",
-            next_step=f"Its columns are: {', '.join(records.schema.names)[:500]}",
+            next_step=f"{absent}{'. ' if absent else ''}Its columns are: "
+            f"{', '.join(records.schema.names)[:500]}",
             table=table,
         )
     return records.column(name)
