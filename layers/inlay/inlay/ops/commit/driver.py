@@ -216,10 +216,12 @@ def commit_planned(
     started = ctx.clock.monotonic()
     loaded, planned, uploaded = base, 0, 0
     while True:  # terminates: plans and uploads are bounded
-        found = plan(loaded)
-        if found is None:
+        next_change = plan(loaded)
+        if next_change is None:
             return Skipped(loaded)
-        planned_on = found if isinstance(found, Planned) else Planned(found, loaded)
+        planned_on = (
+            next_change if isinstance(next_change, Planned) else Planned(next_change, loaded)
+        )
         change, loaded = planned_on.change, planned_on.base
         try:
             outcome = (submit or commit)(ctx, change, base=loaded)
@@ -566,11 +568,11 @@ def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> i
         return superseded_by(ctx, base, current)
     key = keys.archive_key(base.version)
     try:
-        found = ctx.store.get(ctx.key(key))
+        object_there = ctx.store.get(ctx.key(key))
     except StoreUnavailable:
-        found = None
-    if isinstance(found, Got) and found.body == loaded.raw:
-        date_us = found.date_us
+        object_there = None
+    if isinstance(object_there, Got) and object_there.body == loaded.raw:
+        date_us = object_there.date_us
     else:
         try:
             date_us = ctx.write_once(key, loaded.raw).date_us
@@ -643,8 +645,8 @@ def known_requests(
         r if r.time_us is None or r.time_us >= horizon else replace(r, time_us=None)
         for r in requests
     ]
-    state, found = resolve(ctx, loaded.state, lambda s: look_up(s, None, asked))
-    known = found.duplicates if isinstance(found, AlreadyApplied) else found
+    state, answer = resolve(ctx, loaded.state, lambda s: look_up(s, None, asked))
+    known = answer.duplicates if isinstance(answer, AlreadyApplied) else answer
     return replace(loaded, state=state), known if isinstance(known, frozenset) else frozenset()
 
 
@@ -656,12 +658,12 @@ def already_applied(
     if request is None or ctx.hold is not None:  # a transaction asks for its own, of all its tables
         refuse_handed_over(ctx, loaded.snapshot)
         return loaded, None
-    state, found = resolve(ctx, loaded.state, lambda s: look_up(s, request))
+    state, answer = resolve(ctx, loaded.state, lambda s: look_up(s, request))
     loaded = replace(loaded, state=state)
-    if isinstance(found, RequestRefused):
-        raise refusal(ctx, found)
-    if isinstance(found, AlreadyApplied):
-        return loaded, Skipped(loaded, found.version)
+    if isinstance(answer, RequestRefused):
+        raise refusal(ctx, answer)
+    if isinstance(answer, AlreadyApplied):
+        return loaded, Skipped(loaded, answer.version)
     refuse_handed_over(ctx, loaded.snapshot)
     return loaded, None
 

@@ -110,8 +110,8 @@ def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> Commi
                     turn.answers = [error, *(copy.copy(error) for _ in turn.items[1:])]
                 ends = [a.loaded for a in turn.answers if not isinstance(a, InlayError)]
                 ends = [loaded for loaded in ends if loaded.etag]
-                left = max(ends, key=lambda loaded: loaded.snapshot.version, default=None)
-                turn.kept = None if left is None else (ctx.branch, left)
+                newest_end = max(ends, key=lambda loaded: loaded.snapshot.version, default=None)
+                turn.kept = None if newest_end is None else (ctx.branch, newest_end)
     except Abandoned as error:
         raise OutcomeUnknown(
             "the thread that was committing this append with its own was stopped", table=ctx.uri

@@ -139,20 +139,20 @@ def read_after(ctx: Context, base: Snapshot) -> LoadedTable:
 
 def superseded_by(ctx: Context, base: Snapshot, current: LoadedTable) -> Lost:
     """What is planned on `base` is lost to `current`, if that can have followed on it."""
-    found = current.snapshot
+    snapshot = current.snapshot
     # The same commit under another ETag: the pointer's own bytes were written over it.
-    same = found.version == base.version and found.commit.id == base.commit.id
-    if found.version > base.version or same:
+    same = snapshot.version == base.version and snapshot.commit.id == base.commit.id
+    if snapshot.version > base.version or same:
         return Lost(current)
     raise ForeignArchives(
         f"the pointer of {ctx.uri} went back: this writer has seen version {base.version}, and it is at "
         + (
-            f"version {found.version}"
-            if found.version < base.version
+            f"version {snapshot.version}"
+            if snapshot.version < base.version
             else "another one of that number"
         ),
         table=ctx.uri,
-        version=found.version,
+        version=snapshot.version,
     )
 
 
@@ -220,19 +220,19 @@ def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Swapped | N
     archived: Snapshot | None = None
     try:
         current = read_after(ctx, base.snapshot)
-        found = current.snapshot
-        if found.version > mine.version:
+        snapshot = current.snapshot
+        if snapshot.version > mine.version:
             archived, current = _read_archive(ctx, mine.version, current)
     except TableReplaced:
         raise
     except Exception as error:
         return _unknown(ctx, mine, "the read after the swap failed:", error)
-    if found.version == mine.version:
-        if found.commit.id == mine.commit.id:
+    if snapshot.version == mine.version:
+        if snapshot.commit.id == mine.commit.id:
             # Mine, and prepared for a transaction since: the next swap on it has to look at that.
             return Won("" if current.transaction else current.etag, current.date_us)
         return Lost(current)
-    if found.version < mine.version:
+    if snapshot.version < mine.version:
         return None if current.etag == base.etag else superseded_by(ctx, base.snapshot, current)
     if archived is None:
         return Unknown(
@@ -270,10 +270,10 @@ def _read_archive(
 
     def newest() -> LoadedTable:
         try:
-            found = read_main(ctx)
+            pointer = read_main(ctx)
         except InlayError:
             return current  # whatever happened, the next swap will show it
-        return found if found.snapshot.table_id == current.snapshot.table_id else current
+        return pointer if pointer.snapshot.table_id == current.snapshot.table_id else current
 
     archived, now = ctx.map(read, ("archive", "pointer"))
     assert isinstance(now, LoadedTable)

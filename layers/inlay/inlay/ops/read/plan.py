@@ -39,8 +39,8 @@ def load_plan(
         files: list[DataFile] = []
         left_out = opened.left_out
         for leaf in opened.leaves:
-            found, others = leaf_candidates(leaf, state.contents.files[leaf.id], predicate)
-            files += found
+            candidates, others = leaf_candidates(leaf, state.contents.files[leaf.id], predicate)
+            files += candidates
             left_out += others
         files += state.snapshot.files.inline
         plan = plan_scan(files, list(state.markers()), predicate, evidence=evidence)

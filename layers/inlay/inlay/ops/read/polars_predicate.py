@@ -88,18 +88,18 @@ _STEP = (
 
 def predicate_of(expression: pl.Expr, schema: Schema) -> Predicate:
     """The predicate for which the format selects the rows that Polars does. Raises `InvalidPredicate`."""
-    found = None
+    predicate = None
     try:
         node = _node(expression)
-        found = None if node is None else _exact(node, schema)
-        same = found is not None and _form(_built(node)) == _form(expression)
+        predicate = None if node is None else _exact(node, schema)
+        same = predicate is not None and _form(_built(node)) == _form(expression)
     except Exception:  # another form than is known here
         same = False
-    if found is None or not same:
+    if predicate is None or not same:
         raise InvalidPredicate(
             "this Polars expression has no form that can be kept as a condition", next_step=_STEP
         )
-    return check_bounds(found)
+    return check_bounds(predicate)
 
 
 def implied(predicate: pl.Expr, schema: Schema) -> Predicate:
@@ -263,12 +263,12 @@ def _one_of(field_id: int, kind: Primitive, literal: Any, nulls_equal: bool) -> 
     written = [_of_type(kind, *plain) for plain in _plain(values.drop_null())]
     if None in written:
         return None
-    found = is_in(field_id, kind, written)
+    predicate = is_in(field_id, kind, written)
     if not nulls_equal:
-        return found
+        return predicate
     if values.null_count:
-        return Or((found, IsNull(field_id)))
-    return And((found, Not(IsNull(field_id))))
+        return Or((predicate, IsNull(field_id)))
+    return And((predicate, Not(IsNull(field_id))))
 
 
 def _listed(literal: Any) -> pa.ChunkedArray:

@@ -51,18 +51,18 @@ def lazy_frame(make_scan: MakeScan, schema: Schema) -> pl.LazyFrame:
             limit=n_rows if predicate is None else None,
             eager=n_rows is None,
         )
-        left = n_rows
+        remaining = n_rows
         for batch in scan.to_reader():
             frame = as_enums(pa.Table.from_batches([batch]), orders)
             if predicate is not None:
                 frame = frame.filter(predicate)
             if names:
                 frame = frame.select(names)
-            if left is not None:
-                frame = frame.head(left)
-                left -= frame.height
+            if remaining is not None:
+                frame = frame.head(remaining)
+                remaining -= frame.height
             yield frame
-            if left == 0:
+            if remaining == 0:
                 return
 
     # Not empty_table(), which cannot make arrays of every type.

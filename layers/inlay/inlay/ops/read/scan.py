@@ -269,14 +269,14 @@ class Scan(ArrowStream):
         # one makes requests.
         if self._plan is not None:
             return self._plan
-        found = load_plan(self._ctx, self._state, self._predicate, self._evidence, self._may_match)
-        if self._filter is not None and found.tasks:
-            known = [(self._evidence.of(task.file), task.file.rows) for task in found.tasks]
+        plan = load_plan(self._ctx, self._state, self._predicate, self._evidence, self._may_match)
+        if self._filter is not None and plan.tasks:
+            known = [(self._evidence.of(task.file), task.file.rows) for task in plan.tasks]
             may = self._filter.may_match(known)
-            tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
-            found = replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
-        self._plan = found
-        return found
+            tasks = tuple(task for task, hit in zip(plan.tasks, may, strict=True) if hit)
+            plan = replace(plan, tasks=tasks, pruned=plan.pruned + may.count(False))
+        self._plan = plan
+        return plan
 
     def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
         if isinstance(self._filter, ExpressionFilter):
@@ -331,13 +331,13 @@ class Scan(ArrowStream):
     def _place(self, name: str, schema: pa.Schema) -> tuple[pa.Field, tuple[int, ...]]:
         """The Arrow field of an asked column, and where it is in batches of `schema`."""
         first, *path = self._path(name)
-        found = schema.field(first)
-        nullable, places = found.nullable, [schema.get_field_index(first)]
+        field = schema.field(first)
+        nullable, places = field.nullable, [schema.get_field_index(first)]
         for part in path:
-            places.append(found.type.get_field_index(part))
-            found = found.type.field(places[-1])
-            nullable = nullable or found.nullable
-        return found.with_name(name).with_nullable(nullable), tuple(places)
+            places.append(field.type.get_field_index(part))
+            field = field.type.field(places[-1])
+            nullable = nullable or field.nullable
+        return field.with_name(name).with_nullable(nullable), tuple(places)
 
     def _picked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns asked for, of a batch of the columns that were read."""
@@ -366,20 +366,20 @@ class Scan(ArrowStream):
         return self._declared.batches(self._plain_batches(), self.schema)
 
     def _plain_batches(self) -> Iterator[pa.RecordBatch]:
-        left = self._limit
-        if left == 0:
+        remaining = self._limit
+        if remaining == 0:
             return
         ctx, wanted = self._ctx, self._wanted
         tasks: Sequence[FileTask] = self.plan.tasks
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=ctx.parallel)
-        if self._order and left is not None:
-            yield from map(self._picked, self._first(tasks, wanted, left, ahead))
+        if self._order and remaining is not None:
+            yield from map(self._picked, self._first(tasks, wanted, remaining, ahead))
             return
-        if left is not None:
+        if remaining is not None:
             # A reader of few rows must not pay for many: start with one row group, and double.
             ahead = replace(ahead, first=1, unit_bytes=0)
-            wanted = replace(wanted, limit=left)
-            tasks = tasks if self._skips else self._enough(tasks, left)
+            wanted = replace(wanted, limit=remaining)
+            tasks = tasks if self._skips else self._enough(tasks, remaining)
         elif not self._eager:
             ahead = replace(ahead, first=1)
         read = self._sound if self._skips else self._read
@@ -393,10 +393,10 @@ class Scan(ArrowStream):
                         ctx.progress("files read", done, len(tasks))
                     current, done = task, done + 1
                 for batch in batches:
-                    if left is not None and batch.num_rows >= left:
-                        yield self._picked(batch.slice(0, left))
+                    if remaining is not None and batch.num_rows >= remaining:
+                        yield self._picked(batch.slice(0, remaining))
                         return
-                    left = None if left is None else left - batch.num_rows
+                    remaining = None if remaining is None else remaining - batch.num_rows
                     yield self._picked(batch)
         finally:
             if done > 1:
@@ -493,13 +493,13 @@ class Scan(ArrowStream):
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:
         not of a table whose rows will have to be erased, nor of one that is on a disk itself, nor where a
         file is left out for what the store has."""
-        found = self._ctx.objects
+        objects = self._ctx.objects
         newest = self._newest or self._state.snapshot
         promised = Properties(newest.properties).text("erasure.promised") == "yes"
-        on_disk = found.store.scheme == "file"
+        on_disk = objects.store.scheme == "file"
         if promised or on_disk or self._skips or not os.environ.get(FOLDER_VARIABLE):
-            return found
-        return replace(found, disk=disk_cache())
+            return objects
+        return replace(objects, disk=disk_cache())
 
     def _enough(self, tasks: Sequence[FileTask], limit: int) -> Sequence[FileTask]:
         """The tasks, cut where whole files alone give `limit` rows."""
@@ -515,24 +515,24 @@ class Scan(ArrowStream):
         reading only the columns these look at. With `on_damaged="skip"` by reading."""
         if self._skips:
             return sum(batch.num_rows for batch in self._plain_batches())
-        judged, found = [], 0
+        judged, total = [], 0
         for task in self.plan.tasks:
             rows = task.live_rows if self._filter is None else None
-            found += rows or 0
+            total += rows or 0
             if rows is None:
                 judged.append(task)
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
         ctx = self._ctx
         counts = count_rows(self._objects(), judged, self._wanted, ctx.executor, ahead=ahead)
-        found += sum(rows for _, rows in counts)
-        return found if self._limit is None else min(found, self._limit)
+        total += sum(rows for _, rows in counts)
+        return total if self._limit is None else min(total, self._limit)
 
     def __repr__(self) -> str:
         return f"<Scan of {self._ctx.uri}: {', '.join(self._columns)}>"
 
 
 def _after(task: FileTask, tasks: Sequence[FileTask]) -> list[FileTask]:
-    at = next(n for n, found in enumerate(tasks) if found is task)
+    at = next(n for n, other in enumerate(tasks) if other is task)
     return list(tasks[at + 1 :])
 
 
@@ -570,8 +570,8 @@ def row_filter(
         where = parse_condition(where, schema, now=now)
     if isinstance(where, Condition):
         calculated = where.calculated
-        found = None if calculated is None else CalculatedFilter(calculated)
-        return Where(where.predicate, found, where, where.text)
+        calculated_filter = None if calculated is None else CalculatedFilter(calculated)
+        return Where(where.predicate, calculated_filter, where, where.text)
     if isinstance(where, pc.Expression):
         expression = ExpressionFilter(where, schema)
         expression.check()

@@ -91,18 +91,18 @@ def parse_order(order_by: str | Sequence[str], schema: Schema) -> tuple[OrderKey
 
 
 def _key(text: str, schema: Schema) -> OrderKey:
-    found = _KEY.fullmatch(text)
+    match = _KEY.fullmatch(text)
     exact = schema.column(text)
-    if exact is None and found is None:
+    if exact is None and match is None:
         raise InvalidRequest("order_by has an empty part", next_step='Give: "price DESC, id"')
-    if exact is not None or found is None:
+    if exact is not None or match is None:
         field, way, nulls = exact, None, None
     else:
-        name, way, nulls = found["name"], found["way"], found["nulls"]
+        name, way, nulls = match["name"], match["way"], match["nulls"]
         quoted = '"' in name
         parts = tuple((part, quoted) for part in split_path(name) or (name,))
         with errors_in(text):
-            field = schema.column(name) or resolve(Name(parts, found.start("name")), schema)
+            field = schema.column(name) or resolve(Name(parts, match.start("name")), schema)
     assert field is not None
     if not isinstance(field.type, Primitive):
         raise InvalidRequest(
@@ -218,8 +218,8 @@ def _under(bound: Predicate, task: FileTask) -> FileTask:
 def _no_later_than(value: Value, key: OrderKey) -> Predicate:
     """Selects each row that may come before one with `value`, or is equal to it."""
     op = ">=" if key.descending else "<="
-    found = Comparison(key.field_id, op, Literal(key.kind, value))  # type: ignore[arg-type]
-    return Or((IsNull(key.field_id), found)) if key.nulls_first else found
+    comparison = Comparison(key.field_id, op, Literal(key.kind, value))  # type: ignore[arg-type]
+    return Or((IsNull(key.field_id), comparison)) if key.nulls_first else comparison
 
 
 def _waves(

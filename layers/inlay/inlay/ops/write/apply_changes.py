@@ -248,8 +248,8 @@ def _where(
         return none, frozenset()
     schema = schema_from_arrow(records.schema, schema_id=0)
     condition = condition_of(text, schema, ctx.clock.now_us)
-    found = [_truth(condition, batch, schema) for batch in records.to_batches()]
-    gone = pa.chunked_array(found, type=pa.bool_())
+    truths = [_truth(condition, batch, schema) for batch in records.to_batches()]
+    gone = pa.chunked_array(truths, type=pa.bool_())
     if gone.null_count:
         raise InvalidRequest(
             f"delete_when is neither TRUE nor FALSE for {gone.null_count:,} change records. Nothing of the "
@@ -399,22 +399,22 @@ def _flag_of(ctx: Context, schema: Schema, given: Schema, name: str | None) -> F
     """The column that a delete sets."""
     if name is None:
         return None
-    found = schema.column_named(name)
-    kind = getattr(found, "type", None)
+    column = schema.column_named(name)
+    kind = getattr(column, "type", None)
     is_flag = isinstance(kind, Primitive) and kind.name in ("bool", "timestamp", "timestamptz")
-    if found is None or not is_flag:
+    if column is None or not is_flag:
         raise SchemaMismatch(
             f"a delete cannot set {name!r}, which is no boolean or timestamp of the table",
             next_step='Add one: t.alter(add={"deleted": pa.bool_()})',
             table=ctx.uri,
         )
-    if found.name in given.names:
+    if column.name in given.names:
         raise SchemaMismatch(
-            f"the data has the column {found.name!r}, which deletes set",
+            f"the data has the column {column.name!r}, which deletes set",
             next_step="Leave it out of the data",
             table=ctx.uri,
         )
-    return found
+    return column
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +520,7 @@ def _rows_there(
     kinds = schema_to_arrow(schema, with_ids=False)
     result = pa.schema([kinds.field(name) for name in names])
     made: list[pa.Table] = []
-    found: list[pa.Array] = [pa.array([], pa.int64())]
+    places: list[pa.Array] = [pa.array([], pa.int64())]
     files: set[str] = set()
     for part in _together(batches):
         codes = batch.codes.find(part.columns[: len(batch.names)])
@@ -530,9 +530,9 @@ def _rows_there(
         some = part.filter(is_there)
         files.update(pc.unique(some.column(some.num_columns - 1).cast(pa.string())).to_pylist())
         made.append(pa.table(some.columns[:-1], schema=result))
-        found += pc.drop_null(codes).chunks
+        places += pc.drop_null(codes).chunks
     rows = pa.concat_tables(made) if made else result.empty_table()
-    return loaded, _There(pa.concat_arrays(found), rows, frozenset(files))
+    return loaded, _There(pa.concat_arrays(places), rows, frozenset(files))
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -59,16 +59,16 @@ class _Fetched(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """As much as is asked for, unless the content ends before: readers of Parquet rely on it."""
-        left = self._content.size - self._at
-        wanted = left if size < 0 else min(size, left)
+        remaining = self._content.size - self._at
+        length = remaining if size < 0 else min(size, remaining)
         parts: list[bytes] = []
-        while wanted > 0:
+        while length > 0:
             start = self._at - self._piece_at
             if not 0 <= start < len(self._piece):
                 self._piece, self._piece_at, start = self._fetch(), self._at, 0
-            parts.append(self._piece[start : start + wanted])
+            parts.append(self._piece[start : start + length])
             self._at += len(parts[-1])
-            wanted -= len(parts[-1])
+            length -= len(parts[-1])
         return b"".join(parts)
 
     def _fetch(self) -> bytes:

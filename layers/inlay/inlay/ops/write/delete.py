@@ -145,14 +145,14 @@ def delete_row_groups(
         return before
     loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
     entry = next((f for f in loaded.state.loaded_files() if f.key == file), None)
-    wanted = tuple(sorted(set(ordinals)))
-    if entry is None or not wanted or not 0 <= wanted[0] <= wanted[-1] < entry.row_groups:
+    groups = tuple(sorted(set(ordinals)))
+    if entry is None or not groups or not 0 <= groups[0] <= groups[-1] < entry.row_groups:
         raise InvalidRequest(
             f"no such row groups: {list(ordinals)} of {file}",
             next_step="`t.inspect.files()` lists the live files and how many row groups each has",
             table=ctx.uri,
         )
-    marker = Marker(id=ctx.new_id(), body=RowGroups(wanted), file=file)
+    marker = Marker(id=ctx.new_id(), body=RowGroups(groups), file=file)
     return _commit_markers(ctx, loaded, request, lambda _: [marker])
 
 
@@ -182,31 +182,31 @@ def marker_of(
 def _as_range(predicate: Predicate, field_id: int) -> KeyRange | None:
     """The predicate as one range of `field_id`, if it is exactly that."""
     parts = predicate.parts if isinstance(predicate, And) else (predicate,)
-    found = KeyRange(field_id)
+    key_range = KeyRange(field_id)
     for part in parts:
-        narrowed = _narrow(found, part)
+        narrowed = _narrow(key_range, part)
         if narrowed is None:
             return None
-        found = narrowed
-    return found if found != KeyRange(field_id) else None
+        key_range = narrowed
+    return key_range if key_range != KeyRange(field_id) else None
 
 
-def _narrow(found: KeyRange, part: Predicate) -> KeyRange | None:
-    if not isinstance(part, Comparison) or part.field_id != found.field_id:
+def _narrow(key_range: KeyRange, part: Predicate) -> KeyRange | None:
+    if not isinstance(part, Comparison) or part.field_id != key_range.field_id:
         return None
     if part.literal.type.is_float:
         # An open side of a range includes NaN on one side only; a predicate is unambiguous.
         return None
     value: Value = part.literal.value
-    free_below, free_above = found.lower is None, found.upper is None
-    found = replace(found, kind=part.literal.type)
+    free_below, free_above = key_range.lower is None, key_range.upper is None
+    key_range = replace(key_range, kind=part.literal.type)
     match part.op:
         case "=" if free_below and free_above:
-            return replace(found, lower=value, upper=value)
+            return replace(key_range, lower=value, upper=value)
         case ">" | ">=" if free_below:
-            return replace(found, lower=value, lower_inclusive=part.op == ">=")
+            return replace(key_range, lower=value, lower_inclusive=part.op == ">=")
         case "<" | "<=" if free_above:
-            return replace(found, upper=value, upper_inclusive=part.op == "<=")
+            return replace(key_range, upper=value, upper_inclusive=part.op == "<=")
         case _:  # not one range: stored as a predicate
             return None
 
@@ -333,12 +333,12 @@ def _commit_markers(
 
 
 def by_vectors(
-    ctx: Context, loaded: LoadedTable, found: Mapping[str, BitMap64]
+    ctx: Context, loaded: LoadedTable, deleted: Mapping[str, BitMap64]
 ) -> tuple[RemoveFiles, AddMarkers]:
     """The delete of these positions by vectors, and of files that lose all their rows as a whole."""
     rows = {f.key: f.rows for f in loaded.state.loaded_files()}
-    emptied = tuple(key for key, positions in found.items() if len(positions) == rows[key])
-    marked = {key: positions for key, positions in found.items() if key not in emptied}
+    emptied = tuple(key for key, positions in deleted.items() if len(positions) == rows[key])
+    marked = {key: positions for key, positions in deleted.items() if key not in emptied}
     return RemoveFiles(emptied), AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
 
 
@@ -377,25 +377,25 @@ class _RowDelete:
         # Other writers' statistics leave no file out.
         tasks = plan_scan(live.values(), markers, predicate, evidence=evidence, by_rows=True).tasks
         where, executor = filter_of(self.condition), ctx.executor
-        found: dict[str, BitMap64] = {}
+        positions: dict[str, BitMap64] = {}
         for task, hit in read_positions(ctx.objects, tasks, snapshot.schema, executor, where=where):
-            found[task.file.key] = hit
+            positions[task.file.key] = hit
         requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
         if Properties(snapshot.properties).text("isolation") == "serializable":
-            requires += (Reads(predicate, snapshot.version, frozenset(found)),)
+            requires += (Reads(predicate, snapshot.version, frozenset(positions)),)
         change = Change(
             operation="delete",
             request=self.request,
             uploaded_us=loaded.date_us,
-            deleted_rows=sum(map(len, found.values())),
+            deleted_rows=sum(map(len, positions.values())),
             requires=requires,
         )
         if self.mode == "vector":
-            return Planned(replace(change, updates=by_vectors(ctx, loaded, found)), loaded)
+            return Planned(replace(change, updates=by_vectors(ctx, loaded, positions)), loaded)
         from inlay.ops.maintain.rewrite_file import rewrite_file  # most deletes are markers
 
         boundary_us = snapshot.boundary.time_us or 0
-        for key, hit in found.items():
+        for key, hit in positions.items():
             hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
             own = frozenset(m.id for m in hits if m.file is not None)
             made = self.made.get(key)
@@ -412,7 +412,7 @@ class _RowDelete:
                     strategy="surgery" if self.mode == "surgery" else "rewrite",
                 )
                 self.made[key] = _Made(unit, live[key], own, loaded.date_us)
-        used = [self.made[key] for key in found]
+        used = [self.made[key] for key in positions]
         change = replace(
             change,
             updates=(ReplaceFiles(tuple(m.unit for m in used), whole=True),),

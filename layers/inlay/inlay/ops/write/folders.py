@@ -43,11 +43,11 @@ def _said(path: str) -> Iterator[tuple[str, str]]:
             yield unquote(escaped), unquote(value)
 
 
-def check_folders(path: str, has: Container[str], wanted: Container[str]) -> None:
+def check_folders(path: str, has: Container[str], columns: Container[str]) -> None:
     """`has` are the columns of the file at `path`, `wanted` those of the table: a folder that names none of
     these only puts files in order. Raises `SchemaMismatch`."""
     for name, _ in _said(path):
-        if name in wanted and name not in has:
+        if name in columns and name not in has:
             raise SchemaMismatch(
                 f"the file has no column {name!r}: its value is only in the name of its folder",
                 next_step=_APPEND,
@@ -61,12 +61,12 @@ def folders_of(path: str, has: Container[str], snapshot: Snapshot) -> Folders:
     if Properties(snapshot.properties).text("ingest.folders") == "refuse":
         check_folders(path, has, columns)
         return {}
-    found: dict[str, str | None] = {}
+    folders: dict[str, str | None] = {}
     for name, text in _said(path):
         if name not in columns or name in has:
             continue
         value = None if text == HIVE_NULL else text
-        if found.setdefault(name, value) != value:
+        if folders.setdefault(name, value) != value:
             raise SchemaMismatch(
                 f"two folders of the file name column {name!r}, with different values",
                 next_step="Write the column into the file",
@@ -74,7 +74,7 @@ def folders_of(path: str, has: Container[str], snapshot: Snapshot) -> Folders:
         if value is None and not columns[name].nullable:
             raise SchemaMismatch(f"the folder says NULL for column {name!r}, which takes none")
         _value_in(value, schema_to_arrow(snapshot.schema, with_ids=False).field(name), 0)
-    return found
+    return folders
 
 
 def without_required(schema: Schema, folders: Folders) -> Schema:

@@ -311,13 +311,13 @@ class _Batch:
     wider: dict[int, _Wider] = field(default_factory=dict)
     entries: dict[int, _Taken] = field(default_factory=dict)
 
-    def settle(self, position: int, found: SourceOutcome | _Seen | _SeenText | _Wider) -> None:
-        if isinstance(found, _Seen | _SeenText):
-            self.seen[position] = found
-        elif isinstance(found, _Wider):
-            self.wider[position] = found
+    def record(self, position: int, examined: SourceOutcome | _Seen | _SeenText | _Wider) -> None:
+        if isinstance(examined, _Seen | _SeenText):
+            self.seen[position] = examined
+        elif isinstance(examined, _Wider):
+            self.wider[position] = examined
         else:
-            self.outcomes[position] = found
+            self.outcomes[position] = examined
 
     def change(self, adopt: bool) -> Change:
         return Change(
@@ -412,23 +412,23 @@ def _changes(
                 "a file of change records cannot be adopted: they are applied",
                 next_step="Ingest it without adopting it, or set ingest.as=rows",
             )
-        found = content_of(ctx, source, last.loaded.snapshot)
-        if not isinstance(found, FoundContent):
-            return found
-        pinned, by_version, names = names_of(source, found.got)
+        fetched = content_of(ctx, source, last.loaded.snapshot)
+        if not isinstance(fetched, FoundContent):
+            return fetched
+        pinned, by_version, names = names_of(source, fetched.got)
         _, known = known_requests(ctx, last.loaded, names)
         if known:
             return Duplicate(pinned)
         try:
             done = apply_content(
                 ctx,
-                found.content,
-                found.text,
+                fetched.content,
+                fetched.text,
                 last.loaded,
                 by_version,
                 names=names,
                 identity=pinned.identity,
-                landed_us=found.got.modified_us,
+                landed_us=fetched.got.modified_us,
             )
         except SourceChanged:
             return Superseded(pinned)
@@ -545,8 +545,8 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
                 ctx, source, table, lambda s: _examine(ctx, s, table, extend, current=adopt)
             )
 
-        for position, found in ctx.map(one, positions):
-            batch.settle(position, found)
+        for position, examined in ctx.map(one, positions):
+            batch.record(position, examined)
 
     def extended(base: LoadedTable, position: int) -> LoadedTable:
         arrow = batch.wider.pop(position).arrow
@@ -602,14 +602,14 @@ def _refused(
 ) -> UnreadableFile:
     """The error in words that say what the object is instead of Parquet."""
     try:
-        found = identify(ctx, source.content, source.location.key, snapshot)
+        identity = identify(ctx, source.content, source.location.key, snapshot)
     except InlayError:
         return error
-    if found.kind is not LandedKind.FOREIGN:
+    if identity.kind is not LandedKind.FOREIGN:
         return error
     text = _APPENDED.search(source.location.key)
     return UnreadableFile(
-        f"not a Parquet file, but {found.reason}, which is not ingested: landed files become data files "
+        f"not a Parquet file, but {identity.reason}, which is not ingested: landed files become data files "
         "as they are, in Parquet",
         next_step=f"Use inlay append TABLE FILE, which reads {text[1].upper()}"
         + (", or set ingest.formats" if text[1][:1] in "cCtTjJnN" else "")
@@ -696,12 +696,12 @@ def _examine(
     """Reads the footer and decides whether the object fits, or (`extend`) would if the table had more
     columns. `current`: only if the content is the object's current one, as an adopted file's must be.
     `own`: the caller has written it, so that the names of its folders mean nothing."""
-    found = content_of(ctx, source, snapshot, current=current, own=own)
-    if not isinstance(found, FoundContent):
-        return found
-    store, location, got = found.store, found.location, found.got
-    if found.text is not None:
-        return _seen_text(source, found, found.text, current=current)
+    fetched = content_of(ctx, source, snapshot, current=current, own=own)
+    if not isinstance(fetched, FoundContent):
+        return fetched
+    store, location, got = fetched.store, fetched.location, fetched.got
+    if fetched.text is not None:
+        return _seen_text(source, fetched, fetched.text, current=current)
     described = parse_object_footer(got.body, size=got.size)
     Declared.of(snapshot).check_file(described.arrow)
     group_bytes = largest_group(described.footer)
@@ -709,7 +709,7 @@ def _examine(
     if not own:
         _check_group(group_bytes, snapshot)
         try:
-            group_bytes = max(group_bytes, _unsized_bytes(found, described.footer, snapshot))
+            group_bytes = max(group_bytes, _unsized_bytes(fetched, described.footer, snapshot))
         except SourceChanged:
             return Superseded(source)
         _check_group(group_bytes, snapshot)
@@ -731,8 +731,8 @@ def _examine(
     partition = partition_in(described, snapshot.schema, spec)
     entry = replace(entry, spec_id=spec.id, partition=partition or ())
     stamp, recode = None, times.rewrite or bool(folders)
-    wanted = Properties(snapshot.properties).text("ingest.field_ids")
-    if wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties)):
+    field_ids = Properties(snapshot.properties).text("ingest.field_ids")
+    if field_ids == "stamp" or (field_ids == "auto" and is_published(snapshot.properties)):
         try:
             new = stamped(described.footer, snapshot.schema, foreign=True)
             stamp = None if new is described.footer else (described.footer, new)
@@ -767,16 +767,16 @@ def names_of(source: IngestSource, got: Got) -> tuple[IngestSource, Request, tup
 
 
 def _seen_text(
-    source: IngestSource, found: FoundContent, kind: TextKind, *, current: bool
+    source: IngestSource, fetched: FoundContent, kind: TextKind, *, current: bool
 ) -> _SeenText:
     if current:
         raise UnsupportedFile(
             f"a text ({kind.upper()}) is no data file, and cannot be adopted where it is",
             next_step="Ingest it without adopting it: its rows are written into the table",
         )
-    pinned, by_version, names = names_of(source, found.got)
-    text = LandedText(found.content, kind)
-    return _SeenText(pinned, text, found.got.modified_us, names, by_version.token)
+    pinned, by_version, names = names_of(source, fetched.got)
+    text = LandedText(fetched.content, kind)
+    return _SeenText(pinned, text, fetched.got.modified_us, names, by_version.token)
 
 
 def _end_of(store: ObjectStore, location: Location, kind: TextKind | None) -> Got:
@@ -789,12 +789,12 @@ def _end_of(store: ObjectStore, location: Location, kind: TextKind | None) -> Go
     return read_tail(store, location) if got.body.endswith(MAGIC) else got
 
 
-def _unsized_bytes(found: FoundContent, footer: Footer, snapshot: Snapshot) -> int:
+def _unsized_bytes(fetched: FoundContent, footer: Footer, snapshot: Snapshot) -> int:
     """Of the largest row group once decoded, where the footer does not say how much text it has; 0 where it
     says so."""
     limit = Properties(snapshot.properties).number("ingest.group_bytes")
     return (
-        largest_decoded(found.content.opened(), footer, limit) if may_exceed(footer, limit) else 0
+        largest_decoded(fetched.content.opened(), footer, limit) if may_exceed(footer, limit) else 0
     )
 
 
@@ -821,11 +821,11 @@ def _learn_orders(ctx: Context, batch: _Batch) -> None:
             except SourceChanged:
                 return Superseded(source)
 
-        found = _guarded(ctx, seen.source, batch.loaded.snapshot, learn)
-        if isinstance(found, LoadedTable):
-            batch.loaded = found
+        learnt = _guarded(ctx, seen.source, batch.loaded.snapshot, learn)
+        if isinstance(learnt, LoadedTable):
+            batch.loaded = learnt
         else:
-            batch.settle(position, found)
+            batch.record(position, learnt)
             del batch.seen[position]
 
 
@@ -878,11 +878,11 @@ def inspect_source(
     ctx: Context, source: IngestSource, snapshot: Snapshot
 ) -> Inspected | InspectedRecords | None:
     """None when the object's content is not the named one. Raises what makes `ingest` reject it."""
-    found = _inspected(ctx, source, snapshot)
-    if not isinstance(found, _Seen):
-        return found
-    named = frozenset(f.id for f in snapshot.schema.fields if f.name in found.folders)
-    return Inspected(found.entry, named)
+    inspected = _inspected(ctx, source, snapshot)
+    if not isinstance(inspected, _Seen):
+        return inspected
+    named = frozenset(f.id for f in snapshot.schema.fields if f.name in inspected.folders)
+    return Inspected(inspected.entry, named)
 
 
 def _inspected(
@@ -895,10 +895,10 @@ def _inspected(
         if not isinstance(landed, FoundContent):
             return None
         return InspectedRecords(partial(judged_rows, landed.content, landed.text, snapshot))
-    found = _examine(ctx, source, snapshot)
-    if isinstance(found, _SeenText):
-        return InspectedRecords(partial(rows_of, found.text, snapshot))
-    return found if isinstance(found, _Seen) else None
+    examined = _examine(ctx, source, snapshot)
+    if isinstance(examined, _SeenText):
+        return InspectedRecords(partial(rows_of, examined.text, snapshot))
+    return examined if isinstance(examined, _Seen) else None
 
 
 def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> InlayError | None:
@@ -906,12 +906,12 @@ def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> Inla
     run in a task of the executor."""
     own = replace(ctx, executor=InlineExecutor())
     try:
-        found = _inspected(own, source, snapshot)
-        if isinstance(found, InspectedRecords):
-            for _ in found.rows().batches:
+        inspected = _inspected(own, source, snapshot)
+        if isinstance(inspected, InspectedRecords):
+            for _ in inspected.rows().batches:
                 pass
-        elif found is not None:
-            _checked(own, found, False, snapshot, compared_columns(snapshot))
+        elif inspected is not None:
+            _checked(own, inspected, False, snapshot, compared_columns(snapshot))
     except InlayError as error:
         if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
             raise
@@ -982,9 +982,9 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
             except SourceChanged:
                 return Superseded(source)
 
-        found = _guarded(ctx, seen.source, snapshot, check)
-        batch.settle(position, found)
-        if not isinstance(found, _Seen):
+        checked = _guarded(ctx, seen.source, snapshot, check)
+        batch.record(position, checked)
+        if not isinstance(checked, _Seen):
             del batch.seen[position]
 
 
@@ -1132,10 +1132,10 @@ def take_over(
         return SourceChanged(f"{location.uri} was overwritten", key=location.key)
 
     def look(source: IngestSource) -> _Seen:
-        found = _examine(ctx, source, loaded.snapshot, own=True)
-        if not isinstance(found, _Seen):
+        examined = _examine(ctx, source, loaded.snapshot, own=True)
+        if not isinstance(examined, _Seen):
             raise overwritten(source)
-        return found
+        return examined
 
     def take(seen: _Seen) -> tuple[DataFile, ...]:
         taken = _take(ctx, seen, False, loaded)

@@ -70,9 +70,9 @@ def _read_schema(ctx: Context, source: IngestSource, folders: str) -> pa.Schema:
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = read_tail(store, location)
-    found = parse_object_footer(got.body, size=got.size)
-    check_parquet_types(found.metadata.schema)
-    arrow = found.arrow
+    footer = parse_object_footer(got.body, size=got.size)
+    check_parquet_types(footer.metadata.schema)
+    arrow = footer.arrow
     for column in folder_columns(location.key, arrow.names, folders):
         arrow = arrow.append(column)
     return arrow

@@ -117,9 +117,9 @@ def _absent_within(arrow: pa.DataType, field: Field, path: str) -> str | None:
                 (arrow.key_type, replace(key, name="key")),
                 (arrow.item_type, replace(value, name="value")),
             ]
-    for found, child in pairs:
+    for arrow_type, child in pairs:
         here = f"{path}.{child.name}"
-        within = here if found is None else _absent_within(found, child, here)
+        within = here if arrow_type is None else _absent_within(arrow_type, child, here)
         if within is not None:
             return within
     return None
@@ -218,10 +218,10 @@ def markers_of_keys(
     """Markers that delete the rows of these keys."""
     if not keys.num_rows:
         return ()
-    found = list(key_markers(ctx, loaded, keys))
+    markers = list(key_markers(ctx, loaded, keys))
     if nulls == "equal":
-        found += _null_markers(ctx, loaded, keys)
-    return tuple(found)
+        markers += _null_markers(ctx, loaded, keys)
+    return tuple(markers)
 
 
 def _null_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:

@@ -210,7 +210,7 @@ def judged_rows(content: Content, kind: TextKind | None, snapshot: Snapshot) -> 
                 classify(table, operations)
             names = [f for f in loose.fields if f.name in table.column_names]
             there = Schema(schema.id, tuple(names), schema.version)
-            found = table.select([f.name for f in names]).to_batches()
-            yield from conformed(found, there, loose, by_value=True)
+            batches = table.select([f.name for f in names]).to_batches()
+            yield from conformed(batches, there, loose, by_value=True)
 
     return JudgedRows(rows(), records.refused)

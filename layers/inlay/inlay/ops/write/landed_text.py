@@ -42,7 +42,7 @@ def text_format(snapshot: Snapshot) -> TextFormat:
     """How the table's landed texts are written. Raises `InvalidRequest`."""
     properties = Properties(snapshot.properties)
     delimiter = properties.text("ingest.delimiter")
-    found = TextFormat(
+    text = TextFormat(
         null=listed(properties.text("ingest.null")),
         columns=tuple(map(unquoted, listed_names(properties.text("ingest.columns")))),
         delimiter="\t" if delimiter == "tab" else delimiter or None,
@@ -50,8 +50,8 @@ def text_format(snapshot: Snapshot) -> TextFormat:
         dates=DateFormats.parse(listed(properties.text("ingest.date_formats"), ";")),
         options="ingest.",
     )
-    found.check()
-    return found
+    text.check()
+    return text
 
 
 def landed_kind(key: str, snapshot: Snapshot) -> TextKind | None:
@@ -109,8 +109,8 @@ class _Limited(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        found: bytes = self._source.read(FETCHED_BYTES if size < 0 else size)
-        self._left -= len(found)
+        bytes_read: bytes = self._source.read(FETCHED_BYTES if size < 0 else size)
+        self._left -= len(bytes_read)
         if self._left < 0:
             raise UnsupportedFile(
                 f"{self._name} takes more than the {self._limit:,} bytes of ingest.text_bytes once "
@@ -118,7 +118,7 @@ class _Limited(io.RawIOBase):
                 next_step="Write smaller files, or Parquet; or set ingest.text_bytes, if an invocation can "
                 "read so much",
             )
-        return found
+        return bytes_read
 
 
 @dataclass(frozen=True, slots=True)

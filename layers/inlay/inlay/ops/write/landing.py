@@ -65,8 +65,8 @@ def landed(ctx: Context, loaded: LoadedTable, prefix: str | None) -> Iterator[La
     for version in _contents(ctx, prefix):
         page.append(version)
         if len(page) == _PAGE:
-            loaded, found = _states(ctx, loaded, prefix, page)
-            yield from found
+            loaded, states = _states(ctx, loaded, prefix, page)
+            yield from states
             page = []
     yield from _states(ctx, loaded, prefix, page)[1]
 

@@ -105,10 +105,10 @@ class Memory:
         made: list[pa.RecordBatch] = []
         for batch in batches:
             at = len(self._keys)
-            found = codes.find(batch.columns[:at])
-            columns = [found, *batch.columns[at : at + len(self._order)]]
+            places = codes.find(batch.columns[:at])
+            columns = [places, *batch.columns[at : at + len(self._order)]]
             known = pa.RecordBatch.from_arrays(columns, schema=result)
-            made.append(known.filter(found.is_valid()))
+            made.append(known.filter(places.is_valid()))
         return pa.Table.from_batches(made, schema=result)
 
     def add(self, deletes: pa.Table, at_us: int) -> None:
@@ -162,8 +162,8 @@ class Memory:
 
 
 def _kind(schema: Schema, field: Field) -> Any:
-    found = schema.column(column_of(field.id))
-    return None if found is None else found.type
+    column = schema.column(column_of(field.id))
+    return None if column is None else column.type
 
 
 def _ids(fields: Sequence[Field]) -> str:

@@ -118,7 +118,7 @@ def _plan_update(
         position=True,
         file=True,
     )
-    found: dict[str, BitMap64] = {}
+    matches: dict[str, BitMap64] = {}
     width = len(schema.fields)
 
     def new_rows() -> Iterator[pa.RecordBatch]:
@@ -127,28 +127,28 @@ def _plan_update(
                 continue
             # By position, not by name: a table may have columns named `_pos` or `_file`.
             positions, file = batch.columns[width:]
-            found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
+            matches.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
             yield from assigned(assignments, batch.select(list(range(width))), schema)
 
     checked = Declared.of(snapshot).checked(new_rows())
     added = tuple(write_batches(ctx, snapshot, checked, time_us=loaded.date_us))
-    if not found and request is None:
+    if not matches and request is None:
         return None
     change = Change(
         operation="update",
         request=request,
         uploaded_us=loaded.date_us,
-        deleted_rows=sum(len(p) for p in found.values()),
+        deleted_rows=sum(len(p) for p in matches.values()),
         updates=(AddFiles(added),),
-        requires=(Reads(predicate, snapshot.version, frozenset(found)),),
+        requires=(Reads(predicate, snapshot.version, frozenset(matches)),),
     )
-    if not found:
+    if not matches:
         return change
     if mode == "tombstone":
         marker = marker_of(ctx, loaded, predicate)
         return replace(change, updates=(*change.updates, AddMarkers((marker,))))
     if mode == "vector":
-        return replace(change, updates=(*change.updates, *by_vectors(ctx, loaded, found)))
+        return replace(change, updates=(*change.updates, *by_vectors(ctx, loaded, matches)))
     live = {f.key: f for f in loaded.state.loaded_files()}
     markers = list(loaded.state.markers())
     units = tuple(
@@ -160,6 +160,6 @@ def _plan_update(
             extra_deleted=positions,
             strategy="surgery" if mode == "surgery" else "rewrite",
         )
-        for key, positions in found.items()
+        for key, positions in matches.items()
     )
     return replace(change, updates=(*change.updates, ReplaceFiles(units, whole=True)))

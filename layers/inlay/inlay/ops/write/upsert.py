@@ -88,8 +88,8 @@ def upsert(
     schema = loaded.snapshot.schema
     reader = reader_of(data)
     given = given_columns(ctx, reader.schema, schema, names, "upsert")
-    found = None if order is None else schema.column_named(order)
-    order = order if found is None else found.name
+    order_field = None if order is None else schema.column_named(order)
+    order = order if order_field is None else order_field.name
     if order is not None and order not in given.names:
         raise SchemaMismatch(
             f"the data lacks {order!r}, which defines the order of its rows",
@@ -112,14 +112,14 @@ def upsert(
         loaded = current_base(ctx, loaded)
 
     def plan(now: LoadedTable) -> Change | Planned:
-        found, on = _renamed(ctx, rows, names, given, named_on, now)
+        rows_now, on = _renamed(ctx, rows, names, given, named_on, now)
         ids = {field.id for field in given.fields}
         kept = tuple(field for field in now.snapshot.schema.fields if field.id not in ids)
         if kept:
-            return _plan_partial(ctx, now, found, on, kept, nulls, request)
-        found = found.select(now.snapshot.schema.names)
-        added = write_batches(ctx, now.snapshot, found.to_batches(), time_us=now.date_us)
-        markers = markers_of_keys(ctx, now, found.select(list(on)), nulls)
+            return _plan_partial(ctx, now, rows_now, on, kept, nulls, request)
+        rows_now = rows_now.select(now.snapshot.schema.names)
+        added = write_batches(ctx, now.snapshot, rows_now.to_batches(), time_us=now.date_us)
+        markers = markers_of_keys(ctx, now, rows_now.select(list(on)), nulls)
         return Change(
             operation="upsert",
             request=request,
@@ -231,14 +231,14 @@ class _Merge:
         for batch in old:
             columns, file = batch.columns[:-1], batch.columns[-1]
             codes = keys.find(columns[: len(self.names)])
-            found = pc.is_valid(codes)
-            if not pc.any(found, min_count=0).as_py():
+            is_there = pc.is_valid(codes)
+            if not pc.any(is_there, min_count=0).as_py():
                 continue
-            at = row_of.take(codes.filter(found))
+            at = row_of.take(codes.filter(is_there))
             self.files.add(file[0].as_py())
             self.replaced += len(at)
             matched.append(pc.unique(at))
-            old_rows = [column.filter(found) for column in columns[len(self.names) :]]
+            old_rows = [column.filter(is_there) for column in columns[len(self.names) :]]
             done = 0
             for new in take_rows(self.rows, at, at_a_time=max(1, len(at))):
                 values = dict(zip(new.schema.names, new.columns, strict=True))
