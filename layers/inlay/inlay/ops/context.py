@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -301,3 +301,11 @@ def reconnect(
 def _workers() -> Workers:
     """Tasks never wait for other tasks of the pool, so tables do not block each other."""
     return Workers(THREADS)
+
+
+def at_once(ctx: Context, requests: int) -> Context:
+    """The same, with threads of its own where so many requests are to be in flight at one time. An executor
+    that the caller gave is what he wants."""
+    if requests <= ctx.parallel or ctx.executor is not _workers():
+        return ctx
+    return replace(ctx, executor=Workers(requests), parallel=requests)

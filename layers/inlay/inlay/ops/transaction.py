@@ -76,7 +76,7 @@ from inlay.ops.commit.driver import (
     writes_before,
 )
 from inlay.ops.commit.register import MAX_SWAPS, Lost, Won, read_after
-from inlay.ops.context import Context
+from inlay.ops.context import Context, at_once
 from inlay.ops.metadata.decision import decide
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer, resolved
 from inlay.ops.metadata.lost_decision import check_not_lost, context_of
@@ -169,7 +169,7 @@ def commit_parts(parts: Sequence[Part], request: Request | None) -> list[Result]
     `OutcomeUnknown`, and what a commit on one of the tables raises; nothing was committed then, but for
     `OutcomeUnknown`: the same request id may be sent again."""
     check_parts(parts)
-    first = parts[0].ctx
+    first = at_once(parts[0].ctx, len(parts))
     started, attempts = first.clock.monotonic(), 0
     in_order = sorted(parts, key=lambda p: p.table_id)
     bases = [part.base for part in in_order]

@@ -81,8 +81,8 @@ _FIRST_BACKOFF_SECONDS: Final = 0.2
 # A connection that says nothing for this long is dead; S3 answers a 5 GiB part copy sooner.
 _CONNECT_TIMEOUT_SECONDS: Final = 5
 _READ_TIMEOUT_SECONDS: Final = 60
-# `Context.parallel` requests of several operations at once; more than that wait for a connection.
-_CONNECTIONS: Final = 64
+# Those of several operations at once, or of a transaction of 100 tables; more than that wait for one.
+_CONNECTIONS: Final = 128
 # Every answer has these headers.
 _ALWAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "get_object": ("ETag", "LastModified", "ContentLength"),
