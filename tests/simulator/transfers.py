@@ -17,6 +17,7 @@ from tests.simulator.cast import (
     as_table,
     collector,
     deliver,
+    eraser,
     reading_delete,
     row_deleter,
     some_rows,
@@ -28,14 +29,17 @@ from tests.simulator.cast import (
 from tests.simulator.fates import DAY_SECONDS
 from tests.simulator.model import Row, Violation
 from tests.simulator.pairs import BOUNDARY, OPERATIONS, REPLACING, UPDATES, VECTORS, Operation
-from tests.simulator.stage import SCHEMA, Simulation
+from tests.simulator.stage import ERASURE_ROUNDS, LIFE_SECONDS, SCHEMA, Simulation
 
+from inlay.errors import InlayError
+from inlay.format.predicate import Predicate
 from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.driver import already_applied
 from inlay.ops.context import Context, Shared
+from inlay.ops.erase.request import advance_erasures, open_erasure
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
-from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.schema.create import create
 from inlay.ops.transaction import Hold, Part, Planned, Result, commit_parts, load_together
 from inlay.ops.verify.table import verify
@@ -158,6 +162,51 @@ def transferrer(sim: Simulation, name: str) -> None:
         )
 
 
+def erase_both(ctx: Context, request: Request, predicate: Predicate) -> Result:
+    """Opens the erasure of the same rows on both tables."""
+
+    def erasing(its: Context, base: LoadedTable) -> Part:
+        def run(held: Context, now: LoadedTable) -> object:
+            return open_erasure(held, predicate, base=now, request=request)
+
+        try:
+            return part_of(its, base, run)
+        except InlayError:
+            if already_applied(its, base, request)[1] is None:
+                raise
+            return Part(its, base)  # repeated: it is open there
+
+    contexts = [ctx, beside(ctx)]
+    parts = [erasing(*each) for each in zip(contexts, load_together(contexts), strict=True)]
+    return commit_parts(parts, request)[0]
+
+
+def joint_eraser(sim: Simulation, name: str) -> None:
+    """Rows of one person come to both tables, and must leave every byte of either."""
+    token = f"secret-{sim.rng.getrandbits(64):016x}"
+    rows: list[Row] = [(n, token, n) for n in range(3)]
+    table = as_table(rows)
+
+    def here(held: Context, base: LoadedTable) -> object:
+        return append(held, table, base=base)
+
+    came = partial(transfer, rows=rows, here=here)
+    deliver(sim, name, f"{TRANSFER}:{name}:came", model.insert(rows), came)
+    sim.scheduler.sleep(sim.rng.uniform(0, 30))
+    request = f"{TRANSFER}:{name}:erased"
+    matches: Callable[[Row], bool] = lambda row: row[1] == token  # noqa: E731
+    sim.model.erasing[request] = matches
+    where = parse_predicate(f"owner = '{token}'", COLUMNS)
+    deliver(sim, name, request, model.delete(matches), partial(erase_both, predicate=where))
+    if request in sim.model.acknowledged:
+        sim.erased.append(token)
+    for _ in range(3):
+        for tidy in (advance_erasures, sim.collect):
+            sim.attempt(name, None, tidy)
+            sim.attempt(name, None, partial(_beside, tidy))
+        sim.scheduler.sleep(sim.rng.uniform(0, 2 * LIFE_SECONDS))
+
+
 def looker(sim: Simulation, name: str) -> None:
     """Both tables at one moment have the same transfers, whenever that was."""
 
@@ -195,7 +244,11 @@ def neighbour(sim: Simulation, name: str) -> None:
             sim.scheduler.sleep(sim.rng.uniform(0, 2 * DAY_SECONDS))
 
 
-def transfers_cast(sim: Simulation) -> None:
+def erasing_cast(sim: Simulation) -> None:
+    transfers_cast(sim, erasures=True)
+
+
+def transfers_cast(sim: Simulation, *, erasures: bool = False) -> None:
     prepare_once(sim)
     acts = {
         "append": appender,
@@ -207,6 +260,9 @@ def transfers_cast(sim: Simulation) -> None:
         "expire": tidier(expire, pause=3 * DAY_SECONDS),
         "collect": collector,
     }
+    if erasures:
+        sim.spawn("both", partial(joint_eraser, sim, "both"))
+        acts["erase"] = eraser
     chosen = sim.rng.sample(sorted(acts), 4)
     for name in chosen:
         sim.spawn(name, partial(acts[name], sim, name))
@@ -216,6 +272,12 @@ def transfers_cast(sim: Simulation) -> None:
     sim.spawn("look", partial(looker, sim, "look"))
 
     def sound() -> None:
+        other = beside(sim.actor_context("janitor beside"))
+        for _ in range(ERASURE_ROUNDS):
+            if load_pointer(other).snapshot.erasures:
+                advance_erasures(other)
+                sim.collect(other)
+                sim.scheduler.now_us += 2 * LIFE_SECONDS * 1_000_000
         found = verify(beside(sim.auditor.ctx))
         if found.errors:
             raise Violation(f"verify beside: {found.errors[0]}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import weakref
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +15,7 @@ from tests.transaction.conftest import SCHEMA, content, rows
 
 import inlay
 from inlay.errors import InvalidRequest, RequestReused
+from inlay.ops.read.scan import Scan
 
 START = {1: 10, 2: 20}
 AFTER = {1: 10, 2: 20, 3: 30}
@@ -242,3 +245,94 @@ def test_a_plan_is_checked_before_anything_is_done(tables, name):
     assert "Ada" not in str(refused.value) and "secret" not in str(refused.value)
     assert content(a) == START
     assert SCHEMA.names == ["id", "n"]
+
+
+class Batches:
+    """Batches of `ROWS` rows, which are counted as long as somebody holds their memory."""
+
+    ROWS, COUNT = 5_000, 60
+
+    def __init__(self) -> None:
+        self.made = self.held = self.most = 0
+
+    def let_go(self) -> None:
+        self.held -= 1
+
+    def one(self, number: int) -> pa.RecordBatch:
+        values = np.arange(number * self.ROWS, (number + 1) * self.ROWS)
+        weakref.finalize(values, self.let_go)
+        self.made, self.held = self.made + 1, self.held + 1
+        self.most = max(self.most, self.held)
+        column = pa.array(values)
+        assert column.buffers()[1].address == values.ctypes.data  # no copy
+        return pa.record_batch([column, column], schema=SCHEMA)
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(SCHEMA, map(self.one, range(self.COUNT)))
+
+
+@pytest.fixture
+def small_groups(tables):
+    """The first and the last table, with row groups of two batches: writers hold no more of them."""
+    a, _, c = tables
+    for each in (a, c):
+        each.set_properties(
+            {"write.row_group_rows": 2 * Batches.ROWS, "write.row_group_bytes": 2**20}
+        )
+    return a, c
+
+
+def test_rows_of_files_go_through_a_few_batches_at_a_time(small_groups, tables):
+    a, _ = small_groups
+    seen = Batches()
+
+    class Files:
+        def rows(self, schema, *, even=False):
+            return seen.reader()
+
+    with inlay.transaction(request_id="f") as tx:
+        tx.run(
+            [{"append": a.uri, "files": ["x"]}, {"read": tables[1].uri}], files=lambda _: Files()
+        )
+    assert seen.made == Batches.COUNT
+    assert seen.most < Batches.COUNT / 4
+    assert inlay.open(a.uri).snapshot.totals.rows == Batches.COUNT * Batches.ROWS + 2
+
+
+def test_a_move_goes_through_a_few_batches_at_a_time(small_groups, monkeypatch):
+    a, c = small_groups
+    a.append(Batches().reader())
+    pulled, when_written = [0], []
+    batches, write = Scan._batches, pq.ParquetWriter.write_table
+
+    def pulling(self):
+        for batch in batches(self):
+            pulled[0] += batch.num_rows
+            yield batch
+
+    def writing(self, *given, **options):
+        when_written.append(pulled[0])
+        return write(self, *given, **options)
+
+    monkeypatch.setattr(Scan, "_batches", pulling)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", writing)
+    with inlay.transaction() as tx:
+        tx.run([{"move": a.uri, "to": c.uri, "where": "id >= ?", "params": [100]}])
+    moved = Batches.ROWS * Batches.COUNT - 100
+    assert pulled == [moved]
+    # A row group is written once its rows are there, long before the last ones are.
+    assert when_written[0] <= 4 * Batches.ROWS
+    assert len(when_written) >= Batches.COUNT / 4
+    assert [inlay.open(t.uri).scan().count() for t in (a, c)] == [102, moved + 2]
+
+
+def test_a_move_that_comes_again_moves_nothing(tables):
+    """Though its rows are elsewhere by now."""
+    a, _, c = tables
+    c.delete("id >= 1", mode="tombstone")
+    plan = [{"move": a.uri, "to": c.uri, "where": "id = 1"}]
+    for _ in range(2):
+        with inlay.transaction(request_id="m") as tx:
+            tx.run(plan)
+    assert all(done.applied_before for done in tx.results)
+    assert (content(a), content(c)) == ({2: 20}, {1: 10})

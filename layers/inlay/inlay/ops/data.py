@@ -204,7 +204,9 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
             return data
         case pa.RecordBatch():
             return pa.RecordBatchReader.from_batches(data.schema, [data])
-        case pa.Table():
+        case _ if hasattr(
+            data, "to_reader"
+        ):  # of Arrow and of ours: errors met on the way keep their type
             return data.to_reader()
         case _ if hasattr(data, "__arrow_c_stream__"):
             return _imported(data)

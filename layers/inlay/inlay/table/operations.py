@@ -11,16 +11,17 @@ what its name asks for, are refused by their place; values are never repeated in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from inlay.errors import InvalidRequest, a_type
+from inlay.ops.read.scan import ArrowStream
 from inlay.parquet.arrow.types import schema_to_arrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from inlay.ops.commit.driver import WriteResult
     from inlay.ops.local_files import LocalFiles
     from inlay.table import Table
@@ -153,9 +154,23 @@ def _move(tx: Transaction, source: Table, into: Table, fields: Mapping[str, Any]
     if "where" not in fields:
         raise InvalidRequest("a move says which rows: where", table=source.uri)
     where, params = fields["where"], fields.get("params")
-    rows = tx.read(source).scan(where=where, params=params).to_arrow()
+    rows = tx.read(source).scan(where=where, params=params)
     tx.delete(source, where, params=params)
     return tx.append(into, rows)
+
+
+class _Rows(ArrowStream):
+    """Of files, which are read again whenever they are asked for: no more than some batches are held."""
+
+    def __init__(self, read: Callable[[], pa.RecordBatchReader]) -> None:
+        self.to_reader = read  # type: ignore[method-assign]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.to_reader().schema
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.to_reader())
 
 
 def _keys(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
@@ -170,8 +185,8 @@ def _rows(
     asked: Operation,
     options: dict[str, Any],
     files: Callable[[Sequence[str]], LocalFiles] | None,
-) -> pa.Table:
-    from inlay.ops.local_files import change_columns, rows_of_objects
+) -> pa.Table | pa.RecordBatchReader | ArrowStream:
+    from inlay.ops.local_files import STANDARD, change_columns, rows_of_objects
 
     paths, rows = options.pop("files", None), options.pop("rows", None)
     schema, even = table.snapshot.schema, asked.verb == "upsert"
@@ -186,5 +201,8 @@ def _rows(
             "files of rows are not read here", next_step="Give rows", table=table.uri
         )
     local = files(paths)
-    found = local.change_records(schema, *named) if records else local.rows(schema, even=even)
-    return found.read_all()
+
+    def read() -> pa.RecordBatchReader:
+        return local.change_records(schema, *named) if records else local.rows(schema, even=even)
+
+    return read() if STANDARD in paths else _Rows(read)

@@ -29,6 +29,7 @@ from inlay.ops.commit.driver import (
     write_result,
 )
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.read.scan import ArrowStream
 from inlay.ops.transaction import (
     Hold,
     Part,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 # Verbs whose rows may come as a stream.
 _READ_ONCE = frozenset(("append", "upsert", "overwrite", "apply_changes"))
+_READ_AGAIN = (pa.Table, pa.RecordBatch, ArrowStream)
 _MANY = "it makes as many commits as it needs"
 _NOT_ALL_AT_ONCE = {
     "compact": _MANY,
@@ -247,7 +249,7 @@ class Transaction:
         if verb == "delete" and options.get("mode") == "erase":
             options["request_id"] = self.request_id
         # What can be read once is planned once.
-        again = verb not in _READ_ONCE or isinstance(given[0], pa.Table | pa.RecordBatch)
+        again = verb not in _READ_ONCE or isinstance(given[0], _READ_AGAIN)
         does = f"{verb}:{_shape(given)}:{_shape(options)}"
 
         def run(shadow: Table) -> Any:
