@@ -324,7 +324,7 @@ def eraser(sim: Simulation, name: str) -> None:
     if sim.rng.random() < 0.5:
         source = sim.land(f"{name}.parquet", as_table(rows))
         sim.model.landing[source.request.token] = Counter(rows)
-        sim.spawn(f"{name}-event", partial(_deliver_late, sim, f"{name}-event", source))
+        sim.spawn(f"{name}-event", partial(deliver_late, sim, f"{name}-event", source))
     else:
         deliver_rows(sim, name, f"{name}:came", rows)
     sim.scheduler.sleep(sim.rng.uniform(0, 30))
@@ -341,7 +341,7 @@ def eraser(sim: Simulation, name: str) -> None:
         sim.scheduler.sleep(sim.rng.uniform(0, 2 * LIFE_SECONDS))
 
 
-def _deliver_late(sim: Simulation, name: str, source: IngestSource) -> None:
+def deliver_late(sim: Simulation, name: str, source: IngestSource) -> None:
     sim.scheduler.sleep(sim.rng.choice([0, sim.rng.uniform(0, 30), sim.rng.uniform(0, 20_000)]))
     deliver_events(sim, name, [source])
 

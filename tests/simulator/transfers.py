@@ -6,6 +6,7 @@ the auditor asks the ledgers of what their pointers stand for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from tests.simulator.cast import (
     as_table,
     collector,
     deliver,
+    deliver_late,
     eraser,
     reading_delete,
     row_deleter,
@@ -192,6 +194,9 @@ def joint_eraser(sim: Simulation, name: str) -> None:
 
     came = partial(transfer, rows=rows, here=here)
     deliver(sim, name, f"{TRANSFER}:{name}:came", model.insert(rows), came)
+    source = sim.land(f"{name}.parquet", table)  # and more of them to the first, whenever
+    sim.model.landing[source.request.token] = Counter(rows)
+    sim.spawn(f"{name}-event", partial(deliver_late, sim, f"{name}-event", source))
     sim.scheduler.sleep(sim.rng.uniform(0, 30))
     request = f"{TRANSFER}:{name}:erased"
     matches: Callable[[Row], bool] = lambda row: row[1] == token  # noqa: E731
