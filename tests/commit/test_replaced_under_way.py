@@ -37,7 +37,7 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, SetProperties
 from inlay.storage.base import Got
-from inlay.storage.memory import MemoryStore
+from inlay.storage.memory import MemoryRegion, MemoryStore
 
 from .conftest import POINTER, ROOT, context
 
@@ -48,10 +48,12 @@ MOST_REQUESTS = 150
 
 
 class Place:
-    def __init__(self) -> None:
-        self.now_us = 1_780_000_000_000_000
-        self.store = MemoryStore("b", now_us=self.tick)
-        self.contexts = 0
+    def __init__(self, other: Place | None = None) -> None:
+        """With what `other` has, and without any effect on it."""
+        self.now_us = other.now_us if other else 1_780_000_000_000_000
+        self.contexts = other.contexts if other else 0
+        self.region = other.region.copy(self.tick) if other else MemoryRegion(self.tick)
+        self.store = MemoryStore("b", region=self.region)
 
     def tick(self) -> int:
         self.now_us += 1_000
@@ -164,10 +166,10 @@ def test_at_whatever_request_the_table_is_replaced_the_second_stays_as_it_is(
 ) -> None:
     if name in BY_A_HANDLE and not handle:
         pytest.skip("it begins again on the existing table")
-    replaced = 0
+    replaced, first = 0, Place()
+    first.make(0)
     for at in range(2, MOST_REQUESTS):
-        place = Place()
-        place.make(0)
+        place = Place(first)
         gap = Gap(place, at)
         ctx = place.context(FaultyStore(place.store, before=gap.before))
         if handle:
