@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow.parquet.core import ParquetReader
 
 from inlay.errors import UnreadableFile, UnsupportedFile
@@ -119,9 +120,9 @@ def _read_groups(
     # Where groups are judged first, the rest is decoded by itself, unless it is there: then it is little.
     if file.body is not None or not any(group.fields for group in groups):
         yield GROW
-    [(survivors, batches)] = yield [partial(reader.read, groups)]
-    if batches is None:
-        reader.held.add((yield reader.held.jobs(reader.rest_ranges(survivors))))
+    [(survivors, rest, batches)] = yield [partial(reader.read, groups)]
+    if rest:
+        reader.held.add((yield reader.held.jobs(rest)))
         yield GROW
         [batches] = yield [partial(reader.assemble, survivors)]
     return file.task, batches
@@ -154,7 +155,7 @@ class _GroupReader:
         self.wanted = wanted
         self.held = RangeFile(file.source, file.task.file.size, connections)
         self.held.add([(file.task.file.size - len(file.tail), file.tail)])
-        self._parquet: Any = None
+        self._readers: dict[bool, Any] = {}
         # Row group → the rows that may be wanted, where these are not all of them.
         self._among: dict[int, pa.BooleanArray] = {}
         # (row group, column) → its pages with rows that are looked at.
@@ -376,16 +377,19 @@ class _GroupReader:
 
     # -- which rows are left ------------------------------------------------------------------
 
-    def read(self, groups: Sequence[Group]) -> tuple[list[Survivors], list[pa.RecordBatch] | None]:
-        """What is left of each group, and its rows; None where more must be fetched for these."""
+    def read(
+        self, groups: Sequence[Group]
+    ) -> tuple[list[Survivors], list[ByteRange], list[pa.RecordBatch]]:
+        """What is left of each group, and its rows; or what must be fetched first for these."""
         survivors = []
         for group in groups:
             found = self._judge(group)
             if found.rows:
                 survivors.append(found)
-        if self.held.missing(self.rest_ranges(survivors)):
-            return survivors, None
-        return survivors, self.assemble(survivors)
+        rest = self.rest_ranges(survivors)
+        if self.held.missing(rest):
+            return survivors, rest, []
+        return survivors, [], self.assemble(survivors)
 
     def _judge(self, group: Group) -> Survivors:
         among = self._among.get(group.ordinal)
@@ -484,24 +488,28 @@ class _GroupReader:
             columns.update(zip(together, read.columns, strict=True))
         if whole:
             schema = subschema(self.wanted.schema, whole)
+            few = keep is not None and may_be_sparse(keep) and not self.file.task.file.is_foreign
             # As the snapshot's types before rows are dropped: Arrow cannot filter string views, which
             # is how files of parquet-rs are read.
-            table = pa.Table.from_batches(self._decode(group, schema))
-            kept = table if keep is None else table.filter(keep)
+            table = pa.Table.from_batches(self._decode(group, schema, keep if few else None))
+            kept = table if keep is None or few else table.filter(keep)
             columns.update(zip(whole, kept.columns, strict=True))
         return columns
 
-    def _decode(self, group: Group, schema: Schema) -> list[pa.RecordBatch]:
-        """Columns of all rows of a group, as the snapshot's; at least one batch."""
+    def _decode(
+        self, group: Group, schema: Schema, few: pa.BooleanArray | None = None
+    ) -> list[pa.RecordBatch]:
+        """Columns of the rows of `few` (None: all) of a group, as the snapshot's; at least one batch."""
         leaves = self.file.leaves([field.id for field in schema.fields])
         if not leaves:
             # None of the columns is in this file: all NULL.
-            return self._conform([_rows_without_columns(group.rows)], schema)
+            rows = group.rows if few is None else few.true_count
+            return self._conform([_rows_without_columns(rows)], schema)
         self._check_pages(group, leaves)
         meta = self.file.metadata.row_group(group.ordinal)
         size = sum(meta.column(leaf).total_uncompressed_size for leaf in leaves)
         with reading(self.file.task.file.key):
-            table = self._reader().read_row_group(
+            table = self._reader(as_codes=few is not None).read_row_group(
                 group.ordinal, column_indices=leaves, use_threads=size >= THREADS_BYTES
             )
             if table.num_rows != group.rows:
@@ -510,6 +518,8 @@ class _GroupReader:
                     f"{group.rows}",
                     key=self.file.task.file.key,
                 )
+            if few is not None:
+                table = _without_codes(table.filter(few), self.file.arrow)
             return self._conform(table.to_batches(BATCH_ROWS), schema)
 
     def _check_pages(self, group: Group, leaves: Iterable[int]) -> None:
@@ -534,18 +544,39 @@ class _GroupReader:
     def _conform(self, batches: Iterable[pa.RecordBatch], schema: Schema) -> list[pa.RecordBatch]:
         return list(conformed(batches, self.file.task.schema, schema))
 
-    def _reader(self) -> Any:
-        if self._parquet is None:
-            self._parquet = ParquetReader(memory_pool=memory_pool())
-            self._parquet.open(
+    def _reader(self, *, as_codes: bool) -> Any:
+        """`as_codes`: texts that have a dictionary come as references to it, of a file of this library,
+        whose dictionaries have each entry once (pyarrow 26 mixes up others)."""
+        if as_codes not in self._readers:
+            reader = self._readers[as_codes] = ParquetReader(memory_pool=memory_pool())
+            reader.open(
                 self.held.as_arrow(),
                 metadata=self.file.metadata,
+                read_dictionary=_with_dictionary(self.file.metadata) if as_codes else None,
                 pre_buffer=False,
                 # A damaged page may decode to other values without any error.
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit=self.file.task.int96,
             )
-        return self._parquet
+        return self._readers[as_codes]
+
+
+def _with_dictionary(metadata: pq.FileMetaData) -> list[str]:
+    """The columns of texts or bytes with a dictionary: to make a text of each reference takes two thirds of
+    their decoding, for rows that are mostly dropped."""
+    group, leaves = metadata.row_group(0), range(metadata.num_columns)
+    return [
+        shape.path
+        for shape, chunk in ((metadata.schema.column(n), group.column(n)) for n in leaves)
+        if chunk.has_dictionary_page
+        and shape.physical_type == "BYTE_ARRAY"
+        and shape.path == shape.name  # not within another
+    ]
+
+
+def _without_codes(table: pa.Table, plain: pa.Schema) -> pa.Table:
+    """The table with the types of `plain`, the file's schema."""
+    return table.cast(pa.schema([plain.field(name) for name in table.column_names]))
 
 
 def _wanted_rows(
