@@ -89,7 +89,7 @@ def reuse_what_was_written_for_a_file_that_changed(stack: ExitStack) -> None:
             return held, skipped, moved
         return (*held, *skipped), (), moved
 
-    original = swap_in(stack, apply_module, "settle_units", settle)
+    original = swap_in(stack, apply_module, "units_that_hold", settle)
 
 
 @mutation(scenes.ARRIVALS)
@@ -125,7 +125,7 @@ def compaction_gives_its_output_its_own_sequence(stack: ExitStack) -> None:
         held, skipped, moved = original(state, change)
         return tuple(_with_outputs(u, sequence=None) for u in held), skipped, moved
 
-    original = swap_in(stack, apply_module, "settle_units", settle)
+    original = swap_in(stack, apply_module, "units_that_hold", settle)
 
 
 @mutation(scenes.MARKS)
@@ -154,7 +154,7 @@ def rewrite_inputs_that_are_gone(stack: ExitStack) -> None:
         held, skipped, moved = original(state, change)
         return (*held, *skipped), (), moved
 
-    original = swap_in(stack, apply_module, "settle_units", settle)
+    original = swap_in(stack, apply_module, "units_that_hold", settle)
 
 
 @mutation()

@@ -232,13 +232,13 @@ class Roots:
                     raise
                 return None  # an erasure ended the version before its grace was over
 
-        for (head, bearer), found in zip(wanted, self.ctx.map(load, wanted), strict=True):
-            if found is not None:
+        for (head, bearer), head_there in zip(wanted, self.ctx.map(load, wanted), strict=True):
+            if head_there is not None:
                 self._heads.add(head.id)
                 self._reach.keys.add(keys.segment_key(head.id))
-                self._reach.add(found)
+                self._reach.add(head_there)
                 if bearer.version >= current.oldest_version:
-                    self._promise(found)
+                    self._promise(head_there)
 
     def _present(self, current: Snapshot, versions: range) -> list[int]:
         """The versions still to be read. Expired ones may be gone already (an erasure, or a run with a

@@ -212,8 +212,8 @@ def rewrite_erased(
 def plan_erased(state: State, only: frozenset[str]) -> Sequence[FileWork]:
     """The files that open erasures concern, each with every delete that may hit it: after the first phase
     for deletes that came since."""
-    found = unclean_files(state, state.snapshot.erasures)
-    unclean = {key: f for files in found.values() for key, f in files.items() if key in only}
+    by_erasure = unclean_files(state, state.snapshot.erasures)
+    unclean = {key: f for files in by_erasure.values() for key, f in files.items() if key in only}
     tasks = live_tasks(state, unclean.values(), state.markers())
     return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
 
@@ -402,9 +402,9 @@ def _hit_by_each(
                 column = field_id, literal.type
                 if column not in rows_of:
                     rows_of[column] = _rows_by_value(field_id, literal.type, batch, columns)
-                found = rows_of[column].get(literal.value)
-                if found:
-                    yield name, to_array(found, pa.int64())
+                rows = rows_of[column].get(literal.value)
+                if rows:
+                    yield name, to_array(rows, pa.int64())
             case _:  # is evaluated
                 hit = selected(predicate, batch, columns)
                 if hit.true_count:

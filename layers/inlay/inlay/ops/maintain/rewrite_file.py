@@ -338,9 +338,9 @@ def _residue(
         return frozenset(), frozenset()
     asked_for = any_of(predicates)  # many erasures share one search
     try:
-        found = find_residue(opened, asked_for, ctx.executor)
-        recode = found.row_groups & left
-        named = any(r.certain for r in found.residues)
+        residues = find_residue(opened, asked_for, ctx.executor)
+        recode = residues.row_groups & left
+        named = any(r.certain for r in residues.residues)
         # Also where only something beside the rows goes: what has an origin was searched in all columns.
         if touched or emptied or named or task.file.origin is not None:
             others = left - recode - set(touched)

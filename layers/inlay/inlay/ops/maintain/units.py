@@ -226,17 +226,17 @@ def at_fault(work: Work, error: InlayError) -> tuple[str, ...]:
 
 
 def _affordable(works: Sequence[W], run: Run, budget: Budget) -> list[W]:
-    found: list[W] = []
+    affordable: list[W] = []
     size = 0
     for work in works:
         spent = run.input_bytes + size
         if budget.max_bytes is not None and spent and spent + work.bytes > budget.max_bytes:
             continue
-        if found and (size + work.bytes > COMMIT_BYTES or len(found) >= COMMIT_UNITS):
+        if affordable and (size + work.bytes > COMMIT_BYTES or len(affordable) >= COMMIT_UNITS):
             break
-        found.append(work)
+        affordable.append(work)
         size += work.bytes
-    return found
+    return affordable
 
 
 def _commit(

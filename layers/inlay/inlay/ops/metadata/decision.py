@@ -27,15 +27,15 @@ def find_decision(ctx: Context, transaction: Transaction) -> bool | None:
     answer = store.get(key)
     if not isinstance(answer, Got):
         return None
-    found = decode_decision(answer.body, key=transaction.decision)
-    if found.transaction_id != transaction.id:
+    decision = decode_decision(answer.body, key=transaction.decision)
+    if decision.transaction_id != transaction.id:
         raise CorruptTable(
             f"{transaction.decision} is of another transaction",
             table=ctx.uri,
             key=transaction.decision,
         )
-    ctx.cache.put(transaction.decision, found.committed, _BYTES)
-    return found.committed
+    ctx.cache.put(transaction.decision, decision.committed, _BYTES)
+    return decision.committed
 
 
 def decide(ctx: Context, transaction: Transaction, *, committed: bool) -> Stored | None:
@@ -46,8 +46,8 @@ def decide(ctx: Context, transaction: Transaction, *, committed: bool) -> Stored
     try:
         return write_once(store, key, body, before_retry=ctx.back_off)
     except KeyTaken:
-        found = find_decision(ctx, transaction)
-        if found is (not committed):
+        decision = find_decision(ctx, transaction)
+        if decision is (not committed):
             return None
         raise
 

@@ -116,8 +116,8 @@ class LoadedTable:
         """Whether the stored snapshot has open times that the next commit will record."""
         known = self.pointer.schemas
 
-        def apart(found: SchemaObject) -> tuple[Schema, ...]:
-            return tuple(s for s in known if s.id in found.ids)
+        def apart(schemas: SchemaObject) -> tuple[Schema, ...]:
+            return tuple(s for s in known if s.id in schemas.ids)
 
         stored = decode_snapshot(self.raw, key=keys.POINTER, apart=apart)
         return stored.boundary.time_us is None or any(e.time_us is None for e in stored.expired)
@@ -135,9 +135,9 @@ def load_again(ctx: Context, base: LoadedTable) -> LoadedTable:
     return load_pointer(replace(ctx, table_id=base.snapshot.table_id), carried=base.state.contents)
 
 
-def check_same_table(ctx: Context, found: Snapshot) -> None:
-    """Raises `TableReplaced` when `found`, the pointer, is not of the table that was opened."""
-    if ctx.table_id not in (None, found.table_id):
+def check_same_table(ctx: Context, snapshot: Snapshot) -> None:
+    """Raises `TableReplaced` when `snapshot`, the pointer, is not of the table that was opened."""
+    if ctx.table_id not in (None, snapshot.table_id):
         raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
 
 
@@ -216,8 +216,8 @@ def load_content(ctx: Context, table: Snapshot, ref: Ref) -> Content:
     name = f"{table.table_id}/{ref.version}"
     known: Content | None = ctx.cache.get(name)
     if known is None:
-        found = load_version(ctx, table, ref.version)
-        known = content_of(found)
+        snapshot = load_version(ctx, table, ref.version)
+        known = content_of(snapshot)
         ctx.cache.put(name, known, CONTENT_BYTES * POINTER_TARGET_BYTES)
     return known
 
@@ -241,8 +241,8 @@ def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
 def schemas_of(ctx: Context) -> SchemaLoader:
     """Reads schemas that are stored separately: one GET for each object, none if it is known."""
 
-    def load(found: SchemaObject) -> tuple[Schema, ...]:
-        key = keys.segment_key(found.id)
+    def load(schemas: SchemaObject) -> tuple[Schema, ...]:
+        key = keys.segment_key(schemas.id)
         known: tuple[Schema, ...] | None = ctx.cache.get(key)
         if known is None:
             answer = ctx.store.get(ctx.key(key))
@@ -250,8 +250,8 @@ def schemas_of(ctx: Context) -> SchemaLoader:
                 raise CorruptTable(
                     f"{key} is missing: the table's schemas are in it", table=ctx.uri, key=key
                 )
-            known = decode_schemas(answer.body, found, key=key)
-            ctx.cache.put(key, known, CONTENT_BYTES * found.size)
+            known = decode_schemas(answer.body, schemas, key=key)
+            ctx.cache.put(key, known, CONTENT_BYTES * schemas.size)
         return known
 
     return load
@@ -294,27 +294,27 @@ def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
             table=ctx.uri,
             version=version,
         )
-    found = find_version(ctx, version)
-    if found is None or found.table_id != current.table_id:
+    archive = find_version(ctx, version)
+    if archive is None or archive.table_id != current.table_id:
         # The reason may be that the whole table was removed, and another one created.
         read_main(replace(ctx, table_id=current.table_id))
-        what = "is missing" if found is None else "belongs to another table"
+        what = "is missing" if archive is None else "belongs to another table"
         raise CorruptTable(
             f"the archive of version {version} {what}",
             table=ctx.uri,
             key=ctx.key(keys.archive_key(version)),
             version=version,
         )
-    return found
+    return archive
 
 
 def load_seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
     """Main, or the context's branch, at a version, as readers see it now. `table` is the pointer's."""
-    found = load_version(ctx, table, version)
+    snapshot = load_version(ctx, table, version)
     if ctx.branch is not None:
-        ref = find_ref(ctx, found, ctx.branch)
-        found = ref_view(found, load_content(ctx, found, ref), ref.since)
-    return found if version == table.version else past_view(found, table)
+        ref = find_ref(ctx, snapshot, ctx.branch)
+        snapshot = ref_view(snapshot, load_content(ctx, snapshot, ref), ref.since)
+    return snapshot if version == table.version else past_view(snapshot, table)
 
 
 def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
@@ -388,15 +388,15 @@ def count_of(kind: SegmentKind, entries: Sequence[Any]) -> int:
 
 def grown(contents: Contents, more: Iterable[tuple[SegmentKind, str, Sequence[Any]]]) -> Contents:
     """`contents` with these segments as well."""
-    found: dict[SegmentKind, dict[str, Any]] = {
+    loaded: dict[SegmentKind, dict[str, Any]] = {
         "files": dict(contents.files),
         "markers": dict(contents.markers),
         "ledger": dict(contents.ledger),
         "nodes": dict(contents.nodes),
     }
     for kind, segment_id, entries in more:
-        found[kind][segment_id] = entries
-    return Contents(**found)
+        loaded[kind][segment_id] = entries
+    return Contents(**loaded)
 
 
 def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
@@ -507,12 +507,12 @@ def bounded(contents: Contents) -> Contents:
 
 
 def _newest(entries: Mapping[str, S], most: int) -> dict[str, S]:
-    found: dict[str, S] = {}
+    by_id: dict[str, S] = {}
     for segment_id in reversed(list(entries)):
         most -= len(entries[segment_id])
         if most >= 0:
-            found[segment_id] = entries[segment_id]
-    return dict(reversed(list(found.items())))
+            by_id[segment_id] = entries[segment_id]
+    return dict(reversed(list(by_id.items())))
 
 
 # Reading so few references takes about as long as a footer.
@@ -538,10 +538,10 @@ def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
 
     store = ctx.store
     got = read_tail(store, Location(store.scheme, store.bucket, ctx.key(key)))
-    found = parse_object_footer(got.body, size=got.size)
+    footer = parse_object_footer(got.body, size=got.size)
     schema = snapshot.schema
-    columns = locate_columns(found.arrow, schema)
-    known = recorded_stats(whole_stats(found.metadata, columns, schema, snapshot.stats_columns))
+    columns = locate_columns(footer.arrow, schema)
+    known = recorded_stats(whole_stats(footer.metadata, columns, schema, snapshot.stats_columns))
     for field_id, stats in known.items():
         column = schema.by_id(field_id)
         for bound in (stats.lower, stats.upper):
@@ -572,8 +572,8 @@ class Pinned:
         loaded = on_branch(ctx, main)
         if self.tag is not None:
             ref = find_ref(ctx, table, self.tag)
-            found = ref_view(table, load_content(ctx, table, ref))
-            return loaded, replace(found, version=ref.version)
+            shown = ref_view(table, load_content(ctx, table, ref))
+            return loaded, replace(shown, version=ref.version)
         if self.at is not None:
             return loaded, load_seen(ctx, table, self.at)
         return loaded, None

@@ -52,9 +52,9 @@ def _has_gone_on(ctx: Context, transaction: Transaction, participant: Participan
     now, after = resolved(ctx, answer).pointer, participant.version + 1
     if now.table_id != participant.table_id or now.version < after:
         return False
-    found = now if now.version == after else find_version(ctx, after)
+    snapshot = now if now.version == after else find_version(ctx, after)
     made = commit_id(transaction.id, participant.table_id)
-    return found is not None and found.commit.id == made
+    return snapshot is not None and snapshot.commit.id == made
 
 
 def _is_lost(ctx: Context, transaction: Transaction) -> bool:
@@ -67,11 +67,12 @@ def _is_lost(ctx: Context, transaction: Transaction) -> bool:
 
 def check_not_lost(ctx: Context, transaction: Transaction) -> None:
     """Before it is aborted, and before its tables are shown together. Raises `CorruptTable`."""
-    found = gone_on(ctx, transaction)
-    if found is not None:
+    participant = gone_on(ctx, transaction)
+    if participant is not None:
         raise CorruptTable(
             f"the decision of a transaction over {len(transaction.participants)} tables is gone: "
-            f"{found.uri} has its version {found.version + 1}, {ctx.uri} is still prepared for it",
+            f"{participant.uri} has its version {participant.version + 1}, "
+            f"{ctx.uri} is still prepared for it",
             table=ctx.uri,
             key=transaction.decision,
             next_step=f"`inlay repair {ctx.uri} --apply` writes it again, as committed",

@@ -41,10 +41,10 @@ def load_publication(ctx: Context) -> Found:
         return Found(None, None, answer.date_us)
     assert not isinstance(answer, Refused)
     try:
-        found = decode_pointer(answer.body)
+        pointer = decode_pointer(answer.body)
     except CorruptTable as error:
         raise error.about(table=ctx.uri, key=ctx.key(keys.PUBLISHED_POINTER)) from None
-    return Found(found, answer.etag, answer.date_us)
+    return Found(pointer, answer.etag, answer.date_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +68,21 @@ def load_hint(ctx: Context) -> Hint:
 def load_metadata(ctx: Context, version: int) -> Any:
     """The table metadata under the name of `version`, as JSON; None if there is none. Raises
     `ForeignCommit` for what Inlay did not publish. One GET."""
-    found = _metadata(ctx, version)
-    if found is not None and not is_publication(found, version):
+    metadata = _metadata(ctx, version)
+    if metadata is not None and not is_publication(metadata, version):
         raise _foreign(ctx, version, "is not what was published")
-    return found
+    return metadata
 
 
 def foreign_metadata(ctx: Context, version: int) -> Mapping[str, Any] | None:
     """What another engine wrote under the name of `version`; None if there is none, or it is Inlay's own.
     Raises `ForeignCommit` where it cannot be read. One GET."""
-    found = _metadata(ctx, version)
-    if found is None or is_publication(found, version):
+    metadata = _metadata(ctx, version)
+    if metadata is None or is_publication(metadata, version):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(metadata, dict):
         raise _foreign(ctx, version, "cannot be read")
-    return found
+    return metadata
 
 
 def _metadata(ctx: Context, version: int) -> Any:
@@ -199,9 +199,9 @@ def find_reachable(ctx: Context) -> Reached:
             return ()
 
     snapshots = (*publication.snapshots, *publication.branches)
-    for snapshot, found in zip(snapshots, ctx.map(listed, snapshots), strict=True):
+    for snapshot, listing in zip(snapshots, ctx.map(listed, snapshots), strict=True):
         objects.add(relative(ctx, publication, snapshot.manifest_list))
-        manifests |= {m.path: m for m in found}
+        manifests |= {m.path: m for m in listing}
     objects |= {relative(ctx, publication, path) for path in manifests}
     if publication.format_version < 3:
         # Position deletes are objects of the publication itself.

@@ -54,7 +54,7 @@ from inlay.plan.change import (
     Stale,
     Unchanged,
 )
-from inlay.plan.commit.conflicts import needed, settle_units, validate
+from inlay.plan.commit.conflicts import needed, units_that_hold, validate
 from inlay.plan.commit.draft import Draft, always_commits
 from inlay.plan.metadata.leaves import Packing, Writer, gather, gatherable, rebuild, roll
 from inlay.plan.metadata.state import (
@@ -304,7 +304,7 @@ def apply(
     conflict = validate(state, change)
     if conflict is not None:
         return conflict
-    units, skipped, remapped = settle_units(state, change)
+    units, skipped, remapped = units_that_hold(state, change)
     if skipped and any(u.whole for u in change.of(ReplaceFiles)):
         gone = frozenset(key for unit in skipped for key in unit.inputs)
         return Conflict("files whose rows were to be deleted were replaced or marked", gone)

@@ -170,7 +170,7 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
         case SetRefs():
             return validate_refs(snapshot, update)
         case ReplaceFiles():
-            return None  # unit by unit: `settle_units`
+            return None  # unit by unit: `units_that_hold`
         case _ if isinstance(update, Unconditional):  # each is listed in that union
             return None
         case _:
@@ -269,7 +269,7 @@ def _validate_reads(state: State, reads: Reads) -> Conflict | None:
     return None
 
 
-def settle_units(
+def units_that_hold(
     state: State, change: Change
 ) -> tuple[tuple[Unit, ...], tuple[Unit, ...], tuple[Marker, ...]]:
     """(units that still hold, units to give up, markers remapped onto outputs)."""
