@@ -211,3 +211,14 @@ def test_a_warning_is_a_note_without_a_place_in_the_source(tmp_path: Path) -> No
     assert ran.returncode == 0
     assert ran.stderr.startswith("note:  Arrow metadata is not kept by a table: id.PARQUET:other")
     assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("peple", "./people"), ("./Peoples/", "./people"), ("xyz", None)]
+)
+def test_a_name_that_is_nearly_a_tables_is_told(
+    inlay: Run, people: str, typed: str, meant: str | None
+) -> None:
+    told = inlay("count", typed, code=2).err
+    assert "there is no table at" in told
+    assert f"Did you mean {meant}?" in told if meant else "Check the name, or create" in told

@@ -171,9 +171,9 @@ def _verify_receipt(
             "receipt": found.id,
             "number": place,
             "signed": found.signed,
-            "said gone": f"{counted(found.still_gone, 'object version')}, still gone",
-            "said left": f"{found.unchanged:,} as they were, {found.deleted_since:,} deleted since",
-            "came since": counted(found.came_since, "object version"),
+            "objects deleted": f"{counted(found.still_gone, 'version')}, still gone",
+            "objects left": f"{found.unchanged:,} unchanged, {found.deleted_since:,} deleted since",
+            "newer objects": counted(found.came_since, "version"),
         }
         if found.rows is not None:
             facts["rows now"] = f"{found.rows:,} that the condition selects"
@@ -279,7 +279,7 @@ def _sections(body: Mapping[str, Any], check: ReceiptCheck) -> list[_Section]:
             "when": _day(look["looked_us"]),
             "not searched": f"{look['unsearched']:,}",
             **_rows_with(look.get("rows_with")),
-            "cost": f"{look['requests']:,} requests, {size_text(look['bytes'])}",
+            "cost": f"{counted(look['requests'], 'request')}, {size_text(look['bytes'])}",
         }
     )
     number = "none: from before receipts were numbered" if check.number is None else check.number

@@ -6,7 +6,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from inlay.progress import Bars
@@ -61,6 +63,27 @@ def opened(
 ) -> Iterator[Table]:
     """The table at `uri`, newest or in the past."""
     import inlay
+    from inlay.errors import TableNotFound
 
     with connected(uri, quiet=quiet) as context:
-        yield inlay.open(uri, version=version, as_of=as_of, ref=ref, context=context)
+        try:
+            table = inlay.open(uri, version=version, as_of=as_of, ref=ref, context=context)
+        except TableNotFound as error:
+            if near := _near(context):
+                error.next_step = (
+                    f"Did you mean {uri.rstrip('/').rpartition('/')[0] or '.'}/{near}?"
+                )
+            raise
+        yield table
+
+
+def _near(context: Context) -> str | None:
+    """A folder beside the table whose name is spelled much like its, of the first page of a listing."""
+    from inlay.errors import InlayError
+
+    parent, _, name = context.root.rpartition("/")
+    with suppress(InlayError):
+        beside = islice(context.store.list_prefixes(f"{parent}/" if parent else ""), 1_000)
+        names = [each.rstrip("/").rpartition("/")[2] for each in beside]
+        return next(iter(get_close_matches(name, names, n=1)), None)
+    return None

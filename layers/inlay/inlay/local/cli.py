@@ -248,7 +248,7 @@ def up(
         table.add_row("erase queue", stack.queue_url("EraseQueue"))
         for queue in stack.dead_letter_queues():
             table.add_row("dead letters", stack.queue_url(queue))
-        table.add_row("what was asked", f"{stack.sqs_endpoint_url}{LOG_PATH}")
+        table.add_row("requests seen", f"{stack.sqs_endpoint_url}{LOG_PATH}")
         table.add_row("logs", f"{Path(options.home).resolve()}/<function>.log")
         console.print(table)
         console.print("\nIn another terminal:")

@@ -346,7 +346,8 @@
       drawing.replaceChildren(walked(drawFiles(at, scale)));
       legend.replaceChildren(...scale.map(([colour, text]) => el("span", {}, el("i", { style: `background:${colour}` }), text)));
       const axis = report.axes[at];
-      const mean = axis ? axis.depth.reduce((a, b) => a + b, 0) / axis.depth.length : 0;
+      const there = axis ? axis.depth.filter((files) => files) : [];
+      const mean = there.reduce((a, b) => a + b, 0) / Math.max(1, there.length);
       note.textContent = axis
         ? `A lookup of one ${axis.column} opens ${mean < 10 ? mean.toFixed(1) : Math.round(mean)} files on average, at most ${Math.max(...axis.depth)}.` +
           (axis.by_rank ? " Values are spread evenly by rank." : "") + (axis.unknown ? ` ${count(axis.unknown, "file")} without bounds not drawn.` : "")
