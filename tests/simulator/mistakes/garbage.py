@@ -159,7 +159,7 @@ def publish_files_without_their_vectors(stack: ExitStack) -> None:
 def publish_whatever_is_there_already(stack: ExitStack) -> None:
     """A publisher that stalled takes the publication back: its swap has no condition."""
 
-    def swap(ctx: Any, found: Any, body: bytes, version: int) -> bool:
+    def swap(ctx: Any, found: Any, body: bytes) -> bool:
         ctx.store.put(ctx.key(keys.PUBLISHED_POINTER), body)
         return True
 

@@ -84,11 +84,11 @@ class ObjectCache:
     def get(self, key: str) -> Any | None:
         held = self._held.get()
         with held.lock:
-            found = held.entries.get(key)
-            if found is None:
+            entry = held.entries.get(key)
+            if entry is None:
                 return None
             held.entries.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: str, value: Any, size_bytes: int) -> None:
         held = self._held.get()
@@ -167,14 +167,14 @@ class DiskCache:
             if abs(time.time() - written) > MAX_AGE_DAYS * 86_400:
                 path.unlink(missing_ok=True)
                 return None
-            found = _decode(name, content)
-            if found is None:
+            kept = _decode(name, content)
+            if kept is None:
                 path.unlink(missing_ok=True)
                 return None
             os.utime(path, (time.time(), written))  # read now, written then
         except OSError:
             return None
-        return found
+        return kept
 
     def drop(self, name: str) -> None:
         """Forget it: the store has another content."""
@@ -213,16 +213,16 @@ class DiskCache:
         now, held, left = time.time(), 0, []
         for path in self.folder.glob("??/*"):
             try:
-                found = path.lstat()
+                status = path.lstat()
             except OSError:
                 continue  # another process has removed it
             # What is no file of the cache is one that another process writes, or died writing.
             lives = MAX_AGE_DAYS * 86_400 if path.suffix == _ENDING else 3_600
-            if abs(now - found.st_mtime) > lives:
+            if abs(now - status.st_mtime) > lives:
                 path.unlink(missing_ok=True)
                 continue
-            held += found.st_size
-            left.append((found.st_atime, path, found.st_size))
+            held += status.st_size
+            left.append((status.st_atime, path, status.st_size))
         share = self.limit_bytes // _PART
         for _, removed, size in sorted(left):
             if held + max(needed, share) <= self.limit_bytes:
@@ -256,17 +256,17 @@ def _cache_of(folder: str, limit: str, of_process: object) -> DiskCache:
 def _check_private(folder: Path) -> None:
     """What is read from the folder is believed, so only its owner may write there."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError as error:
         raise InvalidRequest(
             f"the folder of {FOLDER_VARIABLE} cannot be made: {error.strerror}: {folder}",
             next_step="Name a folder that this user may write to, or unset the variable",
         ) from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise InvalidRequest(
             f"{FOLDER_VARIABLE} is not a folder: {folder}", next_step="Name a folder, or unset it"
         )
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise InvalidRequest(
             f"others than this user may write to the folder of {FOLDER_VARIABLE}: {folder}",
             next_step="What is in it is believed. Name a folder of your own, with `chmod 700`",

@@ -104,15 +104,15 @@ def _lift(source: Context, names: list[str]) -> None:
 
 def _adopted(source: Context, into: Context, task: FileTask) -> DataFile:
     entry = task.file
-    found = seen(source, into, entry)
-    if found is None:
+    object_there = seen(source, into, entry)
+    if object_there is None:
         raise InvalidRequest(
             f"a clone at {into.uri} cannot read the files of {source.uri}",
             next_step="Clone to a place in the same store, or make a copy: inlay copy",
             table=source.uri,
             key=entry.key,
         )
-    at, etag = found
+    at, etag = object_there
     return replace(
         of_another_table(entry, at, etag), key=at.uri, adopted=True, event=None, etag=etag
     )

@@ -290,29 +290,29 @@ def _collect(
     roots = Roots(ctx, since_us, history)
     roots.add(loaded.state)
     before_us = cutoff_with_margin(boundary_us, margin_us)
-    found = worker.look(roots, before_us)
-    check_deletable(ctx, loaded.snapshot, found.seen, margin_us)
+    result = worker.look(roots, before_us)
+    check_deletable(ctx, loaded.snapshot, result.seen, margin_us)
     uploads = [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < before_us]
     # An expiry's grace begins when a commit records that it was seen (`snapshot.with_open_times`).
     commit_id = None
-    decisions = _forgotten(ctx, loaded, found.seen, margin_us)
+    decisions = _forgotten(ctx, loaded, result.seen, margin_us)
     failures = () if dry_run else tuple(delete_objects(ctx, decisions))
     if not dry_run and (
-        found.objects or uploads or loaded.has_open_times or loaded.transaction is not None
+        result.objects or uploads or loaded.has_open_times or loaded.transaction is not None
     ):
         updates = (MoveBoundary(boundary_us), ForgetExpirations(since_us))
         change = Change(operation="collect_garbage", updates=updates)
         base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
         commit_id = loaded.snapshot.commit.id
         loaded = archive_at_once(ctx, loaded)
-        check_clocks(ctx, base.snapshot, found.seen, margin_us, now_us=loaded.date_us)
+        check_clocks(ctx, base.snapshot, result.seen, margin_us, now_us=loaded.date_us)
         roots.add(loaded.state)
         # Young and unknown objects were counted by the first listing.
-        found = replace(
+        result = replace(
             worker.delete(roots, before_us),
-            young=found.young,
-            unknown=found.unknown,
-            unknown_count=found.unknown_count,
+            young=result.young,
+            unknown=result.unknown,
+            unknown_count=result.unknown_count,
         )
         for _ in ctx.map(lambda u: ctx.store.abort_multipart(u.key, u.upload_id), uploads):
             pass
@@ -321,14 +321,14 @@ def _collect(
         commit_id=commit_id,
         dry_run=dry_run,
         boundary_us=boundary_us,
-        objects=found.objects + len(decisions),
-        bytes=found.bytes,
-        kinds={**found.kinds, **({"decision": Tally(len(decisions))} if decisions else {})},
-        keys=found.keys,
-        young=found.young,
-        unknown=found.unknown,
-        unknown_count=found.unknown_count,
+        objects=result.objects + len(decisions),
+        bytes=result.bytes,
+        kinds={**result.kinds, **({"decision": Tally(len(decisions))} if decisions else {})},
+        keys=result.keys,
+        young=result.young,
+        unknown=result.unknown,
+        unknown_count=result.unknown_count,
         uploads=len(uploads),
         roots=len(roots),
-        failures=(*found.failures, *failures),
+        failures=(*result.failures, *failures),
     )

@@ -136,9 +136,9 @@ class Shared:
 
     def one(self, kind: type[T]) -> T:
         """The object of this kind, made when it is first asked for."""
-        found: T | None = self._made.get(kind)
+        made: T | None = self._made.get(kind)
         # One step under the interpreter's lock: all threads get the same object.
-        return self._made.setdefault(kind, kind()) if found is None else found
+        return self._made.setdefault(kind, kind()) if made is None else made
 
 
 @dataclass(slots=True)

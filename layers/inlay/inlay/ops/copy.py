@@ -80,9 +80,9 @@ def copy(source: Context, state: State, into: Context) -> Copied:
     def copied(task: FileTask) -> DataFile | None:
         return None if task.markers else _copied(source, into, begun, task, snapshot)
 
-    found = list(into.map(copied, tasks))
-    taken = [entry for entry in found if entry is not None]
-    rest = [task for task, entry in zip(tasks, found, strict=True) if entry is None]
+    entries = list(into.map(copied, tasks))
+    taken = [entry for entry in entries if entry is not None]
+    rest = [task for task, entry in zip(tasks, entries, strict=True) if entry is None]
     made: list[DataFile] = []
     for task in rest:  # one at a time: they are read
         made += _written_once(source, into, base, begun, task)
@@ -139,11 +139,11 @@ def _begin(ctx: Context, snapshot: Snapshot, tasks: tuple[FileTask, ...]) -> _Be
     answer = ctx.store.get(ctx.key(BEGUN))
     if not isinstance(answer, Got):
         raise KeyTaken("the copy that was begun here has just been removed", key=ctx.key(BEGUN))
-    found = json.loads(answer.body)
-    if found["plan"] != plan:
+    note = json.loads(answer.body)
+    if note["plan"] != plan:
         raise InvalidRequest(
-            f"a copy of version {found['version']} was begun at {ctx.uri}, and this is another one",
-            next_step=f"Copy that version to go on with it (--version {found['version']}), or remove what "
+            f"a copy of version {note['version']} was begun at {ctx.uri}, and this is another one",
+            next_step=f"Copy that version to go on with it (--version {note['version']}), or remove what "
             f"is under {ctx.uri}/ to begin anew",
             table=ctx.uri,
         )
@@ -151,7 +151,7 @@ def _begin(ctx: Context, snapshot: Snapshot, tasks: tuple[FileTask, ...]) -> _Be
         info for prefix in (keys.DATA, keys.SEGMENTS) for info in ctx.store.list(ctx.key(prefix))
     )
     here = ctx.key("")
-    return _Begun(UUID(found["id"]), {info.key.removeprefix(here): info.size for info in listed})
+    return _Begun(UUID(note["id"]), {info.key.removeprefix(here): info.size for info in listed})
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -187,10 +187,12 @@ def seen(source: Context, into: Context, entry: DataFile) -> tuple[Location, str
     at = Location(named.store.scheme, named.store.bucket, named.key)
     if at.scheme != into.store.scheme:
         return None
-    found = into.store_at(at.bucket).head(at.key)
-    if not isinstance(found, Head) or found.info.size != entry.size:
+    object_there = into.store_at(at.bucket).head(at.key)
+    if not isinstance(object_there, Head) or object_there.info.size != entry.size:
         return None
-    return None if entry.etag not in (None, found.info.etag) else (at, found.info.etag)
+    return (
+        None if entry.etag not in (None, object_there.info.etag) else (at, object_there.info.etag)
+    )
 
 
 def of_another_table(entry: DataFile, at: Location, etag: str) -> DataFile:
@@ -215,10 +217,10 @@ def _copied(
     source: Context, into: Context, begun: _Begun, task: FileTask, snapshot: Snapshot
 ) -> DataFile | None:
     entry = task.file
-    found = seen(source, into, entry)
-    if found is None:
+    object_there = seen(source, into, entry)
+    if object_there is None:
         return None
-    at, etag = found
+    at, etag = object_there
     key = keys.data_key(snapshot.commit.time_us, begun.name(task))
     if begun.there.get(key) != entry.size:
         copy_object(into, at, into.key(key), size=entry.size, etag=etag)

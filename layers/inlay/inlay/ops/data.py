@@ -178,8 +178,8 @@ _STEPS = {
 def _no_columns(data: Any, error: Exception) -> InvalidRequest:
     """For data that its own library cannot give as Arrow. The error's first words may quote a value."""
     name = type(data).__name__
-    found = (_CONVERTED.search(str(part)) for part in error.args)
-    column = next((match[1] for match in found if match is not None), None)
+    matches = (_CONVERTED.search(str(part)) for part in error.args)
+    column = next((match[1] for match in matches if match is not None), None)
     if column is not None:
         return InvalidRequest(
             f"column {column!r} of the {name} has values of several types, or of one that Arrow lacks",

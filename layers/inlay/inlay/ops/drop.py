@@ -74,7 +74,7 @@ def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = 
     due_us = since_us + round(grace_seconds * 1_000_000)
     ours, kept = _objects(ctx)
     over = due_us <= pointer.date_us or grace_seconds == 0
-    found = Dropped(
+    dropped = Dropped(
         table=ctx.uri,
         deleted=over and not dry_run,
         due_us=due_us,
@@ -83,9 +83,9 @@ def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = 
         kept=tuple(info.key for info in kept),
         dry_run=dry_run,
     )
-    if found.deleted:
+    if dropped.deleted:
         _delete(ctx, {info.key for info in kept})
-    return found
+    return dropped
 
 
 def _refuse_holds(ctx: Context, loaded: LoadedTable) -> None:

@@ -161,13 +161,13 @@ class FeedRows:
 
     def _keys(self, step: Step) -> dict[int, KeySet]:
         """The primary keys of the rows that a step removed (-1) and added (1)."""
-        found: dict[int, list[pa.Table]] = {-1: [], 1: []}
+        keys: dict[int, list[pa.Table]] = {-1: [], 1: []}
         for sign, rows in replace(self, ids=self.key).signed(step):
-            found[sign].append(rows)
+            keys[sign].append(rows)
         empty = _arrow(self.schema, self.key).empty_table()
         return {
             sign: key_set(self.key, pa.concat_tables([empty, *rows]).combine_chunks().columns)
-            for sign, rows in found.items()
+            for sign, rows in keys.items()
         }
 
 
@@ -371,12 +371,12 @@ def _plan(
 ) -> tuple[Step, State]:
     """The step, and the later state with the segments that were loaded for it."""
     while True:
-        found = plan_step(before, after, schema, predicate)
-        if not isinstance(found, NeedMore):
-            return found, after
-        if before is not None and (found.before.files or found.before.markers):
-            before = load_segments(ctx, before, found.before)
+        step = plan_step(before, after, schema, predicate)
+        if not isinstance(step, NeedMore):
+            return step, after
+        if before is not None and (step.before.files or step.before.markers):
+            before = load_segments(ctx, before, step.before)
             after = State(after.snapshot, before.contents)
         else:
-            after = load_segments(ctx, after, found.after)
+            after = load_segments(ctx, after, step.after)
             before = before and State(before.snapshot, after.contents)

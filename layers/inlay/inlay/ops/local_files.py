@@ -263,9 +263,9 @@ def _reader(
 ) -> pa.RecordBatchReader:
     match kind:
         case "csv" | "tsv":
-            found = CsvFile(path, opened, text, _delimiter(kind), schema.names)
-            _check_delimited(found, path, schema)
-            return found.reader(schema)
+            file = CsvFile(path, opened, text, _delimiter(kind), schema.names)
+            _check_delimited(file, path, schema)
+            return file.reader(schema)
         case "json":
             if records is not None:
                 shape = records()
@@ -286,11 +286,11 @@ def _delimiter(kind: str) -> str:
     return "\t" if kind == "tsv" else ","
 
 
-def _check_delimited(found: CsvFile, path: str, schema: pa.Schema) -> None:
-    hint = found.hint(schema.names)
+def _check_delimited(file: CsvFile, path: str, schema: pa.Schema) -> None:
+    hint = file.hint(schema.names)
     if hint:
         raise UnreadableFile(
-            f"{path} has one column, {found.names[0][:80]!r}, which the table lacks", next_step=hint
+            f"{path} has one column, {file.names[0][:80]!r}, which the table lacks", next_step=hint
         )
 
 
@@ -418,8 +418,8 @@ def _named(given: str | None) -> str | None:
 
 def _bare(path: str) -> Path:
     """Without what says that it is compressed."""
-    found = Path(path)
-    return found.with_suffix("") if found.suffix.lower() in _COMPRESSED else found
+    bare = Path(path)
+    return bare.with_suffix("") if bare.suffix.lower() in _COMPRESSED else bare
 
 
 def _decompressed(opened: Callable[[], Any], kind: str, path: str) -> Any:

@@ -83,9 +83,9 @@ def axes_of(
         bounds = _known_bounds(evidence, files, field_id, field.type)
         if not bounds:
             continue
-        axis, found = _axis(".".join(path), field.type, bounds, len(files))
+        axis, spans = _axis(".".join(path), field.type, bounds, len(files))
         axes.append(axis)
-        places.append(found)
+        places.append(spans)
         if len(axes) == MAX_AXES:
             break
     return tuple(axes), places
@@ -94,15 +94,15 @@ def axes_of(
 def _known_bounds(
     evidence: Evidence, files: Sequence[DataFile], field_id: int, kind: Primitive
 ) -> dict[str, tuple[Value, Value]]:
-    found: dict[str, tuple[Value, Value]] = {}
+    bounds: dict[str, tuple[Value, Value]] = {}
     for entry in files:
         column = evidence.of(entry).get(field_id)
         if column is None or column.lower is None or column.upper is None:
             continue
         if column.kind not in (None, kind) or is_nan(column.lower) or is_nan(column.upper):
             continue
-        found[entry.key] = (column.lower, column.upper)
-    return found
+        bounds[entry.key] = (column.lower, column.upper)
+    return bounds
 
 
 def _axis(
@@ -146,12 +146,12 @@ def _ticks(
     kind: Primitive, values: Sequence[Value], scale: Mapping[Value, float]
 ) -> tuple[tuple[float, str], ...]:
     """Values about evenly spaced, including the first and the last."""
-    found: dict[float, str] = {}
+    ticks: dict[float, str] = {}
     for n in range(TICKS):
         wanted = n / (TICKS - 1)
         value = min(values, key=lambda v: abs(scale[v] - wanted))
-        found[round(scale[value], 4)] = value_text(kind, value)[:40]
-    return tuple(found.items())
+        ticks[round(scale[value], 4)] = value_text(kind, value)[:40]
+    return tuple(ticks.items())
 
 
 def _depth_counts(places: Iterable[tuple[float, float]]) -> tuple[int, ...]:

@@ -41,15 +41,15 @@ def columns(*described: tuple[str, pa.DataType, str]) -> pa.Schema:
 
 def table_of(schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
     """One row for each of `rows`, in their order. Each has a value for every column."""
-    found = list(rows)
+    records = list(rows)
     named = zip(schema.names, schema.types, strict=True)
-    arrays = [pa.array([row[name] for row in found], kind) for name, kind in named]
+    arrays = [pa.array([row[name] for row in records], kind) for name, kind in named]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def bounds_by_name(stats: Mapping[int, ColumnStats], schema: Schema) -> list[dict[str, object]]:
     """Statistics by column name, in order of field id; dropped columns are left out."""
-    found: list[dict[str, object]] = []
+    bounds: list[dict[str, object]] = []
     for field_id, column in sorted(stats.items()):
         field = schema.by_id(field_id)
         path = schema.path_of(field_id)
@@ -57,7 +57,7 @@ def bounds_by_name(stats: Mapping[int, ColumnStats], schema: Schema) -> list[dic
             continue
         kind = column.kind or field.type
         lower, upper = column.lower, column.upper
-        found.append(
+        bounds.append(
             {
                 "column": ".".join(path),
                 "lower": None if lower is None else value_text(kind, lower),
@@ -66,7 +66,7 @@ def bounds_by_name(stats: Mapping[int, ColumnStats], schema: Schema) -> list[dic
                 "exact": column.exact,
             }
         )
-    return found
+    return bounds
 
 
 def value_text(kind: Primitive, value: Value) -> str:

@@ -115,16 +115,16 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 def history(ctx: Context, current: Snapshot, *, limit: int) -> pa.Table:
     """The newest `limit` versions that can still be opened, newest first."""
-    found = load_versions(ctx, current, newest(current, limit))
-    return table_of(HISTORY, (version_row(*each) for each in found))
+    snapshots_loaded = load_versions(ctx, current, newest(current, limit))
+    return table_of(HISTORY, (version_row(*each) for each in snapshots_loaded))
 
 
 def snapshots(ctx: Context, current: Snapshot) -> pa.Table:
     """Every version that can still be opened, newest first, including those that only a ref holds."""
     held = {ref.version for ref in current.refs.values()}
     kept = set(range(current.oldest_version, current.version + 1))
-    found = load_versions(ctx, current, sorted(kept | held, reverse=True))
-    return table_of(SNAPSHOTS, (version_row(s, refs) | _more(s) for s, refs in found))
+    snapshots_loaded = load_versions(ctx, current, sorted(kept | held, reverse=True))
+    return table_of(SNAPSHOTS, (version_row(s, refs) | _more(s) for s, refs in snapshots_loaded))
 
 
 def _more(snapshot: Snapshot) -> dict[str, int]:

@@ -217,11 +217,11 @@ def _marks(
     first = places[0] if places else {}
     ordered = sorted(files, key=lambda f: (first.get(f.key, (2.0, 2.0)), f.newest_rows))
     each = max(1, -(-len(ordered) // MAX_MARKS))
-    found = []
+    marks = []
     for start in range(0, len(ordered), each):
         group = ordered[start : start + each]
         partitions = {_partition(f, state.snapshot) for f in group}
-        found.append(
+        marks.append(
             Mark(
                 key=group[0].key,
                 files=len(group),
@@ -238,14 +238,14 @@ def _marks(
                 places=tuple(_span(p[f.key] for f in group if f.key in p) for p in places),
             )
         )
-    return tuple(found)
+    return tuple(marks)
 
 
 def _span(places: Iterable[tuple[float, float]]) -> tuple[float, float] | None:
-    found = list(places)
-    if not found:
+    values = list(places)
+    if not values:
         return None
-    return min(a for a, _ in found), max(b for _, b in found)
+    return min(a for a, _ in values), max(b for _, b in values)
 
 
 def _partition(entry: DataFile, snapshot: Snapshot) -> str:
@@ -282,7 +282,7 @@ def _partitions(
     for entry in files:
         if entry.partition:
             groups[_partition(entry, state.snapshot)].append(entry)
-    found: list[Record] = [
+    records: list[Record] = [
         {
             "partition": name,
             "files": len(group),
@@ -292,16 +292,16 @@ def _partitions(
         }
         for name, group in groups.items()
     ]
-    return sorted(found, key=lambda p: (-int(str(p["files"])), str(p["partition"])))
+    return sorted(records, key=lambda p: (-int(str(p["files"])), str(p["partition"])))
 
 
 def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Record]:
     """Table-wide deletes one by one, those that name a file summed up by kind; the most expensive first."""
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     of_files: dict[str, dict[str, Any]] = {}
     for marker in tombstones_table(state, tasks.values()).to_pylist():
         if marker["file"] is None:
-            found.append(marker)
+            records.append(marker)
             continue
         group = of_files.setdefault(
             f"{marker['kind']}s" if marker["kind"] == "row_group" else marker["kind"],
@@ -312,6 +312,6 @@ def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Record]:
         group["rows"] += marker["rows"] or 0
         group["files_hit"] += marker["files_hit"]
         group["bytes_hit"] += marker["bytes_hit"]
-    found += of_files.values()
-    found.sort(key=lambda marker: (-marker["bytes_hit"], str(marker["where"])))
-    return [*found]
+    records += of_files.values()
+    records.sort(key=lambda marker: (-marker["bytes_hit"], str(marker["where"])))
+    return [*records]

@@ -225,15 +225,15 @@ def partition_values(entry: DataFile, snapshot: Snapshot) -> list[dict[str, str 
     """The partition of a file as text, field by field."""
     spec = next((s for s in snapshot.specs if s.id == entry.spec_id), PartitionSpec(entry.spec_id))
     schema = snapshot.schema_by_id(entry.schema_id)
-    found = []
+    values = []
     for field, value in zip(spec.fields, entry.partition, strict=False):
         source = schema.by_id(field.source)
         kind = source.type if source is not None else None
         text = (
             _partition_text(field.transform, kind, value) if isinstance(kind, Primitive) else None
         )
-        found.append({"name": field.name, "transform": field.transform, "value": text})
-    return found
+        values.append({"name": field.name, "transform": field.transform, "value": text})
+    return values
 
 
 def _partition_text(transform: str, source: Primitive, value: Value | None) -> str | None:

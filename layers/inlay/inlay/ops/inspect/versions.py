@@ -46,10 +46,10 @@ def load_versions(
 
     def load(version: int) -> Snapshot:
         # A branch's own totals from its beginning, main's before that.
-        found = load_version(ctx, current, version)
-        return load_seen(ctx, current, version) if ctx.branch in found.refs else found
+        snapshot = load_version(ctx, current, version)
+        return load_seen(ctx, current, version) if ctx.branch in snapshot.refs else snapshot
 
-    return ((found, names[found.version]) for found in ctx.map(load, versions))
+    return ((snapshot, names[snapshot.version]) for snapshot in ctx.map(load, versions))
 
 
 def version_row(snapshot: Snapshot, refs: Sequence[str]) -> dict[str, Any]:

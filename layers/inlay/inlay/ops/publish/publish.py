@@ -217,7 +217,7 @@ def publish_with_pointer(
         if ctx.clock.monotonic() - started > MAX_SECONDS:
             raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
         pointer = encode_pointer(metadata, location)
-        if _swap(ctx, found, pointer, loaded.snapshot.version):
+        if _swap(ctx, found, pointer):
             now = decided(ctx, load_again(ctx, replace(loaded, state=attempt.state)))
             moved, before = now.snapshot.boundary, loaded.snapshot.boundary
             # An erasure moved it in the version that was loaded, perhaps in the same second.
@@ -976,7 +976,7 @@ def _sync(name: str) -> bytes:
 # -- the pointer and the hint ---------------------------------------------------------------------
 
 
-def _swap(ctx: Context, found: Found, body: bytes, version: int) -> bool:
+def _swap(ctx: Context, found: Found, body: bytes) -> bool:
     """Whether the pointer is this publication now. The answer of the PUT is not trusted: it is read
     back."""
     failure: InlayError | None = None

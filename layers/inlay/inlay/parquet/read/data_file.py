@@ -118,22 +118,22 @@ def check_memory(decoded_bytes: int, *, key: str | None = None) -> None:
 def memory_limit() -> int:
     """Bytes that one decoded row group may take: a share of the memory of the machine, the container or the
     Lambda function."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     lambda_mib = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
     if lambda_mib.isdigit():
-        found.append(int(lambda_mib) << 20)
+        limits.append(int(lambda_mib) << 20)
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:  # libraries have taken their part of it
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        found.append(max(addresses - taken, 0))
+        limits.append(max(addresses - taken, 0))
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroups, version 2 and 1
         try:
             text = (Path("/sys/fs/cgroup") / name).read_text().strip()
         except OSError:
             continue
         if text.isdigit():  # not "max"
-            found.append(int(text))
-    return int(min(found) * _SHARE)
+            limits.append(int(text))
+    return int(min(limits) * _SHARE)
 
 
 # A larger footer is refused: it would take many times its size in memory once parsed.
@@ -213,8 +213,8 @@ class OpenFile:
 
     def leaves(self, tops: Iterable[int]) -> list[int]:
         """The leaf columns of top-level fields, those that the file has, in file order."""
-        found = self.columns.tops
-        return sorted({leaf for top in tops if top in found for leaf in found[top].leaves})
+        leaves = self.columns.tops
+        return sorted({leaf for top in tops if top in leaves for leaf in leaves[top].leaves})
 
     def chunks(self, group: int, tops: Iterable[int]) -> list[pq.ColumnChunkMetaData]:
         """The column chunks of top-level fields in a row group."""
@@ -465,12 +465,12 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
         foreign = task.file.is_foreign
         of_filters = stats = group_stats(file.metadata, ordinal, leaves, absent)
         left = []
-        for found in filters:
-            covered = found.coverage(stats, rows)
+        for row_filter in filters:
+            covered = row_filter.coverage(stats, rows)
             if covered == "none":
                 return None
             if covered == "some" or foreign:
-                left.append(found)
+                left.append(row_filter)
         if leaves_of_deletes is not leaves:
             stats = group_stats(file.metadata, ordinal, leaves_of_deletes, absent)
         sure = group_stats(file.metadata, ordinal, {}, absent) if foreign else stats
@@ -507,11 +507,11 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
         first_row += rows
 
 
-def _selects_all(found: RowFilter) -> bool:
+def _selects_all(row_filter: RowFilter) -> bool:
     """Whether a filter that looks at no column, such as 1 = 2, selects every row or none. Where nothing is
     read for a filter, no row would ask it."""
     any_row = pa.record_batch([pa.nulls(1)], names=[""])
-    return bool(found.selected(any_row, Schema(0, ()))[0].as_py())
+    return bool(row_filter.selected(any_row, Schema(0, ()))[0].as_py())
 
 
 def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:

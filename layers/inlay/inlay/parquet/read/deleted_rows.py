@@ -110,12 +110,12 @@ class DeletedRanges:
         return to_array(self.starts, pa.int64()), to_array((_LEAST, *self.ends), pa.int64())
 
     def _bounds(self, stats: Mapping[int, ColumnStats]) -> Interval | None:
-        found = stats.get(self.field_id)
-        if found is None or found.kind not in (None, self.kind):
+        bounds = stats.get(self.field_id)
+        if bounds is None or bounds.kind not in (None, self.kind):
             return None
-        if not isinstance(found.lower, int) or not isinstance(found.upper, int):
+        if not isinstance(bounds.lower, int) or not isinstance(bounds.upper, int):
             return None
-        return found.lower, found.upper
+        return bounds.lower, bounds.upper
 
 
 def merge_predicates(
@@ -224,13 +224,13 @@ def _served(field_id: int, kind: Primitive, types: Mapping[int, Primitive]) -> b
 
 def _disjoint(intervals: Iterable[Interval]) -> list[Interval]:
     """The same numbers as intervals that neither overlap nor touch, ascending."""
-    found: list[Interval] = []
+    disjoint: list[Interval] = []
     for lower, upper in sorted(intervals):
-        if found and lower <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], upper))
+        if disjoint and lower <= disjoint[-1][1] + 1:
+            disjoint[-1] = (disjoint[-1][0], max(disjoint[-1][1], upper))
         else:
-            found.append((lower, upper))
-    return found
+            disjoint.append((lower, upper))
+    return disjoint
 
 
 # From so many deletes by value on, what they say together is remembered.
@@ -334,9 +334,9 @@ class GroupDeletes:
     @property
     def fields(self) -> frozenset[int]:
         """The fields needed to decide which rows are deleted."""
-        found = frozenset[int]().union(*(field_ids(p) for p in self.predicates))
-        found |= {each.field_id for each in self.ranges}
-        return found.union(*(keys.fields for keys in self.keys))
+        fields = frozenset[int]().union(*(field_ids(p) for p in self.predicates))
+        fields |= {each.field_id for each in self.ranges}
+        return fields.union(*(keys.fields for keys in self.keys))
 
     def keep_positions(self, rows: int) -> pa.BooleanArray | None:
         """Which rows no position deletes, over the whole group; None is all."""
@@ -410,8 +410,8 @@ class FileDeletes:
             return None
         group = BitMap64()
         group.add_range(first_row, first_row + rows)
-        found = positions_array(self.positions & group)
-        return pc.subtract(found, to_scalar(first_row, pa.int64()))
+        positions = positions_array(self.positions & group)
+        return pc.subtract(positions, to_scalar(first_row, pa.int64()))
 
 
 NO_DELETES = FileDeletes()
@@ -491,10 +491,10 @@ def _merged(
         if predicate is None:
             raise CorruptTable(f"delete {marker.id} names a field that the table does not have")
         predicates.append(predicate)
-    found = merge_predicates(predicates, schema)
+    merged = merge_predicates(predicates, schema)
     if name:
-        cache.put(name, found, _MARKER_BYTES * len(markers))
-    return found
+        cache.put(name, merged, _MARKER_BYTES * len(markers))
+    return merged
 
 
 def load_words(objects: Objects, task: FileTask, group_rows: Sequence[int]) -> pa.Int64Array:
@@ -503,14 +503,14 @@ def load_words(objects: Objects, task: FileTask, group_rows: Sequence[int]) -> p
     markers = [marker for marker in task.markers if marker.is_positional]
     jobs = marker_jobs(objects, markers, task.schema, task.file.rows)
     deletes = combine_markers(markers, [job() for job in jobs], task.schema, objects.cache)
-    found = BitMap64(deletes.positions or ())
+    bitmap = BitMap64(deletes.positions or ())
     start = 0
     for ordinal, rows in enumerate(group_rows):
         if ordinal in deletes.groups:
-            found.add_range(start, start + rows)
+            bitmap.add_range(start, start + rows)
         start += rows
     numbers = -(-start // 64)
-    bits = _marks(positions_array(found), 64 * numbers).is_valid()
+    bits = _marks(positions_array(bitmap), 64 * numbers).is_valid()
     return pa.Array.from_buffers(pa.int64(), numbers, [None, bits.buffers()[1]])
 
 
@@ -561,8 +561,8 @@ def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
             cast_or_null(column.combine_chunks(), kind)
             for column, kind in zip(table.columns, types, strict=True)
         ]
-        found = key_set(keys.field_ids, columns)
-        return found, sum(column.nbytes for column in found.columns)
+        key_values = key_set(keys.field_ids, columns)
+        return key_values, sum(column.nbytes for column in key_values.columns)
 
     # In the types the columns have now: they may have been widened since the keys were written.
     return objects.cache.once(f"{keys.key}#{types}", load)
@@ -577,9 +577,9 @@ def key_set(fields: tuple[int, ...], columns: Sequence[pa.Array]) -> KeySet:
 
 
 def _arrow_type_of(schema: Schema, field_id: int) -> pa.DataType:
-    found = schema.by_id(field_id)
-    if found is None or not isinstance(found.type, Primitive):
+    field = schema.by_id(field_id)
+    if field is None or not isinstance(field.type, Primitive):
         raise CorruptTable(
             f"a delete by keys names field {field_id}, which is not a primitive column"
         )
-    return arrow_primitive(found.type)
+    return arrow_primitive(field.type)

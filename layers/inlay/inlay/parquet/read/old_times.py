@@ -92,14 +92,14 @@ class Times:
         pairs = arrow.metadata or {}
         int96 = {leaf.index for leaf in footer.leaves if leaf.type is Physical.INT96}
         shifts = shifts_dates(pairs)
-        found = [
+        leaves = [
             (leaf, (field, ".".join(path)), plain_type(column.type))
             for path, column, field, leaf in paired(arrow, schema.fields)
             if isinstance(field.type, Primitive) and not pa.types.is_nested(plain_type(column.type))
         ]
-        others = [leaf for leaf in found if leaf[0] not in int96]
+        others = [leaf for leaf in leaves if leaf[0] not in int96]
         return Times(
-            {n: at for n, at, _ in found if n in int96 and _is_time(at[0].type)},
+            {n: at for n, at, _ in leaves if n in int96 and _is_time(at[0].type)},
             {n: at for n, at, kind in others if shifts and _is_shifted(kind)},
             _shifts_int96(pairs),
             {n: at for n, at, kind in others if _may_exceed(footer, n, kind, at[0].type)},
@@ -311,8 +311,8 @@ def _check_shifted(values: pa.Array, name: str) -> None:
     is_date = pa.types.is_date(values.type)
     day = pa.scalar(DATES_SINCE_DAY if is_date else INSTANTS_SINCE_DAY, pa.int32())
     since = day.cast(pa.date32()).cast(values.type if is_date else pa.timestamp(values.type.unit))
-    found = oldest if is_date else oldest.cast(pa.timestamp(values.type.unit))
-    if pc.less(found, since).as_py():
+    oldest_there = oldest if is_date else oldest.cast(pa.timestamp(values.type.unit))
+    if pc.less(oldest_there, since).as_py():
         kind = "date" if is_date else "time"
         raise UnsupportedFile(
             f"column {name!r} has an old {kind}, {_SHIFTED}",

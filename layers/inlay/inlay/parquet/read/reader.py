@@ -105,16 +105,16 @@ def read_positions(
     select."""
     wanted = Wanted(schema=schema, columns=(), where=where, position=True)
     current: FileTask | None = None
-    found = BitMap64()
+    positions = BitMap64()
     for task, batches in read_by_task(objects, tasks, wanted, executor, ahead=ahead):
         if task is not current:
-            if current is not None and found:
-                yield current, found
-            current, found = task, BitMap64()
+            if current is not None and positions:
+                yield current, positions
+            current, positions = task, BitMap64()
         for batch in batches:
-            found |= positions_bitmap(batch.column(0))
-    if current is not None and found:
-        yield current, found
+            positions |= positions_bitmap(batch.column(0))
+    if current is not None and positions:
+        yield current, positions
 
 
 def count_rows(
@@ -151,7 +151,7 @@ def count_rows(
 def _count_name(task: FileTask, wanted: Wanted) -> str:
     """A name of what is counted. Keys of files and of marker objects are never used again; nor are ids, but
     a rewrite moves positions under the marker's own id."""
-    markers, only = ([_named(m) for m in found] for found in (task.markers, task.only))
+    markers, only = ([_named(m) for m in those] for those in (task.markers, task.only))
     asked = repr((wanted.schema.id, markers, only, task.predicate, task.row_groups, task.by_rows))
     return f"{task.file.key}#count {hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()}"
 

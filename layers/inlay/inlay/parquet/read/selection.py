@@ -235,7 +235,7 @@ def candidates(
     """The rows of a group of `rows` rows that all of `filters` may select, ascending, not touching.
     `stats` are those of the whole group."""
     starts = sorted({0, rows}.union(*({p.first_row for p in c.pages} for c in columns.values())))
-    whole = {field_id: _of_part(found, rows) for field_id, found in stats.items()}
+    whole = {field_id: _of_part(column, rows) for field_id, column in stats.items()}
     at = dict.fromkeys(columns, 0)
     parts: list[tuple[Mapping[int, ColumnStats], int]] = []
     for start, end in pairwise(starts):
@@ -247,16 +247,16 @@ def candidates(
             at[field_id] = n
             known[field_id] = _of_part(column.stats[n], column.pages[n].rows, end - start)
         parts.append((known, end - start))
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     judged = [each.may_match(parts) for each in filters]
     for (start, end), *may in zip(pairwise(starts), *judged, strict=True):
         if not all(may):
             continue
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], end)
+        if intervals and intervals[-1][1] == start:
+            intervals[-1] = (intervals[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            intervals.append((start, end))
+    return intervals
 
 
 def _of_part(stats: ColumnStats, rows: int, part: int | None = None) -> ColumnStats:

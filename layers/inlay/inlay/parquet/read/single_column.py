@@ -130,17 +130,17 @@ def write_plain(leaf: Leaf, read_as: pa.DataType, value: pa.Scalar) -> bytes | N
     column cannot have it, or stores it in more ways than one."""
     size = WIDTHS.get(leaf.type, leaf.type_length)
     try:
-        found = value.cast(read_as)
+        physical = value.cast(read_as)
         if pa.types.is_floating(read_as):
-            return struct.pack({4: "<f", 8: "<d"}.get(size or 0, "<e"), found.as_py())
+            return struct.pack({4: "<f", 8: "<d"}.get(size or 0, "<e"), physical.as_py())
         if pa.types.is_decimal(read_as):
-            number = int(found.as_py().scaleb(read_as.scale, Context(prec=MAX_DIGITS)))
+            number = int(physical.as_py().scaleb(read_as.scale, Context(prec=MAX_DIGITS)))
             is_binary = leaf.type in (Physical.BYTE_ARRAY, Physical.FIXED_LEN_BYTE_ARRAY)
             shortest = (number if number >= 0 else ~number).bit_length() // 8 + 1
             order: Literal["big", "little"] = "big" if is_binary else "little"
             return number.to_bytes(size or shortest, order, signed=True)
         if size is not None and pa.types.is_temporal(read_as):
-            return int(found.value).to_bytes(size, "little", signed=True)
+            return int(physical.value).to_bytes(size, "little", signed=True)
     except (pa.ArrowException, OverflowError):
         pass
     return None
@@ -188,8 +188,8 @@ def _read(
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
         return _innermost(array)
 
-    found: pa.Array = translate_errors(decode)
-    return found
+    values_read: pa.Array = translate_errors(decode)
+    return values_read
 
 
 def _innermost(array: pa.Array) -> pa.Array:

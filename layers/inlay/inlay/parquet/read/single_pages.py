@@ -151,10 +151,10 @@ def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
         pre_buffer=False,
         page_checksum_verification=True,
     )
-    found = reader.read(use_threads=False)
-    if found.num_rows != rows:
+    table = reader.read(use_threads=False)
+    if table.num_rows != rows:
         raise UnreadableFile("pages have other rows than their index says")
-    return found
+    return table
 
 
 def _check_rows(page: Page, body: bytes) -> None:
@@ -166,8 +166,8 @@ def _check_rows(page: Page, body: bytes) -> None:
 
 def _arrow_schema(schema: pa.Schema) -> dict[int, bytes]:
     """The key-value by which Arrow gives the columns their types in the whole file."""
-    found = schema.serialize().to_pybytes()
-    return {KeyValue.KEY: ARROW_SCHEMA, KeyValue.VALUE: base64.b64encode(found)}
+    serialized = schema.serialize().to_pybytes()
+    return {KeyValue.KEY: ARROW_SCHEMA, KeyValue.VALUE: base64.b64encode(serialized)}
 
 
 def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
@@ -207,13 +207,13 @@ class PagesWithRows:
     def among(self, pages: Sequence[Page]) -> tuple[Page, ...]:
         """`pages` are all of a column chunk."""
         beginnings = tuple(page.first_row for page in pages)
-        found = self._known.get(beginnings)
-        if found is None:
+        among = self._known.get(beginnings)
+        if among is None:
             keep = self._keep
-            found = self._known[beginnings] = [
+            among = self._known[beginnings] = [
                 n for n, p in enumerate(pages) if keep.slice(p.first_row, p.rows).true_count
             ]
-        return tuple(pages[n] for n in found)
+        return tuple(pages[n] for n in among)
 
 
 def sparse_column(
@@ -231,8 +231,8 @@ def sparse_column(
     chunk = footer.row_groups[group].column(leaf)
     start, head = chunk.start, pages[0].start
     dictionary = ByteRange(start, head) if start < head else None
-    found = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, wanted)
-    return found if found.size_bytes <= MAX_PART * chunk.compressed_size else None
+    column = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, wanted)
+    return column if column.size_bytes <= MAX_PART * chunk.compressed_size else None
 
 
 def pages_of(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:
@@ -242,13 +242,13 @@ def pages_of(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:
         places = page_locations(index)
     except (ThriftError, KeyError, TypeError):
         return ()
-    found: list[Page] = []
+    pages: list[Page] = []
     end_of_last, end = chunk.start, chunk.end
     for n, (offset, size, first_row) in enumerate(places):
         next_row = places[n + 1][2] if n + 1 < len(places) else rows
         in_order = offset >= end_of_last and size > 0 and offset + size <= end
         if not in_order or not first_row < next_row or (n == 0 and first_row != 0):
             return ()
-        found.append(Page(offset, offset + size, first_row, next_row - first_row))
+        pages.append(Page(offset, offset + size, first_row, next_row - first_row))
         end_of_last = offset + size
-    return found if end_of_last == end else ()
+    return pages if end_of_last == end else ()

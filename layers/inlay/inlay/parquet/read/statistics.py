@@ -115,22 +115,22 @@ def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[F
 
 def _first_leaves(first: int, kinds: Sequence[pa.DataType]) -> list[int]:
     """The first leaf of each, and the one after the last."""
-    found = [first]
+    leaves = [first]
     for kind in kinds:
         first += leaf_count(kind)
-        found.append(first)
-    return found
+        leaves.append(first)
+    return leaves
 
 
 def _locate_leaves(
-    found: Field, kind: pa.DataType, count: int, first: int, into: dict[int, int]
+    column: Field, kind: pa.DataType, count: int, first: int, into: dict[int, int]
 ) -> None:
-    if isinstance(found.type, Primitive) and count == 1 and not pa.types.is_nested(kind):
-        into[found.id] = first
-    elif isinstance(found.type, Struct) and pa.types.is_struct(kind):
+    if isinstance(column.type, Primitive) and count == 1 and not pa.types.is_nested(kind):
+        into[column.id] = first
+    elif isinstance(column.type, Struct) and pa.types.is_struct(kind):
         children = [kind.field(n) for n in range(kind.num_fields)]
         firsts = _first_leaves(first, [child.type for child in children])
-        for wanted, ordinal in _match(children, found.type.fields):
+        for wanted, ordinal in _match(children, column.type.fields):
             count = firsts[ordinal + 1] - firsts[ordinal]
             _locate_leaves(wanted, children[ordinal].type, count, firsts[ordinal], into)
 
@@ -157,14 +157,14 @@ def leaves_of(
     metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Iterable[int]
 ) -> Mapping[int, Leaf]:
     """The leaves of `field_ids` that this file has, ready to read statistics from."""
-    found: dict[int, Leaf] = {}
+    by_id: dict[int, Leaf] = {}
     writer = Writer.of(_created_by(metadata))
     for field_id in field_ids:
         ordinal = columns.leaves.get(field_id)
         wanted = schema.by_id(field_id)
         if ordinal is not None and wanted is not None and isinstance(wanted.type, Primitive):
-            found[field_id] = _leaf(ordinal, metadata, wanted.type, writer)
-    return found
+            by_id[field_id] = _leaf(ordinal, metadata, wanted.type, writer)
+    return by_id
 
 
 def group_stats(
@@ -180,8 +180,8 @@ def group_stats(
     group = metadata.row_group(ordinal)
     for field_id, leaf in leaves.items():
         stats[field_id] = _chunk_stats(group.column(leaf.ordinal), leaf)
-    for field_id, found in absent.items():
-        stats[field_id] = found.stats(group.num_rows)
+    for field_id, absence in absent.items():
+        stats[field_id] = absence.stats(group.num_rows)
     return stats
 
 
@@ -233,8 +233,8 @@ def whole_stats(
         (group_stats(metadata, ordinal, leaves), metadata.row_group(ordinal).num_rows)
         for ordinal in range(metadata.num_row_groups)
     )
-    for field_id, found in absent_fields(columns, schema, field_ids).items():
-        whole[field_id] = found.stats(total_rows(metadata))
+    for field_id, absence in absent_fields(columns, schema, field_ids).items():
+        whole[field_id] = absence.stats(total_rows(metadata))
     return whole
 
 
@@ -249,13 +249,13 @@ def absent_fields(
 ) -> dict[int, Absent]:
     """Those of `field_ids` whose column the file does not have, with the value of each of its rows."""
     tops = {field.id for field in schema.fields}
-    found = {
+    absent = {
         field_id: absent_column(
             schema, field_id, lambda f: f.id not in tops or f.id in columns.tops
         )
         for field_id in field_ids
     }
-    return {field_id: each for field_id, each in found.items() if each is not None}
+    return {field_id: each for field_id, each in absent.items() if each is not None}
 
 
 # -- one chunk ------------------------------------------------------------------------------------
