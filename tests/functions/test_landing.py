@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from tests.simulator.cloudwatch import ALARM, OK, Metrics, alarms_of, state
 
 import inlay
+from inlay.errors import AccessDenied
+from inlay.storage.memory import MemoryStore
 
 from .conftest import BUCKET, EVENTS, KEY, ORDERS, Functions, event, few, fresh, landing_message
 
@@ -98,6 +100,7 @@ class Landing:
     now: dict[str, int] = field(default_factory=dict)  # the content that each key shows
     rows_of: list[int] = field(default_factory=list)
     taken: set[tuple[str, int]] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)  # keys that the store does not hand over
 
     def put(self, name: str, content: int) -> None:
         key = f"ingest/orders/{name}.parquet"
@@ -111,7 +114,8 @@ class Landing:
 
     def copy(self, name: str, to: str) -> None:
         """Also what a rename begins with."""
-        content = self.now.get(f"ingest/orders/{name}.parquet")
+        key = f"ingest/orders/{name}.parquet"
+        content = None if key in self.closed else self.now.get(key)
         # Onto itself S3 refuses it; the same content again is the same, without versions.
         if content is not None and name != to:
             self.put(to, content)
@@ -126,7 +130,7 @@ class Landing:
             return
         key, content, batch = self.told[at % len(self.told)]
         self.functions.invoke("ingest", batch)
-        if key in self.now and (self.versioned or self.now[key] == content):
+        if self.comes_in(key, content):
             self.taken.add(self.identity(at % len(self.told)))
 
     def identity(self, at: int) -> tuple[str, int]:
@@ -138,12 +142,35 @@ class Landing:
         sweep(self.functions)
         deliver(self.functions)
         for at, (key, content, _) in enumerate(self.told):
-            if key in self.now and (self.versioned or self.now[key] == content):
+            if self.comes_in(key, content):
                 self.taken.add(self.identity(at))
+
+    def comes_in(self, key: str, content: int) -> bool:
+        is_there = key in self.now and (self.versioned or self.now[key] == content)
+        return is_there and key not in self.closed
+
+    def close(self, name: str) -> None:
+        """Its role, key or storage class."""
+        self.closed.add(f"ingest/orders/{name}.parquet")
+
+    def give(self, name: str) -> None:
+        self.closed.discard(f"ingest/orders/{name}.parquet")
 
     def expected(self) -> int:
         contents = {self.identity(at): content for at, (_, content, _) in enumerate(self.told)}
         return sum(self.rows_of[contents[each]] for each in self.taken)
+
+
+def denying(patch: pytest.MonkeyPatch, closed: set[str]) -> None:
+    for name in ("get", "get_suffix", "head", "copy"):
+        real = getattr(MemoryStore, name)
+
+        def call(store: MemoryStore, at: Any, *rest: Any, _real: Any = real, **named: Any) -> Any:
+            if getattr(at, "key", at) in closed:
+                raise AccessDenied("S3 answered 403 AccessDenied")
+            return _real(store, at, *rest, **named)
+
+        patch.setattr(MemoryStore, name, call)
 
 
 _NAMES = st.sampled_from(
@@ -153,6 +180,8 @@ _STEPS = st.one_of(
     st.tuples(st.just("write"), _NAMES, st.integers(1, 4)),
     st.tuples(st.just("copy"), _NAMES, _NAMES),
     st.tuples(st.just("delete"), _NAMES),
+    st.tuples(st.just("close"), _NAMES),
+    st.tuples(st.just("give"), _NAMES),
     st.tuples(st.just("hear"), st.integers(0, 9)),
     st.tuples(st.just("sweep")),
 )
@@ -167,19 +196,24 @@ _STEPS = st.one_of(
 def test_each_content_counts_once_in_any_order_of_writes_copies_deletes_and_events(
     steps: list[tuple[Any, ...]], late: list[int], versioned: bool
 ) -> None:
-    with fresh() as functions:
+    with fresh() as functions, pytest.MonkeyPatch.context() as patch:
         functions.create_orders()
         if versioned:
             functions.store.enable_versioning()
         landing = Landing(functions, versioned)
+        denying(patch, landing.closed)
         for name, *given_ in steps:
             getattr(landing, name)(*given_)
             assert functions.rows() == landing.expected(), name
         for at in [*late, *range(len(landing.told)), *reversed(range(len(landing.told)))]:
             landing.hear(at)
+        # Each letter names what was denied; what can be read again comes in.
+        assert set(functions.queues.errors) <= {"AccessDenied"}
+        letters = len(functions.queues.dead)
+        landing.closed.clear()
         landing.sweep()
         assert functions.rows() == landing.expected()
-        assert functions.queues.sent == []
+        assert len(functions.queues.sent) == letters
 
 
 TEMPORARY = (
@@ -251,7 +285,7 @@ def deliver(functions: Functions) -> None:
     """What was sent to the ingest queue arrives."""
     (record,) = event("ingest.normal")["Records"]
     bodies = functions.queues.bodies("ingest")
-    functions.queues.sent.clear()
+    functions.queues.sent = [m for m in functions.queues.sent if m["QueueUrl"] != "ingest"]
     for body in bodies:
         functions.invoke("ingest", {"Records": [{**record, "body": body}]})
 

@@ -24,7 +24,6 @@ from inlay.errors import (
     KeyTaken,
     PageError,
     StoreUnavailable,
-    UnsupportedFile,
     UnsupportedStore,
 )
 from inlay.storage import s3
@@ -219,7 +218,7 @@ def test_a_refused_swap_says_why_and_when(
         (Say(403, "RequestTimeTooSkewed"), AccessDenied, ErrorKind.PAGE, "clock"),
         (Say(400, "RequestTimeTooSkewed"), AccessDenied, ErrorKind.PAGE, "clock"),
         (Say(408), StoreUnavailable, ErrorKind.RETRY, "408"),
-        (Say(403, "InvalidObjectState"), UnsupportedFile, ErrorKind.INPUT, "Restore"),
+        (Say(403, "InvalidObjectState"), AccessDenied, ErrorKind.PAGE, "Restore"),
         (Say(404, "NoSuchBucket"), InvalidRequest, ErrorKind.INPUT, "lake"),
         (Say(400, "InvalidArgument"), InvalidRequest, ErrorKind.INPUT, "InvalidArgument"),
         (Say(400, "RequestTimeout"), StoreUnavailable, ErrorKind.RETRY, "RequestTimeout"),

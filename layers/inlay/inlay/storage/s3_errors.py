@@ -19,7 +19,6 @@ from inlay.errors import (
     InvalidRequest,
     PageError,
     StoreUnavailable,
-    UnsupportedFile,
     UnsupportedStore,
 )
 
@@ -157,11 +156,18 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
             key=key,
             next_step="Check the name, the region and AWS_ENDPOINT_URL_S3, or create the bucket",
         )
-    if code == "InvalidObjectState":  # a 403, but not about permissions
-        return UnsupportedFile(
+    # Not about permissions, and like them: what the object holds stays unknown until somebody acts.
+    if code == "InvalidObjectState":
+        return AccessDenied(
             f"the object is archived (bucket {bucket!r})",
             key=key,
             next_step="Restore it from its Glacier storage class, then send the request again",
+        )
+    if status == 400 and "Server Side Encryption" in message:
+        return AccessDenied(
+            f"the object is under a key of its producer, SSE-C (bucket {bucket!r})",
+            key=key,
+            next_step="Let the producer write it without a key of its own, or under the bucket's",
         )
     if code not in _DENIED and (status >= 500 or status in (408, 409, 429) or code in TRANSIENT):
         if status == 501 or code == "NotImplemented":

@@ -282,7 +282,12 @@ def _judge(
             raise
         if error.kind is ErrorKind.PAGE:  # the role or the storage class: what it holds is unknown
             return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
-        kind = identify(ctx, source.content, path, loaded.snapshot).kind
+        try:
+            kind = identify(ctx, source.content, path, loaded.snapshot).kind
+        except InlayError as again:  # the store's answer, not what the object holds
+            if again.kind is ErrorKind.RETRY:
+                raise
+            return _Judged(waits=f"it cannot be read ({again.message}): replace or delete it")
         return _Judged(others=search_never_taken(objects, location, version, kind, asked))
     if inspected is None:
         return _Judged(waits="it changed while it was read")
