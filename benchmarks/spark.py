@@ -10,8 +10,9 @@ with deletes pending, which native Parquet does not see. `--keys 0.01` runs two 
 100 was deleted by its order, also by CPU. `--writes` appends the rows instead, out of memory and out of
 Parquet files, beside `df.write.parquet` with the same codec, also by CPU of the whole tree of processes.
 `--maintenance` compacts and clusters them, beside Spark reading the same files, sorting and writing them.
-`--changes 100000` merges so many rows by key, first in a new session and then warm, updates 1 %, and asks
-for a sum before and after: `--scale 0.334 --changes 100000` are 2M rows.
+`--changes 100000` merges so many rows by key, first in a new session and then warm, updates 1 %, appends,
+and asks for a sum before and after: `--scale 0.334 --changes 100000` are 2M rows. Iceberg does the same in
+`benchmarks/spark_changes.py`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from inlay.spark import InlayTable, append, count, local_session, read
 from inlay.spark.cluster import cluster
 from inlay.spark.maintenance import compact
 from inlay.spark.types import arrow_for
+from spark_changes import SAME, measure, total, tree_cpu
 
 Run = Callable[[Any, str], Any]
 
@@ -122,10 +124,6 @@ def parquet(spark: Any, folder: str) -> Any:
 
 def table(spark: Any, uri: str) -> Any:
     return spark.read.format("inlay").load(uri)
-
-
-def total(frame: Any) -> Any:
-    return frame.selectExpr("sum(l_extendedprice)", "sum(l_quantity)").collect()
 
 
 def by_mode(frame: Any) -> Any:
@@ -235,23 +233,6 @@ def floor(query: Query, rows: int, spark: Any, _: str) -> Any:
     return total(frame) if len(frame.columns) > 1 else by_mode(frame)
 
 
-def tree_cpu() -> float:
-    """CPU seconds of this process and all below it, those that have ended included (Linux)."""
-    ticks, parents = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        process = int(stat.parent.name)
-        parents[process] = int(fields[1])
-        ticks[process] = sum(map(int, fields[11:15]))
-    found = {os.getpid()}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sum(ticks[process] for process in found) / os.sysconf("SC_CLK_TCK")
-
-
 def in_turns(
     ways: Mapping[str, Callable[[int], Any]], times: int
 ) -> dict[str, tuple[float, float]]:
@@ -353,42 +334,25 @@ def _compare_writes(
         print(f"{way:<42}{beside(least[way], least['df.write.parquet'])}", flush=True)
 
 
-def compare_changes(spark: Any, lines: inlay.Table, changes: int, folder: Path, times: int) -> None:
-    """Seconds and CPU of changes that touch scattered rows, the first of a session apart; and of a query
-    after each, beside the same query before."""
-    share = max(2, lines.count() // changes)
+@dataclass(frozen=True)
+class Lines:
+    """The table, for `spark_changes`."""
 
-    def measured(name: str, run: Callable[[], Any]) -> tuple[float, float]:
-        started, used = time.perf_counter(), tree_cpu()
-        run()
-        found = time.perf_counter() - started, tree_cpu() - used
-        print(f"{name:<34}{found[0]:>8.2f}s wall{found[1]:>8.2f}s CPU", flush=True)
-        return found
+    spark: Any
+    uri: str
 
-    def query() -> Any:
-        return total(read(spark, lines.uri))
+    def rows(self) -> Any:
+        return read(self.spark, self.uri)
 
-    def source(number: int) -> str:
-        place = str(folder / f"changes-{number}")
-        rows = read(spark, lines.uri).where(f"pmod(hash(l_orderkey), {share}) = {number}")
-        rows.withColumn("l_tax", functions.col("l_tax") + 1).write.parquet(place)
-        return place
+    def merge(self, changes: Any) -> None:
+        merge = InlayTable(self.spark, self.uri).alias("t").merge(changes.alias("s"), SAME)
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
-    places = [source(number) for number in range(times + 1)]
-    for _ in range(times):
-        measured("sum of 2 columns, before", query)
-    same = "t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber"
-    for number, place in enumerate(places):
-        rows = spark.read.parquet(place).alias("s")
-        merge = InlayTable(spark, lines.uri).alias("t").merge(rows, same)
-        merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
-        measured("merge, warm" if number else "merge, the session's first", merge.execute)
-        measured("sum of 2 columns, after", query)
-    for number in range(times):
-        where = f"pmod(hash(l_orderkey), 100) = {number}"
-        update = partial(InlayTable(spark, lines.uri).update, {"l_tax": "l_tax + 1"}, where)
-        measured("UPDATE of 1 %", update)
-        measured("sum of 2 columns, after", query)
+    def update(self, where: str) -> None:
+        InlayTable(self.spark, self.uri).update({"l_tax": "l_tax + 1"}, where)
+
+    def append(self, rows: Any) -> None:
+        append(rows, self.uri)
 
 
 def in_files(lines: inlay.Table, place: Path, number: int, strategy: str) -> inlay.Table:
@@ -481,7 +445,7 @@ def main() -> None:
             compare_maintenance(spark, lines, Path(scratch), asked.times)
             return
         if asked.changes:
-            compare_changes(spark, lines, asked.changes, Path(scratch), asked.times)
+            measure(spark, Lines(spark, lines.uri), asked.changes, Path(scratch), asked.times)
             return
         if asked.keys:
             compare_keys(spark, lines, asked.keys, asked.times)

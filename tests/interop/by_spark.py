@@ -25,10 +25,11 @@ import struct
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 SHADED = b"org/apache/iceberg/shaded/"
@@ -121,8 +122,8 @@ def _beside(package: Any) -> Path:
     return Path(package.__file__).parent / "jars"
 
 
-def session(folder: Path, warehouse: str) -> Any:
-    """`warehouse` is the URI of a REST catalog, or a folder."""
+def session(folder: Path, warehouse: str, more: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """`warehouse` is the URI of a REST catalog, or a folder; `more` are Spark's settings."""
     from pyspark.sql import SparkSession
 
     is_rest = warehouse.startswith("http")
@@ -144,6 +145,7 @@ def session(folder: Path, warehouse: str) -> Any:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **more,
     }
     builder = SparkSession.builder.master("local[2]")
     for name, value in settings.items():

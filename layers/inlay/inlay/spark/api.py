@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from inlay.engine import parse_predicate
@@ -21,7 +21,7 @@ from inlay.parquet.read.selection import Wanted
 from inlay.plan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.context import find_context, is_set
-from inlay.spark.native import BATCH_SETTING, Split, native_frames, split
+from inlay.spark.native import BATCH_SETTING, Split, native_frames, split, united
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 
@@ -95,7 +95,7 @@ def read(
         frames.append(_through_source(spark, uri, found, columns, where))
     if not frames:
         return spark.createDataFrame([], found.asked)
-    return reduce(lambda one, other: one.union(other), frames)
+    return united(frames)
 
 
 def explain(

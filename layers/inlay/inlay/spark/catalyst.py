@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.spark.conditions import column_of
+from inlay.spark.conditions import column_of, frame_of
 from inlay.spark.context import context_of
 
 if TYPE_CHECKING:
@@ -56,11 +56,7 @@ class Catalyst:
         return self._jvm.PythonUtils.toSeq(list(values))
 
     def frame(self, plan: Any) -> DataFrame:
-        """The rows of a plan; of a command, what it returns."""
-        from pyspark.sql.classic.dataframe import DataFrame
-
-        datasets = self._jvm.org.apache.spark.sql.classic.Dataset
-        return DataFrame(datasets.ofRows(self.session, plan), self._spark)
+        return frame_of(self._spark, plan)
 
     def column(self, expression: Any) -> Column:
         return column_of(self._spark, expression)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,7 +44,7 @@ from inlay.progress import Progress, no_progress
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
 from inlay.spark.connect import connect, load_writable, without_entries
 from inlay.spark.context import context_of
-from inlay.spark.native import native_frames, split
+from inlay.spark.native import native_frames, split, united
 from inlay.spark.types import arrow_for, spark_type, to_spark
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def _rows(
     rows = [frame.toDF(*shape.names) for frame in frames]
     if found.rest or not rows:
         rows.append(_through_python(spark, uri, loaded, found.rest, columns))
-    return reduce(lambda one, other: one.union(other), rows)
+    return united(rows)
 
 
 def _through_python(

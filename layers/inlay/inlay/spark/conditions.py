@@ -34,7 +34,7 @@ from inlay.format.predicate import (
 from inlay.format.schema import Field, Value
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -101,6 +101,14 @@ def column_of(spark: Any, expression: Any) -> Column:
 
     expressions = spark._jvm.org.apache.spark.sql.classic.ExpressionUtils
     return Column(expressions.column(expression))
+
+
+def frame_of(spark: Any, plan: Any) -> DataFrame:
+    """The rows of one of Spark's plans; of a command, what it returns."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    datasets = spark._jvm.org.apache.spark.sql.classic.Dataset
+    return DataFrame(datasets.ofRows(spark._jsparkSession, plan), spark)
 
 
 def check_names(*sides: Iterable[str]) -> None:

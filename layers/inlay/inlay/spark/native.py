@@ -29,7 +29,14 @@ from inlay.parquet.read.deleted_rows import load_keys, load_words
 from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Wanted, needed_fields
 from inlay.plan.scan import FileTask
-from inlay.spark.conditions import attribute, attribute_at, column_of, condition_of, quoted
+from inlay.spark.conditions import (
+    attribute,
+    attribute_at,
+    column_of,
+    condition_of,
+    frame_of,
+    quoted,
+)
 from inlay.spark.connect import connect, place
 from inlay.spark.exact_columns import exact_columns
 from inlay.spark.types import SPARK_TYPES, arrow_for, has_twins, spark_schema
@@ -381,10 +388,26 @@ def native_frames(
         for share in found.shares
         for part in (share.files() if is_inline and share.deleted.by_position else [share])
     ]
-    return [
-        _frame(spark, uri, found.root, share, schema, columns, predicate, is_inline=is_inline)
-        for share in shares
-    ]
+    like: Any = None
+    frames = []
+    for share in shares:
+        like = _relation(spark, [f"{found.root}/{task.file.key}" for task in share.tasks], like)
+        frames.append(
+            _frame(spark, uri, found.root, share, like, schema, columns, predicate, is_inline)
+        )
+    return frames
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows of all, by one plan: `DataFrame.union` of one after the other analyses each sum."""
+    first: Any = frames[0]
+    if len(frames) == 1:
+        return frames[0]
+    spark = first.sparkSession
+    jvm = spark._jvm
+    plans = jvm.PythonUtils.toSeq([f._jdf.queryExecution().analyzed() for f in frames])
+    union = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(plans, False, False)
+    return frame_of(spark, union)
 
 
 def _frame(
@@ -392,10 +415,10 @@ def _frame(
     uri: str,
     root: str,
     share: Share,
+    relation: Any,
     schema: Schema,
     columns: Sequence[int],
     predicate: Predicate,
-    *,
     is_inline: bool,
 ) -> DataFrame:
     from pyspark.sql import functions as f
@@ -405,11 +428,9 @@ def _frame(
         schema, (*columns, *_key_columns(keys)), predicate, *share.deleted.where
     )
     asked = spark_schema(schema, [found.name for found in looked_at])
-    paths = [f"{root}/{task.file.key}" for task in share.tasks]
     if share.deleted.by_position:
         asked = asked.add(_ROW_INDEX, "long")
-    frame = spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
-    frame = _with_nullability(spark, frame, asked)
+    frame = _with_nullability(spark, relation, asked)
     place: list[Any] = []
     if share.deleted.by_position:
         place = [f.col(_ROW_INDEX)] if is_inline else [f.col(_ROW_INDEX), _name_of_file(frame)]
@@ -429,9 +450,11 @@ def _frame(
     if share.deleted.by_position:
         words = _words(uri, share)
         if is_inline:
-            frame = frame.where(~_is_set(_array(spark, *words), f.col(_ROW_INDEX)))
+            frame = _without_bits(frame, *words)
         else:
             frame = _without_positions(frame, len(looked_at), _bitmaps(spark, share, words))
+    if [found.id for found in looked_at] == list(columns) and len(place) < 2:
+        return frame
     return frame.select(*(quoted(names[column]) for column in columns))
 
 
@@ -496,11 +519,29 @@ def _array(spark: Any, words: pa.Int64Array) -> Any:
     return column_of(spark, expressions.Literal(data, kind))
 
 
-def _is_set(words: Any, position: Any) -> Any:
+def _bit(spark: Any, words: Any, position: Any) -> Any:
+    """The bit of a row that `words` have: 1 where it is deleted."""
     from pyspark.sql import functions as f
 
+    expressions = spark._jvm.org.apache.spark.sql.catalyst.expressions
     word = f.get(words, f.shiftright(position, 6).cast("int"))
-    return f.coalesce(f.getbit(word, position.bitwiseAND(63).cast("int")) == 1, f.lit(False))
+    place = position.bitwiseAND(63).cast("int")
+    # PySpark's own `shiftright` takes no column; `getbit` costs a row three times as much.
+    pair = (spark._jsparkSession.expression(each._jc) for each in (word, place))
+    return column_of(spark, expressions.ShiftRight(*pair)).bitwiseAND(1)
+
+
+def _without_bits(frame: Any, words: pa.Int64Array) -> DataFrame:
+    """The rows whose bit is not set, without their position, which is the last column: in one plan, of
+    which the analysis costs more than anything else here."""
+    from pyspark.sql import functions as f
+
+    spark = frame.sparkSession
+    plans = spark._jvm.org.apache.spark.sql.catalyst.plans.logical
+    rows = frame._jdf.queryExecution().analyzed()
+    is_left = _bit(spark, _array(spark, words), f.col(_ROW_INDEX)) == 0
+    left = plans.Filter(spark._jsparkSession.expression(is_left._jc), rows)
+    return frame_of(spark, plans.Project(rows.output().dropRight(1), left))
 
 
 def _bitmaps(spark: SparkSession, share: Share, words: Sequence[pa.Int64Array]) -> DataFrame:
@@ -518,26 +559,51 @@ def _without_positions(frame: DataFrame, width: int, gone: DataFrame) -> DataFra
 
     position, file = (attribute_at(frame, width + n) for n in range(2))
     name, words = (attribute_at(gone, n) for n in range(2))
+    is_gone = _bit(frame.sparkSession, words, position) == 1
     # No row has an unknown place, and an anti join keeps the statistics of its left side, by which Spark
     # plans what is joined to it.
-    return frame.join(f.broadcast(gone), (file == name) & _is_set(words, position), "left_anti")
+    return frame.join(f.broadcast(gone), (file == name) & is_gone, "left_anti")
 
 
-def _with_nullability(spark: Any, frame: Any, asked: StructType) -> Any:
+def _relation(spark: Any, paths: Sequence[str], like: Any) -> Any:
+    """Spark's relation for these files, whatever their columns; `like` is another one of this table, which
+    saves Spark to look for the format."""
+    if like is not None:
+        jvm = spark._jvm
+        files = jvm.org.apache.spark.sql.execution.datasources
+        own = jvm.PythonUtils.toSeq([jvm.org.apache.hadoop.fs.Path(path) for path in paths])
+        none = jvm.scala.Option.empty()
+        cache = getattr(getattr(files, "NoopCache$"), "MODULE$")
+        index = files.InMemoryFileIndex(
+            spark._jsparkSession, own, like.options(), none, cache, none, none
+        )
+        # The index leaves out what is missing, of which `parquet` says so.
+        if len(index.inputFiles()) == len(paths):
+            return _copied(like, index, like.dataSchema())
+    frame = spark.read.schema(f"{_ROW_INDEX} bigint").options(**_OPTIONS).parquet(*paths)
+    return frame._jdf.queryExecution().analyzed().relation()
+
+
+def _with_nullability(spark: Any, relation: Any, asked: StructType) -> Any:
     """Spark makes all columns of files nullable, without checking. `exact` has checked."""
     from pyspark.sql import DataFrame
 
-    relation = frame._jdf.queryExecution().analyzed().relation()
-    exact = relation.copy(
-        relation.location(),
+    kind = spark._jsparkSession.parseDataType(asked.json())
+    exact = _copied(relation, relation.location(), kind)
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(exact), spark)
+
+
+def _copied(relation: Any, location: Any, kind: Any) -> Any:
+    """A relation of other files, or of another schema."""
+    return relation.copy(
+        location,
         relation.partitionSchema(),
-        spark._jsparkSession.parseDataType(asked.json()),
+        kind,
         relation.bucketSpec(),
         relation.fileFormat(),
         relation.options(),
         relation.sparkSession(),
     )
-    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(exact), spark)
 
 
 def _float(found: Field) -> Primitive | None:
