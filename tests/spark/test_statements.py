@@ -18,7 +18,14 @@ from pyspark.sql import functions as f
 from tests.tiers import in_short
 
 import inlay
-from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, TableNotFound, VersionNotFound
+from inlay.errors import (
+    InlayError,
+    InvalidRequest,
+    RefNotFound,
+    SchemaMismatch,
+    TableNotFound,
+    VersionNotFound,
+)
 from inlay.spark import sql, view
 from inlay.spark.refusals import COMMANDS, WORDS
 
@@ -204,6 +211,17 @@ NOTEBOOK: list[tuple[str, str] | str] = [
     ("UPDATE people SET name = 'one' WHERE id = 1 AND day IN (DATE '2026-01-02', NULL)",
      "UPDATE people SET name = 'one' WHERE id = 1"),
     ("DELETE FROM IDENTIFIER('people') WHERE id = 2", "DELETE FROM people WHERE id = 2"),
+    ("UPDATE people SET people.name = 'by table' WHERE people.id = 3",
+     "UPDATE people SET name = 'by table' WHERE id = 3"),
+    ("MERGE INTO people t USING changes s ON t.id = s.id WHEN NOT MATCHED BY TARGET AND s.id = 49 "
+     "THEN INSERT (id, name) VALUES (s.id, 'by target')",
+     "INSERT INTO people (id, name) VALUES (49, 'by target')"),
+    ("INSERT INTO people (id, name) SELECT 900, 'q' UNION ALL SELECT 901, 'r'",
+     "INSERT INTO people (id, name) VALUES (900, 'q'), (901, 'r')"),
+    ("INSERT INTO people SELECT id + 700, name, amount, day FROM people FOR SYSTEM_VERSION AS OF 2",
+     "INSERT INTO people SELECT id + 700, name, amount, day FROM before WHERE id < 25"),
+    ("INSERT INTO people SELECT /*+ REPARTITION(2) */ id + 800, name, amount, day FROM changes WHERE "
+     "id > 40", "INSERT INTO people SELECT id + 800, name, amount, day FROM changes WHERE id > 40"),
 ]  # fmt: skip
 
 
@@ -444,6 +462,18 @@ def test_versions_times_and_history(spark: Any, table: inlay.Table) -> None:
         assert history[0].version == table.refresh().version
 
 
+def test_a_branch_or_tag_is_named_behind_the_table(spark: Any, table: inlay.Table) -> None:
+    table.refs.tag("before")
+    table.refs.branch("b")
+    sql(spark, "DELETE FROM people WHERE id < 10")
+    sql(spark, "UPDATE people.branch_b SET name = 'in b' WHERE id < 5")
+    counted = "SELECT count(*), count_if(name = 'in b') FROM people"
+    found = [sql(spark, f"{counted}{of}").first() for of in ("", ".tag_before", ".branch_b")]
+    assert [tuple(row) for row in found] == [(30, 0), (40, 0), (40, 5)]
+    with pytest.raises(InvalidRequest, match="tag"):
+        sql(spark, "DELETE FROM people.tag_before")
+
+
 def test_a_table_is_created_with_its_name(spark: Any, table: inlay.Table, tmp_path: Any) -> None:
     place = f"file://{tmp_path}/created"
     told = sql(
@@ -570,6 +600,27 @@ WRONG: list[tuple[str, type[Exception], str]] = [
     ("SHOW PARTITIONS people", InvalidRequest, "partitions"),
     ("ANALYZE TABLE people COMPUTE STATISTICS", InvalidRequest, "statistics"),
     ("MSCK REPAIR TABLE people", InvalidRequest, "knows its files"),
+    ("REPLACE TABLE people USING inlay AS SELECT 1 AS id", InvalidRequest, "LOCATION|INSERT OVERWRITE"),
+    ("SHOW TBLPROPERTIES people", InvalidRequest, "properties"),
+    ("SHOW CREATE TABLE people", InvalidRequest, "DESCRIBE"),
+    ("ALTER TABLE people ALTER COLUMN id TYPE BIGINT", InvalidRequest, "widen"),
+    ("ALTER TABLE people DROP COLUMN name", InvalidRequest, "drop="),
+    ("ALTER TABLE people CLUSTER BY (day)", InvalidRequest, "pipelines.cluster"),
+    ("ALTER TABLE people RENAME TO other", InvalidRequest, "view"),
+    ("ALTER TABLE people DROP PARTITION (day = '2026-01-01')", InvalidRequest, "DELETE FROM"),
+    ("ALTER TABLE people SET LOCATION '/x'", InvalidRequest, "view"),
+    ("ALTER TABLE people WRITE ORDERED BY day", InvalidRequest, "compact.columns"),
+    ("TRUNCATE TABLE people PARTITION (day = '2026-01-01')", InvalidRequest, "DELETE FROM"),
+    ("LOAD DATA INPATH '/x' INTO TABLE people", InvalidRequest, "ingest"),
+    ("COMMENT ON TABLE people IS 'x'", InvalidRequest, "set_properties"),
+    ("COPY INTO people FROM '/x' FILEFORMAT = PARQUET", InvalidRequest, "ingest"),
+    ("RESTORE TABLE people TO VERSION AS OF 2", InvalidRequest, "refs.restore"),
+    ("REORG TABLE people APPLY (PURGE)", InvalidRequest, "compact"),
+    ("UPSERT INTO people VALUES (1, 'a', 1, NULL)", InvalidRequest, "upsert"),
+    ("CALL spark_catalog.system.expire_snapshots(table => 'people')", InvalidRequest, "expire"),
+    ("SELECT * FROM inlay.`/tables/people@v3`", InvalidRequest, "`/tables/people` VERSION AS OF 3"),
+    ("SELECT * FROM people.manifests", InvalidRequest, "files"),
+    ("INSERT INTO people.branch_none SELECT * FROM people", RefNotFound, "none"),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.spark.conditions import column_of, frame_of
-from inlay.spark.context import context_of
+from inlay.spark.context import CalledBack, context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,13 +74,8 @@ class Catalyst:
 
         ensure_callback_server_started(self._spark.sparkContext._gateway)
         given = _Rule(rule)
-        try:
+        with given.unwrapped():
             return plan.transformDownWithSubqueries(given)
-        except Exception:
-            # What the rule raised, Spark has wrapped into an error of the JVM.
-            if given.error is not None:
-                raise given.error from None
-            raise
 
     def function(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """The plan of a call of a table function."""
@@ -106,23 +101,19 @@ class Catalyst:
         )
 
 
-class _Rule:
+class _Rule(CalledBack):
     """Spark's partial function of a node."""
 
     def __init__(self, rule: Callable[[Any], Any]) -> None:
         self._rule = rule
-        self.error: Exception | None = None
 
     # Scala's names.
     def applyOrElse(self, node: Any, default: Any) -> Any:  # noqa: N802
         return self.apply(node)
 
     def apply(self, node: Any) -> Any:
-        try:
+        with self.noting():
             return self._rule(node)
-        except Exception as error:
-            self.error = error
-            raise
 
     def isDefinedAt(self, node: Any) -> bool:  # noqa: N802
         return True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InlayError, InvalidRequest
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -44,3 +46,29 @@ def activate(spark: SparkSession) -> None:
 def is_set(spark: SparkSession, name: str) -> bool:
     """Whether a setting of the session is true, in any spelling that Spark takes for it."""
     return str(spark.conf.get(name, "false")).strip().lower() == "true"
+
+
+class CalledBack:
+    """What Spark's JVM calls in this process. What is raised within `noting`, Spark wraps into an error of
+    its own; `unwrapped` raises it as it was."""
+
+    error: Exception | None = None  # the last
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+            raise
+
+    @contextmanager
+    def unwrapped(self) -> Iterator[None]:
+        try:
+            yield
+        except InlayError:
+            raise
+        except Exception:
+            if self.error is None:
+                raise
+            raise self.error from None

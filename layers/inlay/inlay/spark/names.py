@@ -5,23 +5,29 @@ Promise: a name is Inlay's if it is
     inlay.`s3://bucket/tables/events`     the location itself
     events                                a temporary view that is all of one table: by `view`, by
                                           `SELECT * FROM inlay('…')`, or `USING inlay OPTIONS (path '…')`
+    events.branch_b, events.tag_t         a branch or tag of it, as Iceberg spells it
 
 and nothing else is: a view that selects, joins or renames is a query, and every other name is Spark's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inlay.errors import InvalidRequest
 from inlay.spark.catalyst import Catalyst, entries, items, kind_of, value_of
+from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref
 from inlay.spark.table_function import FUNCTION, called
 
 # The options of a view `USING inlay` with which it is still all of one table, to write to.
 _OF_TABLES = frozenset({"path", "ref", "partitionoverwritemode"})
+# A branch or tag behind a table's name, and a version behind its location, as Iceberg and Delta spell them.
+_OF_REFS = re.compile(r"(?:branch|tag)_(.+)")
+_AT_VERSION = re.compile(r"(.*)@v(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +59,16 @@ def find_named(spark: Any, catalyst: Catalyst, parts: Sequence[str]) -> Named | 
     by_place = len(parts) == 2 and parts[0].lower() == FUNCTION
     # A catalog of the session's own comes first.
     if by_place and spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is None:
+        if (versioned := _AT_VERSION.fullmatch(parts[1])) is not None:
+            place, version = versioned.groups()
+            raise InvalidRequest(
+                f"{parts[1][:200]!r} is no location of a table",
+                next_step=f"{FUNCTION}.`{place[:200]}` VERSION AS OF {version}",
+            )
         return Named(name=parts[1], location=parts[1])
+    if len(parts) > 1 and (of := _OF_REFS.fullmatch(parts[-1])) is not None:
+        named = find_named(spark, catalyst, parts[:-1])
+        return named and (None if is_there(spark, parts) else replace(named, ref=of[1]))
     if len(parts) != 1:
         return None
     found = value_of(catalyst.session.sessionState().catalog().getRawTempView(parts[0]))
@@ -61,6 +76,11 @@ def find_named(spark: Any, catalyst: Catalyst, parts: Sequence[str]) -> Named | 
         return None
     text = value_of(found.tableMeta().viewText())
     return _of_text(catalyst, parts[0], found, text) if text else _of_source(parts[0], found)
+
+
+def is_there(spark: Any, parts: Sequence[str]) -> bool:
+    """Whether this is a table or view of Spark's."""
+    return bool(spark.catalog._jcatalog.tableExists(".".join(map(quoted, parts))))
 
 
 def _of_text(catalyst: Catalyst, name: str, found: Any, text: str) -> Named | None:

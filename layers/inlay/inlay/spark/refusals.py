@@ -60,6 +60,7 @@ WORDS: Mapping[str, str] = {
     "REORG": "inlay.open(uri).maintain.compact(), or the job pipelines.materialize_deletes",
     "CONVERT": "inlay.adopt(…)",
     "COPY": "inlay.open(uri).ingest(files)",
+    "UPSERT": "MERGE INTO, or inlay.open(uri).upsert(rows)",
     "GENERATE": "inlay.open(uri).publish()",
     "FSCK": "inlay.open(uri).maintain.verify()",
 }

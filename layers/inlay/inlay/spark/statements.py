@@ -34,7 +34,7 @@ from inlay.spark.connect import load_state
 from inlay.spark.creations import CREATIONS, create_table
 from inlay.spark.dml import DmlResult, InlayTable, Merge
 from inlay.spark.inserts import insert
-from inlay.spark.names import Named, find_named
+from inlay.spark.names import Named, find_named, is_there
 from inlay.spark.options import METADATA
 from inlay.spark.refusals import refuse_command, refuse_text
 from inlay.spark.table_function import FUNCTION, register_function
@@ -61,16 +61,9 @@ def sql(
     rows `updated`, `deleted` and `inserted` (NULL where they are not counted); of others what Spark
     returns. `args` are values for `:name` or `?`, bound as in `spark.sql`. With a `request_id` a change is
     made once."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
     catalyst = Catalyst(spark)
-    function = register_function(spark)
-    try:
+    with register_function(spark).unwrapped():
         return _Statements(spark, catalyst, request_id).run(text, args)
-    except Py4JJavaError:
-        if function.error is not None:
-            raise function.error from None
-        raise
 
 
 class _Statements:
@@ -163,7 +156,7 @@ class _Statements:
         parts = items(plan.multipartIdentifier())
         found = find_named(self._spark, self._catalyst, parts)
         if found is None:
-            if len(parts) == 1 and self._spark.catalog._jcatalog.tableExists(parts[0]):
+            if len(parts) == 1 and is_there(self._spark, parts):
                 self._refuse_query(parts[0])
             return None
         return replace(found.to_write(), name=alias or found.name)
@@ -252,11 +245,16 @@ class _Statements:
 
     def _metadata(self, parts: list[str]) -> Any:
         """Of `people.files`, as Iceberg spells it; None where it is something else."""
-        kind = parts[-1].lower()
-        named = find_named(self._spark, self._catalyst, parts[:-1]) if kind in METADATA else None
-        name = ".".join(map(quoted, parts))
-        if named is None or self._spark.catalog._jcatalog.tableExists(name):
+        named = find_named(self._spark, self._catalyst, parts[:-1])
+        if named is None or is_there(self._spark, parts):
             return None
+        kind = parts[-1].lower()
+        if kind not in METADATA:
+            raise InvalidRequest(
+                f"{named.name[:100]!r} has no table {kind[:100]!r}",
+                next_step=f"It has {', '.join(sorted(METADATA))}, and its refs: "
+                f"{named.name[:100]} VERSION AS OF 'tag or branch'",
+            )
         return self._told_of(named, kind)._jdf.queryExecution().analyzed()
 
     def _told_of(self, named: Named, kind: str) -> DataFrame:

@@ -26,11 +26,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from inlay.engine import POINTER, Head, open_store
-from inlay.errors import InlayError, InvalidRequest
+from inlay.errors import InvalidRequest
 from inlay.spark.api import read
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, load_state
-from inlay.spark.context import context_of, is_set
+from inlay.spark.context import CalledBack, context_of, is_set
 from inlay.storage.open import below
 
 if TYPE_CHECKING:
@@ -124,13 +124,11 @@ class _Pinned:
     versions: dict[tuple[object, ...], int] = field(default_factory=dict)
 
 
-class TableFunction:
-    """Spark's `Seq[Expression] => LogicalPlan`, called while a query is analysed. What it raises, Spark
-    wraps into an error of the JVM; the last is in `error`."""
+class TableFunction(CalledBack):
+    """Spark's `Seq[Expression] => LogicalPlan`, called while a query is analysed."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self.error: InlayError | None = None
         # The queries that are being analysed, by identity; the newest last.
         self._numbers: Any = spark._jvm.java.util.IdentityHashMap()
         self._pinned: OrderedDict[int, _Pinned] = OrderedDict()
@@ -140,13 +138,10 @@ class TableFunction:
     def apply(self, arguments: Any) -> Any:
         """Name and arguments are defined by Spark."""
         expressions = [arguments.apply(place) for place in range(arguments.length())]
-        try:
+        with self.noting():
             uri, asked = called(expressions)
             version = self._version(uri, asked)
             frame = read(self._spark, uri, version=version, ref=_text(asked, "ref"))
-        except InlayError as error:
-            self.error = error
-            raise
         return frame._jdf.queryExecution().analyzed()
 
     def _version(self, uri: str, asked: Mapping[str, object]) -> int:
