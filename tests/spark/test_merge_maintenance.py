@@ -20,11 +20,24 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.engine import load_pointer
 from inlay.format.properties import REMEMBERED
 from inlay.ops.commit.driver import commit
+from inlay.ops.metadata.load import load_entries
+from inlay.plan.change import Change
+from inlay.plan.commit.conflicts import validate
 from inlay.spark.cluster import cluster
+from inlay.spark.connect import connect
 from inlay.spark.maintenance import compact, materialize_deletes
-from inlay.spark.merge import DELETED, REPLACES, MergeResult, RecordSummary, merge, write_part
+from inlay.spark.merge import (
+    DELETED,
+    REPLACES,
+    MergeResult,
+    RecordSummary,
+    _reads,
+    merge,
+    write_part,
+)
 from inlay.spark.recent_rows import Recent
 
 pytestmark = pytest.mark.spark
@@ -197,6 +210,25 @@ def table_of(new_table: NewTable, seed: int) -> inlay.Table:
     return new_table(SCHEMA, primary_key="id", properties=properties, **options)
 
 
+def test_a_merge_waits_only_for_rows_between_its_keys(new_table: NewTable) -> None:
+    """Between the bounds of each key column: streams of different tenants do not wait for each other."""
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("who", pa.string(), nullable=False)]
+    )
+    table = new_table(schema, primary_key=["id", "who"])
+    given = Given()
+    given.keys = ("id", "who")
+    summary = RecordSummary(2, 2, 0, (("1", "9"), ("'a'", "'a'")))
+    ctx = connect(table.uri)
+    change = Change(operation="merge", requires=(_reads(load_pointer(ctx), given, summary),))
+    for who, is_in_the_way in (("b", False), ("a", True)):
+        table.append(pa.table({"id": [5], "who": [who]}, schema=schema))
+        state = load_entries(ctx, load_pointer(ctx).state)
+        assert (validate(state, change) is not None) == is_in_the_way
+    # A key of a type without bounds takes none of the others'.
+    assert RecordSummary(2, 2, 0, (None, ("1", "2"))).where(["x", "y"]) == '"y" BETWEEN 1 AND 2'
+
+
 # -- without Spark's jobs -------------------------------------------------------------------------
 
 
@@ -225,7 +257,7 @@ def without_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Record]]
             memory.add(pa.Table.from_batches([gone]), loaded.date_us)
         [written] = write_part(uri, loaded, ["id"], names, [], recent, iter([batch]))
         keys = {row[1] for row in rows}
-        summary = RecordSummary(len(rows), len(latest), 0, (str(min(keys)), str(max(keys))))
+        summary = RecordSummary(len(rows), len(latest), 0, ((str(min(keys)), str(max(keys))),))
         return summary, [pickle.loads(written["returned"][0].as_py())]
 
     def records_of(ctx: Any, rows: Any, *args: Any) -> Any:
@@ -239,7 +271,8 @@ def without_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Record]]
 class Given(list[Record]):
     """As much of `Records` as the driver's part of a merge looks at."""
 
-    keys, order, kept = ("id",), ("seq",), ()
+    keys: tuple[str, ...] = ("id",)
+    order, kept = ("seq",), ()
 
 
 PLACES = list(enumerate(SCHEMA, start=1))

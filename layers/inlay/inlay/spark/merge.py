@@ -245,7 +245,7 @@ def _reads(loaded: LoadedTable, records: Records, summary: RecordSummary) -> Rea
     """The rows that records were compared with. Where values of theirs are kept, none may have been deleted
     since, either: the new row would bring them back."""
     snapshot = loaded.snapshot
-    where = summary.where(records.keys[0])
+    where = summary.where(records.keys)
     predicate = None if where is None else parse_predicate(where, snapshot.schema)
     files: frozenset[str] = frozenset()
     if records.kept:
@@ -532,19 +532,21 @@ MAX_UNKNOWN = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RecordSummary:
-    """What one pass over the records found. `bounds` of the first key column, as SQL."""
+    """What one pass over the records found. `bounds` of each key column, as SQL; None where it has none."""
 
     records: int
     keys: int
     deletes: int
-    bounds: tuple[str, str] | None
+    bounds: tuple[tuple[str, str] | None, ...]
 
-    def where(self, column: str) -> str | None:
-        """A condition that holds for the keys, whose first is in this column."""
-        if self.bounds is None:
-            return None
-        low, high = self.bounds
-        return f"{_in_sql(column)} BETWEEN {low} AND {high}"
+    def where(self, columns: Sequence[str]) -> str | None:
+        """A condition that holds for the keys, which are in these columns, from the first."""
+        found = [
+            f"{_in_sql(column)} BETWEEN {bound[0]} AND {bound[1]}"
+            for column, bound in zip(columns, self.bounds, strict=False)
+            if bound is not None
+        ]
+        return " AND ".join(found) or None
 
 
 def classified(frame: DataFrame, operations: Operations | None) -> DataFrame:
@@ -611,20 +613,21 @@ def newest(marked: DataFrame, records: Records) -> DataFrame:
 
 
 def summarise(newest: DataFrame, keys: list[str], records: int) -> RecordSummary:
-    """The number of keys and their range; refuses records without a key."""
+    """The number of keys and their ranges; refuses records without a key."""
     from pyspark.sql import functions as f
 
     no_key = f.count_if(f.greatest(*[f.col(quoted(key)).isNull() for key in keys], f.lit(False)))
-    first = f.col(quoted(keys[0]))
-    found = newest.agg(
-        f.count("*"), f.count_if(DELETED), no_key, f.min(first), f.max(first)
-    ).collect()[0]
+    extremes = [of(quoted(key)) for key in keys for of in (f.min, f.max)]
+    found = newest.agg(f.count("*"), f.count_if(DELETED), no_key, *extremes).collect()[0]
     if found[2]:
         raise InvalidRequest(
             f"{found[2]} change records have no key", next_step=f"Give each one {', '.join(keys)}"
         )
-    low, high = _literal(found[3]), _literal(found[4])
-    bounds = None if low is None or high is None else (low, high)
+    ends = list(map(_literal, found[3:]))
+    bounds = tuple(
+        None if low is None or high is None else (low, high)
+        for low, high in zip(ends[::2], ends[1::2], strict=True)
+    )
     return RecordSummary(records, found[0], found[1], bounds)
 
 
@@ -690,7 +693,7 @@ def without_late(
         return rows.groupBy(*map(quoted, keys)).agg(*there)
 
     def rows_of(table: str, columns: Sequence[str], version: int) -> DataFrame:
-        where = summary.where(columns[0])
+        where = summary.where(columns)
         return read(newest.sparkSession, table, columns=columns, where=where, version=version)
 
     def is_above(name: str, *, or_equal: bool) -> Column:
