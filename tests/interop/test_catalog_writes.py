@@ -88,6 +88,7 @@ class Between:
     answered: list[tuple[str, int]] = field(default_factory=list)
     bodies: list[tuple[str, bytes]] = field(default_factory=list)
     stopped: list[tuple[str, bytes]] = field(default_factory=list)
+    refusals: list[bytes] = field(default_factory=list)
 
     @property
     def namespace(self) -> str:
@@ -107,6 +108,8 @@ class Between:
         if method == "POST" and self.twice and b"add-snapshot" in body and answer.status < 300:
             answer = self.catalog.answer(method, path, query, body, headers)
         self.answered.append((f"{method} {path}", answer.status))
+        if answer.status >= 400 and method == "POST":
+            self.refusals.append(answer.body)
         self.bodies.append((path, body))
         return answer
 
@@ -643,6 +646,54 @@ def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(
     assert loaded.requests == {"get": 2}
     assert catalog.answer("POST", path, "", body, {}).status == 204
     assert (meter.snapshot() - loaded).requests == {"get": 9, "put": 7}
+
+
+def test_an_append_goes_on_though_others_commit_as_fast_as_it_is_published(root: Path) -> None:
+    """And though what it began on is no longer shown. What has read the table begins again."""
+    of = Deleting(root)
+    old = [of.iceberg(), of.iceberg()]
+    native = iter(range(100, 1_000))
+    store = of.catalog.writes
+
+    def append() -> None:
+        row = {"id": next(native), "s": "m", "n": 0}
+        opened(root).append(pa.Table.from_pylist([row], SCHEMA))
+
+    def race(n: int, key: str) -> None:
+        if key.endswith("metadata/latest.json"):
+            append()
+
+    def context(table: str) -> Context:
+        ctx = connect(f"file://{root}/{table}")
+        return replace(ctx, store=Dying(ctx.store, after=race))
+
+    def file_of(iceberg: Iceberg, id: int) -> tuple[Any, Any, int]:
+        [(like, kind, spec)] = iceberg.data_files()
+        made = pa.Table.from_pylist([{"id": id, "s": "e", "n": 0}], SCHEMA)
+        return iceberg.rows(made, [1, 2, 3], like), kind, spec
+
+    of.catalog = replace(of.catalog, writes=TableWrites(context))
+    before = of.ids()
+    old[0].add_deletes([file_of(old[0], 50)], "append")
+    append()
+    status, said = of.post(old[0].snapshot)
+    assert status == 200, said
+    of.catalog = replace(of.catalog, writes=store)
+    for _ in range(12):
+        append()
+        opened(root).publish()
+    known = {s["snapshot-id"] for s in of.iceberg().found["snapshots"]}
+    assert old[1].snapshot["snapshot-id"] not in known
+    [(like, kind, spec)] = old[1].data_files()
+    gone = old[1].positions({like["file_path"]: [0]}, like)
+    late = Iceberg(old[1].metadata)
+    late.add_deletes([file_of(late, 51)], "append")
+    status, said = of.post({**late.snapshot, "snapshot-id": 51})
+    assert status == 200, said
+    assert set(of.ids()) == {*before, 50, 51, *range(100, next(native))}
+    old[1].add_deletes([(gone, kind, spec)])
+    assert of.post({**old[1].snapshot, "snapshot-id": 52})[0] == 409
+    assert 0 in of.ids()
 
 
 ROW_ID, LAST_UPDATED = 2147483540, 2147483539

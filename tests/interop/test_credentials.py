@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -106,6 +107,7 @@ class Guarded:
 
     s3: Any
     policies: dict[str, str] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)
     denied: list[tuple[str, str]] = field(default_factory=list)
 
     def assume(self, role: str, *, policy: str, name: str) -> Assumed:
@@ -123,6 +125,7 @@ class Guarded:
             return self.s3(request)
         policy = self.policies.get(key[1]) if key else None
         asked = request.method, f"{request.bucket}/{request.key}"
+        self.asked.append(asked)
         if policy is None or request.headers.get("x-amz-security-token") != "token":
             self.denied.append(asked)
             return AwsAnswer.error(403, "InvalidAccessKeyId", "who is that?")
@@ -216,6 +219,25 @@ def test_engines_without_credentials_of_their_own_write_with_those_that_they_are
     assert guarded.policies
     # The only thing that is denied is the removal of what an engine wrote for nothing.
     assert {method for method, _ in guarded.denied} <= {"DELETE"}, guarded.denied
+
+
+def test_an_insert_of_one_file_by_duckdb_costs_ten_puts_and_twelve_gets(
+    catalog: Catalog, guarded: Guarded, engines_python: Path
+) -> None:
+    """Three of the puts are DuckDB's own. docs/INTEROP.md has the list."""
+    nobody = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+    for uri in served(catalog):
+        engines = Engines(engines_python, uri, nobody)
+        engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+        engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a')")
+        guarded.s3.forget_requests()
+        guarded.asked.clear()
+        engines.sql("INSERT INTO lake.tables.t VALUES (2, 'b')")
+        engines.close()
+    theirs = Counter(method for method, _ in guarded.asked)
+    everything = Counter(each.method for each in guarded.s3.requests())
+    assert theirs == {"PUT": 3, "GET": 1, "HEAD": 1}
+    assert everything == {"PUT": 10, "GET": 12, "HEAD": 1}
 
 
 def test_a_role_is_assumed_with_the_policy_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:

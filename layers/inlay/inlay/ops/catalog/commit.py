@@ -63,7 +63,7 @@ from inlay.ops.catalog.rows import difference, planned_base, rows_of
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, already_applied, commit
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_content, load_pointer, on_branch
-from inlay.ops.metadata.publication import Found
+from inlay.ops.metadata.publication import Found, load_metadata
 from inlay.ops.publish.publish import is_current, publish, publish_with_pointer
 from inlay.ops.refs import named_ref, new_ref, restoring
 from inlay.ops.schema.alter import checked
@@ -208,6 +208,7 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
     branch = None if head is None or head[0] == MAIN else head[0]
     at = replace(ctx, branch=branch)
     reason = "others keep committing to the table"
+    can_publish = False
     for _ in range(MAX_ROUNDS):
         loaded = load_pointer(ctx)
         ctx = replace(ctx, table_id=loaded.snapshot.table_id)
@@ -216,8 +217,16 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
             return published_after(ctx, loaded)
         refuse_open_erasure(loaded)
         published = published_now(ctx)
-        if published is None or not is_current(ctx, loaded.snapshot, published.found.publication):
+        current = published is not None and is_current(
+            ctx, loaded.snapshot, published.found.publication
+        )
+        # Others may commit as fast as it is published. It was published a moment ago: an append goes on.
+        enough = current or (
+            published is not None and can_publish and branch is None and published.shows(loaded)
+        )
+        if published is None or not enough:
             publish(ctx, base=loaded)
+            can_publish = True
             continue
         shown, asked, made = published.metadata, request, None
         if branch is None or branch in loaded.snapshot.refs:
@@ -225,6 +234,9 @@ def commit_table(ctx: Context, request: CommitRequest) -> bytes:
         else:
             shown, asked, made, base = _with_branch(ctx, branch, loaded, shown, request)
         change = planned(at, base, shown, asked)
+        if not current and (change is None or not is_append_alone(change)):
+            publish(ctx, base=loaded)
+            continue
         if change is None:
             return published.body
         if made is not None:
@@ -298,6 +310,17 @@ class PublishedNow:
     def version(self) -> int:
         assert self.found.publication is not None
         return self.found.publication.version
+
+    def shows(self, loaded: LoadedTable) -> bool:
+        """Whether it is an earlier version of the table with the same columns: enough for an append, which
+        would otherwise have to wait for a moment in which nobody commits."""
+        publication, now = self.found.publication, loaded.snapshot
+        assert publication is not None
+        return (
+            publication.table_id == now.table_id
+            and publication.version <= now.version
+            and self.metadata["current-schema-id"] == now.schema_id
+        )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -441,9 +464,13 @@ def planned(
     if head is not None:
         # A table that is replaced has no parent, and all that there is goes.
         before = head.began_on or head.replaced
+        if head.gone is not None:
+            before = _list_that_was_published(ctx, base.snapshot.table_id, *head.gone)
         found = difference(sources, source, before, head.manifest_list)
         is_append = found.is_append and head.operations == {"append"}
-        strict = strict or not is_append or head.began_on is None
+        strict = strict or not is_append or (head.began_on is None and head.gone is None)
+        if strict and head.gone is not None:
+            raise _not_published(head.gone[0])
     if strict or (updates and found is not None):
         reason = unmet(request.requirements, published)
         if reason:
@@ -495,13 +522,15 @@ def _is_strict(change: Change) -> bool:
 class _Head:
     """A branch after the commit, where that is a new snapshot: its id, its manifest list (None: it has no
     rows), what Iceberg calls the operations that led there; and the manifest list of the snapshot that the
-    engine `began_on`, None where it replaces whatever there is."""
+    engine `began_on`, None where it replaces whatever there is. `gone`: what it began on is no longer
+    shown; its id, and the sequence number of the metadata that the engine has seen."""
 
     id: int | None
     manifest_list: str | None
     operations: frozenset[str]
     began_on: str | None
     replaced: str
+    gone: tuple[int, int] | None = None
 
 
 def _with_branch(
@@ -526,7 +555,7 @@ def _with_branch(
         at = brought.pop(at).get("parent-snapshot-id")
     source = _shown(table, published, at)
     if source is None:
-        raise ConcurrentChange(f"snapshot {at}, which the commit began on, is not published")
+        raise _not_published(at)
     made = new_ref(ctx, table, name, source, named_ref("branch", source))
     assert made is not None
     # A handle of an earlier branch of this name has not read this one.
@@ -598,21 +627,37 @@ def _head(published: Mapping[str, Any], after: Mapping[str, Any], name: str) -> 
     new = brought[head]
     operations: set[str] = set()
     at: int | None = head
+    sequence = 0
     for _ in brought:
         if at not in brought:
             break
         operations.add(str(brought[at].get("summary", {}).get("operation")))
+        sequence = int(brought[at].get("sequence-number", 0)) - 1
         begun = brought[at].get("parent-snapshot-id")
         at = None if begun == -1 else begun
-    if at is not None and at not in known:
-        raise ConcurrentChange(f"snapshot {at}, which the commit began on, is not published")
     return _Head(
         head,
         new["manifest-list"],
         frozenset(operations),
-        None if at is None else known[at]["manifest-list"],
+        known[at]["manifest-list"] if at in known else None,
         known[current]["manifest-list"],
+        None if at is None or at in known else (int(at), sequence),
     )
+
+
+def _list_that_was_published(ctx: Context, table_id: str, snapshot_id: int, version: int) -> str:
+    """The manifest list of a snapshot that a version's metadata shows, and today's no longer: others have
+    published often since. One GET."""
+    found = load_metadata(ctx, version) if version > 0 else None
+    if found is not None and found["table-uuid"] == table_id:
+        for each in found["snapshots"]:
+            if each["snapshot-id"] == snapshot_id:
+                return str(each["manifest-list"])
+    raise _not_published(snapshot_id)
+
+
+def _not_published(snapshot_id: object) -> ConcurrentChange:
+    return ConcurrentChange(f"snapshot {snapshot_id}, which the commit began on, is not published")
 
 
 def _set_properties(published: Mapping[str, Any], after: Mapping[str, Any]) -> SetProperties | None:
