@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -144,6 +144,31 @@ def test_a_commit_by_path_beside_a_publication_keeps_its_hint_and_its_metadata(
     assert path.name == f"v{hint}.metadata.json"
     with pytest.raises(ForeignCommit):
         t.publish()
+
+
+def test_everything_but_publishing_and_collection_goes_on_beside_a_commit_by_path(
+    tmp_path: Path,
+) -> None:
+    """Of the table, and of its neighbour in the same round."""
+    t, neighbour = a_table(tmp_path / "t"), a_table(tmp_path / "u")
+    theirs = committed_by_path(t)
+    for n in (10, 20, 30):
+        t.append(pa.table({"id": [n, n + 1], "s": ["c", "d"]}, schema=SCHEMA))
+    t.delete("id = 11", mode="vector")
+    t.update({"s": "'x'"}, where="id = 10")
+    t.maintain.compact()
+    t.maintain.rewrite()
+    t.maintain.expire(days=0, min_versions=1)
+    assert sorted(t.scan().to_arrow()["id"].to_pylist()) == [1, 2, 10, 20, 21, 30, 31]
+    assert t.maintain.verify(depth="pages").errors == ()
+    for each, refused in ((t, True), (neighbour, False)):
+        grace: dict[str, Any] = {"grace": timedelta(0), "clock_margin_seconds": 0}
+        with pytest.raises(ForeignCommit) if refused else nullcontext():
+            each.maintain.collect_garbage(**grace)
+    theirs.unlink()
+    assert t.publish().published
+    t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert sorted(t.scan().to_arrow()["id"].to_pylist()) == [1, 2, 10, 20, 21, 30, 31]
 
 
 def test_a_commit_by_path_stops_an_erasure_by_name(tmp_path: Path) -> None:
