@@ -13,7 +13,7 @@ both have the same rows, and the branch can be written to and merged again. If n
 the branch began, main takes the branch's content (a fast-forward, metadata only). What a restore took back
 from main since is not brought again, and leaves the branch, which the result's note says; a merge that did
 nothing else is a conflict. Otherwise the branch's
-deletes are first converted to row positions of the files they saw (`plan.refs`), and everything is planned
+deletes are first converted to row positions of the files they saw (`plan.merge`), and everything is planned
 again on every rebase.
 """
 
@@ -57,22 +57,18 @@ from inlay.plan.change import (
     SetRefs,
     TakeLayout,
 )
-from inlay.plan.metadata.state import State
-from inlay.plan.pruning.compared import uncompared
-from inlay.plan.pruning.prune import lacks_columns_of
-from inlay.plan.refs import (
-    MAIN,
+from inlay.plan.merge import (
     MERGE,
     MergePlan,
-    check_name,
     contested_conflict,
-    is_retained,
     layout_conflict,
     merged_layout,
     plan_merge,
-    ref_records,
-    ref_view,
 )
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.compared import uncompared
+from inlay.plan.pruning.prune import lacks_columns_of
+from inlay.plan.refs import MAIN, check_name, is_retained, ref_records, ref_view
 from inlay.plan.scan import FileTask
 
 

@@ -20,16 +20,15 @@ from inlay.format.snapshot import Snapshot
 from inlay.notebook import Shown
 from inlay.ops.context import Context
 from inlay.ops.inspect.advice import (
-    Axis,
     Finding,
     Maintenance,
     Query,
-    axes_of,
     explain_query,
     findings_of,
     plan_care,
     plan_or_nothing,
 )
+from inlay.ops.inspect.layout import Axis, axes_of
 from inlay.ops.inspect.tables import (
     deleted_rows,
     has_deletes,
