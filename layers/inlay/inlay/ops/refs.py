@@ -58,7 +58,6 @@ from inlay.plan.change import (
     TakeLayout,
 )
 from inlay.plan.merge import (
-    MERGE,
     MergePlan,
     contested_conflict,
     layout_conflict,
@@ -68,7 +67,7 @@ from inlay.plan.merge import (
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.compared import uncompared
 from inlay.plan.pruning.prune import lacks_columns_of
-from inlay.plan.refs import MAIN, check_name, is_retained, ref_records, ref_view
+from inlay.plan.refs import MAIN, MERGE, check_name, is_retained, ref_records, ref_view
 from inlay.plan.scan import FileTask
 
 

@@ -29,9 +29,9 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct,
 from inlay.format.snapshot import Segment, Snapshot, Tier
 from inlay.format.values import order_key, widened, widens
 from inlay.plan.change import NeedSegments
-from inlay.plan.merge import MERGE
 from inlay.plan.metadata.state import Nodes, State, live_entries, open_tree
 from inlay.plan.pruning.prune import Evidence, may_match
+from inlay.plan.refs import MERGE
 from inlay.plan.scan import (
     FileTask,
     fields_of_marker,

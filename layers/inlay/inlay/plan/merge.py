@@ -37,9 +37,6 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, fields_of_marker, marker_may_hit
 from inlay.plan.schema_conflicts import why_unreadable
 
-# The operation. Not "merge": in the history that is a merge of rows by key.
-MERGE = "merge_branch"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:

@@ -30,6 +30,8 @@ from inlay.plan.change import THIS_VERSION, Conflict, SetRefs
 from inlay.plan.pruning.prune import for_content, may_match
 
 MAIN = "main"
+# The operation that merges a branch. Not "merge": in the history that is a merge of rows by key.
+MERGE = "merge_branch"
 # Names are used in command lines, URIs and file names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 

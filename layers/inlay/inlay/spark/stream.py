@@ -37,10 +37,9 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.feed import plan_steps, seen_at
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.read.scan import Scan
-from inlay.plan.merge import MERGE
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.refs import MAIN
+from inlay.plan.refs import MAIN, MERGE
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.connect import connect, load_state, ref_of
 from inlay.spark.feed import StepPartition, checked_offset, step_of_units
