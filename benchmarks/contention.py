@@ -3,6 +3,7 @@
     python benchmarks/contention.py                               # 1, 4, 8, 16 processes, 16 threads
     python benchmarks/contention.py --crowd                       # 40 processes as well
     python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 --json contention.json
+    python benchmarks/contention.py --transactions --writers 1,4,8 --rounds 3 --json transactions.json
 
 The embedded S3 answers after 20 ms. Each writer appends one row after another for some seconds, in a
 process that was started for this measurement. The loops it is held to use the same client and as many
@@ -187,7 +188,7 @@ def in_processes(kind: str, name: str, writers: int, seconds: float) -> Measured
     return total
 
 
-def transactions(aws: AwsProcess, count: int, number: int, seconds: float) -> None:
+def transactions(aws: AwsProcess, count: int, number: int, seconds: float) -> dict[str, Measured]:
     """Two tables by one transaction; and beside one that appends to one of the two alone."""
     alone, name = f"alone-{count}-{number}", f"both-{count}-{number}"
     for each in (alone, name, name + OTHER):
@@ -206,6 +207,7 @@ def transactions(aws: AwsProcess, count: int, number: int, seconds: float) -> No
         beside.result()
     other.requests = counted(aws)
     line("  an append beside them", other, None)
+    return {"append": one, TRANSACTION: two, "beside": other}
 
 
 def in_threads(name: str, writers: int, seconds: float, *, together: bool) -> Measured:
@@ -286,6 +288,21 @@ def ratios(found: Mapping[str, Measured], baseline: str) -> dict[str, float]:
     }
 
 
+def figures_of(writers: int, found: Mapping[str, Measured]) -> list[dict[str, Any]]:
+    return [
+        {
+            "writers": writers,
+            "loop": kind,
+            "commits_per_second": each.rate,
+            "median": each.at(0.5),
+            "slowest": each.at(1),
+            "requests_each": each.requests_each,
+            "requests": dict(each.requests),
+        }
+        for kind, each in found.items()
+    ]
+
+
 def measure(aws: AwsProcess, count: int, number: int, seconds: float) -> dict[str, Measured]:
     found: dict[str, Measured] = {}
     for kind in KINDS:
@@ -320,22 +337,11 @@ def main() -> None:
     with server(options.latency_ms) as aws:
         for count in counts if options.transactions else ():
             for number in range(options.rounds):
-                transactions(aws, count, number, options.seconds)
+                figures += figures_of(count, transactions(aws, count, number, options.seconds))
         for count in () if options.transactions else counts:
             rounds = [measure(aws, count, n, options.seconds) for n in range(options.rounds)]
             for found in rounds:
-                figures += [
-                    {
-                        "writers": count,
-                        "loop": kind,
-                        "commits_per_second": each.rate,
-                        "median": each.at(0.5),
-                        "slowest": each.at(1),
-                        "requests_each": each.requests_each,
-                        "requests": dict(each.requests),
-                    }
-                    for kind, each in found.items()
-                ]
+                figures += figures_of(count, found)
             for baseline in ("bare", "archiving"):
                 of_all = [ratios(found, baseline) for found in rounds]
                 middle = {k: statistics.median(r[k] for r in of_all) for k in of_all[0]}

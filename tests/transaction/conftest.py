@@ -31,6 +31,12 @@ def tables() -> list[inlay.Table]:
     return sorted(made, key=lambda t: t._ctx.table_id)
 
 
+@pytest.fixture
+def in_no_time(monkeypatch):
+    """Nobody waits for a coordinator that is dead."""
+    monkeypatch.setattr("inlay.ops.transaction.DEADLINE_SECONDS", 0)
+
+
 class Died(BaseException):
     """The coordinator's process."""
 

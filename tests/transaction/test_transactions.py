@@ -40,12 +40,6 @@ def decisions(table: inlay.Table) -> list[str]:
     return [info.key[len(root) :] for info in listed]
 
 
-@pytest.fixture
-def in_no_time(monkeypatch):
-    """Nobody waits for a coordinator that is dead."""
-    monkeypatch.setattr("inlay.ops.transaction.DEADLINE_SECONDS", 0)
-
-
 # -- what it does -----------------------------------------------------------------------------------
 
 
