@@ -1057,3 +1057,39 @@ def test_requests_that_are_not_right_are_refused_and_change_nothing(
     assert statuses >= {200, 400, 409}
     for sent in (b"", b"{", b"[]", b"null", b"{}" * 9, b"[" * 100_000, b'{"updates": 1}'):
         assert between.catalog.answer("POST", recorded[0][0], "", sent, {}).status in REFUSALS
+
+
+def test_what_a_commit_over_several_tables_cannot_do_is_refused_by_name(root: Path) -> None:
+    catalog = catalog_of(f"file://{root}", write=True)
+    for name in "tu":
+        made = {"publish.format": "v3"}
+        inlay.create(f"{root}/{name}", pa.schema([("id", pa.int64())]), properties=made)
+        opened(root, name).append(pa.table({"id": [1]}))
+
+    def change(name: str, *updates: dict[str, Any], required: Any = ()) -> dict[str, Any]:
+        return {
+            "identifier": {"namespace": ["tables"], "name": name},
+            "requirements": list(required),
+            "updates": updates,
+        }
+
+    def commit(*changes: dict[str, Any]) -> tuple[int, str]:
+        body = json.dumps({"table-changes": changes}).encode()
+        answer = catalog.answer("POST", "/v1/transactions/commit", "", body)
+        return answer.status, answer.body.decode()
+
+    owned = {"action": "set-properties", "updates": {"owner": "me"}}
+    first = change("t", owned)
+    brought = {"action": "add-snapshot", "snapshot": {"snapshot-id": 77, "manifest-list": "x"}}
+    branch = {"action": "set-snapshot-ref", "ref-name": "b", "type": "branch", "snapshot-id": 77}
+    for second, word in (
+        (change("new", owned, required=[{"type": "assert-create"}]), "creates none of them"),
+        (change("u", brought, branch), "main branches"),
+        (change("t", owned), "twice"),
+    ):
+        status, said = commit(first, second)
+        assert status == 400 and word in said, said
+        assert "file://" in said or "tables" in said
+    assert "iceberg.owner" not in opened(root).properties
+    assert commit(first, change("u", owned)) == (204, "")
+    assert [opened(root, n).properties["iceberg.owner"] for n in "tu"] == ["me", "me"]

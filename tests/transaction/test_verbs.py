@@ -336,3 +336,26 @@ def test_a_move_that_comes_again_moves_nothing(tables):
             tx.run(plan)
     assert all(done.applied_before for done in tx.results)
     assert (content(a), content(c)) == ({2: 20}, {1: 10})
+
+
+def test_an_erasure_of_what_a_stream_remembers_is_refused_by_name_and_next_step(tables):
+    """What is remembered is erased by a commit of its own, which nothing would take back."""
+    a, b, _ = tables
+    for op, seq in (("c", 1), ("d", 2)):
+        record = pa.table({"id": [7], "n": [seq], "op": [op]})
+        b.apply_changes(record, order="n", op="op")
+    memory = inlay.open(f"{b.uri}/changes").version
+    with pytest.raises(InvalidRequest) as refused, inlay.transaction(request_id="case") as tx:
+        tx.delete(a, "id = 7", mode="erase")
+        tx.delete(b, "id = 7", mode="erase")
+    assert b.uri in str(refused.value) and "remembers deletes" in str(refused.value)
+    assert (
+        refused.value.next_step == "Erase on this table alone, and on the others in the transaction"
+    )
+    assert erased(a) == erased(b) == []
+    assert inlay.open(f"{b.uri}/changes").version == memory
+    # As it says.
+    b.delete("id = 7", mode="erase", request_id="case")
+    with inlay.transaction(request_id="case") as tx:
+        tx.delete(a, "id = 7", mode="erase")
+    assert erased(a) == erased(b) == ["case"]
