@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.clock import Clock
 from tests.simulator.faults import Fate, FaultyStore, Killed, Sent, once
 
 import inlay
@@ -16,6 +17,7 @@ from inlay.errors import (
     OutcomeUnknown,
     RequestReused,
     StaleUpload,
+    StoreUnavailable,
     TableExists,
     TableReplaced,
 )
@@ -24,13 +26,13 @@ from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.ops.commit import driver as commit_module
 from inlay.ops.commit import register
 from inlay.ops.commit.driver import Committed, Skipped, WrittenSegments, commit
-from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.context import Context, InlineExecutor, connect
 from inlay.ops.schema.create import create
 from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
 from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got
 from inlay.storage.memory import MemoryStore
-from inlay.storage.wrapped import MeteredStore
+from inlay.storage.wrapped import MeteredStore, WrappedStore
 
 from .conftest import POINTER, ROOT, append_of, at, context
 
@@ -434,3 +436,16 @@ def test_a_pointer_stays_small_however_much_one_commit_adds(world):
     done = commit(world.ctx, append_of(*MANY[1:]), base=base)
     assert len(done.loaded.raw) <= apply_module.POINTER_TARGET_BYTES
     assert encode_snapshot(done.loaded.snapshot) == done.loaded.raw
+
+
+def test_a_table_that_could_not_be_created_says_what_the_store_said():
+    """A server without room answers 500 to whatever is sent: the cause is the store's to mend."""
+
+    class Full(WrappedStore):
+        def put(self, key, body, **options):
+            raise StoreUnavailable("S3 answered 500 InternalError: no free volumes left")
+
+    ctx = replace(connect("memory://full/t"), clock=Clock(0.0))
+    ctx = replace(ctx, store=Full(ctx.store))
+    with pytest.raises(OutcomeUnknown, match="in 6 tries: S3 answered 500 InternalError: no free"):
+        inlay.create(ctx.uri, pa.schema([("id", pa.int64())]), context=ctx)

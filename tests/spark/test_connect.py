@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 import inlay
 from inlay.spark import InlayTable, count, explain, read, sql, view, views
-from inlay.spark import cluster, garbage, maintenance
+from inlay.spark import cluster, garbage, maintenance, transaction
 from inlay.spark.merge_sink import MergeSink
 
 folder = sys.argv[1]
@@ -63,7 +63,13 @@ def write():
 def expect(found, wanted):
     assert found == wanted, (found, wanted)
 
+def together(verb, **options):
+    with transaction() as tx:
+        getattr(tx, verb)(source, uri, **options)
+
 verbs = {
+    "transaction": lambda: together("append"),
+    "transaction of merges": lambda: together("merge", order="id"),
     "read.format": lambda: expect(spark.read.format("inlay").load(uri).where("id < 3").count(), 2),
     "stream": lambda: into("streamed"),
     "read": lambda: expect(read(spark, uri, where="id > 1").count(), 3),
@@ -101,6 +107,7 @@ spark.stop()
 REFUSED = {
     *("view", "views", "sql", "update", "delete", "merge", "compact", "materialize_deletes"),
     *("advance_erasures", "cluster", "collect_garbage", "MergeSink"),
+    *("transaction", "transaction of merges"),
 }
 
 
@@ -131,6 +138,6 @@ def test_every_verb_works_or_is_refused_by_type(tmp_path: Path) -> None:
 def test_the_page_names_every_verb_that_is_refused() -> None:
     page = PAGE.read_text()
     refused = [line for line in page.splitlines() if "| refused: `InvalidRequest` |" in line]
-    for name in REFUSED - {"update", "delete", "merge"}:
+    for name in REFUSED - {"update", "delete", "merge", "transaction of merges"}:
         assert any(f"`{name}" in line for line in refused), name
     assert any("`InlayTable.update`, `delete`, `merge`" in line for line in refused)

@@ -32,9 +32,10 @@ def test_an_append_and_a_merge_are_one_commit_once_or_nothing(spark, new_table) 
     with pytest.raises(ZeroDivisionError), transaction() as tx:
         tx.append(rows(spark, (3, 30)), orders.uri)
         tx.merge(rows(spark, (1 // 0, 1)), lines.uri, order="n", op=None)
-    with pytest.raises(InvalidRequest, match="partitioned"), transaction() as tx:
+    with pytest.raises(InvalidRequest, match="partitioned") as refused, transaction() as tx:
         tx.append(rows(spark, (3, 30)), orders.uri)
         tx.append(rows(spark, (3, 30)), parted.uri)
+    assert "Merge them with op=None" in refused.value.next_step
     assert content(orders) == content(lines) == {1: 10, 2: 20}
     for _ in range(2):
         with transaction(request_id="load") as tx:
@@ -50,4 +51,8 @@ def test_an_append_and_a_merge_are_one_commit_once_or_nothing(spark, new_table) 
             body = lines._ctx.store.get(lines._ctx.key(POINTER)).body
             assert body.startswith(PREPARED)
     assert [r.applied_before for r in tx.results] == [True, True]
+    with transaction() as tx:  # as the refusal says
+        tx.append(rows(spark, (5, 50)), orders.uri)
+        tx.merge(rows(spark, (3, 30)), parted.uri, order="n", op=None)
+    assert (content(orders)[5], content(parted)) == (50, {1: 10, 2: 20, 3: 30})
     assert inlay.open(orders.uri).maintain.verify().ok

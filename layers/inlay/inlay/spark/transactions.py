@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import inlay
 from inlay.spark.connect import connect
+from inlay.spark.context import context_of
 from inlay.spark.merge import MergeResult, merge
 from inlay.spark.native_append import append
 
@@ -38,7 +39,10 @@ class Transaction:
         self._tx = tx
 
     def append(self, frame: DataFrame, uri: str, **options: Any) -> WriteResult:
-        """As `inlay.spark.append`. Rows that only the source can write (`docs/SPARK.md`) are refused."""
+        """As `inlay.spark.append`. Rows that only the source can write (`docs/SPARK.md`) are refused: it
+        commits them itself. `merge` takes them, with `op=None`."""
+
+        context_of(frame.sparkSession, "transaction")
 
         def run(table: inlay.Table) -> WriteResult:
             return append(frame, uri, hold=table._ctx.hold, **options)
@@ -49,6 +53,8 @@ class Transaction:
 
     def merge(self, changes: DataFrame, uri: str, **options: Any) -> MergeResult:
         """As `pipelines.merge`: change records, of each key the newest one counts."""
+
+        context_of(changes.sparkSession, "transaction")
 
         def run(table: inlay.Table) -> MergeResult:
             return merge(changes, uri, hold=table._ctx.hold, **options)

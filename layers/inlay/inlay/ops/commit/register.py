@@ -88,7 +88,7 @@ def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
         return None
     except StoreUnavailable as error:
         raise OutcomeUnknown(
-            f"the table at {ctx.uri} could not be created", table=ctx.uri
+            f"the table at {ctx.uri} could not be created: {error.message}", table=ctx.uri
         ) from error
     _check_condition(ctx, data)
     return LoadedTable(State(snapshot), done.etag, data, done.date_us, ctx.clock.monotonic())
