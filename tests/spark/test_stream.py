@@ -310,23 +310,3 @@ def test_a_branch_that_was_made_again_is_another_one(new_table: NewTable) -> Non
     table.refs.branch("next").append(rows(4))
     with pytest.raises(VersionNotFound, match=r"branch 'next' of .* did not exist at version"):
         next(query.batches(ref="next"))
-
-
-def test_what_an_earlier_release_began_to_read_is_read_to_its_end(new_table: NewTable) -> None:
-    table = new_table(rows(0))
-    for n in range(1, 6):
-        table.append(rows(n))
-    query = Query(table)
-    begun = {"version": table.version, "files": 2, "first": True}
-    query.offset = begun
-    table.append(rows(6))
-    table.append(rows(7))
-    assert list(query.batches(maxFilesPerTrigger="1")) == [[2, 3, 4, 5], [6], [7]]
-    state = load_state(table.uri)
-    asked = spark_schema(state.snapshot.schema)
-    stream = InlayStreamReader(read_options({"path": table.uri}), state, asked)
-    repeated = stream.partitions(begun, begun | {"files": 4})
-    assert [n for part in repeated for b in stream.read(part) for n in b["id"].to_pylist()] == [
-        2,
-        3,
-    ]

@@ -147,24 +147,22 @@ class FeedReader:
 
 
 def checked_offset(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
-    """A stream's offset, which must be one in this table and on this branch. Those of earlier releases name
-    no branch, the first ones no table either."""
+    """A stream's offset, which must be one in this table and on this branch."""
     ref = ref_of(uri) or MAIN
-    found = {"table": table_id, "ref": ref, **offset}
-    if found["table"] != table_id:
+    if offset["table"] != table_id:
         raise TableReplaced(
             f"{uri} is another table than the one that the stream has read so far",
             next_step="Start a new query, with a checkpoint of its own, to read it from its beginning",
             table=uri,
         )
-    if found["ref"] != ref:
+    if offset["ref"] != ref:
         # What it has now and had not then is in versions that the stream has passed.
         raise InvalidRequest(
-            f"the stream has read {found['ref']!r} of {place(uri)} so far, and is now to read {ref!r}",
+            f"the stream has read {offset['ref']!r} of {place(uri)} so far, and is now to read {ref!r}",
             next_step="Start a new query, with a checkpoint of its own, or set the option ref back",
             table=place(uri),
         )
-    return found
+    return offset
 
 
 def step_of_units(step: Step, units: tuple[FeedUnit, ...]) -> Step:

@@ -86,7 +86,7 @@ class InlayFeedStream(VersionStream):
 
     def _checked(self, offset: dict[str, Any]) -> dict[str, Any]:
         found = checked_offset(offset, self._table_id, self._options.uri)
-        if found.get("after") or found.get("files"):
+        if found.get("after"):
             raise InvalidRequest(
                 "the stream was stopped within a version whose rows it read: changes come by whole ones",
                 next_step="Let it end that version without changeFeed, or start a new query",

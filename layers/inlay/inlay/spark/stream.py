@@ -59,15 +59,13 @@ _COMPARED: Place = (0, "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """See the module's head. `files` is in offsets of earlier releases, in place of `after`: so many files
-    in the order of the entries, without those that were hidden or could not match."""
+    """See the module's head."""
 
     table: str
     ref: str
     version: int
     first: bool = False
     after: Place | None = None
-    files: int = 0
 
 
 class InlayStreamReader(VersionStream):
@@ -105,12 +103,11 @@ class InlayStreamReader(VersionStream):
             for piece in _left(self._step(current, offset), offset):
                 taken += 1
                 size += _bytes(piece)
-                # Pieces of one place are read together, and what an earlier release began, to its end.
-                is_cut = offset.after != _place(piece) and not offset.files
+                # Pieces of one place are read together.
+                is_cut = offset.after != _place(piece)
                 if taken > 1 and is_cut and is_over(limit, taken, size):
                     return asdict(offset)
-                if not offset.files:
-                    offset = replace(offset, after=_place(piece))
+                offset = replace(offset, after=_place(piece))
             offset = _after(offset)
         return asdict(offset)
 
@@ -202,8 +199,6 @@ def _place(piece: Piece) -> Place:
 
 def _left(pieces: Sequence[Piece], offset: Offset) -> Sequence[Piece]:
     """The pieces of its step that are not read at `offset`."""
-    if offset.files:
-        return pieces[offset.files :]
     after = offset.after
     return sorted((p for p in pieces if after is None or _place(p) > after), key=_place)
 
