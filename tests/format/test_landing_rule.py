@@ -57,6 +57,11 @@ DATA = (
     "bak.parquet",
     "checkpoint/orders.parquet",
     "20261125_101010_00001_abcde-0a1b.parquet",
+    "ducklake-019a5c1e-7d2f-7e30-b1a5-0c2d4e6f8a9b.parquet",
+    "bucket-0/changelog-5f0c1a9e-7d2f-4e30-b1a5-0c2d4e6f8a9b-0.parquet",
+    "run-AmazonS3_node17-3-part-block-0-r-00000-snappy.parquet",
+    "orders-bulk-delete.parquet",
+    "orders_distcpSplit_0.parquet",
     "Zoe\u0308/cafe\u0301%2B+ \n.parquet",
 )
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import inlay
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile, UnsupportedFile
 from inlay.ops.write.ingest import Duplicate, Ingested, Rejected
+from inlay.storage.base import Got
 
 from .conftest import BUCKET, Functions, fresh, landing_message
 
@@ -223,3 +224,16 @@ def test_a_property_says_what_an_overwrite_does(functions: Functions) -> None:
         )
     t.refresh()
     assert sorted(shown()) == [(1, "x", 1), (2, "x", 1)]
+
+
+def test_a_list_of_refused_records_is_no_news(functions: Functions) -> None:
+    """Its own event comes to the function, which takes JSON."""
+    create(**{"ingest.bad_lines": 5})
+    body = b'{"id": 1, "name": "a"}\n{"id": "x", "name": "b"}\n'
+    functions.invoke("ingest", landing_message(functions, body, "ingest/people/a.json"))
+    [listed] = functions.store.list("ingest/people/_refused/")
+    got = functions.store.get(listed.key)
+    assert isinstance(got, Got)
+    functions.invoke("ingest", landing_message(functions, got.body, listed.key))
+    assert functions.queues.dead == [] and inlay.open(URI).count() == 1
+    assert len(list(functions.store.list("ingest/people/"))) == 2

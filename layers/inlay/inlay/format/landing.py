@@ -87,22 +87,24 @@ CONVENTIONS = (
     Convention(
         _TEMPORARY,
         "Hadoop DistCp",
-        "a copy under way (`.distcp.tmp.`)",
-        r"(^|/)\.distcp\.tmp\.",
-        ("run/.distcp.tmp.attempt_local1_0001_m_0_0",),
+        "a copy under way, or a part of one",
+        r"(^|/)\.distcp\.tmp\.|\.____distcpSplit____\d+\.\d+$",
+        ("run/.distcp.tmp.attempt_local1_0001_m_0_0", "orders.parquet.____distcpSplit____0.1024"),
     ),
     Convention(
         _TEMPORARY,
         "Spark, Hadoop and Hive committers; Impala; S3A magic committer",
         "output of a job that has not committed",
         r"(^|/)(_temporary|_temp|_tmp[^/]*|\.spark-staging-[^/]*|\.hive-staging[^/]*"
-        r"|_impala_insert_staging|__magic_job[^/]*|__magic|_scratchdir[^/]*)/",
+        r"|_impala_insert_staging|__magic_job[^/]*|__magic|_scratchdir[^/]*)/"
+        r"|\.pendingset$",
         (
             "_temporary/0/_temporary/attempt_0/part-0.parquet",
             "day=1/.spark-staging-5e/part-0.parquet",
             ".hive-staging_hive_2026-11-25/-ext-10000/000000_0",
             "_impala_insert_staging/a/b.parq",
             "__magic_job-1/tasks/t/__base/part-0.parquet",
+            "attempt_1.pendingset",
         ),
     ),
     Convention(
@@ -143,7 +145,7 @@ CONVENTIONS = (
         "SFTP and FTP clients (Transfer Family); browsers; rclone, curl, lftp, gsutil, mc, NiFi, editors",
         "an upload or a copy under way",
         r"(\.(filepart|part|partial|tmp|temp|crdownload|download|opdownload|dtapart|fdmdownload|cyberduckpart"
-        r"|cyberducksegment|!ut|!qB|incomplete|uploading|upload|unfinished|writing|copying|in-?progress|wip"
+        r"|cyberducksegment|!ut|ut!|!qB|!bt|bc!|!sync|xltd|crswap|incomplete|uploading|upload|unfinished|writing|copying|in-?progress|wip"
         r"|aria2|lftp-pget-status|swp|swx|gstmp)|_\.gstmp|\.part\.minio|\.(tmp|temp|partial)[.-][\w-]+"
         r"|\.parquet[_-](tmp|temp|part|partial)|~|(^|/)\.in\.[^/]*)$",
         (
@@ -161,6 +163,8 @@ CONVENTIONS = (
             "orders.parquet~",
             "orders.parquet.cyberduckpart",
             "orders.parquet.opdownload",
+            "orders.parquet.crswap",
+            "orders.parquet.!sync",
         ),
     ),
     Convention(
@@ -189,11 +193,12 @@ CONVENTIONS = (
     ),
     Convention(
         _MARKER,
-        "Delta Lake, Hudi, Iceberg, Paimon",
+        "Delta Lake, Hudi, Iceberg, Paimon, DuckLake",
         "metadata of another table format",
         r"(^|/)(_delta_log|\.hoodie|_delta_index)/|(^|/)\.hoodie_partition_metadata(\.parquet)?$"
         r"|(^|/)metadata/([^/]*\.metadata\.json|version-hint\.text|snap-[^/]*\.avro|[^/]*-m\d+\.avro"
         r"|[^/]*\.(stats|puffin))$|-\d{5}-deletes\.(parquet|avro|orc|puffin)$"
+        r"|(^|/)ducklake-[0-9a-f-]{36}-delete\.parquet$|(^|/)index/index-[0-9a-f-]{36}-\d+$"
         r"|(^|/)(manifest/manifest(-list)?-[^/]*|snapshot/(snapshot-\d+|LATEST|EARLIEST)|schema/schema-\d+)$",
         (
             "_delta_log/00000000000000000000.json",
@@ -204,6 +209,8 @@ CONVENTIONS = (
             "metadata/snap-12-1-5f.avro",
             "metadata/5f-m0.avro",
             "data/00000-0-5f3a-00001-deletes.parquet",
+            "ducklake-019a5c1e-7d2f-7e30-b1a5-0c2d4e6f8a9b-delete.parquet",
+            "index/index-5f0c1a9e-7d2f-4e30-b1a5-0c2d4e6f8a9b-0",
         ),
     ),
     Convention(
@@ -307,7 +314,7 @@ CONVENTIONS = (
         r"(^|/)([^/]*manifest|manifest\.(json|csv|checksum)|symlink\.txt"
         r"|manifest-(files|summary)\.json|[^/]*-manifest\.(csv|json)|[^/]*\.(csv|txt)\.metadata"
         r"|[^/]*_\d{8}_(manifest|metadata)\.json"
-        r"|export_(tables_)?info_[^/]*\.json|[^/]*\.(overall_)?export_metadata)$",
+        r"|cost_and_usage_data_status/[^/]*|export_(tables_)?info_[^/]*\.json|[^/]*\.(overall_)?export_metadata)$",
         (
             "sales_manifest",
             "manifest",
@@ -321,7 +328,22 @@ CONVENTIONS = (
             "export_tables_info_rds_from_1_to_2.json",
             "AEDAGANLHLBH4OLISD3CVOZZRWPX5GV2XCXRBKCV_20261125_manifest.json",
             "billing-Manifest.json",
+            "cost_and_usage_data_status/cost_and_usage_data_status.parquet",
             "all_namespaces/kind_Order/all_namespaces_kind_Order.export_metadata",
+        ),
+    ),
+    # Readers of folders leave such names out, whatever the format, which is why this comes first. Lists of
+    # refused records are among them.
+    Convention(
+        _MARKER,
+        "Spark, Hive, Trino, pyarrow",
+        "hidden: a part of its name begins with `_` or `.`",
+        r"(^|/)(_|\.(?!\.?(/|$)))",
+        (
+            "_corrupt/a.parquet",
+            ".orders.parquet.k3Jx1a",
+            "_airbyte_state/0",
+            "_dlt_version/1.jsonl",
         ),
     ),
     Convention(
@@ -353,14 +375,6 @@ CONVENTIONS = (
         "an archive, or a file compressed as a whole",
         r"\.(gz|gzip|zst|zstd|bz2|xz|lz4|lzo|snappy|sz|br|Z|zip|7z|rar|tar|tgz)$",
         ("orders.parquet.gz", "orders.zip", "orders.tar"),
-    ),
-    # Last: readers of folders (Spark, Hive, Trino, pyarrow) leave such names out.
-    Convention(
-        _MARKER,
-        "Spark, Hive, Trino, pyarrow",
-        "hidden: a part of its name begins with `_` or `.`",
-        r"(^|/)(_|\.(?!\.?(/|$)))",
-        ("_corrupt/a.parquet", ".orders.parquet.k3Jx1a", "_airbyte_state/0"),
     ),
 )
 
