@@ -37,11 +37,11 @@ def shown() -> list[Record]:
     return [(row["id"], row["name"], row["n"]) for row in rows]
 
 
-def csv(records: Sequence[Record]) -> bytes:
+def csv(records: Sequence[Record], apart: str = ",") -> bytes:
     def cell(value: Any) -> str:
         return "" if value is None else '"' + str(value).replace('"', '""') + '"'
 
-    lines = ["id,name,n", *(",".join(map(cell, record)) for record in records)]
+    lines = [apart.join(SCHEMA.names), *(apart.join(map(cell, record)) for record in records)]
     return "\n".join(lines).encode()
 
 
@@ -60,9 +60,7 @@ def zstd(body: bytes) -> bytes:
 FORMS = {
     "csv": csv,
     "csv.gz": lambda records: gzip.compress(csv(records)),
-    "tsv": lambda records: (
-        csv(records).replace(b'","', b'"\t"').replace(b"d,name,n", b"d\tname\tn")
-    ),
+    "tsv": lambda records: csv(records, "\t"),
     "jsonl": json_lines,
     "ndjson.zst": lambda records: zstd(json_lines(records)),
 }
