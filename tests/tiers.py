@@ -111,8 +111,11 @@ def draw(item: pytest.Item, share: float) -> None:
     """Draws only this share of the examples of a test. Hypothesis has no public way to change
     settings from outside: `tests/unit/test_tiers.py` holds that this one works."""
     if (told := settings_of(item)) is not None:
-        number = max(min(MIN_EXAMPLES, told.max_examples), round(told.max_examples * share))
-        item.obj._hypothesis_internal_use_settings = settings(told, max_examples=number)  # type: ignore[attr-defined]
+        function: Any = getattr(item.obj, "__func__", item.obj)  # type: ignore[attr-defined]
+        # Cases of one test share its function.
+        function.told = whole = getattr(function, "told", told)
+        number = max(min(MIN_EXAMPLES, whole.max_examples), round(whole.max_examples * share))
+        function._hypothesis_internal_use_settings = settings(whole, max_examples=number)
 
 
 def in_short(names: Iterable[str], short: Collection[str]) -> list[Any]:

@@ -59,8 +59,9 @@ drawn = {"few": 0, "plain": 0, "many": 0}
 @settings(max_examples=3)
 def test_few(n): drawn["few"] += 1
 
-@given(st.integers())
-def test_plain(n): drawn["plain"] += 1
+@pytest.mark.parametrize("case", range(3))
+@given(n=st.integers())
+def test_plain(case, n): drawn["plain"] += 1
 
 @pytest.mark.wide
 @given(st.integers())
@@ -71,7 +72,7 @@ def test_what_was_drawn(): assert drawn == WANTED
 """
 
 
-@pytest.mark.parametrize(("share", "drawn"), [("0.34", (3, 34, 50)), ("0.02", (3, 4, 50))])
+@pytest.mark.parametrize(("share", "drawn"), [("0.34", (3, 3 * 34, 50)), ("0.02", (3, 3 * 4, 50))])
 def test_a_test_draws_a_share_of_its_examples_unless_it_is_wide(tmp_path, share, drawn):
     assert MIN_EXAMPLES == 4
     wanted = dict(zip(("few", "plain", "many"), drawn, strict=True))
