@@ -433,3 +433,13 @@ def test_overwrite_replaces_what_it_wrote(inlay: Run, people: str, tmp_path: Pat
     assert (
         "not among those" in inlay("overwrite", people, "day.csv", "--where", "id = 1", code=2).err
     )
+
+
+def test_a_copy_and_a_clone_say_what_became_of_the_files(inlay: Run, people: str) -> None:
+    """A copy has files of its own, a clone shares them: a hold on them is in the way of a drop, by name."""
+    copied, cloned = (
+        inlay("copy", people, "--into", "one").out,
+        inlay("clone", people, "--into", "two").out,
+    )
+    assert "copied files" in copied and "shared files" in cloned and "copied" not in cloned
+    assert "inlay tag TABLE NAME --release" in inlay("drop", people, "--dry-run", code=2).err

@@ -338,7 +338,7 @@ def publish(
         found = inlay.open(table, context=context)
         if withdraw:
             found.maintain.withdraw()
-            note("withdrawn: collect-garbage deletes what is left")
+            note("withdrawn: `inlay gc` deletes what is left")
             return
         database, dot, name = (glue or "").partition(".")
         if glue is not None and not (database and dot and name):

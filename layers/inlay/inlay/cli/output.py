@@ -52,7 +52,10 @@ def print_record(record: Mapping[str, Any], *, as_json: bool) -> None:
         return
     out, width = console(), max(map(len, record), default=0)
     for name, value in record.items():
-        out.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", to_text(value)), soft_wrap=True)
+        out.print(
+            Text.assemble((f"{name.replace('_', ' '):<{width}}", "bold"), "  ", to_text(value)),
+            soft_wrap=True,
+        )
 
 
 def print_noted(facts: Mapping[str, Any], notes: Sequence[str], *, as_json: bool) -> None:

@@ -41,7 +41,7 @@ from inlay.cli.output import (
     write_record,
 )
 from inlay.cli.tables import connected, opened
-from inlay.cli.values import counted
+from inlay.cli.values import counted, size_text
 from inlay.engine import Primitive
 from inlay.errors import ErrorKind, InvalidRequest
 
@@ -397,17 +397,17 @@ def copy(
     """
     with opened(table, version=version, as_of=as_of, ref=ref) as found, connected(into) as context:
         done = found._copy(context)
-    _print_copied(context.uri, done, as_json=as_json)
+    _print_copied(context.uri, done, "copied_files", as_json=as_json)
 
 
-def _print_copied(uri: str, done: Any, *, as_json: bool) -> None:
+def _print_copied(uri: str, done: Any, taken_over: str, *, as_json: bool) -> None:
     facts = {
         "table": uri,
         "version": done.loaded.snapshot.version,
         "source_version": done.source_version,
         "rows": done.rows,
-        "bytes": done.bytes,
-        "copied_files": done.copied,
+        "bytes": done.bytes if as_json else size_text(done.bytes),
+        taken_over: done.copied,
         "written_files": done.written,
     }
     print_noted(facts, done.notes, as_json=as_json)
@@ -434,7 +434,7 @@ def clone(
     """
     with opened(table, version=version, as_of=as_of, ref=ref) as found, connected(into) as context:
         done = found._clone(context)
-    _print_copied(context.uri, done, as_json=as_json)
+    _print_copied(context.uri, done, "shared_files", as_json=as_json)
 
 
 @verb(

@@ -92,7 +92,7 @@ def _refuse_holds(ctx: Context, loaded: LoadedTable) -> None:
     for name in sorted(name for name, ref in loaded.snapshot.refs.items() if ref.hold):
         raise RefHeld(
             f"the legal hold {name!r} keeps a version of {ctx.uri}",
-            next_step="Lift the hold first: t.refs.set_hold(name, False)",
+            next_step="Lift the hold first: `inlay tag TABLE NAME --release`, t.refs.set_hold(name, False)",
             table=ctx.uri,
         )
     if loaded.snapshot.erasures:
