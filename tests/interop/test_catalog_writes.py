@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import shutil
 import subprocess
 import threading
@@ -27,6 +28,7 @@ from inlay.iceberg.catalog import error as refusal
 from inlay.iceberg.manifest import decode_list
 from inlay.ops.catalog.writes import TableWrites
 from inlay.ops.context import Context, connect
+from inlay.plan.commit import apply as apply_module
 from inlay.storage.wrapped import Meter, MeteredStore
 from inlay.table import Table
 
@@ -694,6 +696,77 @@ def test_an_append_goes_on_though_others_commit_as_fast_as_it_is_published(root:
     old[1].add_deletes([(gone, kind, spec)])
     assert of.post({**old[1].snapshot, "snapshot-id": 52})[0] == 409
     assert 0 in of.ids()
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_file_that_the_table_has_or_that_lies_elsewhere_is_not_added(
+    root: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows would be there twice; and what lies elsewhere is neither collected nor erased."""
+    if not inline:  # entries are in leaves
+        monkeypatch.setattr(apply_module, "POINTER_TARGET_BYTES", 500)
+        monkeypatch.setattr(apply_module, "INLINE_MIN_BYTES", 100)
+    of = Deleting(root)
+    before = of.ids()
+
+    def added(place: str | None = None, record: Any = None) -> tuple[Any, tuple[int, Any]]:
+        iceberg = of.iceberg()
+        (like, kind, spec), *_ = iceberg.data_files()
+        made = pa.Table.from_pylist([{"id": 50, "s": "a", "n": 0}], SCHEMA)
+        if record is None:
+            record = iceberg.rows(made, [1, 2, 3], like)
+        if place is not None:
+            path = root / "t" / place
+            path.parent.mkdir(exist_ok=True)
+            shutil.copy(record["file_path"].removeprefix("file://"), path)
+            record = {**record, "file_path": f"file://{path}"}
+        iceberg.add_deletes([(record, kind, spec)], "append")
+        return record, of.post({**iceberg.snapshot, "snapshot-id": secrets.randbits(62)})
+
+    for place in ("x.parquet", "metadata/x.parquet", "tombstone/x.parquet", "mine/x.parquet"):
+        _, (status, said) = added(place)
+        assert status == 400 and "outside of data/" in said["error"]["message"], (place, said)
+    assert of.ids() == before
+    record, (status, said) = added()
+    assert status == 200, said
+    assert (apply_module.POINTER_TARGET_BYTES == 500) == bool(
+        opened(root).snapshot.files.segments
+    ), "what is tested is there"
+    _, (status, said) = added(record=record)
+    assert status == 400 and "has already" in said["error"]["message"]
+    # Engines end a location at these characters.
+    _, (status, said) = added("data/x#y?.parquet")
+    assert status == 200, said
+    assert all("#" not in f["file_path"] for f, _, _ in of.iceberg().data_files())
+    assert of.ids() == [*before, 50, 50]
+    assert opened(root).maintain.verify(depth="pages").errors == ()
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"type": "timestamp_ns"}, {"type": "long", "initial-default": 5}],
+    ids=["nanoseconds", "default"],
+)
+def test_columns_that_cannot_be_published_are_refused_before_they_are_committed(
+    root: Path, field: dict[str, Any]
+) -> None:
+    of = Deleting(root)
+    now = of.iceberg().found
+    made = {"id": 4, "name": "x", "type": "long", "required": False, **field}
+    known = now["schemas"][-1]
+    updates = [
+        {"action": "add-schema", "schema": {**known, "fields": [*known["fields"], made]}},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    version = opened(root).version
+    status, said = posted(of.catalog, "tables/t", {"requirements": [], "updates": updates})
+    assert status == 400 and "Engines would not be shown" in said["error"]["message"], said
+    create = {"name": "u", "schema": {"type": "struct", "fields": [made]}}
+    status, said = posted(of.catalog, "tables", create)
+    assert status == 400, said
+    assert opened(root).version == version
+    with pytest.raises(TableNotFound):
+        opened(root, "u")
 
 
 ROW_ID, LAST_UPDATED = 2147483540, 2147483539

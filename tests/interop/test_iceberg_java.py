@@ -28,6 +28,7 @@ from inlay.table import Table
 
 from .histories import History
 from .shapes import Shape
+from .test_catalog_writes import Engines
 from .test_histories import STEPS, published
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
@@ -223,6 +224,7 @@ class Sql:
     """Spark on a catalog, in a process of its own."""
 
     def __init__(self, uri: str) -> None:
+        self.uri = uri
         self.process = subprocess.Popen(
             [python_of_spark(), PROGRAM, "rest", uri],
             stdin=subprocess.PIPE,
@@ -282,9 +284,20 @@ MODES = ("copy-on-write", "merge-on-read")
 LAYOUTS = ("", "PARTITIONED BY (bucket(3, id), truncate(1, s))", "PARTITIONED BY (days(at), s)")
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_it_and_inlay_write_one_table_in_turns(root: Path, sql: Sql, seed: int) -> None:
-    """A random history against a model, compared after each step in Spark and in `scan`."""
+@pytest.fixture
+def others(engines_python: Path, sql: Sql) -> Iterator[Engines]:
+    """DuckDB and pyiceberg on the same catalog."""
+    made = Engines(engines_python, sql.uri)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_and_inlay_write_one_table_in_turns(
+    root: Path, sql: Sql, others: Engines, seed: int
+) -> None:
+    """A random history against a model, compared after each step in Spark, in `scan`, in DuckDB and in
+    pyiceberg."""
     dice = random.Random(seed)
     mode, form = dice.choice(MODES), dice.choice([2, 3])
     modes = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("delete", "update", "merge"))
@@ -346,6 +359,10 @@ def test_it_and_inlay_write_one_table_in_turns(root: Path, sql: Sql, seed: int) 
         assert ids(root) == expected, (step, seed)
         shown = sql("SELECT id, s FROM lake.tables.t ORDER BY id")
         assert [(r["id"], r["s"]) for r in shown] == expected, (step, seed)
+        by_duckdb = others.sql("SELECT id, s FROM lake.tables.t ORDER BY id")
+        assert [tuple(row) for row in by_duckdb] == expected, (step, seed)
+        read = others("pyiceberg", "scan", "tables.t")
+        assert sorted((row["id"], row["s"]) for row in read) == expected, (step, seed)
     check(root)
 
 

@@ -13,11 +13,14 @@ in the environment of other engines.
 ["pyiceberg", "add" | "rename" | "drop", TABLE, COLUMN, …]
 ["pyiceberg", "scan", TABLE, REF = "main"]
 ["pyiceberg", "snapshot" | "properties", TABLE]
+["polars" | "daft", "append" | "overwrite", TABLE, [ROW, …]]: files of their own writers
+["sail", "INSERT INTO lake.tables.t VALUES …"]
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -35,6 +38,7 @@ class Engines:
         self.uri = uri
         self.catalog = RestCatalog("lake", uri=uri)
         self.duck: Any = None
+        self.sails: Any = None
 
     def duckdb(self, statement: str) -> list[Any]:
         self.duck = self.duck or attached(self.uri)
@@ -43,6 +47,33 @@ class Engines:
         except Exception:
             self.duck.execute("ROLLBACK") if statement == "COMMIT" else None
             raise
+
+    def polars(self, mode: str, name: str, given: list[dict[str, Any]]) -> Any:
+        import polars
+
+        table = self.catalog.load_table(name)
+        polars.from_arrow(rows_of(table, given)).lazy().sink_iceberg(table, mode=mode)
+        return []
+
+    def daft(self, mode: str, name: str, given: list[dict[str, Any]]) -> Any:
+        import daft
+
+        table = self.catalog.load_table(name)
+        daft.from_arrow(rows_of(table, given)).write_iceberg(table, mode=mode)
+        return []
+
+    def sail(self, statement: str) -> list[Any]:
+        if self.sails is None:
+            listed = f'[{{type="iceberg-rest", name="lake", uri="{self.uri}"}}]'
+            os.environ["SAIL_CATALOG__LIST"] = listed
+            from pysail.spark import SparkConnectServer
+            from pyspark.sql import SparkSession
+
+            self.server = SparkConnectServer()
+            self.server.start()
+            at = f"sc://127.0.0.1:{self.server.listening_address[1]}"
+            self.sails = SparkSession.builder.remote(at).getOrCreate()
+        return [list(row) for row in self.sails.sql(statement).collect()]
 
     def pyiceberg(self, verb: str, name: str, *given: Any) -> Any:
         if verb == "create":

@@ -54,6 +54,7 @@ from inlay.iceberg.commit import (
     unmet,
 )
 from inlay.iceberg.metadata import HEAD, MAIN, decode_pointer, engines_note
+from inlay.iceberg.schema import refusals
 from inlay.iceberg.source import SourceTable, read_metadata
 from inlay.ops.adopt.adopt import found_table
 from inlay.ops.adopt.foreign import Sources
@@ -356,6 +357,7 @@ def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) ->
     table = _source(metadata)
     properties = _properties_of(metadata)
     foreign = foreign_of(sources, table)
+    _check_publishable(ctx, foreign.schema, metadata)
     if of_the_request(partial(_is_ordered, metadata)):
         raise InvalidRequest(
             "a table with a sort order is not created by an engine",
@@ -430,6 +432,7 @@ def planned(
         edit = checked(ctx, replace(base, state=state), edit)
         updates.append(edit)
         snapshot = altered(snapshot, evolved(snapshot, edit), edit)
+    _check_publishable(ctx, snapshot.schema, after)
     properties = of_the_request(partial(_set_properties, published, after))
     if properties is not None:
         updates.append(properties)
@@ -506,6 +509,17 @@ def planned(
         deleted_rows=None if strict else 0,
         note=engines_note(None if head is None else head.id, removed),
     )
+
+
+def _check_publishable(ctx: Context, schema: Schema, after: Mapping[str, Any]) -> None:
+    """Before it is committed: afterwards the engine could not load its own table any more."""
+    reasons = refusals(schema, format_version=after["format-version"])
+    if reasons:
+        raise InvalidRequest(
+            "; ".join(reasons),
+            next_step="Nothing was committed. Engines would not be shown such a table",
+            table=ctx.uri,
+        )
 
 
 def is_append_alone(change: Change) -> bool:

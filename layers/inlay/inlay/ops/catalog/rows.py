@@ -21,9 +21,12 @@ from dataclasses import dataclass, replace
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, UnsupportedTable
+from inlay.format import keys
 from inlay.format.entry import DataFile, Marker
-from inlay.format.snapshot import PartitionSpec, Snapshot
+from inlay.format.keys import ObjectKind, classify
+from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.iceberg.manifest import DATA, EQUALITY_DELETES, Manifest
+from inlay.iceberg.schema import ends_early
 from inlay.iceberg.source import SourceFile, SourceTable
 from inlay.ops.adopt.adopt import Seen, as_own, look_at_all, written_again
 from inlay.ops.adopt.foreign import Foreign, Naming, Sources
@@ -34,11 +37,14 @@ from inlay.ops.adopt.iceberg import (
     foreign_file,
     read_list,
 )
+from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
-from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.metadata.load import LoadedTable, load_segments
 from inlay.ops.publish.files import Verdict, check_files
 from inlay.ops.publish.settle import stamped_copy
 from inlay.ops.write.delete import key_markers
+from inlay.plan.change import NeedSegments
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
 
 
@@ -113,6 +119,13 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
     `CorruptTable`, and what adoption raises of a file."""
     snapshot = base.snapshot
     files_by_path(found.added)
+    for file in (*found.added, *found.added_deletes):
+        if classify(_key(sources, file.path)) is not ObjectKind.DATA:
+            raise InvalidRequest(
+                f"the commit has a file outside of {keys.DATA}: {file.path[:200]}",
+                next_step="Nothing was committed. Leave out write.data.path and the like: what lies "
+                "elsewhere is neither collected nor erased",
+            )
     spec_ids = _spec_ids(table, snapshot)
     foreign = Foreign(
         kind="Iceberg",
@@ -135,6 +148,7 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
         for made in _made(sources, foreign, base, seen, entry, verdict):
             sources_us[made.key] = seen.modified_us
             entries.append(made)
+    _check_new(sources.ctx, base, [e for e in own if e is not None], sources_us)
     return Rows(
         files=tuple(e for e in entries if e.rows),
         removed=tuple(_key(sources, f.path) for f in found.removed if f.rows),
@@ -181,12 +195,36 @@ def _made(
             next_step="Nothing was committed. Write its rows in another way, or by Inlay",
             key=seen.uri,
         )
-    if entry is None or verdict.repack:
+    if entry is None or verdict.repack or ends_early(entry.key):
         return written_again(sources, foreign, base, seen)
     if verdict.stamp:
         output, _ = stamped_copy(sources.ctx, base, entry)
         return (replace(output, origin=None),)
     return (entry,)
+
+
+def _check_new(
+    ctx: Context, base: LoadedTable, own: Sequence[DataFile], sources_us: Mapping[str, int]
+) -> None:
+    """That no file is in the table already: its rows would be there twice. A leaf that is older than a file
+    does not have it, so next to nothing is read for files that were written just now."""
+    names = {entry.key for entry in own}
+    margin_us = int(CLOCK_MARGIN_SECONDS * 1_000_000)
+    oldest_us = min(sources_us.values(), default=0) - margin_us
+    versions = (version for version, us in base.snapshot.time_index if us < oldest_us)
+    before = max(versions, default=0)
+
+    def may_have(segments: Sequence[Segment]) -> list[bool]:
+        return [each.level > 0 or (each.sequence or 0) > before for each in segments]
+
+    state = base.state
+    while names and (missing := state.missing_files(may_have)):
+        state = load_segments(ctx, state, NeedSegments(files=missing))
+    for key in sorted(names & state.loaded_file_keys()):
+        raise InvalidRequest(
+            f"the commit adds {key[:200]}, which the table has already",
+            next_step="Nothing was committed. Commit it once",
+        )
 
 
 def _key(sources: Sources, path: str) -> str:
