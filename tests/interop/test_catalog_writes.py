@@ -1071,6 +1071,35 @@ def test_manifests_and_lists_that_are_not_right_are_refused_and_neighbours_go_on
     assert engines.sql("SELECT id FROM lake.tables.u") == [[1]]
 
 
+def test_an_idempotency_key_stands_for_one_request(root: Path) -> None:
+    """Sent again it is answered; for another request it is refused, not answered as if that were done."""
+    of = Native(root)
+
+    def asked(key: str, value: str) -> int:
+        update = {"action": "set-properties", "updates": {"a": value}}
+        body = json.dumps({"requirements": [], "updates": [update]}).encode()
+        headers = {"idempotency-key": key}
+        return of.catalog.answer("POST", "/v1/namespaces/tables/tables/t", "", body, headers).status
+
+    assert [asked("k", "1"), asked("k", "1"), asked("k", "2"), asked("l", "2")] == [
+        200,
+        200,
+        400,
+        200,
+    ]
+    assert of.metadata()["properties"]["a"] == "2"
+    assert [asked("", "3"), asked("k" * 1_000, "3")] == [400, 400]
+
+
+def test_a_folder_whose_name_engines_cut_short_is_refused_before_it_is_a_table(root: Path) -> None:
+    fields = [{"id": 1, "name": "id", "type": "long", "required": False}]
+    catalog = catalog_of(f"file://{root}", write=True)
+    for name in ("a#b", "a?b"):
+        body = {"name": name, "schema": {"type": "struct", "fields": fields}}
+        assert posted(catalog, "tables", body)[0] == 400
+        assert not (root / name / "_latest_manifest").exists()
+
+
 REFUSALS = {400, 404, 406, 409}
 
 

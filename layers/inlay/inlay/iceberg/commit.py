@@ -22,6 +22,8 @@ from inlay.iceberg.metadata import MAIN
 # Iceberg's writers send some kilobytes; schemas of thousands of columns some megabytes.
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 MAX_UPDATES = 10_000
+# Clients send a UUID; it is kept with the commit.
+MAX_KEY_CHARACTERS = 255
 # Levels of a schema; those of a table of Inlay are fewer.
 _MAX_DEPTH = 64
 T = TypeVar("T")
@@ -89,6 +91,8 @@ def commit_request(found: Any, idempotency_key: str | None = None) -> CommitRequ
             raise InvalidRequest(f"a commit has at most {MAX_UPDATES} {name}")
         return tuple(values)
 
+    if idempotency_key is not None and not 0 < len(idempotency_key) <= MAX_KEY_CHARACTERS:
+        raise InvalidRequest(f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} characters")
     made = CommitRequest(listed("requirements"), listed("updates"), idempotency_key)
     of_the_request(lambda: made.snapshot_id)
     return made

@@ -54,7 +54,7 @@ from inlay.iceberg.commit import (
     unmet,
 )
 from inlay.iceberg.metadata import HEAD, MAIN, decode_pointer, engines_note
-from inlay.iceberg.schema import refusals
+from inlay.iceberg.schema import ends_early, refusals
 from inlay.iceberg.source import SourceTable, read_metadata
 from inlay.ops.adopt.adopt import found_table
 from inlay.ops.adopt.foreign import Sources
@@ -284,7 +284,11 @@ def name_of(request: CommitRequest) -> Request | None:
     if request.snapshot_id is not None:
         return Request.named(f"iceberg snapshot {request.snapshot_id}", None)
     key = request.idempotency_key
-    return Request.named(None if key is None else f"iceberg {key}", None)
+    if key is None:
+        return None
+    # A key that is used again for something else is refused, and not answered as if it were done.
+    asked = json.dumps([request.requirements, request.updates], sort_keys=True)
+    return Request.named(f"iceberg {key}", asked)
 
 
 def published_after(ctx: Context, loaded: LoadedTable, seen: Found | None = None) -> bytes:
@@ -514,6 +518,8 @@ def planned(
 def _check_publishable(ctx: Context, schema: Schema, after: Mapping[str, Any]) -> None:
     """Before it is committed: afterwards the engine could not load its own table any more."""
     reasons = refusals(schema, format_version=after["format-version"])
+    if ends_early(ctx.location("")):
+        reasons = (*reasons, "its folder has a # or ? in its name, where engines end a location")
     if reasons:
         raise InvalidRequest(
             "; ".join(reasons),
