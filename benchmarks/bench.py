@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 import page
 from counting_server import CountingServer, Measured
 from inlay.local.stack import environment
-from peers import COMPACTION, COMPACTIONS, uneven
+from peers import COMPACTION, COMPACTIONS, Query, uneven
 
 HERE = Path(__file__).parent
 BUCKET = "bench"
@@ -156,9 +156,8 @@ class Asked:
         last = data["l_orderkey"][min(data.num_rows - 1, middle + data.num_rows // 1000)].as_py()
         return Asked(key, last, data["l_comment"][middle].as_py(), 40)
 
-    def where(self) -> Mapping[str, tuple[list[str] | None, str | None, int | None]]:
-        """Name → (columns, condition, limit)."""
-        return {
+    def where(self) -> Mapping[str, Query]:
+        asked: dict[str, tuple[list[str] | None, str | None, int | None]] = {
             "point by key": (None, f"l_orderkey = {self.key}", None),
             "range of .1 %": (
                 None,
@@ -172,6 +171,8 @@ class Asked:
             "all": (None, None, None),
             "limit 10": (None, None, 10),
         }
+        found: dict[str, Query] = {name: (*query, None) for name, query in asked.items()}
+        return {**found, "top 10": (None, None, 10, "l_extendedprice")}
 
 
 # -- what is measured -----------------------------------------------------------------------------
@@ -198,11 +199,11 @@ def fill(data: pa.Table, files: int) -> None:
 
 def measure_queries(run: Run, data: pa.Table) -> None:
     run.section = "Queries"
-    for name, (columns, where, limit) in Asked.of(data).where().items():
+    for name, (columns, where, limit, order) in Asked.of(data).where().items():
         options: dict[str, Any] = {"columns": columns, "where": where, "limit": limit}
+        if order is not None:
+            options["order_by"] = f"{order} DESC"
         run.query(name, lambda t, o=options: t.scan(**o).to_arrow().num_rows)
-    first: dict[str, Any] = {"order_by": "l_extendedprice DESC", "limit": 10}
-    run.query("top 10", lambda t: t.scan(**first).to_arrow().num_rows)
     run.query("count", lambda t: t.count())
     run.query("count where", lambda t: t.count(where="l_shipmode = 'AIR'"))
 

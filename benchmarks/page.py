@@ -22,10 +22,11 @@ Made by `benchmarks/page.py` from the figures that the benchmarks store beside t
 PEERS=1` measures again. Those of Spark and of edited row groups are printed only: they were copied by
 hand from a run (`recorded.json`). Requests and bytes are exact; CPU and wall time are of one machine, and
 good for ratios within a table. What follows for a bill is in [cost](../COST.md)."""
-QUERIES = """Each cell: cold, opening the table included: requests / MB; then seconds of CPU / wall of
-the same query again on the open table. Where decoding is all there is to do, decoders other than
-Arrow's take less CPU. A row of 16 columns is in 16 places of a file: a lookup sends a request for those
-far apart."""
+QUERIES = """Each cell: cold, opening the table included: requests / MB / waves (the longest chain of
+requests that the server saw); then seconds of CPU / wall of the same query again on the open table.
+Where decoding is all there is to do, decoders other than Arrow's take less CPU. A row of 16 columns is in
+16 places of a file: a lookup sends a request for those far apart. What each row of ours waits for, and
+where its limit is: [reading](reading.md)."""
 CONTENTION = """Processes that append row after row for 8 s at 20 ms a request, medians of five rounds,
 beside a bare loop of GET, PUT and PUT If-Match in the same round. On S3 one key takes some 15 swaps a
 second.
@@ -110,7 +111,7 @@ def queries(cases: Sequence[Mapping[str, Any]]) -> list[str]:
 def _query(case: Mapping[str, Any]) -> str:
     cold, warm = case["first"], case["again"]
     return (
-        f"{cold['requests']} / {cold['bytes_down'] / 1e6:.1f}; "
+        f"{cold['requests']} / {cold['bytes_down'] / 1e6:.1f} / {cold['depth']}; "
         f"{warm['cpu_s']:.2f} / {warm['wall_s']:.2f}"
     )
 

@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 from counting_server import CountingServer
 
 FILES = 20
-Query = tuple[list[str] | None, str | None, int | None]
+# Columns, condition, limit, and a column to order by, the greatest first.
+Query = tuple[list[str] | None, str | None, int | None, str | None]
 # Opens the table; the result answers a query with its number of rows.
 Open = Callable[[], Callable[[Query], int]]
 
@@ -83,6 +84,14 @@ def expression(where: str) -> Any:
     return found
 
 
+def unordered(query: Query) -> tuple[list[str] | None, str | None, int | None]:
+    """What is asked of a library that would read all rows to order them."""
+    columns, where, limit, order = query
+    if order is not None:
+        raise NotImplementedError("an order")
+    return columns, where, limit
+
+
 def by_pyarrow(data: pa.Table, endpoint: str) -> Open:
     import pyarrow.dataset as ds
 
@@ -92,7 +101,7 @@ def by_pyarrow(data: pa.Table, endpoint: str) -> Open:
         dataset = ds.dataset("bench/pyarrow", filesystem=filesystem(endpoint), format="parquet")
 
         def ask(query: Query) -> int:
-            columns, where, limit = query
+            columns, where, limit = unordered(query)
             chosen = None if where is None else expression(where)
             if limit is not None:
                 return int(dataset.head(limit, columns=columns).num_rows)
@@ -117,10 +126,12 @@ def by_polars(data: pa.Table, endpoint: str) -> Open:
 
     def opened() -> Callable[[Query], int]:
         def ask(query: Query) -> int:
-            columns, where, limit = query
+            columns, where, limit, order = query
             frame = pl.scan_parquet("s3://bench/polars/*.parquet", storage_options=options)
             if where is not None:
                 frame = frame.filter(pl.sql_expr(where))
+            if order is not None:
+                frame = frame.sort(order, descending=True)
             if columns is not None:
                 frame = frame.select(columns)
             if limit is not None:
@@ -133,9 +144,11 @@ def by_polars(data: pa.Table, endpoint: str) -> Open:
 
 
 def sql(table: str, query: Query) -> str:
-    columns, where, limit = query
+    columns, where, limit, order = query
     text = f"SELECT {', '.join(columns or ['*'])} FROM {table}"
-    return text + (f" WHERE {where}" if where else "") + (f" LIMIT {limit}" if limit else "")
+    text += f" WHERE {where}" if where else ""
+    text += f" ORDER BY {order} DESC" if order else ""
+    return text + (f" LIMIT {limit}" if limit else "")
 
 
 def by_duckdb(data: pa.Table, endpoint: str) -> Open:
@@ -235,7 +248,7 @@ def by_pyiceberg(data: pa.Table, endpoint: str) -> Open:
         found = iceberg_catalog(endpoint).load_table("b.lineitem")
 
         def ask(query: Query) -> int:
-            columns, where, limit = query
+            columns, where, limit = unordered(query)
             scan = found.scan(
                 row_filter=where or "true",
                 selected_fields=tuple(columns or ("*",)),
@@ -269,7 +282,7 @@ def by_lance(data: pa.Table, endpoint: str) -> Open:
         found = lance.dataset("s3://bench/lance", storage_options=options)
 
         def ask(query: Query) -> int:
-            columns, where, limit = query
+            columns, where, limit = unordered(query)
             return int(found.to_table(columns=columns, filter=where, limit=limit).num_rows)
 
         return ask
@@ -484,7 +497,7 @@ def main(library: str, endpoint: str, path: str, queries: str) -> None:
         row = {"section": COMPACTION, "name": "compact", "first": asdict(used), "again": None}
         print(json.dumps(row), flush=True)
     del data
-    opener()([["l_tax"], "l_orderkey = 1", 1])  # type: ignore[arg-type]  # imports are not measured
+    opener()([["l_tax"], "l_orderkey = 1", 1, None])  # type: ignore[arg-type]  # imports are not measured
     for name, query in json.loads(queries).items():
         opened: list[Callable[[Query], int]] = []
 

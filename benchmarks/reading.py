@@ -1,66 +1,312 @@
-"""How far apart ranges of a file may be to come by one request, measured against the model that decides it.
+"""What reading waits for and computes: requests, bytes, waves and CPU, beside the limit of each.
 
-    python benchmarks/reading.py [--rows 6001215] [--latency-ms 5 20 100]
+    python benchmarks/reading.py --write       # docs/benchmarks/reading.md; `make bench` does that
+    python benchmarks/reading.py --joined      # besides: how far apart ranges may be to come by one request
 
-The ten rows of lineitem with the highest price, all columns, of a table just opened, by what
-`parquet.read.ranges.NETWORK` may be taken to be: ranges are joined over the gaps that each latency makes
-worth it, or never beyond `GAP_BYTES` ("none"). Requests and bytes are exact; wall is the median of
-`--repeat`, and good for ratios within a row of the table.
+TPC-H lineitem as `bench.py` has it, each request answered after 20 ms. Requests and bytes are exact; waves
+are the longest chain of requests that the server saw, at least one more where the machine is busy; CPU is
+of this process (user and system), wall the least of `--repeat`.
+
+Ranges of a file are joined over the gaps that `parquet.read.ranges.NETWORK` makes worth it: `--joined` asks
+for the ten rows with the highest price by what that may be taken to be, at three latencies.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-from collections.abc import Sequence
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import inlay
-from bench import FILES, SF1_ROWS, fill, lineitem, uri
+import page
+from bench import FILES, KEY, SF1_ROWS, Asked, fill, lineitem, uri
 from counting_server import CountingServer, Measured
 from inlay.local.stack import environment
 from inlay.parquet.read import ranges
+from inlay.parquet.read.decode import memory_pool
+from inlay.storage.base import Got
 
+STORED = "reading.json"
+PAGE = page.PLACE / "reading.md"
+LATENCY_MS = 20.0
 # Network by the latency that ranges are joined for, in ms; 0 joins over no gap but the smallest.
 JOINED_FOR = (0, 5, 20, 100)
+TOP_10 = {"order_by": "l_extendedprice DESC", "limit": 10}
+
+# What is measured: what was to be reached, and what is in the way where it is not.
+ROWS = {
+    "top 10 by a value": (
+        "60 requests, 15 MB",
+        """a row of 16 columns is in 16 places of a file. The pages of the order are fetched first (18),
+then the 160 pages of ten rows, joined over gaps that take longer to wait for than to fetch (83). In all
+60 requests would take 30 MB. Row groups of 2 MB would make it a request a row, and a scan of two columns
+several times as many as now.""",
+    ),
+    ".02 % of rows, everywhere": (
+        ".6 s of CPU",
+        """of the pages two in three have such a row, so all is fetched, and decoded by Arrow, which cannot
+skip values within a page. Texts with a dictionary are read as references to it. What Arrow alone takes is
+in the second table.""",
+    ),
+    "all columns": ("as pyarrow", "what Arrow alone takes is in the second table."),
+    "point by key": (
+        "3 waves, 18 requests, .3 MB",
+        """the pointer, the file's end, a page of each column. Of smaller files the pages of a row are so
+near each other that fewer requests bring more bytes: with 60,000 rows in a row group 5 requests and .75 MB,
+with gaps of 16 KB 16 requests and .26 MB (`benchmarks/lookup.py`). By the model the first takes less
+time.""",
+    ),
+    "delete of one key in 60": (
+        "",
+        "100,000 keys. The goal was .25 MB; Lance sends .20, and reads 14.6.",
+    ),
+    "count under these keys": (
+        "25 requests, 4 waves",
+        """the pointer, the keys, the end of each file and its two key columns, 1.1 MB apart in it. Fewer
+would need to know whether a key is in a file without looking; keys are not enforced.""",
+    ),
+}
 
 
-def top_10() -> int:
-    asked: dict[str, Any] = {"order_by": "l_extendedprice DESC", "limit": 10}
-    return int(inlay.open(uri()).scan(**asked).to_arrow().num_rows)
+def scanned(**asked: Any) -> Callable[[], int]:
+    return lambda: int(inlay.open(uri()).scan(**asked).to_arrow().num_rows)
 
 
-def measure(server: CountingServer, joined_for: float, repeat: int) -> tuple[Measured, float]:
-    network = ranges.Network(latency_seconds=joined_for / 1_000)
-    with mock.patch.object(ranges, "NETWORK", network):
-        found = [server.measure(top_10) for _ in range(repeat)]
-    return found[-1], statistics.median(each.wall_s for each in found)
+def least(server: CountingServer, action: Callable[[], int], repeat: int) -> Measured:
+    """The least of CPU, wall and waves."""
+    found = [server.measure(action) for _ in range(repeat)]
+    names = ("cpu_s", "wall_s", "depth")
+    return replace(
+        found[-1], **{name: min(getattr(each, name) for each in found) for name in names}
+    )
+
+
+def asked(server: CountingServer, data: pa.Table, repeat: int) -> Iterator[tuple[str, Measured]]:
+    of = Asked.of(data)
+    actions = {
+        "top 10 by a value": scanned(**TOP_10),
+        ".02 % of rows, everywhere": scanned(where=f"l_partkey < {of.parts}"),
+        "all columns": scanned(),
+        "point by key": scanned(where=f"l_orderkey = {of.key}"),
+    }
+    for name, action in actions.items():
+        action()
+        yield name, least(server, action, repeat)
+    keys = data.select(KEY).take(pa.array(range(0, data.num_rows, 60)))
+    table = inlay.open(uri())
+    yield "delete of one key in 60", server.measure(lambda: table.delete(keys=keys) and 0)
+    yield "count under these keys", least(server, lambda: int(inlay.open(uri()).count()), repeat)
+
+
+# -- what Arrow takes for the same chunks ---------------------------------------------------------
+
+
+def decoded(data: pa.Table) -> dict[str, float]:
+    """CPU of pyarrow alone, from memory, in one thread: of the same columns, least of three."""
+    table = inlay.open(uri())
+    store, objects = table._ctx.store, table._ctx.objects
+    tasks = table.scan().plan.tasks
+    found = [store.get(objects.source(task.file.key).key) for task in tasks]
+    bodies = [got.body for got in found if isinstance(got, Got)]
+    texts = [f.name for f in data.schema if pa.types.is_string(f.type) and f.name != "l_comment"]
+    pool = memory_pool()
+
+    def read(columns: Sequence[str] | None = None, codes: Sequence[str] = ()) -> None:
+        for body in bodies:
+            pq.ParquetFile(
+                pa.BufferReader(body),
+                read_dictionary=list(codes),
+                pre_buffer=False,
+                page_checksum_verification=True,
+            ).read(columns=columns, use_threads=False)
+
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        return {
+            "all columns": _cpu(read),
+            "all columns, four texts as references to their dictionaries": _cpu(
+                lambda: read(codes=texts)
+            ),
+            "the column of the condition": _cpu(lambda: read(["l_partkey"])),
+            "l_comment": _cpu(lambda: read(["l_comment"])),
+        }
+    finally:
+        pa.set_memory_pool(before)
+
+
+def _cpu(action: Callable[[], object]) -> float:
+    found = []
+    for _ in range(3):
+        before = time.process_time()
+        action()
+        found.append(time.process_time() - before)
+    return round(min(found), 3)
+
+
+# -- a fresh process ------------------------------------------------------------------------------
+
+STARTS = {
+    "count": f"import inlay; inlay.open({uri()!r}).count()",
+    "import of inlay alone": "import inlay",
+    "import of botocore.session": "import botocore.session",
+    "one GET by botocore": "import botocore.session as s; c = s.get_session().create_client('s3'); "
+    "c.get_object(Bucket='bench', Key='lineitem/_latest_manifest')['Body'].read()",
+    "one GET by boto3": "import boto3; "
+    "boto3.client('s3').get_object(Bucket='bench', Key='lineitem/_latest_manifest')['Body'].read()",
+}
+
+
+def starts(server: CountingServer, repeat: int) -> dict[str, tuple[float, int]]:
+    """CPU of a process that does only this, and its modules. Compiled before; boto3 where it is."""
+    found = {}
+    for name, program in STARTS.items():
+        program += "; import os, sys; print(sum(os.times()[:2]), len(sys.modules))"
+        runs = []
+        for _ in range(repeat + 1):
+            env = {**os.environ, **server.env(), "PYTHONDONTWRITEBYTECODE": ""}
+            done = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, env=env
+            )
+            if done.returncode == 0:
+                seconds, modules = done.stdout.split()
+                runs.append((float(seconds), int(modules)))
+        if runs:
+            found[name] = min(runs)
+    return found
+
+
+# -- how far apart ranges may be ------------------------------------------------------------------
+
+
+def joined(
+    server: CountingServer, latencies: Sequence[float], repeat: int
+) -> Iterator[list[float]]:
+    """Latency, what ranges are joined for, the gap in KB, requests, MB, wall."""
+    for latency in latencies:
+        server.set_latency(latency)
+        for joined_for in JOINED_FOR:
+            network = replace(ranges.NETWORK, latency_seconds=joined_for / 1_000)
+            with mock.patch.object(ranges, "NETWORK", network):
+                used = least(server, scanned(**TOP_10), repeat)
+            gap, mb = round(network.gap_bytes / 1e3), round(used.bytes_down / 1e6, 1)
+            yield [latency, joined_for, gap, used.requests, mb, round(used.wall_s, 2)]
+    server.set_latency(LATENCY_MS)
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+HEAD = """# What reading waits for
+
+Made by `benchmarks/reading.py --write` (`make bench` does that) of the figures in `reading.json`. {about}
+
+Requests and MB are exact, and the same on each machine. Waves are the longest chain of requests that the
+server saw, each begun after the one before was answered; on a busy machine there are more than latency
+alone makes. CPU and wall are of this machine, good for ratios within the page. Beside other libraries,
+with their waves: [Measurements](index.md), Queries."""
+MODEL = """## How far apart ranges may be
+
+`parquet.read.ranges.Network`: a first byte comes after 20 ms, 32 requests are waited for side by side and
+share 200 MB/s, and for each Python computes .3 ms, one after the other. So a request that waits for a
+connection takes as long as {gap} KB, and ranges that are nearer come together, as long as there are more of
+them than connections; where a connection is free for each, over 64 KB."""
+FRESH = """## A fresh process
+
+CPU from the interpreter's start to the answer, and modules: least of the runs. The goal for a count was
+.25 s on a quiet machine. About half of it is botocore and its client, the rest this library's own
+modules, more than half of that the making of their classes; Arrow and numpy are not imported."""
+GARBAGE = """## What garbage collection asks for
+
+5,000 orphans take 20 requests: 6 pages of the listing and 5 batches of deletes; the pointer; the archives
+of the versions that are retained, without which nobody knows what they need; the uploads that never
+ended; the commit of the boundary (2) and its archive, by which a pointer that is put back is noticed (2).
+14 would be without history, uploads and that archive. `tests/maintenance/test_garbage.py` holds them."""
+
+
+def page_of(stored: Mapping[str, Any]) -> str:
+    rows = []
+    limits = []
+    for name, used in stored["rows"].items():
+        goal, limit = ROWS[name]
+        moved = used["bytes_up"] + used["bytes_down"]
+        cells = [str(used["requests"]), f"{moved / 1e6:.2f}", str(used["depth"])]
+        rows.append([name, *cells, f"{used['cpu_s']:.2f}", f"{used['wall_s']:.2f}", goal])
+        if limit:
+            limits.append(f"- **{name}**: {limit}")
+    head = ["", "requests", "MB", "waves", "CPU s", "wall s", "goal"]
+    parts = ["\n".join(page.table(head, rows)), "\n".join(limits)]
+    parts += [
+        "## Arrow's decoder alone\n\nThe same files from memory, in one thread, pages checked: CPU s.",
+        "\n".join(page.table(["", "CPU s"], [[k, f"{v:.2f}"] for k, v in stored["arrow"].items()])),
+        FRESH,
+        "\n".join(
+            page.table(
+                ["", "CPU s", "modules"],
+                [[k, f"{cpu:.2f}", str(modules)] for k, (cpu, modules) in stored["starts"].items()],
+            )
+        ),
+        MODEL.format(gap=round(ranges.NETWORK.gap_bytes / 1e3)),
+    ]
+    if stored["joined"]:
+        head = ["answered after, ms", "joined for, ms", "gap, KB", "requests", "MB", "wall, s"]
+        found = [[f"{cell:g}" for cell in row] for row in stored["joined"]]
+        parts.append("\n".join(page.table(head, found)))
+    parts.append(GARBAGE)
+    return "\n\n".join([HEAD.format(about=stored["about"]), *parts]) + "\n"
+
+
+def measure(
+    server: CountingServer,
+    data: pa.Table,
+    files: int,
+    *,
+    repeat: int,
+    latencies: Sequence[float],
+) -> dict[str, Any]:
+    """All figures, as they are stored."""
+    apart = list(joined(server, latencies, repeat))
+    arrow = decoded(data)
+    fresh = starts(server, repeat)
+    found = {name: asdict(used) for name, used in asked(server, data, repeat)}
+    about = (
+        f"TPC-H lineitem, {data.num_rows:,} rows in {files} files, each request answered after "
+        f"{LATENCY_MS:g} ms; Python {platform.python_version()}, pyarrow {pa.__version__}, "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[1]:.0f}."
+    )
+    return {"about": about, "rows": found, "arrow": arrow, "starts": fresh, "joined": apart}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=SF1_ROWS)
     parser.add_argument("--files", type=int, default=FILES)
-    parser.add_argument("--latency-ms", type=float, nargs="*", default=[5, 20, 100])
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--joined", type=float, nargs="*", help="latencies in ms; none: 5, 20, 100")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks/reading.md")
     options = parser.parse_args(arguments)
     data = lineitem(options.rows)
-    print("| answered after | joined for | gap, KB | requests | MB | wall, s |")
-    print("|---|---|---|---|---|---|")
-    for latency in options.latency_ms:
-        with CountingServer(latency) as server, environment(server.env()):
-            fill(data, options.files)
-            top_10()
-            for joined_for in JOINED_FOR:
-                used, wall = measure(server, joined_for, options.repeat)
-                gap = ranges.Network(latency_seconds=joined_for / 1_000).gap_bytes
-                print(
-                    f"| {latency:g} ms | {f'{joined_for} ms' if joined_for else 'none'} "
-                    f"| {max(gap, ranges.GAP_BYTES) / 1e3:.0f} | {used.requests} "
-                    f"| {used.bytes_down / 1e6:.1f} | {wall:.2f} |",
-                    flush=True,
-                )
+    latencies = () if options.joined is None else options.joined or (5.0, 20.0, 100.0)
+    with CountingServer() as server, environment(server.env()):
+        fill(data, options.files)
+        server.set_latency(LATENCY_MS)
+        stored = measure(server, data, options.files, repeat=options.repeat, latencies=latencies)
+    text = page_of(stored)
+    if options.write:
+        (page.PLACE / STORED).write_text(json.dumps(stored, indent=1) + "\n", "utf-8")
+        PAGE.write_text(text, "utf-8")
+    else:
+        print(text)
 
 
 if __name__ == "__main__":
