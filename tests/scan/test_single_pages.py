@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +17,12 @@ from inlay.format.schema import Primitive
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import decode_footer
-from inlay.parquet.footer.pages import page_locations
+from inlay.parquet.footer.pages import number_of_pages, page_locations
 from inlay.parquet.footer.thrift import ThriftError, decode_struct, encode_struct, i64
+from inlay.parquet.read import decode
 from inlay.parquet.read.ranges import merge_ranges
+from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.selection import Wanted
 
 ROWS = 30_000
 LONG = Primitive("int64")
@@ -101,6 +105,8 @@ def test_locations_are_read_as_any_other_thrift(pages: int) -> None:
     keys = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
     expected = [tuple(page[key] for key in keys) for page in tree[OffsetIndex.PAGES]]
     assert len(expected) == pages and page_locations(index) == expected
+    assert number_of_pages(index) == number_of_pages(index[:6]) == pages
+    assert number_of_pages(b"") is number_of_pages(b"\x00") is None
     for page in tree[OffsetIndex.PAGES]:
         page[i64(9)] = 7  # a field of a later format
     assert page_locations(encode_struct(tree)) == expected
@@ -154,3 +160,23 @@ def test_repeated_and_nested_columns_are_read_whole(lake: Any) -> None:
     one = Comparison(1, "=", Literal(LONG, 17_017))
     found = lake.read([file], schema, columns=["s", "tags"], predicate=one)
     assert found.to_pylist() == nested.slice(17_017, 1).select(["s", "tags"]).to_pylist()
+
+
+def test_columns_with_rows_in_most_pages_are_judged_by_one_of_them(lake: Any) -> None:
+    """Those with as many pages, that is; one with more is looked at by itself, and read by pages."""
+    rows = 60_000
+    mixed = [n * 7919 % rows for n in range(rows)]
+    words = {name: [f"{name}{n}" for n in mixed] for name in "abc"}
+    table = pa.table({"k": mixed, "n": range(rows), **words, "long": [f"{n:0300}" for n in mixed]})
+    schema = schema_from_arrow(table.schema)
+    files = list(lake.write(table))
+    few = range(3, rows, rows // 8)
+    tasks = lake.plan(files, schema, predicate=In(1, LONG, tuple(mixed[n] for n in few))).tasks
+    wanted = Wanted(schema=schema, columns=tuple(field.id for field in schema.fields))
+    lake.store.reads.clear()
+    looked_at = mock.Mock(wraps=decode.pages_of)
+    with mock.patch.object(decode, "pages_of", looked_at):
+        found = list(read_tasks(lake.objects, tasks, wanted, lake.executor))
+    assert pa.Table.from_batches(found).equals(table.take(list(few)).cast(wanted.result))
+    assert looked_at.call_count == 2  # of `n` and of `long`
+    assert lake.store.bytes_read < files[0].size

@@ -437,11 +437,7 @@ def _plain_locations(index: bytes) -> tuple[list[_Location], int] | None:
     these fields alone."""
     locations: list[_Location] = []
     try:
-        if index[0] != 1 << 4 | LIST or index[1] & 15 != STRUCT:
-            return None
-        count, at = index[1] >> 4, 2
-        if count == 15:
-            count, at = decode_varint(index, at)
+        count, at = _number_of_pages(index)
         for _ in range(count):
             numbers: list[int] = []
             start = end = at + 1
@@ -461,6 +457,22 @@ def _plain_locations(index: bytes) -> tuple[list[_Location], int] | None:
     except (IndexError, ThriftError):
         return None
     return locations, at
+
+
+def number_of_pages(offset_index: bytes) -> int | None:
+    """By its head alone; None if it does not begin with locations."""
+    try:
+        return _number_of_pages(offset_index)[0]
+    except (IndexError, ThriftError):
+        return None
+
+
+def _number_of_pages(index: bytes) -> tuple[int, int]:
+    """How many locations there are, and where they begin."""
+    if index[0] != 1 << 4 | LIST or index[1] & 15 != STRUCT:
+        raise ThriftError("no list of structs")
+    count = index[1] >> 4
+    return (count, 2) if count < 15 else decode_varint(index, 2)
 
 
 def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None = None) -> bytes:

@@ -8,7 +8,7 @@ that hold them. Rows come out in file order as columns of the snapshot's schema.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
+from inlay.parquet.footer.pages import number_of_pages
 from inlay.parquet.read.data_file import Group, OpenFile, Piece, chunk_range, reading
 from inlay.parquet.read.ranges import GROW, RangeFile, Steps, Unit
 from inlay.parquet.read.selection import (
@@ -47,6 +48,7 @@ from inlay.parquet.read.single_pages import (
     index_place,
     index_range,
     may_be_sparse,
+    may_pay,
     pages_of,
     read_pages,
     sparse_column,
@@ -341,26 +343,38 @@ class _GroupReader:
         if footer is None:
             return
         hit = PagesWithRows(keep)
+        # Numbers of pages most of which have a row: in columns with as many it is most as well, because
+        # their pages mostly begin at the same rows.
+        crowded: set[int] = set()
         for top in tops:
             for leaf in self.file.leaves([top]):
-                pages = self._pages_of(footer, ordinal, leaf)
+                pages = self._pages_of(footer, ordinal, leaf, crowded)
                 if pages is None:
                     continue
                 field = self.file.arrow.field(self.file.columns.tops[top].ordinal)
-                column = sparse_column(footer, ordinal, leaf, field, pages, hit.among(pages))
+                wanted = hit.among(pages)
+                column = sparse_column(footer, ordinal, leaf, field, pages, wanted)
                 if column is not None:
                     self._sparse[ordinal, top] = column
+                elif not may_pay(wanted, pages):
+                    crowded.add(len(pages))
 
-    def _pages_of(self, footer: Footer, ordinal: int, leaf: int) -> Sequence[Page] | None:
-        """The pages of a chunk that may be read in part; None if its index is not held."""
+    def _pages_of(
+        self, footer: Footer, ordinal: int, leaf: int, crowded: Set[int]
+    ) -> Sequence[Page] | None:
+        """The pages of a chunk that may be read in part; None if its index is not held, or it has a number
+        of pages that is `crowded`."""
         found = self._pages.get((ordinal, leaf))
         if found is not None:
             return found
         place = index_range(footer, ordinal, leaf)
         if place is None or not self.held.holds(place):
             return None
+        index = self.held.content(place)
+        if number_of_pages(index) in crowded:
+            return None
         group = footer.row_groups[ordinal]
-        found = pages_of(self.held.content(place), group.column(leaf), group.num_rows)
+        found = pages_of(index, group.column(leaf), group.num_rows)
         self._pages[ordinal, leaf] = found
         return found
 

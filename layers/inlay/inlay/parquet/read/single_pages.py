@@ -196,6 +196,11 @@ def may_be_sparse(keep: pa.BooleanArray) -> bool:
     return keep.true_count <= MAX_PART * len(keep)  # type: ignore[no-any-return]
 
 
+def may_pay(wanted: Sequence[Page], pages: Sequence[Page]) -> bool:
+    """Whether a chunk is read by pages where `wanted` of its `pages` have rows, if all are as long."""
+    return len(wanted) <= MAX_PART * len(pages)
+
+
 class PagesWithRows:
     """Which pages have a row of `keep`. Columns whose pages begin at the same rows, as those of one row
     group do mostly, share the answer."""
