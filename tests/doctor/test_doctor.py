@@ -515,3 +515,10 @@ def test_the_command_ends_with_its_code_and_json_has_the_same(
     assert "mend: aws service-quotas request-service-quota-increase" in done.stdout
     told = json.loads(run.invoke(app, ["doctor", "inlay", "--json"]).stdout)
     assert not told["ok"] and [each["check"] for each in told["findings"]] == ["concurrency"]
+
+
+def test_of_a_bucket_named_as_one_no_stack_is_asked(aws: Aws) -> None:
+    """Where S3 is all that there is, as on a developer's machine."""
+    aws.asked.clear()
+    assert aws.examine(f"s3://{BUCKET}").stack is None
+    assert "DescribeStacks" not in aws.asked

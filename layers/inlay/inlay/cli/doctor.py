@@ -24,11 +24,12 @@ _STYLES = {"error": "bold red", "unknown": "bold yellow", "warning": "yellow"}
 @verb(
     PANEL,
     Example("doctor inlay", "the stack of that name, and its bucket"),
-    Example("doctor my-lake --prefix lake/ --json", "a bucket alone, for a program"),
+    Example("doctor s3://my-lake --prefix lake/ --json", "a bucket alone, for a program"),
 )
 def doctor(
     target: Annotated[
-        str, typer.Argument(metavar="STACK|BUCKET", help="The stack's name, or a bucket's.")
+        str,
+        typer.Argument(metavar="STACK|BUCKET", help="The stack's name, or a bucket's (s3://NAME)."),
     ],
     prefix: Annotated[
         str,

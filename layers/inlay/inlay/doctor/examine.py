@@ -73,20 +73,22 @@ def examine_here(target: str, *, prefix: str = "") -> Examined:
     except (BotoCoreError, ClientError) as error:
         raise StoreUnavailable(
             f"AWS does not answer: {error}",
-            next_step="Check the region and the credentials: aws sts get-caller-identity",
+            next_step="Check the region and the credentials: aws sts get-caller-identity. Where there is "
+            "S3 alone, as on this machine, name the bucket: inlay doctor s3://NAME",
         ) from error
 
 
 def examine(
     target: str, *, clients: Clients, region: str, now: float, prefix: str = ""
 ) -> Examined:
-    """`target` is a stack's name, or a bucket's; `prefix` is where tables/ are in a bucket that is named
-    alone. Raises `InvalidRequest` where there is neither."""
+    """`target` is a stack's name, or a bucket's (`s3://NAME`: of no stack is asked); `prefix` is where
+    tables/ are in a bucket that is named alone. Raises `InvalidRequest` where there is neither."""
     name = target.removeprefix("s3://").rstrip("/")
     refused = bucket.refused_kind(name)
     if refused is not None:
         return Examined(target, name, None, (refused,), ())
-    at = _find(name, clients=clients, region=region, now=now, prefix=prefix)
+    described = None if target.startswith("s3://") else _described(name, clients)
+    at = _find(name, described, clients=clients, region=region, now=now, prefix=prefix)
     findings, sound = list[Finding](), list[str]()
     for check in (*OF_A_BUCKET, *(OF_A_STACK if at.stack else ())):
         found = list(_looked(check, at))
@@ -111,15 +113,21 @@ def _looked(check: Check, at: Deployment) -> Iterator[Finding]:
         )
 
 
-def _find(name: str, *, clients: Clients, region: str, now: float, prefix: str) -> Deployment:
-    where = f"in {region}, with these credentials"
-    described = None
+def _described(name: str, clients: Clients) -> Any | None:
+    """The stack of that name; None where there is none, or it may not be asked."""
     try:
-        described = clients("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+        return clients("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
     except ClientError as error:
         # No such stack, a name that no stack can have (dots), or one that may not ask.
         if error.response["Error"]["Code"] not in ("ValidationError", "AccessDenied"):
             raise
+    return None
+
+
+def _find(
+    name: str, described: Any | None, *, clients: Clients, region: str, now: float, prefix: str
+) -> Deployment:
+    where = f"in {region}, with these credentials"
     if described is None:
         try:
             clients("s3").head_bucket(Bucket=name)
