@@ -13,6 +13,7 @@ import typer
 from tests.cli.conftest import Run
 
 from inlay.cli.app import app
+from inlay.cli.command import MEANT
 
 PAGE = Path(__file__).parents[2] / "docs" / "CLI.md"
 COMMANDS = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -131,3 +132,13 @@ def test_nothing_ends_in_a_traceback_where_only_ascii_is_spoken(
     assert done.returncode == 0, done.stderr
     if command == ["scan", "t"]:
         assert done.stdout.decode("utf-8") == "id,name\n1,Zoë 🐍\n"
+
+
+@pytest.mark.parametrize("word", sorted(MEANT))
+def test_what_other_tools_call_a_command_leads_to_it(inlay: Run, word: str) -> None:
+    meant = MEANT[word].split()
+    assert word not in COMMANDS and meant[0] in COMMANDS
+    said = " ".join(inlay(word, "./people", code=2).err.replace("│", " ").split())
+    assert f"It is: inlay {MEANT[word]}" in said
+    # What follows is taken by the command.
+    check_parses(f"inlay {MEANT[word]}".replace(" N", " 1"))

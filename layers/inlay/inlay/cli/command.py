@@ -30,8 +30,32 @@ class Verb(TyperCommand):
         return [_plain(parameter) for parameter in super().get_params(ctx)]
 
 
+# What other tools call it, and what to type here.
+MEANT = {
+    **dict.fromkeys(("ls", "list"), "tables PLACE"),
+    **dict.fromkeys(("head", "cat", "select", "query", "sql", "export", "read"), "scan TABLE"),
+    **dict.fromkeys(("insert", "load", "import", "write"), "append TABLE FILE"),
+    **dict.fromkeys(("describe", "info", "stat"), "show TABLE"),
+    **dict.fromkeys(("log", "snapshots", "versions"), "history TABLE"),
+    **dict.fromkeys(("rollback", "revert", "undo"), "restore TABLE --version N"),
+    **dict.fromkeys(("vacuum", "clean"), "gc TABLE"),
+    "optimize": "compact TABLE",
+    **dict.fromkeys(("rm", "remove"), "drop TABLE"),
+    "undrop": "repair TABLE",
+    **dict.fromkeys(("cp", "mv", "move", "backup"), "copy TABLE --into PLACE"),
+    **dict.fromkeys(("rename", "add-column", "drop-column"), "alter TABLE"),
+    "fsck": "verify TABLE",
+    "replace": "overwrite TABLE FILE",
+}
+
+
 class Verbs(TyperGroup):
     """The same of the options before the verb."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in MEANT and args[0] not in self.commands:
+            ctx.fail(f"No such command {args[0]!r}. It is: inlay {MEANT[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [_plain(parameter) for parameter in super().get_params(ctx)]
