@@ -43,9 +43,9 @@ LIVES = 0.3
 WAIT_SECONDS = 120.0
 
 
-def die_at(number: int | None, *, after: bool) -> None:
+def die_at(number: int | None, *, after: bool, send: Any = S3Store._ask_once) -> None:
     """Kills this process by its request of that number."""
-    send, count = S3Store._ask_once, itertools.count(1)
+    count = itertools.count(1)
 
     def ask(store: S3Store, *arguments: Any, **named: Any) -> Any:
         dies = next(count) == number
