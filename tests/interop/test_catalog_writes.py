@@ -1088,6 +1088,21 @@ def test_an_idempotency_key_stands_for_one_request(root: Path) -> None:
         200,
     ]
     assert of.metadata()["properties"]["a"] == "2"
+
+    def of_two(value: str) -> int:
+        """A request on two tables, of which one has nothing else to name it by."""
+        update = {"action": "set-properties", "updates": {"b": value}}
+        changes = [
+            {"identifier": {"namespace": ["tables"], "name": name}, "updates": [update]}
+            for name in ("t", "u")
+        ]
+        body = json.dumps({"table-changes": changes}).encode()
+        headers = {"idempotency-key": "both"}
+        return of.catalog.answer("POST", "/v1/transactions/commit", "", body, headers).status
+
+    inlay.create(f"file://{root}/u", SCHEMA, properties={"publish.format": "v3"}).publish()
+    assert [of_two("1"), of_two("1"), of_two("2")] == [204, 204, 400]
+    assert opened(root, "u").properties["iceberg.b"] == "1"
     assert [asked("", "3"), asked("k" * 1_000, "3")] == [400, 400]
 
 

@@ -8,6 +8,7 @@ again. Once it is committed nothing is refused any more: a table that cannot be 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -67,7 +68,12 @@ def _name_of(requests: Sequence[CommitRequest]) -> Request | None:
     """One name in the ledgers of all tables; None where a client gives none of theirs."""
     names = [name_of(each) for each in requests]
     texts = sorted(each.text for each in names if each is not None)
-    return Request.named(" ".join(texts), None) if len(texts) == len(names) else None
+    if len(texts) < len(names):
+        return None
+    # As with one table: a key that is used again for something else is refused.
+    keyed = [each for each in requests if each.snapshot_id is None]
+    asked = json.dumps([[r.requirements, r.updates] for r in requests], sort_keys=True)
+    return Request.named(" ".join(texts), asked if keyed else None)
 
 
 def _part(ctx: Context, request: CommitRequest, named: Request | None) -> tuple[Part, Found | None]:
