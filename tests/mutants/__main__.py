@@ -17,7 +17,7 @@ from typing import Any
 
 from .operators import Mutant, mutants_of, mutated, swap
 from .reach import PACKAGE, ROOT, Reach, import_all, measure
-from .session import FAILED, Fork, Forks, answers, start_session
+from .session import ENDED, FAILED, HUNG, Fork, Forks, answers, start_session
 
 LEAST = 95
 ENOUGH_TESTS = 5
@@ -91,32 +91,38 @@ def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, st
             continue
         # Short tests first: most mutants end at the first few.
         ordered = sorted(tests, key=tests.__getitem__)
-        budget, within = args.seconds, []
+        taken, within = 0.0, []
         for name in ordered:
-            budget -= tests[name]
-            if budget < 0 and within:
+            if taken + tests[name] > args.seconds and within:
                 break
+            taken += tests[name]
             within.append(name)
 
-        def start(mutant: Mutant = mutant, within: list[str] = within) -> Fork:
+        def start(
+            mutant: Mutant = mutant, within: list[str] = within, taken: float = taken
+        ) -> Fork:
             return Fork.start(
                 forks,
                 lambda: _tried(forks, mutant, sources[mutant.file], within),
-                expected_seconds=args.seconds,
+                expected_seconds=taken,
             )
 
         starts.append(((mutant, len(within), len(tests)), start))
-    killed, alive = 0, []
+    killed, alive, undecided = 0, [], []
     for (mutant, ran, of), answer in answers(starts, args.jobs):
-        if answer is not None and answer.startswith(FAILED):
+        if answer.startswith(FAILED):
             raise RuntimeError(f"{mutant.full_name}: {answer.decode()}")
-        if answer == b"survived":
+        if answer.startswith(HUNG):
+            undecided.append(mutant)
+            say(f"UNDECIDED {answer.decode()}: {mutant.full_name}  (line {mutant.line})")
+        elif answer == b"survived":
             alive.append(mutant)
             say(f"SURVIVED {ran} of {of} tests: {mutant.full_name}  (line {mutant.line})")
         else:
             killed += 1
-            say(f"killed{' (hung)' if answer is None else ''} {mutant.full_name}")
-    return _judged(killed, alive, few)
+            how = f" ({answer.decode()})" if answer.startswith(ENDED) else ""
+            say(f"killed{how} {mutant.full_name}")
+    return _judged(killed, alive, undecided, few)
 
 
 def _tried(forks: Forks, mutant: Mutant, source: str, tests: Sequence[str]) -> bytes:
@@ -128,14 +134,18 @@ def _tried(forks: Forks, mutant: Mutant, source: str, tests: Sequence[str]) -> b
     return b"killed" if forks.run(tests, until_failure=True) else b"survived"
 
 
-def _judged(killed: int, alive: Sequence[Mutant], few: int) -> int:
-    total = killed + len(alive)
+def _judged(killed: int, alive: Sequence[Mutant], undecided: Sequence[Mutant], few: int) -> int:
+    """What hangs is not killed: the test may have waited for something of its own."""
+    total = killed + len(alive) + len(undecided)
     if not total:
         say("no mutant that enough tests reach")
         return 1
     share = 100 * killed / total
-    say(f"{killed} of {total} killed: {share:.0f} %; {few} more are reached by too few tests")
-    for mutant in alive:
+    say(
+        f"{killed} of {total} killed: {share:.0f} %; {len(undecided)} hung; "
+        f"{few} more are reached by too few tests"
+    )
+    for mutant in [*alive, *undecided]:
         print(f"  {mutant.full_name}", file=sys.__stdout__)
     if share < LEAST:
         say(
@@ -154,7 +164,13 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     parser.add_argument(
-        "--seconds", type=float, default=120, help="of tests for a mutant, the shortest first"
+        "--seconds",
+        type=float,
+        default=120,
+        help="of CPU, of tests for a mutant, the shortest first",
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="tests of the short tier only: those of `make test`"
     )
     parser.add_argument(
         "--tests", nargs="*", default=["tests"], help="folders and files to choose tests from"
@@ -167,7 +183,8 @@ def main() -> int:
     # Read before anything is imported: who edits meanwhile changes neither.
     sources = {f: (PACKAGE / f).read_text() for f in sorted({*ROOMS, *args.files})}
     return start_session(
-        lambda forks: try_mutants(forks, args, sources), [*args.tests, *LEFT_OUT, "-m", MARKED]
+        lambda forks: try_mutants(forks, args, sources),
+        [*args.tests, *LEFT_OUT, "-m", f"{MARKED} and not wide" if args.short else MARKED],
     )
 
 

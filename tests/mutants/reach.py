@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from .operators import probed, swap
-from .session import FAILED, Fork, Forks, answers
+from .session import ENDED, FAILED, HUNG, Fork, Forks, answers, cpu_seconds
 
 # Without leading underscores, which a class would mangle.
 PROBE = "reached_by_a_test_"
@@ -32,8 +32,8 @@ KEPT = ROOT / ".mutants" / "reach.json"
 
 @dataclass
 class Reach:
-    """By test file: its hash, the files of the package that were looked at, seconds by test, and by place
-    (`file function line`) the tests that reach it, as ordinals among those."""
+    """By test file: its hash, the files of the package that were looked at, seconds of CPU by test, and by
+    place (`file function line`) the tests that reach it, as ordinals among those."""
 
     by_file: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -98,9 +98,8 @@ def measure(
 
         starts.append((test_file, start))
     for n, (test_file, answer) in enumerate(answers(starts, jobs), 1):
-        if answer is None or answer.startswith(FAILED):
-            why = "it hangs, or ends the process" if answer is None else answer.decode()
-            say(f"{test_file} cannot be measured: {why}")
+        if answer.startswith((FAILED, ENDED, HUNG)):
+            say(f"{test_file} cannot be measured: {answer.decode()}")
             continue
         reach.by_file[test_file] = {"hash": hash_of(ROOT / test_file), **json.loads(answer)}
         reach.save()
@@ -123,9 +122,14 @@ def _measured(forks: Forks, names: Sequence[str], sources: Mapping[str, str]) ->
     bad: set[str] = set()
     places: dict[str, dict[str, dict[int, list[int]]]] = {}
 
+    before = cpu_seconds()
+
     def report(found: pytest.TestReport) -> None:
+        nonlocal before
         name = found.nodeid
-        seconds[name] = seconds.get(name, 0.0) + found.duration
+        # Not by the clock: how busy the machine is would choose other tests.
+        seconds[name] = seconds.get(name, 0.0) + cpu_seconds() - before
+        before = cpu_seconds()
         if not found.passed:
             bad.add(name)
         if found.when == "teardown":

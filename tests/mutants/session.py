@@ -7,6 +7,7 @@ session itself never runs a test. Hypothesis keeps no failing examples of mutant
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,22 +23,28 @@ from typing import Any
 
 import pytest
 
-# Without an answer for so long, and more than so many times as long as its tests took, a fork hangs.
-HANGS_SECONDS, HANGS_TIMES = 60.0, 10.0
-# What a fork's answer begins with, where its work ended by an exception.
-FAILED = b"failed: "
+# Of processor time, and times what its tests took: more means that it runs without end, however busy the
+# machine is. Of the clock, without having used that: it waits for something.
+CPU_SECONDS, CPU_TIMES = 30, 4
+CLOCK_SECONDS, CLOCK_TIMES = 300.0, 30.0
+# What a fork's answer begins with, where its work ended by an exception; where a signal ended it (of these
+# limits, or a crash); and where it waited for too long, with the test.
+FAILED, ENDED, HUNG = b"failed: ", b"ended: ", b"hung: "
 # A mutant may allocate without end.
 MEMORY_BYTES = 12 * 2**30
 
 
 @dataclass(eq=False)
 class Forks:
-    """A plugin: `work` is called in place of running the tests, with the collected ones by node id."""
+    """A plugin: `work` is called in place of running the tests, with the collected ones by node id.
+    `pool` names the test file whose collection used a pool of threads that no fork has."""
 
     work: Callable[[Forks], int]
     items: dict[str, pytest.Item] = field(default_factory=dict)
     reports: Callable[[pytest.TestReport], None] = lambda report: None
     code: int = 0
+    pool: str = ""
+    at: Path = Path(os.devnull)
 
     def pytest_sessionstart(self) -> None:
         from hypothesis import Phase, settings
@@ -48,8 +55,17 @@ class Forks:
         )
         settings.load_profile("mutants")
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if not self.pool and _has_polars_threads():
+            self.pool = report.nodeid
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if self.pool:
+            raise pytest.UsageError(
+                f"collecting {self.pool} has used Polars, whose threads no fork has: every test that uses "
+                "it would wait for ever. Use it inside of tests and fixtures only"
+            )
         self.items = {item.nodeid: item for item in session.items}
         self.code = self.work(self)
         return True
@@ -59,6 +75,7 @@ class Forks:
 
     def move_into(self, folder: Path) -> None:
         """In a fork: temporary files are below its own folder, and nothing is printed."""
+        self.at = folder / "at"
         config = next(iter(self.items.values())).config
         factory: Any = config._tmp_path_factory  # type: ignore[attr-defined]
         factory._given_basetemp, factory._basetemp = folder / "tmp", None
@@ -79,6 +96,7 @@ class Forks:
         self.reports = note
         items = [self.items[test] for test in tests]
         for item, following in zip(items, [*items[1:], None], strict=True):
+            self.at.write_text(item.nodeid)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if failed and until_failure:
                 item.session._setupstate.teardown_exact(None)
@@ -103,11 +121,13 @@ class Fork:
         pid = os.fork()
         if pid:
             os.close(writes)
-            due = time.monotonic() + HANGS_SECONDS + HANGS_TIMES * expected_seconds
+            due = time.monotonic() + CLOCK_SECONDS + CLOCK_TIMES * expected_seconds
             return Fork(pid, reads, folder, due)
         try:
             os.setpgid(0, 0)
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+            cpu = CPU_SECONDS + int(cpu_seconds() + CPU_TIMES * expected_seconds)
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))
             quiet = os.open(os.devnull, os.O_RDWR)
             for standard in (0, 1, 2):
                 os.dup2(quiet, standard)
@@ -121,17 +141,39 @@ class Fork:
         finally:
             os._exit(0)
 
-    def end(self) -> None:
-        """Nothing that it started is left."""
+    def end(self, body: bytes, *, answered: bool) -> bytes:
+        """Its answer; nothing that it started is left. `answered`: its end of the pipe is closed."""
+        status = os.waitpid(self.pid, 0)[1] if answered else 0
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        at = self.folder / "at"
+        where = at.read_bytes() if at.exists() else b"before its first test"
+        if not answered:
+            os.waitpid(self.pid, 0)
+            body = HUNG + where
+        elif not body:
+            by = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else str(status)
+            body = ENDED + f"by {by} in ".encode() + where
         os.close(self.pipe)
         shutil.rmtree(self.folder, ignore_errors=True)
+        return body
 
 
-def answers(starts: Sequence[tuple[Any, Callable[[], Fork]]], jobs: int) -> Any:
-    """(what, answer, None where it hangs or died without one) of each fork, `jobs` at a time."""
+def cpu_seconds() -> float:
+    """What this process has used."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _has_polars_threads() -> bool:
+    tasks = Path("/proc/self/task").glob("*/comm")
+    return any(re.fullmatch(r"polars-\d+", task.read_text().strip()) for task in tasks)
+
+
+def answers(
+    starts: Sequence[tuple[Any, Callable[[], Fork]]], jobs: int
+) -> Iterator[tuple[Any, bytes]]:
+    """(what, answer) of each fork, `jobs` at a time."""
     import select
 
     waiting = list(reversed(starts))
@@ -144,18 +186,11 @@ def answers(starts: Sequence[tuple[Any, Callable[[], Fork]]], jobs: int) -> Any:
         ready, _, _ = select.select(list(running), [], [], 1.0)
         for pipe in list(running):
             what, fork, body = running[pipe]
-            over = time.monotonic() > fork.due
-            if pipe in ready:
-                more = os.read(pipe, 2**20)
-                body += more
-                over = not more
-                ended = not more
-            else:
-                ended = False
-            if over:
+            more = os.read(pipe, 2**20) if pipe in ready else None
+            body += more or b""
+            if more == b"" or time.monotonic() > fork.due:
                 del running[pipe]
-                fork.end()
-                yield what, bytes(body) if ended and body else None
+                yield what, fork.end(bytes(body), answered=more == b"")
 
 
 def start_session(work: Callable[[Forks], int], arguments: Sequence[str]) -> int:
