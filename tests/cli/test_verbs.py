@@ -283,7 +283,8 @@ def test_collect_garbage_is_another_name_of_gc(inlay: Run, people: str) -> None:
 def test_an_erasure_is_brought_to_its_receipt_by_hand(
     inlay: Run, people: str, tmp_path: Path
 ) -> None:
-    inlay("delete", people, "--where", "id = 2", "--mode", "erase", "--request-id", "case-7")
+    said = inlay("delete", people, "--where", "id = 2", "--mode", "erase", "--request-id", "case-7")
+    assert "can no longer be read" in said.err
     assert names(inlay, people) == ["Ada", "Cy"]
     (open_,) = inlay("erase-status", people, "--json").lines
     assert (open_["id"], open_["phase"]) == ("case-7", "rewrite")

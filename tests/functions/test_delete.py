@@ -199,9 +199,13 @@ def test_refusals_do_not_repeat_values(functions: Functions, keys: object) -> No
     assert "a secret" not in json.dumps(letter["MessageAttributes"])
 
 
-def test_an_erasure_is_opened_and_the_rewrite_function_notified(functions: Functions) -> None:
+def test_an_erasure_is_opened_and_the_rewrite_function_notified(
+    functions: Functions, caplog: pytest.LogCaptureFixture
+) -> None:
     functions.fill_orders()
     functions.replay("delete.erase")
+    [note] = [vars(record)["note"] for record in caplog.records if "note" in vars(record)]
+    assert "can no longer be read" in note, "what it ends, while it can still be kept by a tag"
     assert functions.rows() == 90
     (open_,) = functions.orders().snapshot.erasures
     assert open_.id == "erasure-4711"

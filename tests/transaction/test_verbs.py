@@ -129,6 +129,7 @@ def test_a_person_is_erased_from_two_tables_with_a_receipt_of_each(tables):
         for table in (a, b):
             tx.delete(table, "id = 1", mode="erase")
     assert erased(a) == erased(b) == ["case-7"]
+    assert all("can no longer be read" in done.note for done in tx.by_table.values())
     for table in (a, b):
         inlay.open(table.uri).maintain.rewrite()
     assert content(a) == content(b) == {2: 20}

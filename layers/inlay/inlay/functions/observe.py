@@ -93,6 +93,7 @@ def report_write(table: str, write: WriteResult) -> None:
         requests=write.requests,
         bytes_up=write.bytes_up,
         bytes_down=write.bytes_down,
+        **({"note": write.note} if write.note else {}),
     )
     count(
         table,

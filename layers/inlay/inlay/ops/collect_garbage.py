@@ -56,7 +56,7 @@ from inlay.ops.maintain.expire import (
     expire,
     list_objects,
 )
-from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.ops.transaction import KEPT_US, needed_decisions
 from inlay.ops.write.delete import delete
@@ -219,7 +219,7 @@ def collect_garbage(
     swept, history = SweepResult(), History(ctx)
     if loaded.snapshot.erasures and not dry_run:
         prefix = landing_prefix(ctx.root) if landing is None else landing
-        swept = finish_erasures(
+        swept, loaded = finish_erasures(
             ctx,
             life_seconds=life_seconds,
             margin_us=margin_us,
@@ -229,8 +229,8 @@ def collect_garbage(
             landing=prefix,
             retention_days=retention_days,
             history=history,
+            base=loaded,
         )
-        loaded = load_again(ctx, loaded)
     worker = worker or LocalWorker(ctx)
     result = _collect(ctx, loaded, worker, history, grace_seconds, margin_us, dry_run)
     return replace(

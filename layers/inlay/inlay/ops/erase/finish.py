@@ -47,6 +47,7 @@ from inlay.ops.erase.last_look import (
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
+    Written,
     check_retention,
     encode_receipt,
     is_about,
@@ -60,7 +61,7 @@ from inlay.ops.erase.receipt import (
 from inlay.ops.erase.signing import Signer
 from inlay.ops.maintain.expire import History, Roots, check_deletable, check_still_there
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.ops.refs import each_content
 from inlay.ops.schema.categories import unused_entries
@@ -98,7 +99,6 @@ from inlay.plan.erasure import (
     unclean_files,
 )
 from inlay.plan.maintain.roots import Listed, cutoff_with_margin
-from inlay.plan.metadata.state import Contents
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.receipt_chain import Chain
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Got, ObjectVersion, Upload
@@ -145,6 +145,7 @@ class _Sweeper:
     receipts: list[str] = field(default_factory=list)
     look: LastCheck | None = None
     left_us: int = 0  # the longest remaining time that it waits for
+    written: Written = field(default_factory=dict)
 
     # -- one step -----------------------------------------------------------------------------
 
@@ -179,7 +180,8 @@ class _Sweeper:
             gone = {v for each in landed.values() for v in (*each.dead, *each.ingested)}
             uploads = {u for each in landed.values() for u in each.uploads}
             if gone or uploads:
-                write_gone(self.ctx, loaded.snapshot.version, tuple(landed), gone, len(uploads))
+                version = loaded.snapshot.version
+                write_gone(self.ctx, version, landed, gone, len(uploads), self.written)
             deleted, failures = clear_landing(self.ctx, landed.values())
             self.deleted += deleted
             self.failures += failures
@@ -213,7 +215,7 @@ class _Sweeper:
         found = findings_of(self.ctx, searched)
         if Properties(loaded.snapshot.properties).text("erasure.search") == "yes":
             found = self._with_rows(contents, searched, found)
-        write_looks(self.ctx, searched, found)
+        write_looks(self.ctx, searched, found, self.written)
         moved = tuple(
             replace(
                 erasure,
@@ -508,8 +510,8 @@ class _Sweeper:
         version = loaded.snapshot.version
         facts = Facts(
             versions=versions,
-            left=write_left(self.ctx, version, names, versions),
-            lists=load_lists(self.ctx, min(e.opened_version for e in due)),
+            left=write_left(self.ctx, version, names, versions, self.written),
+            lists=load_lists(self.ctx, min(e.opened_version for e in due), self.written),
             later=self._deletes_since(loaded, min(e.phase_version for e in due)),
             pending=[m.id for m in loaded.state.markers() if m.erasure is None],
             landing=self._left_in_landing(max(e.opened_us for e in due)),
@@ -556,7 +558,7 @@ class _Sweeper:
         ids = [e.id for e in due]
         looked = {
             name: body["looked_us"]
-            for _, body in load_lists(self.ctx, min(e.opened_version for e in due))
+            for _, body in load_lists(self.ctx, min(e.opened_version for e in due), self.written)
             if body["step"] == "look"
             for name in ids
             if is_about(body, name)
@@ -586,7 +588,9 @@ class _Sweeper:
     def _move_boundary(self, loaded: LoadedTable) -> LoadedTable:
         """No commit may add anything uploaded before now."""
         change = Change(operation="erase", updates=(MoveBoundary(loaded.date_us),))
-        return expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
+        moved = expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
+        self.history.note(moved)
+        return moved
 
     def _delete_all(self, loaded: LoadedTable, due: Sequence[Erasure]) -> LoadedTable:
         """`loaded`, whose boundary was moved for it."""
@@ -596,7 +600,8 @@ class _Sweeper:
         loaded = archive_at_once(self.ctx, loaded)
         # First record what will be deleted: a crash in between must not leave it unrecorded.
         names = [e.id for e in due]
-        write_gone(self.ctx, loaded.snapshot.version, names, versions, len(uploads))
+        version = loaded.snapshot.version
+        write_gone(self.ctx, version, names, versions, len(uploads), self.written)
         prefix = self.ctx.key("")
         check_still_there(self.ctx, (v.key.removeprefix(prefix) for v in versions))
         named = [(v.key, v.version_id) for v in versions]
@@ -759,22 +764,24 @@ def finish_erasures(
     landing: str | None,
     retention_days: Mapping[str, float] | None,
     history: History,
-) -> SweepResult:
-    """Takes every open erasure as far as possible without rewriting files. `retention_days`: how long
+    base: LoadedTable,
+) -> tuple[SweepResult, LoadedTable]:
+    """Takes every open erasure as far as possible without rewriting files; returns also the table as it is
+    then. `base`: the table as it was just now. `retention_days`: how long
     places outside the table keep data, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an
     object's LastModified may be behind the `Date` of answers; `history`: what the caller's run has read of
     older versions, and will read again."""
     waiting: Waits = {}
-    contents: Contents | None = None
     days = check_retention(retention_days or {})
     # An empty prefix would be the whole bucket, and every table in it a landed object.
     zone = landing or None
     life_us = int(life_seconds * 1_000_000)
     sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, signer, copies, zone, days, history)
     deleted, failures = 0, ()
+    loaded = base
     for _ in range(MAX_STEPS):
-        loaded = with_entries(ctx, load_pointer(ctx, carried=contents))
-        contents = loaded.state.contents
+        loaded = with_entries(ctx, loaded)
+        history.note(loaded)
         open_ = [e for e in loaded.snapshot.erasures if e.id not in waiting]
         if not open_:
             break
@@ -788,9 +795,11 @@ def finish_erasures(
             ctx.clock.sleep(1.0 + sweeper.left_us / 1e6)
         else:
             waiting |= found
-    return SweepResult(
+        loaded = load_again(ctx, loaded)
+    result = SweepResult(
         deleted=deleted,
         receipts=tuple(sweeper.receipts),
         waiting=tuple((name, w) for name, found in waiting.items() for w in found),
         failures=failures,
     )
+    return result, loaded

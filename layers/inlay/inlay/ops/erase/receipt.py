@@ -190,6 +190,10 @@ def is_about(body: Mapping[str, Any], erasure_id: str) -> bool:
     return _tag(about["salt"], erasure_id) in about["tags"]
 
 
+# Lists that this run has written, as they are stored, by key: it need not read them again.
+Written = dict[str, bytes]
+
+
 def _write_list(
     ctx: Context,
     version: int,
@@ -197,6 +201,7 @@ def _write_list(
     erasures: Iterable[str],
     body: Mapping[str, Any],
     entries: int,
+    written: Written | None = None,
 ) -> List:
     salt = ctx.new_id()
     key = f"{EVIDENCE}{version:08d}-{step}-{ctx.new_id()}.json"
@@ -204,10 +209,14 @@ def _write_list(
     about = {"step": step, "version": version, "erasures": {"salt": salt, "tags": tags}}
     data = encode_frame(LIST_KIND, {**about, **body})
     ctx.write_once(key, data)
+    if written is not None:
+        written[key] = data
     return List(key, sha256(data).hexdigest(), entries)
 
 
-def write_looks(ctx: Context, look: LastCheck, findings: Mapping[str, Findings]) -> None:
+def write_looks(
+    ctx: Context, look: LastCheck, findings: Mapping[str, Findings], written: Written
+) -> None:
     """A list for all erasures of which the same was found: most often, one."""
     alike: dict[Findings, list[str]] = defaultdict(list)
     for name, own in findings.items():
@@ -239,7 +248,7 @@ def write_looks(ctx: Context, look: LastCheck, findings: Mapping[str, Findings])
             ],
             "landed_searched": dict(sorted(Counter(o.kind.value for o in own.landed).items())),
         }
-        _write_list(ctx, look.version, "look", names, body, len(files))
+        _write_list(ctx, look.version, "look", names, body, len(files), written)
 
 
 def _row_of(file: SearchedFile) -> list[Any]:
@@ -294,17 +303,22 @@ def write_gone(
     erasures: Iterable[str],
     found: Iterable[ObjectVersion],
     uploads: int,
+    written: Written,
 ) -> List:
     """What is about to be deleted: keys of this library, with version ids; the number of others."""
     prefix = ctx.key("")
     named = [(v.key.removeprefix(prefix), v.version_id) for v in found]
     ours = sorted([key, version_id] for key, version_id in named if is_ours(key))
     body = {"objects": ours, "others": len(named) - len(ours), "uploads": uploads}
-    return _write_list(ctx, version, "gone", erasures, body, len(named))
+    return _write_list(ctx, version, "gone", erasures, body, len(named), written)
 
 
 def write_left(
-    ctx: Context, version: int, erasures: Iterable[str], found: Iterable[ObjectVersion]
+    ctx: Context,
+    version: int,
+    erasures: Iterable[str],
+    found: Iterable[ObjectVersion],
+    written: Written,
 ) -> List:
     """What exists: [key, ETag, version id, bytes, kind], without objects that are swapped."""
     prefix = ctx.key("")
@@ -313,11 +327,15 @@ def write_left(
         key = v.key.removeprefix(prefix)
         if classify(key) not in APART and key not in SWAPPED:
             rows.append([key, v.etag, v.version_id, v.size, classify(key).value])
-    return _write_list(ctx, version, "left", erasures, {"objects": sorted(rows)}, len(rows))
+    body = {"objects": sorted(rows)}
+    return _write_list(ctx, version, "left", erasures, body, len(rows), written)
 
 
-def load_lists(ctx: Context, since_version: int) -> list[tuple[List, dict[str, Any]]]:
-    """The lists written on `since_version` or later, oldest first."""
+def load_lists(
+    ctx: Context, since_version: int, written: Written | None = None
+) -> list[tuple[List, dict[str, Any]]]:
+    """The lists written on `since_version` or later, oldest first. One GET for each that this run has not
+    `written`."""
     prefix = ctx.key(EVIDENCE)
     listed = ctx.store.list(prefix, start_after=f"{prefix}{max(since_version - 1, 0):08d}~")
     # What else somebody put there is an unknown object.
@@ -325,7 +343,8 @@ def load_lists(ctx: Context, since_version: int) -> list[tuple[List, dict[str, A
     keys = [key for key in found if classify(key) is ObjectKind.RECEIPT]
 
     def load(key: str) -> tuple[List, dict[str, Any]]:
-        body, digest = read_list(ctx, key)
+        own = (written or {}).get(key)
+        body, digest = read_list(ctx, key) if own is None else _decoded_list(ctx, key, own)
         listed = len(body.get("files", body.get("objects", body.get("receipts", ()))))
         return List(key, digest, listed + body.get("others", 0)), body
 
@@ -336,11 +355,15 @@ def read_list(ctx: Context, key: str) -> tuple[dict[str, Any], str]:
     got = ctx.store.get(ctx.key(key))
     if not isinstance(got, Got):
         raise CorruptTable("a list that a receipt names is gone", table=ctx.uri, key=key)
-    body = decode_frame(LIST_KIND, got.body, key=key)
+    return _decoded_list(ctx, key, got.body)
+
+
+def _decoded_list(ctx: Context, key: str, data: bytes) -> tuple[dict[str, Any], str]:
+    body = decode_frame(LIST_KIND, data, key=key)
     step = body.get("step")
     if not fits(body, _LISTS.get(step, _LIST) if isinstance(step, str) else _LIST):
         raise CorruptTable(f"{key} is not a list that an erasure wrote", table=ctx.uri, key=key)
-    return body, sha256(got.body).hexdigest()
+    return body, sha256(data).hexdigest()
 
 
 # -- what a receipt says --------------------------------------------------------------------------

@@ -476,7 +476,9 @@ def advance_erasures(
         failures=failures,
         foreign=tuple(foreign),
         # The process that rewrites need not have access to the landing zone.
-        erasures=erase_status(ctx, failures=reasons, landing=""),
+        erasures=erase_status(
+            ctx, failures=reasons, landing="", base=runs[0].loaded if runs else main
+        ),
     )
 
 
@@ -544,12 +546,16 @@ def waive_landed(
 
 
 def erase_status(
-    ctx: Context, *, failures: Mapping[str, str] | None = None, landing: str | None = None
+    ctx: Context,
+    *,
+    failures: Mapping[str, str] | None = None,
+    landing: str | None = None,
+    base: LoadedTable | None = None,
 ) -> tuple[ErasureStatus, ...]:
     """Every open erasure, with what it waits for. `landing` is the landing prefix: by default from the
     table's location, "" not to check it."""
     ctx = replace(ctx, branch=None)
-    loaded = load_pointer(ctx)
+    loaded = current_base(ctx, base)
     if not loaded.snapshot.erasures:
         return ()
     loaded = with_entries(ctx, loaded)

@@ -158,10 +158,18 @@ class History:
             body = read_archive(self.ctx, version)
             if body is None:
                 return None
-            if self._held_bytes + len(body) <= MAX_HISTORY_BYTES:
-                self._archives[version] = body
-                self._held_bytes += len(body)
+            self._hold(version, body)
         return decode_archive(self.ctx, version, body)
+
+    def note(self, loaded: LoadedTable) -> None:
+        """A pointer that this run has read or written: the next commit archives it as it is."""
+        if loaded.own is None and loaded.transaction is None and loaded.etag:
+            self._hold(loaded.snapshot.version, loaded.raw)
+
+    def _hold(self, version: int, body: bytes) -> None:
+        if version not in self._archives and self._held_bytes + len(body) <= MAX_HISTORY_BYTES:
+            self._archives[version] = body
+            self._held_bytes += len(body)
 
 
 class Roots:
