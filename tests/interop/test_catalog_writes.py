@@ -33,7 +33,7 @@ from inlay.storage.wrapped import Meter, MeteredStore
 from inlay.table import Table
 
 from ..scan.test_statistics_of_keys import SCHEMA as COLUMNS_SCHEMA
-from ..scan.test_statistics_of_keys import lying
+from ..scan.test_statistics_of_keys import belied, lying
 from .iceberg_deletes import Iceberg
 from .test_erasure import SECRET, finish, found
 from .test_killed import Dying, Killed
@@ -429,6 +429,55 @@ def test_a_key_that_an_engine_sets_is_held_to_the_rows(root: Path) -> None:
     status, said = posted(catalog, "tables/t", {"requirements": [], "updates": updates})
     assert (status, said["error"]["type"]) == (400, "BadRequestException"), said
     assert opened(root).snapshot.primary_key == ()
+
+
+@pytest.mark.parametrize("way", ["catalog", "by path"])
+def test_a_file_that_lies_about_the_key_hides_no_row_whoever_commits_it(
+    root: Path, way: str
+) -> None:
+    table = inlay.create(
+        f"file://{root}/t", COLUMNS_SCHEMA, primary_key="b", properties={"publish.format": "v2"}
+    )
+    table.append(pa.table({"a": [1], "b": [1], "c": [1]}, COLUMNS_SCHEMA))
+    table.publish()
+    catalog = catalog_of(f"file://{root}", write=True)
+    shown = json.loads(catalog.answer("GET", "/v1/namespaces/tables/tables/t").body)
+    iceberg = Iceberg(shown["metadata-location"])
+    (like, kind, spec), *_ = iceberg.data_files()
+    file = iceberg.rows(pa.table({"a": [2], "b": [7], "c": [0]}, COLUMNS_SCHEMA), [1, 2, 3], like)
+    place = Path(file["file_path"].removeprefix("file://"))
+    body = belied(place.read_bytes(), "b")
+    place.write_bytes(body)
+    bounds = {"null_value_counts": None, "lower_bounds": None, "upper_bounds": None}
+    iceberg.add_deletes(
+        [({**file, **bounds, "file_size_in_bytes": len(body)}, kind, spec)], "append"
+    )
+    snapshot = iceberg.snapshot
+    if way == "catalog":
+        moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
+        updates = [
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {**moved, "snapshot-id": snapshot["snapshot-id"]},
+        ]
+        status, said = posted(catalog, "tables/t", {"requirements": [], "updates": updates})
+        assert status == 200, said
+    else:
+        number = max(int(p.name[1:].split(".")[0]) for p in (root / "t/metadata").glob("v*.json"))
+        iceberg.found |= {
+            "current-snapshot-id": snapshot["snapshot-id"],
+            "last-sequence-number": snapshot["sequence-number"],
+        }
+        iceberg.found["refs"]["main"]["snapshot-id"] = snapshot["snapshot-id"]
+        written = Path(iceberg.write().removeprefix("file://"))
+        written.rename(root / f"t/metadata/v{number + 1}.metadata.json")
+        assert table.publish(take_over=True).published
+    table = opened(root)
+    assert sorted(r["b"] for r in table.scan().to_arrow().to_pylist()) == [1, 7]
+    assert table.count(where="b = 7") == 1
+    table.upsert(pa.table({"a": [3], "b": [7], "c": [3]}, COLUMNS_SCHEMA))
+    assert table.count() == 2
+    table.delete(keys={"b": [7]})
+    assert [r["b"] for r in opened(root).scan().to_arrow().to_pylist()] == [1]
 
 
 class Deleting:

@@ -43,7 +43,10 @@ def lying(rows: list[Row], column: str) -> bytes:
     """A file whose footer says that all values of a column are 5,000, which none is."""
     sink = io.BytesIO()
     pq.write_table(table_of(rows), sink)
-    body = sink.getvalue()
+    return belied(sink.getvalue(), column)
+
+
+def belied(body: bytes, column: str) -> bytes:
     footer = decode_footer(body, file_size=len(body))
     bound = (5_000).to_bytes(8, "little")
     for group in footer.row_groups:
@@ -131,6 +134,22 @@ def test_a_property_leaves_it_to_the_user() -> None:
     place.take([(1, 7, 0)], "b", adopt=True)
     place.open().alter(primary_key="b")
     assert place.hidden() == [("b", 7)]
+
+
+@pytest.mark.parametrize("key_first", [True, False])
+def test_a_transaction_compares_as_a_commit_does(key_first: bool) -> None:
+    place, other = Place("b" if key_first else "a"), Place("a")
+    source = place.land(lying([(1, 7, 0)], "b"))
+    with inlay.transaction() as tx:
+        tx.ingest(place.open(), [source])
+        tx.append(other.open(), table_of([(1, 1, 1)]))
+    if not key_first:
+        place.open().alter(primary_key="b")
+    assert place.rows() == [(1, 7, 0)] and place.hidden() == []
+    with inlay.transaction() as tx:
+        tx.upsert(place.open(), table_of([(9, 7, 0)]))
+        tx.append(other.open(), table_of([(2, 2, 2)]))
+    assert place.rows() == [(9, 7, 0)]
 
 
 def test_a_merge_compares_what_gets_the_key_of_the_other_side() -> None:
