@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +20,7 @@ import pytest
 from ..mutants.__main__ import ROOMS, equivalents
 from ..mutants.operators import Mutant, mutants_of, mutated, probed, swap
 from ..mutants.reach import PACKAGE
+from ..mutants.session import Fork, Forks, _has_polars_threads, answers
 
 SOURCE = '''
 from functools import lru_cache
@@ -155,3 +161,55 @@ def test_each_equivalent_is_a_mutant_that_exists_and_has_a_reason() -> None:
     known = {m.full_name for f in files for m in mutants_of(f, (PACKAGE / f).read_text())}
     assert sorted(listed.keys() - known) == []
     assert all(len(why.split()) >= 5 for why in listed.values())
+
+
+@dataclass(eq=False)
+class Sample(Forks):
+    def move_into(self, folder: Path) -> None:
+        self.at = folder / "at"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_signal_ends_has_died_and_what_waits_is_undecided(late: bool) -> None:
+    forks = Sample(lambda _: 0)
+
+    def work() -> bytes:
+        forks.at.write_text("a test")
+        if late:
+            time.sleep(600)
+        os.kill(os.getpid(), signal.SIGXCPU)
+        return b"survived"
+
+    fork = Fork.start(forks, work, expected_seconds=0)
+    if late:
+        while not (fork.folder / "at").exists():
+            time.sleep(0.01)
+        fork = replace(fork, due=0.0)
+    [(_, answer)] = answers([(None, lambda: fork)], 1)
+    assert answer == (b"hung: a test" if late else b"ended: by SIGXCPU in a test")
+    assert not fork.folder.exists()
+
+
+def test_what_a_fork_says_is_its_answer() -> None:
+    said: list[tuple[Callable[[], bytes], bytes]] = [
+        (lambda: b"survived", b"survived"),
+        (lambda: b"%d" % (1 // 0), b"failed: "),
+    ]
+    for work, expected in said:
+        fork = Fork.start(Sample(lambda _: 0), work, expected_seconds=0)
+        [(_, answer)] = answers([(None, lambda fork=fork: fork)], 1)  # type: ignore[misc]
+        assert answer.startswith(expected)
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self").exists(), reason="names of threads are in /proc")
+def test_threads_of_polars_are_noticed() -> None:
+    found = []
+
+    def named() -> None:
+        Path("/proc/thread-self/comm").write_text("polars-0")
+        found.append(_has_polars_threads())
+
+    thread = threading.Thread(target=named)
+    thread.start()
+    thread.join()
+    assert found == [True]
