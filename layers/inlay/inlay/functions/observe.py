@@ -78,6 +78,7 @@ def function_name() -> str:
 
 def report_write(table: str, write: WriteResult) -> None:
     """Logs and counts what one write did."""
+    noted: dict[str, Any] = {"note": write.note} if write.note else {}
     logger.info(
         write.operation,
         table=table,
@@ -93,7 +94,7 @@ def report_write(table: str, write: WriteResult) -> None:
         requests=write.requests,
         bytes_up=write.bytes_up,
         bytes_down=write.bytes_down,
-        **({"note": write.note} if write.note else {}),
+        **noted,
     )
     count(
         table,
