@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.errors import InvalidRequest, SchemaMismatch, VersionNotFound
+from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch, VersionNotFound
 from inlay.ops.write.ingest import Rejected
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -86,3 +86,16 @@ def test_damaged_arrow_data_is_refused_by_column(kind: str, within: str) -> None
         with pytest.raises(SchemaMismatch, match="column 'v' of the data is not valid Arrow"):
             way(table)
         assert table.refresh().version == 1, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [(pa.string(), "quotes"), (pa.int64(), "number"), (pa.timestamp("us"), "without a time zone")],
+)
+def test_a_moment_with_a_zone_is_refused_by_what_the_column_takes(
+    kind: pa.DataType, step: str
+) -> None:
+    t = inlay.create(f"memory://{uuid.uuid4().hex}/t", pa.schema([("c", kind)]))
+    with pytest.raises(InvalidPredicate) as refused:
+        t.scan(where="c > now()")
+    assert step in refused.value.next_step

@@ -299,6 +299,6 @@ def _to_bytes(number: int, length: int) -> bytes | None:
 
 
 def _how_to_write(kind: Primitive, literal: Written) -> str:
-    if isinstance(literal, Moment) and literal.zoned:
+    if isinstance(literal, Moment) and literal.zoned and kind.name in ("date", "timestamp"):
         return "Write it without a time zone: the column has none"
     return f"Write {kind.row.example}"
