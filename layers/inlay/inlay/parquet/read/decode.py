@@ -502,7 +502,8 @@ class _GroupReader:
             columns.update(zip(together, read.columns, strict=True))
         if whole:
             schema = subschema(self.wanted.schema, whole)
-            few = keep is not None and may_be_sparse(keep) and not self.file.task.file.is_foreign
+            is_own = self.file.body is None and not self.file.task.file.is_foreign
+            few = is_own and keep is not None and may_be_sparse(keep)
             # As the snapshot's types before rows are dropped: Arrow cannot filter string views, which
             # is how files of parquet-rs are read.
             table = pa.Table.from_batches(self._decode(group, schema, keep if few else None))
