@@ -21,8 +21,9 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 
+from inlay.spark.change_records import operations_in
 from inlay.spark.conditions import quoted
-from inlay.spark.merge import MergeResult, merge, operations_in
+from inlay.spark.merge import MergeResult, merge
 from inlay.spark.merge_sink import MergeSink
 from inlay.spark.types import spelled
 from pipelines.job import names, parser, run

@@ -314,6 +314,39 @@ def test_operations_are_those_of_the_producer(spark: Any, orders: inlay.Table) -
         go("op string", [("D", 5, None, 15)], operations=named)
 
 
+def test_records_of_debezium_are_taken_apart_as_the_library_does(
+    spark: Any, orders: inlay.Table, new_table: NewTable
+) -> None:
+    """The row before a delete counts, and the order is in `source`."""
+    row = pa.struct([("id", pa.int64()), ("status", pa.string())])
+    source = pa.struct([("seq", pa.int64()), ("db", pa.string())])
+    names = pa.schema([("op", pa.string()), ("before", row), ("after", row), ("source", source)])
+    old, new = {"id": 1, "status": "new"}, {"id": 1, "status": "paid"}
+    at = [{"seq": seq, "db": "d"} for seq in (11, 12, 13, 9)]
+    changes = [
+        {"op": "u", "before": old, "after": new, "source": at[0]},
+        {"op": "d", "before": {"id": 2, "status": "new"}, "after": None, "source": at[1]},
+        {"op": "c", "before": None, "after": {"id": 4, "status": "x"}, "source": at[2]},
+        {"op": "d", "before": {"id": 3, "status": "new"}, "after": None, "source": at[3]},
+    ]
+    rows = pa.Table.from_pylist(changes, schema=names)
+    twin = new_table(orders.scan().to_arrow(), primary_key="id")
+    twin.apply_changes(rows, order="seq", operations="debezium")
+    merge(spark.createDataFrame(rows), orders.uri, order="seq", operations="debezium")
+    assert state(orders) == state(twin) == [(1, "paid", 11), (3, "new", 10), (4, "x", 13)]
+
+
+def test_a_value_that_the_producer_left_out_is_refused(spark: Any, orders: inlay.Table) -> None:
+    absent = "__debezium_unavailable_value"
+    ddl = "__deleted boolean, id bigint, status string, seq bigint"
+    changes = spark.createDataFrame([(False, 1, absent, 12), (True, 2, absent, 12)], ddl)
+    with pytest.raises(
+        InvalidRequest, match="1 change records do not know their value of 'status'"
+    ):
+        merge(changes, orders.uri, order="seq", operations="debezium-flat")
+    assert orders.refresh().version == 2
+
+
 # -- columns --------------------------------------------------------------------------------------
 
 

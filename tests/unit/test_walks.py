@@ -64,7 +64,7 @@ for first in (0, 200, 400):
 # bound (parse/values), conditions may be expressions (ops/read/conditions). A proposal is made by one
 # function for a commit of one table and of several (ops/commit/driver.proposed). A scan's plan is made
 # apart from it (ops/read/plan, by parquet/footer/thrift.without_gc): a count has no other need of Arrow.
-# What surgery copies and which rows a marker selects are apart from its plan (plan/parts, plan/positions).
+# The parts of surgery, and where rows are after it, are apart from its plan (plan/parts, plan/positions).
 LONGEST = {"append": (37, 17), "delete": (31, 17), "scan": (41, 15), "surgery": (58, 21)}
 
 

@@ -177,6 +177,18 @@ class Operations:
             table=table,
         )
 
+    def refuse_left_out(self, found: Mapping[str, int], *, table: str | None = None) -> None:
+        """Raises `InvalidRequest` where rows have `left_out` for a value, given with their number by
+        column: written, it would stand in place of the value that the table has."""
+        for name, count in found.items():
+            if count:
+                raise InvalidRequest(
+                    f"{count:,} change records do not know their value of {name!r}: the producer left it "
+                    "out. Nothing of the batch was applied",
+                    next_step="Let it send whole rows (of PostgreSQL: REPLICA IDENTITY FULL)",
+                    table=table,
+                )
+
 
 def _shown(value: str | None) -> str:
     """Of a column that was taken for the operation by mistake, errors show no values of rows."""

@@ -57,11 +57,20 @@ from inlay.plan.change import (
     SameProperty,
     SetProperties,
 )
-from inlay.plan.change_records import COMMON, Operations, operations_of
+from inlay.plan.change_records import Operations
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch
+from inlay.spark.change_records import (
+    ARRIVAL,
+    MEANING,
+    classified,
+    count_known,
+    operations_in,
+    spelled_in,
+    unpacked,
+)
 from inlay.spark.conditions import check_names, quoted
 from inlay.spark.connect import bound, check_writable, connect, without_entries
 from inlay.spark.context import activate
@@ -72,7 +81,6 @@ from inlay.spark.types import (
     check_written,
     named_as_in,
     nullable,
-    spelled,
 )
 from inlay.spark.writer import is_applied
 
@@ -272,25 +280,6 @@ class Records:
     kept: list[str]
 
 
-def operations_in(
-    op: str,
-    operations: str | Mapping[str, Sequence[str]] | None,
-    deletes: Sequence[str] | None = None,
-) -> Operations:
-    """What the values of the column `op` mean. Raises `InvalidRequest`."""
-    if deletes is not None and operations is not None:
-        raise InvalidRequest(
-            "operations and deletes both say which records delete",
-            next_step='Give one of them: operations={"rows": […], "deletes": […]}',
-        )
-    if deletes is not None:
-        rows = sorted(COMMON.rows - set(deletes))
-        return operations_of({"rows": rows, "deletes": deletes}, column=op)
-    found = operations_of(operations)
-    # A producer's name also names its column, unless the caller has another one.
-    return found if operations is not None and op == COMMON.column else replace(found, column=op)
-
-
 def records_of(
     ctx: Context,
     changes: DataFrame,
@@ -302,11 +291,10 @@ def records_of(
     """Raises `SchemaMismatch`, `InvalidRequest` and `UnsupportedType` for records that cannot be merged
     into the table, whatever their values."""
     schema = loaded.snapshot.schema
-    check_names(schema.names, changes.columns)
-    frame = _without_collation(changes.toDF(*named_as_in(schema, changes.columns)))
+    frame = _plain(changes, operations, schema)
     keys = list(key_names(ctx, loaded, named_as_in(schema, on), "merge"))
     by = named_as_in(schema, order)
-    operations = _spelled(operations, frame.columns)
+    operations = spelled_in(frame.columns, operations)
     _check(frame, loaded, keys, by, operations)
     data = _data(frame.schema, operations, schema)
     check_written(data)
@@ -325,8 +313,8 @@ def _with_columns(
     snapshot = loaded.snapshot
     if not Properties(snapshot.properties).adds_columns:
         return loaded
-    frame = _without_collation(changes.toDF(*named_as_in(snapshot.schema, changes.columns)))
-    data = _data(frame.schema, _spelled(operations, frame.columns), snapshot.schema)
+    frame = _plain(changes, operations, snapshot.schema)
+    data = _data(frame.schema, spelled_in(frame.columns, operations), snapshot.schema)
     return admit_columns(ctx, loaded, [arrow_for_new(nullable(data))])
 
 
@@ -338,16 +326,11 @@ def _data(given: StructType, operations: Operations | None, schema: Schema) -> S
     return StructType([f for f in given if f.name in schema.names or f.name not in own])
 
 
-def _spelled(operations: Operations | None, columns: Sequence[str]) -> Operations | None:
-    """With the names of the data's columns, in whatever case they are asked for."""
-    if operations is None:
-        return None
-    flag = operations.flag
-    return replace(
-        operations,
-        column=spelled(operations.column, columns) or operations.column,
-        flag=flag and (spelled(flag, columns) or flag),
-    )
+def _plain(changes: DataFrame, operations: Operations | None, schema: Schema) -> DataFrame:
+    """The records with plain columns, named as the table's are."""
+    rows = unpacked(changes, operations, schema.names)
+    check_names(schema.names, rows.columns)
+    return _without_collation(rows.toDF(*named_as_in(schema, rows.columns)))
 
 
 def _without_collation(changes: DataFrame) -> DataFrame:
@@ -524,10 +507,6 @@ _HAS = "__inlay_has"
 _GONE = "__inlay_gone"
 _IS_NEW = "__inlay_new"
 _KEPT = "__inlay_kept"
-_ARRIVAL = "__inlay_arrival"
-_MEANING = "__inlay_meaning"
-# Unknown operations that are counted one by one.
-MAX_UNKNOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,66 +528,23 @@ class RecordSummary:
         return " AND ".join(found) or None
 
 
-def classified(frame: DataFrame, operations: Operations | None) -> DataFrame:
-    """The records, in the order of their arrival (`_ARRIVAL`), with what each is by `Operations.meaning`;
-    NULL where it is refused."""
-    from pyspark.sql import functions as f
-
-    marked = frame.withColumn(_ARRIVAL, f.monotonically_increasing_id())
-    if operations is None:
-        return marked.withColumn(_MEANING, f.lit("row"))
-    value = f.col(quoted(operations.column))
-    if operations.tombstones:
-        return marked.withColumn(_MEANING, f.when(value.isNull(), "delete").otherwise("row"))
-    text = value.cast("string")
-
-    def among(values: frozenset[str]) -> Column:
-        return text.isin(*sorted(values)) if values else f.lit(False)
-
-    is_half = f.lit(False)
-    meaning: Any = f
-    if operations.flag is not None:
-        flag = f.lower(f.col(quoted(operations.flag)).cast("string"))
-        is_half = among(operations.deletes) & (flag == "true")
-        unclear = ~f.coalesce(flag.isin("true", "false"), f.lit(False))
-        meaning = meaning.when(unclear, f.lit(None))
-    meaning = meaning.when(is_half | among(operations.before), "before")
-    meaning = meaning.when(among(operations.deletes), "delete").when(among(operations.rows), "row")
-    return marked.withColumn(_MEANING, meaning)
-
-
-def count_known(marked: DataFrame, operations: Operations | None, uri: str) -> int:
-    """The number of records, without the old halves of updates. Raises `InvalidRequest` for operations
-    without a meaning, before anything is written."""
-    from pyspark.sql import functions as f
-
-    meaning = f.col(_MEANING)
-    counted = marked.agg(f.count_if(meaning.isNull()), f.count_if(meaning != "before")).collect()[0]
-    if counted[0] and operations is not None:
-        value = f.col(quoted(operations.column)).cast("string")
-        unknown = marked.where(meaning.isNull()).groupBy(value.alias("value")).count()
-        most = unknown.orderBy(f.col("count").desc()).limit(MAX_UNKNOWN).collect()
-        operations.refuse({row[0]: row[1] for row in most}, table=uri)
-    return int(counted[1])
-
-
 def newest(marked: DataFrame, records: Records) -> DataFrame:
     """The record of each key that counts, by the rule of `plan.change_records`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    flagged = marked.where(f.col(_MEANING) != "before").withColumn(
-        DELETED, f.col(_MEANING) == "delete"
+    flagged = marked.where(f.col(MEANING) != "before").withColumn(
+        DELETED, f.col(MEANING) == "delete"
     )
     latest = Window.partitionBy(*map(quoted, records.keys)).orderBy(
         *(f.col(quoted(name)).desc_nulls_last() for name in records.order),
         f.col(DELETED).desc(),
-        f.col(_ARRIVAL).desc(),
+        f.col(ARRIVAL).desc(),
     )
     return (
         flagged.withColumn("__inlay_rank", f.row_number().over(latest))
         .where("__inlay_rank = 1")
-        .drop("__inlay_rank", _ARRIVAL, _MEANING)
+        .drop("__inlay_rank", ARRIVAL, MEANING)
     )
 
 

@@ -91,17 +91,12 @@ def check_known(rows: pa.Table, operations: Operations, *, table: str | None = N
     of the one that the table has."""
     if operations.left_out is None:
         return
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        if not _is_text(column.type):
-            continue
-        count = pc.sum(pc.equal(column, operations.left_out)).as_py() or 0
-        if count:
-            raise InvalidRequest(
-                f"{count:,} change records do not know their value of {name!r}: the producer left it out. "
-                "Nothing of the batch was applied",
-                next_step="Let it send whole rows (of PostgreSQL: REPLICA IDENTITY FULL)",
-                table=table,
-            )
+    found = {
+        name: pc.sum(pc.equal(column, operations.left_out)).as_py() or 0
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if _is_text(column.type)
+    }
+    operations.refuse_left_out(found, table=table)
 
 
 def unpacked(records: pa.Table, operations: Operations, columns: Iterable[str]) -> pa.Table:
