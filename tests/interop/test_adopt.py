@@ -389,7 +389,6 @@ def _miscounted(table: Iceberg, files: list[Any]) -> list[Any]:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (_keys(pa.table({"id": pa.array([1, None])}), [1]), "NULL in column 'id'"),
         (_keys(pa.table({"x": pa.array([1])}), [9]), "by column 9, which is nested or was dropped"),
         (_keys(pa.table({"s": pa.array([1])}), [2]), None),
         (_two_vectors, "two deletion vectors"),

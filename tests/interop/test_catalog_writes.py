@@ -547,11 +547,35 @@ def test_deletes_by_equal_keys_without_partitions_and_by_position(root: Path) ->
     second = iceberg.positions({like["file_path"]: [8]}, like)
     assert of.commit(iceberg, [(second, kind, spec)])[0] == 200
     assert of.ids() == [1, 2, 5, 6, 7]
+
+
+@pytest.mark.parametrize("keys", [["s"], ["s", "n"], ["n", "s"]])
+@pytest.mark.parametrize("place", ["catalog", "adopted"])
+def test_deletes_by_keys_with_a_null_hit_rows_with_a_null(
+    root: Path, keys: list[str], place: str
+) -> None:
+    """Of Iceberg's equality deletes NULL equals NULL; of Inlay's own keys it equals nothing."""
+    of = Deleting(root)
+    more = [{"id": 9, "s": None, "n": 1}, {"id": 10, "s": None, "n": None}]
+    opened(root).append(pa.Table.from_pylist(more, SCHEMA))
+    opened(root).publish()
+    named = {"s": pa.array(["b", None, None], pa.string()), "n": pa.array([1, 0, None], pa.int64())}
+    asked = pa.table({name: named[name] for name in keys})
+    before = opened(root).scan().to_arrow().to_pylist()
+    gone = {tuple(row[name] for name in keys) for row in asked.to_pylist()}
+    kept = sorted(r["id"] for r in before if tuple(r[name] for name in keys) not in gone)
     iceberg = of.iceberg()
-    null = iceberg.keys(pa.table({"s": pa.array([None], pa.string())}), [2], like)
-    status, said = of.commit(iceberg, [(null, kind, spec)])
-    assert status == 400 and "NULL" in said["error"]["message"]
-    assert of.ids() == [1, 2, 5, 6, 7]
+    like, kind, spec = iceberg.data_files()[0]
+    ids = [SCHEMA.get_field_index(name) + 1 for name in keys]
+    delete = (iceberg.keys(asked, ids, like), kind, spec)
+    if place == "catalog":
+        status, said = of.commit(iceberg, [delete])
+        assert status == 200, said
+        assert of.ids() == kept != sorted(r["id"] for r in before)
+        return
+    iceberg.add_deletes([delete])
+    adopted = inlay.adopt(iceberg.write(), f"file://{root}/adopted")
+    assert sorted(r["id"] for r in adopted.scan().to_arrow().to_pylist()) == kept
 
 
 def test_deletes_are_not_taken_back_and_other_places_not_read(root: Path) -> None:

@@ -57,7 +57,7 @@ from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.read.compare_statistics import checks_pages, denied_rows, read_pages
 from inlay.ops.schema.create import CREATE, check_free, first_version
-from inlay.ops.write.delete import key_markers
+from inlay.ops.write.keyed_rows import markers_of_keys
 from inlay.parquet.arrow.types import (
     is_list,
     paired,
@@ -766,7 +766,7 @@ def _markers(
     for group in _groups(positions):
         yield from vector_markers(ctx, base, {names[uri][0]: rows for uri, rows in group.items()})
     for delete in deletes:
-        for marker in key_markers(ctx, base, delete.keys):
+        for marker in markers_of_keys(ctx, base, delete.keys, nulls="equal"):
             for key in (key for uri in delete.files for key in names[uri]):
                 yield replace(marker, id=ctx.new_id(), file=key)
 

@@ -50,8 +50,8 @@ class ForeignFile:
 
 @dataclass(frozen=True, slots=True)
 class KeyDelete:
-    """Rows of `files` whose columns equal a row of `keys`, which are named as the table's columns. No key
-    is NULL."""
+    """Rows of `files` whose columns equal a row of `keys`, which are named as the table's columns; NULL
+    equals NULL."""
 
     keys: pa.Table
     files: tuple[str, ...]

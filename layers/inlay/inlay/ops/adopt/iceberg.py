@@ -407,14 +407,6 @@ class Deletes:
                 next_step=_MERGE,
             ) from None
         self._check_rows(delete, table.num_rows, uri)
-        for (name, _), column in zip(wanted, table.columns, strict=True):
-            if column.null_count:
-                raise UnsupportedTable(
-                    f"an equality delete has NULL in column {name!r}, which equals NULL to Iceberg and "
-                    "nothing to Inlay",
-                    key=uri,
-                    next_step=_MERGE,
-                )
         return self._typed(table, wanted, uri)
 
     def _typed(

@@ -42,7 +42,7 @@ from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_segments
 from inlay.ops.publish.files import Verdict, check_files
 from inlay.ops.publish.settle import stamped_copy
-from inlay.ops.write.delete import key_markers
+from inlay.ops.write.keyed_rows import markers_of_keys
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
@@ -257,7 +257,7 @@ def _markers(
     older = {sources.uri(path) for path in found.live if path not in added}
     for delete in applied.keys(by_key):
         hit = set(delete.files) - fresh
-        for marker in key_markers(ctx, base, delete.keys):
+        for marker in markers_of_keys(ctx, base, delete.keys, nulls="equal"):
             if hit == older:
                 yield marker  # of the whole table: it cannot hit what comes with it or later
                 continue
