@@ -81,6 +81,8 @@ def by_function(uri: str, name: str, path: Path) -> None:
     os.environ["POWERTOOLS_SERVICE_NAME"] = "ingest"
     tables.store.cache_clear()
     tables.executor.cache_clear()
+    # This process has another test's, perhaps, with its bucket.
+    sys.modules.pop("inlay_function_ingest", None)
     queues = Queues()
     messages.sqs = lambda: queues  # type: ignore[assignment, return-value]
     said = load_handler("ingest").handler(
