@@ -108,10 +108,10 @@ class FileWork:
 
     @property
     def held_bytes(self) -> int:
-        """The approximate memory for rewriting it: one row group in all its forms, and the bytes that wait
-        to be sent."""
+        """The approximate memory for rewriting it: one row group in all its forms, the bytes that were read
+        ahead, and those that wait to be sent."""
         group = self.bytes // max(self.entry.row_groups, 1)
-        return GROUP_FORMS * group + min(self.bytes, WINDOW_BYTES)
+        return GROUP_FORMS * group + 2 * min(self.bytes, WINDOW_BYTES)
 
     def context(self, ctx: Context) -> Context:
         """`ctx` for a file that may be rewritten concurrently, in a task of the executor: it must not wait
