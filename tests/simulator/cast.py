@@ -316,25 +316,36 @@ def collector(sim: Simulation, name: str) -> None:
     tidier(sim.collect, pause=3 * DAY_SECONDS)(sim, name)
 
 
+def land_late(sim: Simulation, name: str, rows: list[Row]) -> None:
+    """A file of these rows lands, and its event comes whenever."""
+    source = sim.land(f"{name}.parquet", as_table(rows))
+    sim.model.landing[source.request.token] = Counter(rows)
+    sim.spawn(f"{name}-event", partial(deliver_late, sim, f"{name}-event", source))
+
+
+def open_for(
+    sim: Simulation, name: str, request: str, token: str, begin: Callable[..., Any]
+) -> None:
+    """Opens an erasure of the rows of this owner by `begin`, until it is acknowledged or the actor ends."""
+    matches: Callable[[Row], bool] = lambda row: row[1] == token  # noqa: E731
+    sim.model.erasing[request] = matches
+    predicate = parse_predicate(f"owner = '{token}'", COLUMNS)
+    deliver(sim, name, request, model.delete(matches), partial(begin, predicate=predicate))
+    if request in sim.model.acknowledged:
+        sim.erased.append(token)
+
+
 def eraser(sim: Simulation, name: str) -> None:
     """Rows of one person come, are used by nobody, and must leave every byte. Some come from an object
     that landed before the erasure was opened, and whose event may be delivered long after."""
     token = f"secret-{sim.rng.getrandbits(64):016x}"
     rows: list[Row] = [(n, token, n) for n in range(3)]
     if sim.rng.random() < 0.5:
-        source = sim.land(f"{name}.parquet", as_table(rows))
-        sim.model.landing[source.request.token] = Counter(rows)
-        sim.spawn(f"{name}-event", partial(deliver_late, sim, f"{name}-event", source))
+        land_late(sim, name, rows)
     else:
         deliver_rows(sim, name, f"{name}:came", rows)
     sim.scheduler.sleep(sim.rng.uniform(0, 30))
-    request = f"{name}:erased"
-    matches: Callable[[Row], bool] = lambda r: r[1] == token  # noqa: E731
-    sim.model.erasing[request] = matches
-    predicate = parse_predicate(f"owner = '{token}'", COLUMNS)
-    deliver(sim, name, request, model.delete(matches), partial(open_erasure, predicate=predicate))
-    if request in sim.model.acknowledged:
-        sim.erased.append(token)
+    open_for(sim, name, f"{name}:erased", token, open_erasure)
     for _ in range(ROUNDS):
         sim.attempt(name, None, advance_erasures)
         sim.attempt(name, None, sim.collect)

@@ -6,7 +6,6 @@ the auditor asks the ledgers of what their pointers stand for.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,8 +17,9 @@ from tests.simulator.cast import (
     as_table,
     collector,
     deliver,
-    deliver_late,
     eraser,
+    land_late,
+    open_for,
     reading_delete,
     row_deleter,
     some_rows,
@@ -194,17 +194,9 @@ def joint_eraser(sim: Simulation, name: str) -> None:
 
     came = partial(transfer, rows=rows, here=here)
     deliver(sim, name, f"{TRANSFER}:{name}:came", model.insert(rows), came)
-    source = sim.land(f"{name}.parquet", table)  # and more of them to the first, whenever
-    sim.model.landing[source.request.token] = Counter(rows)
-    sim.spawn(f"{name}-event", partial(deliver_late, sim, f"{name}-event", source))
+    land_late(sim, name, rows)  # and more of them to the first
     sim.scheduler.sleep(sim.rng.uniform(0, 30))
-    request = f"{TRANSFER}:{name}:erased"
-    matches: Callable[[Row], bool] = lambda row: row[1] == token  # noqa: E731
-    sim.model.erasing[request] = matches
-    where = parse_predicate(f"owner = '{token}'", COLUMNS)
-    deliver(sim, name, request, model.delete(matches), partial(erase_both, predicate=where))
-    if request in sim.model.acknowledged:
-        sim.erased.append(token)
+    open_for(sim, name, f"{TRANSFER}:{name}:erased", token, erase_both)
     for _ in range(3):
         for tidy in (advance_erasures, sim.collect):
             sim.attempt(name, None, tidy)

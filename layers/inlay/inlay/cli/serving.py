@@ -72,11 +72,7 @@ def catalog_of(root: str, *, write: bool = False, credentials_role: str | None =
 
     lent = None
     if credentials_role is not None:
-        if store.scheme != "s3":
-            raise InvalidRequest(
-                f"credentials of a role are for tables on S3, not on {store.scheme}://",
-                next_step="Leave --credentials-role out: engines use their own credentials",
-            )
+        EngineCredentials.check_scheme(store.scheme)  # now, not when the first engine asks
         lent = EngineCredentials(credentials_role, context, write)
     writes = TableWrites(context) if write else None
     return Catalog(namespace, published, pointer, writes, lent)

@@ -34,15 +34,20 @@ class EngineCredentials:
     def __post_init__(self) -> None:
         partition_of(self.role)  # what is wrong with it is said before anybody asks
 
+    @staticmethod
+    def check_scheme(scheme: str) -> None:
+        """Raises `InvalidRequest` for tables of a store where roles are not assumed."""
+        if scheme != "s3":
+            raise InvalidRequest(
+                f"credentials of a role are for tables on S3, not on {scheme}://",
+                next_step="Leave --credentials-role out: engines use their own credentials",
+            )
+
     def lent(self, table: str) -> tuple[str, Mapping[str, str]]:
         """What the credentials are for, as the beginning of URIs, and the properties of Iceberg's file I/O.
         Raises `InvalidRequest`, `AccessDenied`, `StoreUnavailable`."""
         ctx = self.context(table)
-        if ctx.store.scheme != "s3":
-            raise InvalidRequest(
-                f"credentials of a role are for tables on S3, not on {ctx.store.scheme}://",
-                next_step="Engines use their own credentials there",
-            )
+        self.check_scheme(ctx.store.scheme)
         policy = session_policy(
             ctx.store.bucket,
             ctx.root,
