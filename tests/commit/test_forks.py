@@ -345,6 +345,17 @@ def test_all_that_a_table_holds_of_a_process_it_holds_through_per_process(table)
 # -- pickled --------------------------------------------------------------------------------------
 
 
+def pool_of_one(method: str) -> ProcessPoolExecutor:
+    """One process started by `method`, with this process's environment as it is now.
+
+    A fork server has the environment, and so the credentials, of whoever started it: the first test that
+    used one.
+    """
+    given = ("import os; os.environ.clear(); os.environ.update(given)", {"given": dict(os.environ)})
+    context = multiprocessing.get_context(method)
+    return ProcessPoolExecutor(1, mp_context=context, initializer=exec, initargs=given)
+
+
 @pytest.mark.parametrize(
     ("uri", "method"),
     [
@@ -356,8 +367,7 @@ def test_all_that_a_table_holds_of_a_process_it_holds_through_per_process(table)
     indirect=["uri"],
 )
 def test_pools_of_every_kind_take_tables_and_scans(table, method):
-    context = multiprocessing.get_context(method)
-    with ProcessPoolExecutor(1, mp_context=context) as pool, Committing(table, 2) as parent:
+    with pool_of_one(method) as pool, Committing(table, 2) as parent:
         counts = [pool.submit(Table.count, table) for _ in range(3)]
         read = pool.submit(inlay.ops.read.scan.Scan.to_arrow, table.scan(where="id < 3"))
         writes = [pool.submit(Table.append, table, rows(n)) for n in (100, 101, 102)]

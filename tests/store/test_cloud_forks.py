@@ -7,15 +7,20 @@ and no credentials.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import pickle
 import threading
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
-from tests.commit.test_forks import HUNG_SECONDS, SCHEMA, Committing, ids_of, in_fork, rows
+from tests.commit.test_forks import (
+    HUNG_SECONDS,
+    SCHEMA,
+    Committing,
+    ids_of,
+    in_fork,
+    pool_of_one,
+    rows,
+)
 
 import inlay
 from inlay.storage import azure_account, gcs, rest
@@ -93,11 +98,7 @@ def test_tokens_and_connections_are_of_a_process(module):
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_pools_of_every_kind_take_tables_and_scans(table, method):
-    context = multiprocessing.get_context(method)
-    # A fork server has the environment, and so the credentials, of whoever started it.
-    given = ("import os; os.environ.update(given)", {"given": dict(os.environ)})
-    pool = ProcessPoolExecutor(1, mp_context=context, initializer=exec, initargs=given)
-    with pool, Committing(table, 1) as parent:
+    with pool_of_one(method) as pool, Committing(table, 1) as parent:
         count = pool.submit(Table.count, table)
         read = pool.submit(inlay.ops.read.scan.Scan.to_arrow, table.scan(where="id < 3"))
         write = pool.submit(Table.append, table, rows(100))
