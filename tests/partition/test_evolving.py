@@ -33,6 +33,23 @@ def ids(t: inlay.Table, where: str) -> list[int]:
     return sorted(t.scan(columns=["id"], where=where).to_arrow()["id"].to_pylist())
 
 
+def test_a_partitioning_is_given_as_names_or_as_a_list_of_them() -> None:
+    t = table("bucket(4, id)")
+    for given, expected in (
+        (("id", "month(d)"), ("id", "month(d)")),
+        ((["id", "month(d)"],), ("id", "month(d)")),
+        (("id",), ("id",)),
+        (([],), ()),
+        ((["id"],), ("id",)),
+        ((), ()),
+    ):
+        t.set_partitioning(*given)
+        assert t.partitioning == expected
+    for mistake in ((["id"], "d"), (1,), (None,)):
+        with pytest.raises(InlayError, match="partition_by"):
+            t.set_partitioning(*mistake)
+
+
 def test_a_partition_column_cannot_be_dropped_but_renamed() -> None:
     t = table("bucket(4, id)", "month(d)")
     with pytest.raises(InlayError, match="part of the partitioning"):

@@ -32,8 +32,9 @@ def location(uri: str | os.PathLike[str]) -> str:
 def names(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
     """One column name or several."""
     found = (value,) if isinstance(value, str) else _listed(value, argument)
-    if not all(isinstance(name, str) for name in found):
-        raise InvalidRequest(f"{argument} must be names of columns")
+    for name in found:
+        if not isinstance(name, str):
+            raise InvalidRequest(f"{argument} must be names of columns, not {a_type(name)}")
     if len(set(found)) < len(found):
         raise InvalidRequest(f"{argument} names a column twice: {', '.join(found)}")
     return found

@@ -1117,14 +1117,16 @@ class Table:
 
     def set_partitioning(
         self,
-        *partition_by: str,
+        *partition_by: str | Sequence[str],
         request_id: str | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Partition what is written from now on: `t.set_partitioning("day(ts)", "bucket(16, id)")`; by
-        nothing, not at all. Existing files stay as they are, and queries need not change."""
-        texts = arguments.names(partition_by, "partition_by")
+        """Partition what is written from now on: `t.set_partitioning("day(ts)", "bucket(16, id)")`, or a
+        list as `create` takes; by nothing, not at all. Existing files stay as they are, and queries need
+        not change."""
+        listed = partition_by[0] if len(partition_by) == 1 else partition_by
+        texts = arguments.names(listed, "partition_by")  # type: ignore[arg-type]
         request = Request.named(request_id, f"partition:{texts}")
         with self._writing("set_partitioning", make_note(message, metadata)) as write:
             write.outcome = create_op.set_partitioning(
