@@ -766,8 +766,19 @@ READS_THE_CLOCK = (": loads", ": commits a boundary", ": repairs, reads the arch
 
 class Reduced(Model):
     """The same promises over fewer states. Each state of `Model` that is not visited breaks no promise that
-    one which is visited does not break: commit_model.md, "One state for many". Not for an erasure, whose
-    promise is about the time of an upload."""
+    one which is visited does not break. Not for an erasure, whose promise is about the time of an upload.
+    Left out are
+
+    - a crash: a search of all orders includes every state in which an actor takes no further step;
+    - the time between a load and the upload, and dates of the upload except the oldest: only a deletion
+      reads whether a file exists, or its LastModified, and one that exists or is dated earlier is deleted
+      wherever the other is;
+    - the time between reading the roots and deleting: what is deleted earlier is missed earlier;
+    - the hour that passes while nobody reads the clock: it passes just before a load, a boundary, a repair;
+    - the hours before the clock is past the skew: no file is older than a boundary then;
+    - which writer, which collector: of states that differ only in numbers one is visited;
+    - what an actor that has ended knew, files that no snapshot names any more, and the age of a file beyond
+      the age that counts: nothing reads it again."""
 
     def start(self) -> State:
         # Before the clock has passed the skew, no file is old enough for anything.
