@@ -10,8 +10,8 @@ mistake. What the model leaves out, and what each rule is for, stands in commit_
     python docs/design/commit_model.py --without compare_archive
 
 A state is a tuple; a step is one request to the store, or its failure. Breadth first, so what is printed
-for a broken invariant is a shortest way to it. `Reduced` visits one state for many; commit_model.md says
-which, and why none is missed.
+for a broken invariant is a shortest way to it. `Reduced` visits one state for many, and says why none is
+missed.
 """
 
 from __future__ import annotations
