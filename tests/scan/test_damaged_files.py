@@ -10,7 +10,9 @@ import subprocess
 import sys
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -358,3 +360,162 @@ def test_an_adoption_checks_pages_as_well(tmp_path: Path, copy: bool) -> None:
     file.write_bytes(whole)
     inlay.adopt(source.uri, str(tmp_path / "c"), copy=copy, properties=checked)
     assert inlay.open(str(tmp_path / "c")).count() == 400
+
+
+def fed(feed: Iterable[dict[str, object]], rows: Counter[tuple[object, ...]]) -> None:
+    """Applies changes to a multiset of rows."""
+    for row in feed:
+        sign = -1 if row["_change_type"] in ("delete", "update_preimage") else 1
+        rows[tuple(row[name] for name in SCHEMA.names)] += sign
+
+
+@pytest.mark.filterwarnings("ignore:a damaged file")
+def test_a_change_feed_leaves_it_out_of_all_versions(table: inlay.Table) -> None:
+    key = damaged_key(table)
+    table.delete("id BETWEEN 1000 AND 1050 OR id = 7", mode="vector")  # sound pages of it
+    table.delete("TRUE", file=key)
+    table.refresh()
+    for net in (False, True):
+        with pytest.raises(UnreadableFile) as refused:
+            table.changes(0, net=net).to_arrow()
+        assert refused.value.key == key and "--on-damaged skip" in refused.value.next_step
+        feed = table.changes(0, net=net, on_damaged="skip")
+        changes = feed.to_arrow().to_pylist()
+        assert {c["id"] for c in changes if 1000 <= c["id"] < 1400} == set()
+        state: Counter[tuple[object, ...]] = Counter()
+        fed(changes, state)
+        assert state == Counter(tuple(r.values()) for r in table.scan().to_arrow().to_pylist())
+        [left_out] = feed.damaged
+        assert (left_out.key, left_out.rows) == (key, 400)
+        again = pickle.loads(pickle.dumps(feed))
+        assert again.to_arrow().to_pylist() == changes and len(again.damaged) == 1
+    # What the delete took is in sound pages: no row goes that never came.
+    hit = table.version - 1
+    feed = table.changes(hit - 1, hit, columns=["id"], on_damaged="skip")
+    assert [(c["id"], c["_change_type"]) for c in feed.to_arrow().to_pylist()] == [(7, "delete")]
+    with pytest.warns(UserWarning, match=f"left out, with 400 rows: {key}"):
+        table.changes(0, on_damaged="skip").to_arrow()
+    with pytest.raises(InvalidRequest, match="on_damaged"):
+        table.changes(0, on_damaged="ignore")
+    shown = subprocess.run(
+        [sys.executable, "-m", "inlay", "diff", table.uri, "0", "--json", "--on-damaged", "skip"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(shown.stdout.splitlines()) == 801 and key in shown.stderr
+
+
+def is_damaged(path: Path) -> bool:
+    """As pyarrow sees it."""
+    try:
+        pq.read_table(path, page_checksum_verification=True, partitioning=None)
+    except (OSError, pa.ArrowException):
+        return True
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:a damaged file")
+@pytest.mark.parametrize("seed", range(8))
+def test_a_feed_and_the_scans_of_its_versions_agree_without_damaged_files(
+    seed: int, tmp_path: Path
+) -> None:
+    """Applied to what other files have at one version, it gives what they have at another."""
+    rng = random.Random(seed)
+    table = inlay.create(str(tmp_path / "t"), SCHEMA, primary_key="id")
+    first = 0
+    for _ in range(14):
+        low = rng.randrange(0, first + 1)
+        where = f"id BETWEEN {low} AND {low + rng.randrange(200)}"
+        step = rng.choice(
+            ["land", "bad", "bad", "delete", "delete", "file", "upsert", "restore", "compact"]
+        )
+        keys = table.inspect.files()["key"].to_pylist()
+        with suppress(UnreadableFile):  # what needs to read a damaged file
+            match step:
+                case "land":
+                    landed(table, body_of(rows(first)))
+                case "bad":
+                    body = body_of(rows(first), write_page_checksum=True)
+                    landed(table, broken(body, rng.randrange(1, 3)))
+                case "delete":
+                    table.delete(where, mode=rng.choice(["vector", "tombstone", "surgery"]))
+                case "file" if keys:
+                    table.delete("TRUE", file=rng.choice(keys))
+                case "upsert":
+                    table.upsert(rows(low, 30))
+                case "restore":
+                    table.refs.restore(version=rng.randrange(1, table.version + 1))
+                case _:
+                    table.maintain.compact()
+        first += 400 * (step in ("land", "bad"))
+        table.refresh()
+
+    state: Counter[tuple[object, ...]] = Counter()
+    root = Path(table.uri)
+    files = (str(path.relative_to(root)) for path in root.rglob("*.parquet"))
+    bad = {key for key in files if is_damaged(root / key)}
+    for version in range(1, table.version + 1):
+        feed = table.changes(version - 1, version, on_damaged="skip")
+        fed(feed.to_arrow().to_pylist(), state)
+        assert {file.key for file in feed.damaged} <= bad
+        then = inlay.open(table.uri, version=version)
+        shown = then.scan(columns=[*SCHEMA.names, "_file"], on_damaged="skip").to_arrow()
+        expected = Counter(
+            tuple(row[name] for name in SCHEMA.names)
+            for row in shown.to_pylist()
+            if row["_file"] not in bad
+        )
+        assert +state == expected and not -state
+    net: Counter[tuple[object, ...]] = Counter()
+    fed(table.changes(0, net=True, on_damaged="skip").to_arrow().to_pylist(), net)
+    assert net == state
+
+
+VERBS: dict[str, Callable[[inlay.Table], object]] = {
+    "copy": lambda t: t.copy_to(f"{t.uri}-copy"),
+    "clone": lambda t: t.clone_to(f"{t.uri}-clone"),
+    "publish": lambda t: t.publish(),
+    "compact": lambda t: t.maintain.compact(),
+    "rewrite": lambda t: t.maintain.rewrite(strategy="rewrite"),
+    "surgery": lambda t: t.delete("text > 't5'", mode="surgery"),
+    "vectors": lambda t: t.delete("text > 't5'", mode="vector"),
+    "update": lambda t: t.update({"f": "0.0"}, where="text > 't5'"),
+    "upsert": lambda t: t.upsert(rows(1100, 30)),
+    "overwrite": lambda t: t.overwrite(rows(0, 0), where="text > 't5'"),
+    "changes": lambda t: t.changes(0).to_arrow(),
+    "dataset": lambda t: t.to_dataset().to_table(),
+    "pandas": lambda t: t.to_pandas(),
+    "first": lambda t: t.scan(order_by="text", limit=5).to_arrow(),
+    "key": lambda t: t.alter(primary_key="text"),
+    "restore": lambda t: t.refs.restore(version=2),
+    "erase": lambda t: (t.delete("text > 't5'", mode="erase"), t.maintain.rewrite())[1],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("verb", sorted(VERBS))
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_cannot_go_on_names_the_command(table: inlay.Table, verb: str, deleted: bool) -> None:
+    """Whatever reads data: it is done without the file's damaged pages, or says what takes the file out."""
+    key = damaged_key(table)
+    if deleted:
+        table.delete("id = 1003")
+        table.refresh()
+    errors: list[InlayError] = []
+    try:
+        result = VERBS[verb](table)
+        errors = [failure.error for failure in getattr(result, "failures", ())]
+    except InlayError as error:
+        errors = [error]
+    assert errors or verb not in (
+        "changes",
+        "dataset",
+        "pandas",
+        "key",
+        "surgery",
+        "vectors",
+        "update",
+    )
+    for error in errors:
+        assert f"inlay delete TABLE --where TRUE --file {key}" in str(error)

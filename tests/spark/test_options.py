@@ -39,6 +39,16 @@ def test_a_read_option_is_no_write_option() -> None:
         write_options({"path": "/t", "version": "3"})
 
 
+@pytest.mark.parametrize("feed", ["false", "true"])
+def test_rows_and_changes_leave_no_damaged_file_out(feed: str) -> None:
+    """Nobody would see what an executor leaves out."""
+    asked = {"path": "/t", "changeFeed": feed, "startVersion": "1", "onDamaged": "skip"}
+    with pytest.raises(InvalidRequest, match="onDamaged") as refused:
+        read_options(asked)
+    for way in ("scan(", "changes(", "inlay delete TABLE --where TRUE --file KEY"):
+        assert way in refused.value.next_step
+
+
 @pytest.mark.parametrize("name", sorted(INSTEAD))
 def test_an_option_of_another_format_names_the_way_here(name: str) -> None:
     words = INSTEAD[name]

@@ -257,7 +257,7 @@ class UnreadableFile(InputError):
         if self.next_step == self.default_next_step and _OWN_DATA.fullmatch(self.key or ""):
             self.next_step = (
                 f"`inlay delete TABLE --where TRUE --file {self.key}` takes the file and its rows out of "
-                'the table. A scan leaves it out with on_damaged="skip" (--on-damaged skip)'
+                'the table. Scans and change feeds leave it out with on_damaged="skip" (--on-damaged skip)'
             )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inlay.cli.command import Example, verb
-from inlay.cli.options import AsJson, Ref, TableUri, Where, split_names
+from inlay.cli.options import AsJson, OnDamaged, Ref, TableUri, Where, split_names
 from inlay.cli.output import note, print_lines, print_record, print_rows
 from inlay.cli.tables import opened
 
@@ -131,6 +131,7 @@ def diff(
         ),
     ] = None,
     ref: Ref = None,
+    on_damaged: OnDamaged = "raise",
     as_json: AsJson = False,
 ) -> None:
     """Show what happened between two versions: files, rows and bytes by operation, or the rows.
@@ -138,10 +139,16 @@ def diff(
     Compaction and rewriting change no row: they are in the summary, never among the rows.
     """
     wants_rows = rows or net or where is not None or bool(columns) or output is not None
+    wants_rows = wants_rows or on_damaged != "raise"
     with opened(table, ref=ref) as found:
         if wants_rows:
             changes = found.changes(
-                since, to, columns=split_names(columns) or None, where=where, net=net
+                since,
+                to,
+                columns=split_names(columns) or None,
+                where=where,
+                net=net,
+                on_damaged=on_damaged,
             )
             _print_changes(changes, output, as_json=as_json)
             return

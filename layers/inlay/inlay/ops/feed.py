@@ -24,13 +24,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import InvalidRequest, RefNotFound, VersionNotFound
+from inlay.errors import InvalidRequest, NeedsMemory, RefNotFound, VersionNotFound
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Pinned, load_seen, load_segments, retain
-from inlay.ops.read.scan import ArrowStream, checked_columns, row_filter
+from inlay.ops.read.compare_statistics import read_pages
+from inlay.ops.read.scan import (
+    UNUSABLE,
+    ArrowStream,
+    Damaged,
+    DamagedFile,
+    checked_columns,
+    row_filter,
+)
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.multiset import Multiset, difference_in_order
@@ -191,7 +199,9 @@ class Changes(ArrowStream):
     update or upsert replaced a row by one of the same primary key), `_commit_version` and
     `_commit_timestamp`. Versions come in order, in each the removed rows before the added ones. With
     `where`, rows are reported that enter or leave the selection. With `net`, rows that were added and
-    removed again cancel; the rest carry the number of the last version.
+    removed again cancel; the rest carry the number of the last version. With `on_damaged` "skip" each file
+    that is named is first read whole, once more: one that cannot be is left out of all versions, as if it
+    had never been there, and reported in `damaged` and as a warning.
 
     Raises `VersionNotFound` for versions that have expired, `InvalidRequest`, `InvalidPredicate`.
     """
@@ -206,9 +216,11 @@ class Changes(ArrowStream):
         columns: Iterable[str] | None = None,
         where: str | Predicate | pc.Expression | None = None,
         net: bool = False,
+        on_damaged: str = "raise",
         read_ahead_bytes: int = READ_AHEAD_BYTES,
         pinned: Pinned | None = None,
     ) -> None:
+        self._damaged = Damaged(on_damaged)
         self._pinned = pinned
         self._ctx = ctx
         self._current = current
@@ -229,6 +241,7 @@ class Changes(ArrowStream):
             "columns": self._columns,
             "where": self._where.asked,
             "net": self._net,
+            "on_damaged": self._damaged.on_damaged,
             "read_ahead_bytes": self._read_ahead_bytes,
         }
         return _of_pinned, (self._pinned, self._to.version, self._since, asked)
@@ -278,6 +291,35 @@ class Changes(ArrowStream):
         )
 
     @property
+    def damaged(self) -> tuple[DamagedFile, ...]:
+        """The files that were left out so far, as reading met them (`on_damaged="skip"`)."""
+        return tuple(self._damaged.files.values())
+
+    def _readable(self, steps: Iterator[Step]) -> Iterator[Step]:
+        """The steps without damaged files. A file is judged by all of its pages: what one version needs of
+        it can be sound where another's is not, and rows would go that never came."""
+        usable: dict[str, bool] = {}
+
+        def is_usable(task: FileTask) -> bool:
+            if task.file.key not in usable:
+                try:
+                    whole = FileTask(file=task.file, schema=task.schema, int96=task.int96)
+                    read_pages(self._ctx.objects, whole, self._ctx.executor)
+                except NeedsMemory:
+                    raise
+                except UNUSABLE as error:
+                    self._damaged.leave_out(task.file, error)
+                    usable[task.file.key] = False
+                else:
+                    usable[task.file.key] = True
+            return usable[task.file.key]
+
+        for step in steps:
+            sides = ((filter(is_usable, u.before), filter(is_usable, u.after)) for u in step.units)
+            units = (FeedUnit(tuple(before), tuple(after)) for before, after in sides)
+            yield replace(step, units=tuple(u for u in units if u.before or u.after))
+
+    @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the changes."""
         return pa.schema([*self._declared.schema_of(self._rows.rows_schema), *SAID])
@@ -301,12 +343,13 @@ class Changes(ArrowStream):
         return self._declared.batches(self._plain_batches(), self.schema)
 
     def _plain_batches(self) -> Iterator[pa.RecordBatch]:
+        steps = self._readable(self.steps()) if self._damaged.skips else self.steps()
         if not self._net:
-            for step in self.steps():
+            for step in steps:
                 yield from self._rows.batches(step)
             return
         changed = Multiset(self._rows.rows_schema)
-        for step in self.steps():
+        for step in steps:
             for sign, rows in self._rows.signed(step):
                 changed.add(sign, rows)
         version, time_us = self._to.version, self._to.commit.time_us

@@ -49,6 +49,10 @@ _WRITE = (
     "sortBy",
     "partitionBy",
 )
+_DAMAGED = (
+    'scan(on_damaged="skip") or changes(…, on_damaged="skip") of inlay.open(uri), which name the files; '
+    "then inlay delete TABLE --where TRUE --file KEY"
+)
 # What Delta's and Iceberg's sources call them, and Inlay's way.
 INSTEAD = {
     "versionasof": "version",
@@ -76,9 +80,8 @@ INSTEAD = {
     "maxrecordsperfile": "the property write.target_file_bytes of the table",
     "compression": "the property write.compression of the table",
     "mergeschema": "mergeSchema of a write, or inlay.open(uri).alter(add={…})",
-    "ondamaged": 'inlay.open(uri).scan(on_damaged="skip"), which names the files; then '
-    "inlay delete TABLE --where TRUE --file KEY",
-    "ignorecorruptfiles": 'inlay.open(uri).scan(on_damaged="skip"), which names the files',
+    "ondamaged": _DAMAGED,
+    "ignorecorruptfiles": _DAMAGED,
     "inferschema": "nothing: the table has its schema",
 }
 # Methods of `Table` whose result the option `table` reads.

@@ -657,6 +657,7 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | Predicate | Any | None = None,
         net: bool = False,
+        on_damaged: str = "raise",
     ) -> Changes:
         """The rows added and removed after version `since_version` (0: since the table was made), up to
         and with `to_version` (None: this one); see `inlay.ops.feed.Changes`.
@@ -665,7 +666,9 @@ class Table:
 
             for batch in t.changes(last_seen, where="country = 'CH'").to_reader(): ...
 
-        `net` cancels rows that came and went. Raises `VersionNotFound` for expired versions.
+        `net` cancels rows that came and went. `on_damaged="skip"` leaves damaged files out of all versions
+        and names them as `scan` does; each file is read once more to know. Raises `VersionNotFound` for
+        expired versions.
         """
         since = arguments.whole_number(since_version, "since_version")
         to = self.snapshot
@@ -682,6 +685,7 @@ class Table:
             columns=columns,
             where=where,
             net=net,
+            on_damaged=on_damaged,
             pinned=self._pinned(),
         )
 

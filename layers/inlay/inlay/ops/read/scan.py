@@ -34,6 +34,7 @@ from inlay.errors import (
     UnsupportedFile,
     a_type,
 )
+from inlay.format.entry import DataFile
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import Properties
@@ -133,18 +134,42 @@ def as_enums(rows: pa.Table, orders: Mapping[str, Sequence[str]]) -> Any:
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 ON_DAMAGED = ("raise", "skip")
 # A file that is gone is no damaged one: where its version has expired, all are.
-_UNUSABLE = (UnreadableFile, UnsupportedFile, SourceChanged)
+UNUSABLE = (UnreadableFile, UnsupportedFile, SourceChanged)
 _ByTask = Iterator[tuple[FileTask, list[pa.RecordBatch]]]
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedFile:
-    """A file that cannot be read, and was left out of a scan with all of its rows: as many as metadata
-    says, deleted ones included."""
+    """A file that cannot be read, and was left out of a scan or a change feed with all of its rows: as many
+    as metadata says, deleted ones included."""
 
     key: str
     rows: int
     error: InlayError
+
+
+class Damaged:
+    """What reading does about damaged files, by `on_damaged`: `skips` them or not, and which it left out,
+    each once and with a warning."""
+
+    def __init__(self, on_damaged: str) -> None:
+        if on_damaged not in ON_DAMAGED:
+            raise InvalidRequest(
+                f"on_damaged cannot be {str(on_damaged)[:50]!r}",
+                next_step=f"It is one of {', '.join(ON_DAMAGED)}",
+            )
+        self.on_damaged = on_damaged
+        self.skips = on_damaged == "skip"
+        self.files: dict[str, DamagedFile] = {}
+
+    def leave_out(self, file: DataFile, error: InlayError) -> None:
+        if file.key in self.files:
+            return
+        self.files[file.key] = DamagedFile(file.key, file.rows, error)
+        warnings.warn(
+            f"a damaged file is left out, with {file.rows:,} rows: {file.key} ({error.message})",
+            stacklevel=2,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,13 +247,7 @@ class Scan(ArrowStream):
                 "order_by needs a limit: a scan does not hold all rows to sort them",
                 next_step="Give limit=, or sort what comes: scan.to_arrow().sort_by(…)",
             )
-        if on_damaged not in ON_DAMAGED:
-            raise InvalidRequest(
-                f"on_damaged cannot be {str(on_damaged)[:50]!r}",
-                next_step=f"It is one of {', '.join(ON_DAMAGED)}",
-            )
-        self._skips = on_damaged == "skip"
-        self._damaged: dict[str, DamagedFile] = {}
+        self._damaged = Damaged(on_damaged)
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
@@ -255,7 +274,7 @@ class Scan(ArrowStream):
             "where": self._where.asked,
             "order_by": self._order_by,
             "limit": self._limit,
-            "on_damaged": "skip" if self._skips else "raise",
+            "on_damaged": self._damaged.on_damaged,
             "read_ahead_bytes": self._read_ahead_bytes,
         }
         return _of_pinned, (self._pinned, asked)
@@ -379,10 +398,10 @@ class Scan(ArrowStream):
             # A reader of few rows must not pay for many: start with one row group, and double.
             ahead = replace(ahead, first=1, unit_bytes=0)
             wanted = replace(wanted, limit=remaining)
-            tasks = tasks if self._skips else self._enough(tasks, remaining)
+            tasks = tasks if self._damaged.skips else self._enough(tasks, remaining)
         elif not self._eager:
             ahead = replace(ahead, first=1)
-        read = self._sound if self._skips else self._read
+        read = self._sound if self._damaged.skips else self._read
         reading = read(tasks, wanted, ahead)
         current, done = None, 0
         try:
@@ -422,7 +441,7 @@ class Scan(ArrowStream):
                         held = []
                     current = task
                     held = [*held, *batches]
-            except _UNUSABLE as error:
+            except UNUSABLE as error:
                 # A file that has no name in the error shows by itself.
                 named = waiting[0] if alone else None
                 bad = self._left_out(error, waiting, named)
@@ -455,10 +474,10 @@ class Scan(ArrowStream):
             )
 
         waiting = list(tasks)
-        while self._skips:  # ends: a file fewer each time
+        while self._damaged.skips:  # ends: a file fewer each time
             try:
                 return list(first(waiting))
-            except _UNUSABLE as error:
+            except UNUSABLE as error:
                 bad = self._left_out(error, waiting)
                 if bad is None:
                     raise
@@ -475,19 +494,13 @@ class Scan(ArrowStream):
         bad = next((t for t in tasks if t.file.key == error.key), named)
         if bad is None or error.key not in (None, bad.file.key):
             return None
-        file = bad.file
-        if file.key not in self._damaged:
-            self._damaged[file.key] = DamagedFile(file.key, file.rows, error)
-            warnings.warn(
-                f"a damaged file is left out, with {file.rows:,} rows: {file.key} ({error.message})",
-                stacklevel=2,
-            )
+        self._damaged.leave_out(bad.file, error)
         return bad
 
     @property
     def damaged(self) -> tuple[DamagedFile, ...]:
         """The files that were left out so far, as reading met them (`on_damaged="skip"`)."""
-        return tuple(self._damaged.values())
+        return tuple(self._damaged.files.values())
 
     def _objects(self) -> Objects:
         """The table's objects, also as this machine's disk keeps them where the environment asks for that:
@@ -497,7 +510,7 @@ class Scan(ArrowStream):
         newest = self._newest or self._state.snapshot
         promised = Properties(newest.properties).text("erasure.promised") == "yes"
         on_disk = objects.store.scheme == "file"
-        if promised or on_disk or self._skips or not os.environ.get(FOLDER_VARIABLE):
+        if promised or on_disk or self._damaged.skips or not os.environ.get(FOLDER_VARIABLE):
             return objects
         return replace(objects, disk=disk_cache())
 
@@ -513,7 +526,7 @@ class Scan(ArrowStream):
     def count(self) -> int:
         """How many rows there are: by metadata where no delete and no filter is in the way, else by
         reading only the columns these look at. With `on_damaged="skip"` by reading."""
-        if self._skips:
+        if self._damaged.skips:
             return sum(batch.num_rows for batch in self._plain_batches())
         judged, total = [], 0
         for task in self.plan.tasks:
