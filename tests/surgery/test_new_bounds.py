@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from inlay.parquet.footer.fields import Converted, Element, File, Order, Physical, Stats
+from inlay.parquet.footer.fields import Converted, Element, File, Logical, Order, Physical, Stats
+from inlay.parquet.footer.thrift import nested
 from inlay.parquet.surgery.row_group import _statistics, has_known_order
 
 NOW = {
@@ -89,3 +90,23 @@ def test_only_orders_that_are_known_are_followed() -> None:
     assert known(Physical.INT64, {}, orders=[other], index=1)  # of this column nothing is said
     assert not known(Physical.INT96, {})
     assert not known(Physical.INT64, {Element.CONVERTED: Converted.INTERVAL})
+
+
+@pytest.mark.parametrize("number", range(1, 31))
+def test_only_types_whose_order_is_known_get_bounds(number: int) -> None:
+    """Geometries, variants, NULL columns and types that do not exist yet get none (parquet.thrift,
+    LogicalType)."""
+    ordered = {
+        "STRING": 1, "ENUM": 4, "DECIMAL": 5, "DATE": 6, "TIME": 7, "TIMESTAMP": 8, "INTEGER": 10,
+        "JSON": 12, "BSON": 13, "UUID": 14, "FLOAT16": 15,
+    }  # fmt: skip
+    element = {Element.LOGICAL: {nested(number): {}}}
+    fixed = number in (ordered["DECIMAL"], ordered["UUID"], ordered["FLOAT16"])
+    physical = Physical.FIXED_LEN_BYTE_ARRAY if fixed else Physical.BYTE_ARRAY
+    assert known(physical, element, length=16) is (number in ordered.values())
+
+
+def test_a_type_that_is_not_named_is_ordered_as_it_is_stored() -> None:
+    assert known(Physical.BYTE_ARRAY, {Element.LOGICAL: {}})
+    assert known(Physical.BYTE_ARRAY, {})
+    assert not known(Physical.INT96, {Element.LOGICAL: {Logical.TIMESTAMP: {}}})
