@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from inlay.ops.read.top_n import parse_order
 from inlay.ops.schema.alter import evolution_of, parse_path
 from inlay.ops.schema.create import _column_ids
 from inlay.ops.write.apply_changes import _order_names
+from inlay.ops.write.ingest import Rejected
 from inlay.ops.write.keyed_rows import key_names
 from inlay.parse.calculate import parse_condition
 from inlay.parse.grammar import quote_path
@@ -138,6 +140,51 @@ def test_sql_reads_a_column_without_a_name() -> None:
 def test_another_case_is_said_to_be_one(place: str) -> None:
     with pytest.raises(InlayError, match=r"'select'\? The case of names counts here"):
         PLACES[place](quoted("SELECT") if place == "bucket" else "SELECT")
+
+
+def rows_named(name: str) -> pa.Table:
+    return pa.table({name: [1], "at": [1]})
+
+
+def landed(table: inlay.Table, rows: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    table._ctx.store.put("landed.parquet", sink.getvalue().to_pybytes())
+    [outcome] = table.ingest([f"memory://{table._ctx.store.bucket}/landed.parquet"]).outcomes
+    if isinstance(outcome, Rejected):
+        raise outcome.error
+
+
+DATA: dict[str, Callable[[inlay.Table], object]] = {
+    "append": lambda t: t.append(rows_named("ID")),
+    "upsert": lambda t: t.upsert(rows_named("ID")),
+    "overwrite": lambda t: t.overwrite(rows_named("ID")),
+    "ingest": lambda t: landed(t, rows_named("ID")),
+    "changes": lambda t: t.apply_changes(rows_named("ID"), order="at"),
+    "order of changes": lambda t: t.apply_changes(rows_named("id"), order="Id"),
+    "delete by keys": lambda t: t.delete(keys={"Id": [1]}),
+    "erase by keys": lambda t: t.delete(keys={"Id": [1]}, mode="erase"),
+    "a default": lambda t: t.alter(defaults={"Id": 1}),
+}
+
+
+@pytest.mark.parametrize("way", sorted(DATA))
+def test_data_with_names_in_another_case_is_said_to_be_one(way: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64())])
+    table = inlay.create(f"memory://{uuid.uuid4().hex}/t", schema, primary_key="id")
+    table.append(rows_named("id"))
+    with pytest.raises(InlayError, match=r"'id'\? The case of names counts here"):
+        DATA[way](inlay.open(table.uri))
+
+
+def test_a_nested_name_is_said_with_its_path_and_a_name_that_is_given_is_no_hint() -> None:
+    place = pa.struct([("Zip", pa.string())])
+    schema = pa.schema([("id", pa.int64()), ("place", place)])
+    table = inlay.create(f"memory://{uuid.uuid4().hex}/t", schema)
+    with pytest.raises(InlayError, match=r"Did you mean 'place\.Zip'\?"):
+        table.append(pa.table({"id": [1], "place": [{"zip": "x"}]}))
+    with pytest.raises(InlayError, match="Drop them from the data"):
+        table.append(pa.table({"id": [1], "ID": [1]}))
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

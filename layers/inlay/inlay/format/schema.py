@@ -27,7 +27,7 @@ timestamptz(u)  ``int`` units since 1970-01-01T00:00:00Z
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -230,10 +230,7 @@ class Schema:
     def other_case(self, text: str) -> str:
         """The next step where a name is right but for its case; else ""."""
         asked = ".".join(split_path(text) or (text,))
-        names = [".".join(path) for path, _ in self.walk()]
-        alike = (n for n in names if n != asked and n.casefold() == asked.casefold())
-        name = next(alike, None) if asked not in names else None
-        return "" if name is None else f"Did you mean {name!r}? The case of names counts here"
+        return right_case(asked, [".".join(path) for path, _ in self.walk()])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -244,6 +241,13 @@ class Schema:
 
 
 _PART = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
+
+
+def right_case(asked: str, names: Collection[str]) -> str:
+    """The next step where `asked` is one of these names but for its case; else ""."""
+    alike = (name for name in names if name.casefold() == asked.casefold())
+    name = next(alike, None) if asked not in names else None
+    return "" if name is None else f"Did you mean {name!r}? The case of names counts here"
 
 
 def split_path(text: str) -> tuple[str, ...] | None:

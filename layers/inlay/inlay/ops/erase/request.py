@@ -365,7 +365,11 @@ def _physical_rows(schema: Schema, keys: pa.Table) -> list[_Key]:
     columns = [schema.column(name) for name in keys.column_names]
     fields = [(f.id, f.type) for f in columns if f is not None and isinstance(f.type, Primitive)]
     if len(fields) < len(columns) or not fields:
-        raise InvalidRequest("the keys have a column that is not a primitive column of the table")
+        raise InvalidRequest(
+            "the keys have a column that is not a primitive column of the table",
+            next_step=next(filter(None, map(schema.other_case, keys.column_names)), "")
+            or f"The columns are: {', '.join(schema.names)}",
+        )
     rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
     return [
         [

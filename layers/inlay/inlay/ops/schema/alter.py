@@ -46,7 +46,7 @@ from inlay.plan.schema_conflicts import (
     uncompared_files,
     why_unreadable,
 )
-from inlay.plan.schema_evolution import Evolution, Path, spell
+from inlay.plan.schema_evolution import Evolution, Path, field_at, spell
 
 MAX_COMMENT = 1_000
 # A field of new data, with its Arrow types beyond the format's.
@@ -164,6 +164,7 @@ def evolution_of(
         declared += _declared(path, kind)
     late = [name for name in given if name not in columns]
     if late:
+        field_at(schema, parse_path(late[0], schema))  # a name that is none is the other mistake
         raise InvalidRequest(
             f"column {late[0]!r} exists already: its default cannot be changed, because that would change "
             "rows written before",

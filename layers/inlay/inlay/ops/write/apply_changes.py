@@ -377,8 +377,9 @@ def _order_names(
             f"the table has no column {missing[0]!r} to order changes by"
             if missing
             else "changes need an order",
-            next_step='Name columns of the table, as in order="lsn": what is in it is compared with what '
-            "comes. `t.alter(add=…)` adds one",
+            next_step=(schema.other_case(missing[0]) if missing else "")
+            or 'Name columns of the table, as in order="lsn": what is in it is compared with what comes. '
+            "`t.alter(add=…)` adds one",
             table=ctx.uri,
         )
     in_key = [name for name in order if name in names]

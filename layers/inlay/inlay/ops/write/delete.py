@@ -227,7 +227,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
         if found is None or not isinstance(found.type, Primitive):
             raise SchemaMismatch(
                 f"the keys have a column {name!r}, which is not a primitive column of this table",
-                next_step=f"The columns are: {', '.join(schema.names)}",
+                next_step=schema.other_case(name) or f"The columns are: {', '.join(schema.names)}",
                 table=ctx.uri,
             )
         fields.append((found, found.type))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
 from inlay.format.entry import ColumnStats
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, right_case
 from inlay.format.values import is_value, widens
 from inlay.parquet.arrow.pieces import (
     OFFSETS_END,
@@ -107,13 +107,16 @@ def _known_by_name(
     unknown = sorted(by_name.keys() - {field.name for field in fields})
     if unknown and not extra:
         names = ", ".join(repr(".".join((*path, name))) for name in unknown[:5])
+        absent = [".".join((*path, f.name)) for f in fields if f.name not in by_name]
+        cases = (right_case(".".join((*path, name)), absent) for name in unknown)
         of_pandas = any(name.startswith(_PANDAS_INDEX) for name in unknown)
         raise SchemaMismatch(
             f"the data has {'a column' if len(unknown) == 1 else f'{len(unknown)} columns'} that the table "
             f"lacks: {names}",
             next_step="The index of a pandas frame is one: give frame.reset_index(drop=True)"
             if of_pandas
-            else "Drop them from the data, or add them to the table first",
+            else next(filter(None, cases), "")
+            or "Drop them from the data, or add them to the table first",
         )
     return by_name
 
