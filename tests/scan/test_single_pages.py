@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import inlay
 from inlay.errors import UnreadableFile
 from inlay.format.predicate import Comparison, In, Literal
 from inlay.format.schema import Primitive
+from inlay.ops.write.ingest import Ingested, Rejected
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import decode_footer
@@ -23,6 +26,7 @@ from inlay.parquet.read import decode
 from inlay.parquet.read.ranges import merge_ranges
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.single_pages import false_indexes
 
 ROWS = 30_000
 LONG = Primitive("int64")
@@ -94,6 +98,48 @@ def test_only_the_pages_of_wanted_rows_are_read(
 @pytest.mark.parametrize("edit", [later, shifted, shorter, unordered])
 def test_a_false_index_changes_no_row(lake: Any, edit: Any) -> None:
     assert read(lake, with_index(written(), edit)) == EXPECTED
+
+
+def moved(pages: Any) -> None:
+    """All pages from the third on begin a row later: only the second and the last have other rows."""
+    for page in pages[2:]:
+        page[PageLocation.FIRST_ROW] += 1
+
+
+def test_an_index_that_is_false_where_nobody_looked_is_found(tmp_path: Path) -> None:
+    body = with_index(written(), moved)
+    (tmp_path / "moved.parquet").write_bytes(body)
+    source = (tmp_path / "moved.parquet").as_uri()
+    table = inlay.create(str(tmp_path / "t"), TABLE.schema)
+    table.ingest([source])
+    [found] = table.refresh().maintain.verify(depth="pages").errors
+    assert (found.kind, found.key) == ("page_index_wrong", table.inspect.files()["key"][0].as_py())
+    assert "of word is of other rows" in found.message
+    # Whole columns are right, so what the next step says helps.
+    assert table.scan().to_arrow().equals(TABLE)
+    careful = inlay.create(
+        str(tmp_path / "careful"), TABLE.schema, properties={"ingest.check_pages": "yes"}
+    )
+    for adopt in (False, True):
+        [outcome] = careful.ingest([source], adopt=adopt).outcomes
+        assert isinstance(outcome, Rejected) and "page index" in str(outcome.error)
+    (tmp_path / "moved.parquet").write_bytes(written())
+    [outcome] = careful.ingest([source]).outcomes
+    assert isinstance(outcome, Ingested)
+    assert careful.refresh().maintain.verify(depth="pages").ok
+
+
+@pytest.mark.parametrize("edit", [later, moved])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_false_indexes_are_those_of_other_rows(edit: Any, version: str) -> None:
+    for body, names in (
+        (written(data_page_version=version), []),
+        (with_index(written(data_page_version=version), edit), ["word"]),
+        (with_index(written(data_page_version=version), unordered), []),  # nobody goes by it
+    ):
+        footer = decode_footer(body, file_size=len(body))
+        found = false_indexes(footer, lambda place, body=body: body[place.start : place.end])
+        assert list(found) == names
 
 
 @pytest.mark.parametrize("pages", [1, 14, 15, 300])

@@ -19,6 +19,9 @@ from inlay.format.snapshot import Snapshot, Tier
 from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete_keys, delete_row_groups
 from inlay.ops.write.ingest import ingest
+from inlay.parquet.footer.fields import OffsetIndex, PageLocation
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.thrift import decode_struct, encode_struct
 from inlay.plan.change import Request
 from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got, Location
@@ -408,6 +411,29 @@ def marker_contradicts(bench: Bench) -> None:
 @plants
 def marker_contradicts__without_a_file(bench: Bench) -> None:
     add_marker(bench, body=Rows((5,)))
+
+
+@plants
+def page_index_wrong(bench: Bench) -> str:
+    """Of another writer's file: pages from the third on begin a row later than they do."""
+    sink = io.BytesIO()
+    rows = pa.table({"id": pa.array(range(900, 6900)), "name": ["x"] * 6000})
+    pq.write_table(rows, sink, write_page_index=True, use_dictionary=False, max_rows_per_page=1000)
+    whole = sink.getvalue()
+    [group] = decode_footer(whole, file_size=len(whole)).row_groups
+    start, end = group.column(0).offset_index  # type: ignore[misc]
+    tree, _ = decode_struct(whole, start)
+    for page in tree[OffsetIndex.PAGES][2:]:
+        page[PageLocation.FIRST_ROW] += 1
+    index = encode_struct(tree)
+    assert len(index) == end - start
+    bench.store.put("landed/y.parquet", whole[:start] + index + whole[end:])
+    bench.time.sleep(1)
+    ingest(
+        bench.ctx,
+        [IngestSource(Location(bench.store.scheme, bench.store.bucket, "landed/y.parquet"))],
+    )
+    return inline_files(bench)[-1].key
 
 
 @plants

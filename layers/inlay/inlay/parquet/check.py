@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +37,7 @@ from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
 from inlay.parquet.read.reader import open_file, read_file
 from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import locate_columns, total_rows, whole_stats
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.write.partition import Split
@@ -142,6 +144,24 @@ def check_dictionaries(
         return [("unused_entries", f"its dictionaries cannot be looked into: {error.message}")]
     return [
         ("unused_entries", f"in {n} row groups the dictionary of {column} has what no row has")
+        for column, n in found.items()
+    ]
+
+
+def check_page_index(
+    objects: Objects, entry: DataFile, schema: Schema, executor: Executor
+) -> list[Problem]:
+    """Offset indexes that give pages other rows than they have: only other writers leave such."""
+    wanted = Wanted(schema=schema, columns=())
+    source = objects.source(entry.key, entry.size, entry.etag)
+    try:
+        footer = open_file(objects, FileTask(file=entry, schema=schema), wanted, executor).footer
+        names = () if footer is None else false_indexes(footer, partial(fetch, source))
+        found = Counter(names)
+    except _DAMAGE as error:
+        return [_problem(error, "file")]
+    return [
+        ("page_index_wrong", f"in {n} row groups the page index of {column} is of other rows")
         for column, n in found.items()
     ]
 

@@ -91,6 +91,8 @@ _STEPS: dict[Severity, dict[str, str]] = {
         "--on-damaged skip",
         "file_contradicts": _BYPASSED,
         "statistics_wrong": _ANEW,
+        "page_index_wrong": "Reads of few rows may show values of others: read all rows of the file and "
+        "append them to a new one",
         "partition_wrong": _ANEW,
         "marker_changed": _BYPASSED,
         "marker_missing": _BYPASSED + ". Deletes are not applied without it",

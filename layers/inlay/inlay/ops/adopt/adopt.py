@@ -55,7 +55,7 @@ from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.context import Context
 from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.read.compare_statistics import checks_pages, denied_rows, read_pages
+from inlay.ops.read.compare_statistics import check_pages, checks_pages, denied_rows
 from inlay.ops.schema.create import CREATE, check_free, first_version
 from inlay.ops.write.keyed_rows import markers_of_keys
 from inlay.parquet.arrow.types import (
@@ -365,7 +365,7 @@ def look_at_all(
             if checks_pages(snapshot) and seen.entry.rows:
                 read = seen.times.read_as(Schema(0, seen.fields))
                 task = FileTask(file=seen.entry, schema=read, int96=seen.times.unit)
-                read_pages(sources.objects, task, sources.ctx.executor)
+                check_pages(sources.objects, task, sources.ctx.executor)
             columns = (*compared, *seen.unproven.difference(compared))
             done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
         found.append(replace(done, footer=None))

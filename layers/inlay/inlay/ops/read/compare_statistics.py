@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 
 from inlay.errors import UnreadableFile, UntrueStatistics
 from inlay.format.entry import ColumnStats, DataFile
@@ -21,9 +22,10 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
 from inlay.ops.context import Context
 from inlay.parquet.read.data_file import FooterOf
-from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.ranges import Objects, fetch
 from inlay.parquet.read.reader import open_file, read_file, read_positions
 from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import group_stats, leaves_of
 from inlay.plan.pruning.prune import denied_by
 from inlay.plan.scan import FileTask
@@ -80,6 +82,19 @@ def read_pages(objects: Objects, task: FileTask, executor: Executor) -> None:
         raise UnreadableFile(
             f"it has {rows} rows, its footer says {task.file.rows}", key=task.file.key
         )
+
+
+def check_pages(objects: Objects, task: FileTask, executor: Executor) -> None:
+    """As `read_pages`, and compares with them the page indexes that reads go by."""
+    read_pages(objects, task, executor)
+    entry = task.file
+    opened = open_file(objects, task, Wanted(schema=task.schema, columns=()), executor)
+    if opened.footer is not None:
+        source = objects.source(entry.key, entry.size, entry.etag)
+        for name in false_indexes(opened.footer, partial(fetch, source)):
+            raise UnreadableFile(
+                f"the page index of column {name!r} is of other rows", key=entry.key
+            )
 
 
 def denied_rows(

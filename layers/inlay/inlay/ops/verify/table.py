@@ -72,6 +72,7 @@ from inlay.parquet.check import (
     check_dictionaries,
     check_footer,
     check_keys,
+    check_page_index,
     check_pages,
     check_vector,
 )
@@ -480,6 +481,7 @@ class TableCheck:
                 for kind, message in check_dictionaries(objects, entry, schema, self.ctx.executor):
                     self.findings.add(kind, entry.key, message)
                 self._report(entry.key, self._denied(objects, entry, schema))
+                self._report(entry.key, check_page_index(objects, entry, schema, self.ctx.executor))
             self.ctx.progress("pages", done + 1, len(sound))
 
     def _denied(self, objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:

@@ -86,7 +86,7 @@ from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.read.compare_statistics import NEXT_STEP, checks_pages, denied_rows, read_pages
+from inlay.ops.read.compare_statistics import NEXT_STEP, check_pages, checks_pages, denied_rows
 from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.schema.categories import admit_file
 from inlay.ops.write.append import IngestSource
@@ -1008,7 +1008,7 @@ def _checked(
     if checks_pages(snapshot):
         read_by = seen.times.read_as(schema)
         task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
-        read_pages(objects, task, ctx.executor)
+        check_pages(objects, task, ctx.executor)
     if not compared:
         return seen
     names = denied_rows(objects, whole, schema, schema, compared, ctx.executor, footer=seen.tail)

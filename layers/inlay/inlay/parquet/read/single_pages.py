@@ -2,8 +2,9 @@
 
 Promise: the rows that `SparseColumn.read` gives, reduced by `kept`, are the selected rows of the column
 chunk, the same as when reading it whole; `ranges` are the only bytes it needs. A chunk for which this is
-not certain (no offset index, one that contradicts the footer, nested or repeated columns) has no sparse
-form and is read whole.
+not certain (no offset index, one that contradicts the footer or a page that is read, nested or repeated
+columns) has no sparse form and is read whole. Where pages begin that are not read is on the word of the
+offset index: `false_indexes` finds those that are wrong there, at the cost of all pages.
 
 pyarrow reads whole chunks only. So the selected pages, with the chunk's dictionary, are assembled into a
 Parquet file of one column and one row group, with the schema element of the original, and that is read.
@@ -13,7 +14,7 @@ Relies on the format's rule that with an offset index every page begins with a n
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ _OF_WHOLE_CHUNK = (
     Meta.SIZES,
 )
 
-Read = Callable[[ByteRange], pa.Buffer]
+Read = Callable[[ByteRange], pa.Buffer | bytes]
 
 
 class Page(NamedTuple):
@@ -155,6 +156,25 @@ def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
     if table.num_rows != rows:
         raise UnreadableFile("pages have other rows than their index says")
     return table
+
+
+def false_indexes(footer: Footer, read: Read) -> Iterator[str]:
+    """The column of each chunk whose offset index, by which single pages are read, gives a page other rows
+    than it has. Reads those chunks, one at a time."""
+    for group in footer.row_groups:
+        for leaf in footer.leaves:
+            chunk, place = group.column(leaf.index), index_range(footer, group.ordinal, leaf.index)
+            if place is None:
+                continue
+            pages = pages_of(bytes(memoryview(read(place))), chunk, group.num_rows)
+            body = memoryview(read(ByteRange(chunk.start, chunk.end))) if pages else memoryview(b"")
+            try:
+                for page in pages:
+                    _check_rows(
+                        page, bytes(body[page.start - chunk.start : page.end - chunk.start])
+                    )
+            except UnreadableFile:
+                yield ".".join(leaf.path)
 
 
 def _check_rows(page: Page, body: bytes) -> None:
