@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -225,3 +227,41 @@ _FIRST = [1, *(pytest.param(n, marks=pytest.mark.wide) for n in range(2, 8))]
 def test_many_end_once_whatever_becomes_of_a_request(first: int) -> None:
     fates = (Fate.UNSENT, Fate.LOST, Fate.TWICE, Fate.KILLED_BEFORE, Fate.KILLED_AFTER)
     Scene(many, end_many, each_has_ended).strike(bool(first % 2), fates, 7, first=first)
+
+
+def test_what_an_erasure_asks_of_the_store_beside_data_and_receipts() -> None:
+    """Each request with its reason: docs/ERASURE.md, What it asks of the store. A step that ends with a
+    commit goes on with the table after it; what nothing was deleted from is listed once; the look at the
+    pointer that comes before a deletion is one; and collection takes the listing that the end was made on.
+    """
+    people = new_people(row_group_rows=None)
+    for n in range(4):
+        people.ingest(people.land(f"{n}.parquet", *range(1000 * n, 1000 * n + 500)))
+    asked: list[tuple[str, str]] = []
+
+    class Noting(MeteredStore):
+        def _ask(self, asks: Any, send: Any) -> Any:
+            key = asks.key.removeprefix(people.ctx.key(""))
+            if not key.startswith(("data/", "ingest/", "erasure/")):
+                kind = key.split("-")[1] if key.startswith("evidence/0") else key.rstrip("/")
+                asked.append((asks.verb, re.sub(r"v\d{8}\.json", "version", kind)))
+            return super()._ask(asks, send)
+
+    people = people.on(Noting(people.store))
+    opened(people, ids_of(*(1000 * (n % 4) + n for n in range(30))))
+    steps = []
+    for run in (advance_erasures, *[collect_garbage] * 3):
+        before = len(asked)
+        options = {} if run is advance_erasures else {"life_seconds": 900, "hmac_key": KEY}
+        run(people.ctx, **options)
+        steps.append(Counter(verb for verb, _ in asked[before:]))
+        people.time.sleep(1_000)
+    rewrite, forget, sweep, end = steps
+    assert rewrite == {"get": 1, "put": 2}
+    # The pointer and the six versions before it; three lists, two commits; collection looks as ever.
+    assert forget == {"get": 7, "put": 7, "list": 2, "list_uploads": 1}
+    # The last GET is the look before the deletion.
+    assert sweep == {"get": 3, "put": 5, "list_versions": 1, "list": 2, "list_uploads": 2}
+    # Nothing was left to delete: one listing, which serves collection, too. A run of its own reads the
+    # versions since the first sweep and the lists of the runs before.
+    assert end == {"get": 1 + 3 + 4, "put": 6, "list_versions": 1, "list": 1, "list_uploads": 1}

@@ -15,15 +15,18 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA384
 
-from inlay.errors import InlayError
-from inlay.format.codec import _digest, _ending, encode_frame
+from inlay.errors import InlayError, InvalidRequest
+from inlay.format.codec import _digest, _ending, encode_frame, encode_snapshot
 from inlay.format.keys import receipt_key
 from inlay.format.snapshot import Ref
 from inlay.ops.copy import copy
 from inlay.ops.erase.check_receipt import Asked, verify_receipt
 from inlay.ops.erase.receipt import LIST_KIND, encode_receipt
-from inlay.ops.erase.signing import PublicKey, envelope_of, to_sign
+from inlay.ops.erase.signing import KeyFile, PublicKey, envelope_of, to_sign
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.refs import branch, tag
 from inlay.parse import Values, parse_predicate
@@ -178,7 +181,175 @@ def hmac_of_the_public_key(people: People) -> None:
     signed_as(people, hmac.digest(PUBLIC.key_id.encode(), to_sign(statement(people)), "sha256"))
 
 
+def gone_file(people: People) -> str:
+    named = (frame(people, key)["objects"] for key in lists(people, "gone"))
+    return next(key for each in named for key, _ in each if key.startswith("data/"))
+
+
+def below_a_delete_marker(people: People) -> None:
+    """Her file is there again for whoever asks for older versions, under a version id of its own."""
+    people.store.enable_versioning()
+    put(people, gone_file(people), b"her rows")
+    people.store.delete([people.ctx.key(gone_file(people))])
+
+
+def below_what_is_left(people: People) -> None:
+    """Her rows in a version of a file that is left, and then that file's own bytes again."""
+    people.store.enable_versioning()
+    objects = frame(people, lists(people, "left")[0])["objects"]
+    key = next(key for key, *_ in objects if key.startswith("data/"))
+    own = data_of(people, key)
+    put(people, key, b"her rows")
+    put(people, key, own)
+
+
+def pointer_set_back(people: People) -> None:
+    """The pointer as it was before the erasures ended, but for the end of the chain."""
+    key = people.ctx.key("_latest_manifest")
+    ended = receipt(people)["ended_version"]
+    chain = people.snapshot.properties["erasure.chain"]
+    snapshot = replace(people.snapshot, version=ended - 1)
+    people.store.put(key, encode_snapshot(snapshot))
+    with_chain(people, chain)
+
+
+def said_again(people: People, which: int, said: dict[str, Any], digests: list[str]) -> str:
+    """A pass with another statement over other receipts; the statement's digest."""
+    key = lists(people, "pass")[which]
+    body = frame(people, key)
+    of = {**json.loads(body["statement"]), "root": root_of(digests), **said}
+    text = json.dumps(of, sort_keys=True, separators=(",", ":"))
+    put(people, key, encode_frame(LIST_KIND, {**body, "statement": text, "receipts": digests}))
+    return sha256(text.encode()).hexdigest()
+
+
+def passes_merged(people: People) -> None:
+    """One pass over all three receipts, to which the pointer agrees."""
+    first, second = (frame(people, key) for key in lists(people, "pass"))
+    before = json.loads(first["statement"])
+    said = {k: before[k] for k in ("previous_pass", "previous_receipt", "first")}
+    digests = [*first["receipts"], *second["receipts"]]
+    made = said_again(people, 1, {**said, "receipts": 3}, digests)
+    with_chain(people, replace(Chain.of(people.snapshot.properties), statement=made).as_property)
+
+
+def reordered(people: People) -> None:
+    said_again(people, 0, {}, frame(people, lists(people, "pass")[0])["receipts"][::-1])
+
+
+def ends_at(people: People, key: str) -> None:
+    """The chain goes on with an object that is no pass."""
+    with_chain(people, replace(Chain.of(people.snapshot.properties), made_by=key).as_property)
+
+
+def signed_by_numbers(people: People) -> None:
+    """r and s side by side, as JSON Web Signatures have them."""
+    r, s = decode_dss_signature(SIGNER.sign(to_sign(statement(people))))
+    signed_as(people, r.to_bytes(32, "big") + s.to_bytes(32, "big"))
+
+
+def spaced(people: People) -> bytes:
+    return json.dumps(json.loads(statement(people)), sort_keys=True).encode()
+
+
+def in_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def receipt_in(people: People, made: Callable[[bytes], bytes]) -> None:
+    put(people, receipt_key("case-1"), made(data_of(people, receipt_key("case-1"))))
+
+
 FORGERIES: dict[str, tuple[Callable[[People], None], str]] = {
+    # what older versions of objects have
+    "her file below a delete marker": (below_a_delete_marker, "was deleted and exists again"),
+    "her rows below a file that is left": (below_what_is_left, "was written again"),
+    "the pointer of before with today's chain": (pointer_set_back, "the pointer was set back"),
+    # more of chains
+    "two passes as one": (passes_merged, "not signed with that"),
+    "receipts of a pass in another order": (reordered, "does not have the statement"),
+    "a list of receipts in another order": (
+        lambda p: rewritten(p, 0, receipts=frame(p, lists(p, "pass")[0])["receipts"][::-1]),
+        "other receipts than its statement",
+    ),
+    "digests in capitals": (
+        lambda p: rewritten(
+            p, 0, receipts=[d.upper() for d in frame(p, lists(p, "pass")[0])["receipts"]]
+        ),
+        "has no statement that a pass of erasures makes",
+    ),
+    "a chain that ends elsewhere": (
+        lambda p: ends_at(p, "../other/evidence/x"),
+        "the pass of receipt 3, cannot be read",
+    ),
+    "a chain that ends with a receipt": (
+        lambda p: ends_at(p, receipt_key("case-1")),
+        "the pass of receipt 3, cannot be read",
+    ),
+    # more of signatures
+    "over another hash": (
+        lambda p: signed_as(p, SIGNER._key.sign(to_sign(statement(p)), ec.ECDSA(SHA384()))),
+        "not signed with that",
+    ),
+    "of numbers side by side": (signed_by_numbers, "not signed with that"),
+    "of another version of the envelope": (
+        lambda p: signed_as(p, SIGNER.sign(to_sign(statement(p)).replace(b"DSSEv1", b"DSSEv0"))),
+        "not signed with that",
+    ),
+    "of kind and payload without their lengths": (
+        lambda p: signed_as(p, SIGNER.sign(STATEMENT_TYPE.encode() + statement(p))),
+        "not signed with that",
+    ),
+    "of the digest": (
+        lambda p: signed_as(p, SIGNER.sign(sha256(to_sign(statement(p))).digest())),
+        "not signed with that",
+    ),
+    "of the statement with spaces": (
+        lambda p: signed_as(p, SIGNER.sign(to_sign(spaced(p)))),
+        "not signed with that",
+    ),
+    "of a payload with spaces": (
+        lambda p: enveloped(p, payload=in_base64(spaced(p))),
+        "not signed with that",
+    ),
+    "of a payload with a line's end": (
+        lambda p: enveloped(p, payload=in_base64(statement(p) + b"\n")),
+        "not signed with that",
+    ),
+    "signatures that are none": (
+        lambda p: enveloped(p, signatures=[None, {"keyid": 5, "sig": "\u00e9"}]),
+        "not signed with that",
+    ),
+    "an envelope as text": (
+        lambda p: rewritten(p, 0, envelope=json.dumps(envelope(p))),
+        "is not a list that an erasure wrote",
+    ),
+    # more of frames
+    "a mark of byte order": (
+        lambda p: receipt_in(p, lambda data: b"\xef\xbb\xbf" + data),
+        "does not match its own digest",
+    ),
+    "something behind it": (lambda p: receipt_in(p, lambda data: data + b"\0"), "not whole JSON"),
+    "in two bytes a letter": (
+        lambda p: receipt_in(p, lambda data: data.decode().encode("utf-16")),
+        "does not match its own digest",
+    ),
+    "a list as receipt": (
+        lambda p: receipt_in(p, lambda _: data_of(p, lists(p, "left")[0])),
+        "is a 'erasure_list'",
+    ),
+    "a member twice, once in escapes": (
+        lambda p: in_other_bytes(p, b',"number":1,', b',"n\\u0075mber":2,"number":1,'),
+        "receipt number 1 of the chain is missing or changed",
+    ),
+    "no number at all": (
+        lambda p: in_other_bytes(p, b'"number":1,', b'"number":NaN,'),
+        "is not a receipt that an erasure wrote",
+    ),
+    "a number without end": (
+        lambda p: in_other_bytes(p, b'"number":1,', b'"number":' + b"9" * 6_000 + b","),
+        "not whole JSON",
+    ),
     # receipts
     "of another, renamed": (
         lambda p: put(
@@ -415,6 +586,22 @@ def test_names_that_look_alike_are_other_erasures() -> None:
     composed = unicodedata.normalize("NFC", "case-e\u0301")
     names = {"case-1", "c\u0430se-1", "case\u20111", "CASE-1", composed, "case-e\u0301", "case-1 "}
     assert len({receipt_key(name) for name in names}) == len(names)
+
+
+def test_a_key_on_a_curve_that_nobody_knows_is_refused_by_name() -> None:
+    """SM2's, which `cryptography` raises an error of its own for; and a private one where a public one is
+    asked for."""
+    point = bytes.fromhex(
+        "0432c4ae2c1f1981195f9904466a39c9948fe30bbff2660be1715a4589334c74c7"
+        "bc3736a2f4f6779c59bdcee36b692153d0a9877cc62a474002df32e52139f0a0"
+    )
+    key = bytes.fromhex("3059301306072a8648ce3d020106082a811ccf5501822d034200") + point
+    text = in_base64(key)
+    pem = f"-----BEGIN PUBLIC KEY-----\n{text[:64]}\n{text[64:]}\n-----END PUBLIC KEY-----\n"
+    with pytest.raises(InvalidRequest, match="on the curve P-256"):
+        PublicKey(pem.encode())
+    with pytest.raises(InvalidRequest, match="on the curve P-256"):
+        KeyFile(pem.encode())
 
 
 def test_the_same_signature_in_other_bytes_is_no_second_statement() -> None:

@@ -262,12 +262,16 @@ def _keep_memory(ctx: Context, loaded: LoadedTable, **options: Any) -> None:
 def _forgotten(
     ctx: Context, loaded: LoadedTable, seen: ListingFacts, margin_us: int
 ) -> Sequence[str]:
-    """The decisions that no table needs any more. Whatever the grace, none that a process which was
-    suspended may still look for."""
-    before_us = cutoff_with_margin(loaded.date_us - KEPT_US, margin_us)
-    old = [key for key, modified_us in seen.decisions if modified_us < before_us][:MAX_NAMES]
+    """The decisions that no table needs any more."""
+    old = _old_decisions(loaded, seen, margin_us)
     needed = frozenset(needed_decisions(ctx, old))
     return [key for key in old if key not in needed]
+
+
+def _old_decisions(loaded: LoadedTable, seen: ListingFacts, margin_us: int) -> list[str]:
+    """Whatever the grace, none that a process which was suspended may still look for."""
+    before_us = cutoff_with_margin(loaded.date_us - KEPT_US, margin_us)
+    return [key for key, modified_us in seen.decisions if modified_us < before_us][:MAX_NAMES]
 
 
 def _collect(
@@ -290,6 +294,22 @@ def _collect(
     roots = Roots(ctx, since_us, history)
     roots.add(loaded.state)
     before_us = cutoff_with_margin(boundary_us, margin_us)
+    listing = history.listing
+    if listing is not None and not loaded.has_open_times and loaded.transaction is None:
+        # An erasure has just ended, on a listing of everything: where that shows nothing to do, there is
+        # nothing to do.
+        plan = roots.plan(listing.current(ctx.key("")), before_us)
+        idle = not plan.doomed and not listing.uploads_before(before_us)
+        if idle and not _old_decisions(loaded, plan.seen, margin_us):
+            return CollectResult(
+                version=loaded.snapshot.version,
+                dry_run=dry_run,
+                boundary_us=boundary_us,
+                young=plan.young,
+                unknown=plan.unknown,
+                unknown_count=plan.unknown_count,
+                roots=len(roots),
+            )
     result = worker.look(roots, before_us)
     check_deletable(ctx, loaded.snapshot, result.seen, margin_us)
     uploads = [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < before_us]

@@ -52,7 +52,7 @@ from inlay.plan.erasure import PURGE, key_id, landing_prefix, predicate_digest
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.receipt_chain import Chain, Pass, against_chain, digest_of
 from inlay.plan.scan import plan_scan
-from inlay.storage.base import Got
+from inlay.storage.base import Got, ObjectVersion
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -143,6 +143,11 @@ def verify_receipt(
     check = ReceiptCheck(id=body["id"])
     if body["table"] != loaded.snapshot.table_id:
         check.contradict("the receipt is of another table")
+    elif loaded.snapshot.version < body["ended_version"]:
+        check.contradict(
+            f"the pointer is at version {loaded.snapshot.version}, and the erasure ended at "
+            f"{body['ended_version']}: the pointer was set back"
+        )
     if key != receipt_key(body["id"]):
         check.contradict(f"it is the receipt of erasure {body['id']!r}, copied to {key}")
     _against_chain(ctx, check, body, data, bodies, loaded.snapshot, public_key)
@@ -280,8 +285,13 @@ def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) 
     lists = {step: list(_lists_of(ctx, body, step, problems)) for step in ("gone", "left", "look")}
     prefix = ctx.key("")
     now = {(v.key.removeprefix(prefix), v.version_id): v for v in ctx.store.list_versions(prefix)}
-    # What readers get, whatever older versions there are: a key is never written twice, but those swapped.
-    current = {key: v for (key, _), v in now.items() if v.is_latest and not v.marker}
+    # A key is never written twice, but those swapped: neither what readers get nor, below it or below a
+    # delete marker, what whoever asks for older versions gets.
+    bodies: dict[str, list[ObjectVersion]] = defaultdict(list)
+    for (key, _), version in now.items():
+        if not version.marker:
+            bodies[key].append(version)
+    current = {key for (key, _), v in now.items() if v.is_latest and not v.marker}
     recorded: dict[str, set[str]] = defaultdict(set)
     left: set[tuple[str, str]] = set()
     unchanged = deleted_since = 0
@@ -299,23 +309,22 @@ def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) 
             else:
                 unchanged += 1
     for left_key, etags in recorded.items():
-        newer = current.get(left_key)
-        if newer is None or (left_key, newer.version_id) in left or newer.etag in etags:
-            continue
-        if classify(left_key) is not ObjectKind.UNKNOWN:
+        others = [v for v in bodies[left_key] if (left_key, v.version_id) not in left]
+        written_again = any(v.etag not in etags for v in others)
+        if written_again and classify(left_key) is not ObjectKind.UNKNOWN:
             problems.append(f"{left_key} was written again, with another content")
     still_gone = 0
     for found in lists["gone"]:
         for gone_key, version_id in found["objects"]:
             again = (gone_key, version_id) in now
-            again = again or (gone_key in current and gone_key not in recorded)
+            again = again or (bool(bodies[gone_key]) and gone_key not in recorded)
             if again and gone_key not in SWAPPED and classify(gone_key) not in APART:
                 problems.append(f"{gone_key} was deleted and exists again")
             else:
                 still_gone += 1
     for there_key, _ in now.keys() - left:
-        version = archive_version(there_key)
-        if version is not None and version < body["oldest_version"]:
+        number = archive_version(there_key)
+        if number is not None and number < body["oldest_version"]:
             problems.append(f"{there_key} is of a version that had ended")
     check.contradict(*problems)
     check.name(*_kept_by(body), *_originals(ctx, lists["look"]))

@@ -25,7 +25,13 @@ from inlay.format.properties import (
     categories_text,
 )
 from inlay.format.snapshot import Erasure, Snapshot
-from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
+from inlay.ops.commit.driver import (
+    Committed,
+    Conflicted,
+    archive_at_once,
+    commit,
+    expect_committed,
+)
 from inlay.ops.context import Context
 from inlay.ops.erase.copies import LockedCopies, copy_pass
 from inlay.ops.erase.landing import (
@@ -59,7 +65,7 @@ from inlay.ops.erase.receipt import (
     write_pass,
 )
 from inlay.ops.erase.signing import Signer
-from inlay.ops.maintain.expire import History, Roots, check_deletable, check_still_there
+from inlay.ops.maintain.expire import History, Listing, Roots, check_deletable
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.memory import has_memory, memory_context
@@ -98,7 +104,7 @@ from inlay.plan.erasure import (
     ref_suffix,
     unclean_files,
 )
-from inlay.plan.maintain.roots import Listed, cutoff_with_margin
+from inlay.plan.maintain.roots import cutoff_with_margin
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.receipt_chain import Chain
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Got, ObjectVersion, Upload
@@ -144,6 +150,7 @@ class _Sweeper:
     failures: tuple[DeleteFailure, ...] = ()
     receipts: list[str] = field(default_factory=list)
     look: LastCheck | None = None
+    after: LoadedTable | None = None  # the table, where this step ended with a commit of its own
     left_us: int = 0  # the longest remaining time that it waits for
     written: Written = field(default_factory=dict)
 
@@ -246,8 +253,14 @@ class _Sweeper:
         )
         # A conflict is not a failure: a file or a hold was added, or another process was faster. Read
         # again.
-        commit(self.ctx, change, base=loaded)
+        self._end(change, loaded)
         return waits
+
+    def _end(self, change: Change, base: LoadedTable) -> bool:
+        """Whether the commit that ends this step is made: then the next begins with the table after it."""
+        outcome = commit(self.ctx, change, base=base)
+        self.after = outcome.loaded if isinstance(outcome, Committed) else None
+        return not isinstance(outcome, Conflicted)
 
     def _with_rows(
         self,
@@ -375,7 +388,7 @@ class _Sweeper:
         if not due:
             if loaded.has_open_times:
                 # The wait begins when a commit records that the expiry was seen.
-                self._move_boundary(loaded)
+                self.after = self._move_boundary(loaded)
             return waits
         contents = self._contents(loaded)
         late = self._late(contents, due)
@@ -389,7 +402,7 @@ class _Sweeper:
         # What was not applied is no longer waited for.
         if names_more and not late and self._purge_refs(loaded, contents, due):
             return {}
-        loaded = self._delete_all(self._move_boundary(loaded), due)
+        loaded, _ = self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
         swept = tuple(
@@ -450,8 +463,7 @@ class _Sweeper:
             loaded = with_entries(self.ctx, loaded)
             dropped = DropMarkers(_plain_markers(loaded, due))
             updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
-        change = Change(operation="erase", updates=tuple(updates), requires=requires)
-        commit(self.ctx, change, base=loaded)
+        self._end(Change(operation="erase", updates=tuple(updates), requires=requires), loaded)
 
     def _deletes_since(self, loaded: LoadedTable, since_version: int) -> list[tuple[int, str]]:
         """(version, operation) of deletes committed in `since_version` or later, and of those not applied
@@ -494,18 +506,20 @@ class _Sweeper:
             due = [e for e in due if e.id not in waits]
         if not due:
             return waits
-        loaded = self._delete_all(self._move_boundary(loaded), due)
+        loaded, listing = self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
         stale = self._publication_waits(loaded) or self._memory_waits(loaded, due)
         if stale is not None:
             return waits | {e.id: [stale] for e in due}
-        # List again, rather than trust the deletions.
-        versions, doomed, uploads = self._doomed(loaded)
-        left = [*(v.key for v in doomed), *(u.key for u in uploads)]
-        if left:
-            there = [Waiting("object", name, "it is still there") for name in left]
-            return waits | {e.id: there for e in due}
+        if listing is None:  # list again, rather than trust the deletions
+            listing = Listing.of(self.ctx)
+            doomed, uploads = self._doomed(loaded, listing)
+            left = [*(v.key for v in doomed), *(u.key for u in uploads)]
+            if left:
+                there = [Waiting("object", name, "it is still there") for name in left]
+                return waits | {e.id: there for e in due}
+        self.history.listing, versions = listing, listing.versions
         names = [e.id for e in due]
         version = loaded.snapshot.version
         facts = Facts(
@@ -540,8 +554,7 @@ class _Sweeper:
                 loaded.snapshot.boundary,
             ),
         )
-        outcome = commit(self.ctx, Change(operation="erase", updates=(closed,)), base=loaded)
-        if not isinstance(outcome, Conflicted):
+        if self._end(Change(operation="erase", updates=(closed,)), loaded):
             self.receipts += [keys.receipt_key(name) for name in receipts]
         return waits
 
@@ -592,43 +605,39 @@ class _Sweeper:
         self.history.note(moved)
         return moved
 
-    def _delete_all(self, loaded: LoadedTable, due: Sequence[Erasure]) -> LoadedTable:
-        """`loaded`, whose boundary was moved for it."""
-        _, versions, uploads = self._doomed(loaded)
+    def _delete_all(
+        self, loaded: LoadedTable, due: Sequence[Erasure]
+    ) -> tuple[LoadedTable, Listing | None]:
+        """`loaded`, whose boundary was moved for it; and the listing, where nothing had to be deleted."""
+        listing = Listing.of(self.ctx)
+        versions, uploads = self._doomed(loaded, listing)
         if not versions and not uploads:
-            return loaded
-        loaded = archive_at_once(self.ctx, loaded)
+            return loaded, listing
         # First record what will be deleted: a crash in between must not leave it unrecorded.
         names = [e.id for e in due]
         version = loaded.snapshot.version
         write_gone(self.ctx, version, names, versions, len(uploads), self.written)
-        prefix = self.ctx.key("")
-        check_still_there(self.ctx, (v.key.removeprefix(prefix) for v in versions))
+        # Its look at the pointer is also the one that the table is still there, right before the deletion.
+        loaded = archive_at_once(self.ctx, loaded)
         named = [(v.key, v.version_id) for v in versions]
         failures = tuple(self.ctx.store.delete_versions(named)) if named else ()
         for upload in uploads:
             self.ctx.store.abort_multipart(upload.key, upload.upload_id)
         self.failures += failures
         self.deleted += len(named) + len(uploads) - len(failures)
-        return loaded
+        return loaded, None
 
     def _doomed(
-        self, loaded: LoadedTable
-    ) -> tuple[list[ObjectVersion], list[ObjectVersion], list[Upload]]:
-        """Everything that exists; and of it everything that may hold an erased byte and that nothing needs:
-        unreachable objects, whatever they hold, noncurrent object versions, and unfinished uploads."""
+        self, loaded: LoadedTable, listing: Listing
+    ) -> tuple[list[ObjectVersion], list[Upload]]:
+        """Of everything that exists what may hold an erased byte and that nothing needs: unreachable
+        objects, whatever they hold, noncurrent object versions, and unfinished uploads."""
         ctx = self.ctx
         before_us = cutoff_with_margin(loaded.snapshot.boundary.time_us or 0, self.margin_us)
         prefix = ctx.key("")
-        versions = list(ctx.store.list_versions(prefix))
-        current = [
-            Listed(v.key[len(prefix) :], v.size, v.modified_us)
-            for v in versions
-            if v.is_latest and not v.marker
-        ]
         roots = Roots(ctx, loaded.date_us - self.life_us, self.history)
         roots.add(loaded.state)
-        plan = roots.plan(current, before_us)
+        plan = roots.plan(listing.current(prefix), before_us)
         check_deletable(ctx, loaded.snapshot, plan.seen, self.margin_us)
         unneeded = {ctx.key(i.key) for i in plan.doomed}
 
@@ -638,8 +647,7 @@ class _Sweeper:
             behind = version.modified_us < before_us
             return version.key in unneeded or (ours and superseded and behind)
 
-        uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us < before_us]
-        return versions, [v for v in versions if goes(v)], uploads
+        return [v for v in listing.versions if goes(v)], listing.uploads_before(before_us)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -787,15 +795,20 @@ def finish_erasures(
             break
         together = [e for e in open_ if e.phase == open_[0].phase]
         sweeper.deleted, sweeper.failures, sweeper.left_us = 0, (), 0
+        sweeper.after = None
         found = sweeper.step(loaded, together)
         deleted += sweeper.deleted
         failures += sweeper.failures
         only_time = all(w.what == "time" for each in found.values() for w in each)
         if found and only_time and life_seconds < SHORT_WAIT_SECONDS:
             ctx.clock.sleep(1.0 + sweeper.left_us / 1e6)
-        else:
-            waiting |= found
-        loaded = load_again(ctx, loaded)
+            loaded = load_again(ctx, loaded)
+            continue
+        waiting |= found
+        if sweeper.after is not None:
+            loaded = sweeper.after
+        elif not found:  # something was done beside, or another run was faster
+            loaded = load_again(ctx, loaded)
     result = SweepResult(
         deleted=deleted,
         receipts=tuple(sweeper.receipts),

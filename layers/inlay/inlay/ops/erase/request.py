@@ -467,6 +467,8 @@ def advance_erasures(
     done = [d for run in runs for d in run.done]
     failures = tuple(f for run in runs for f in run.failures)
     reasons = {f.key: str(f.error) for f in failures}
+    # Main after its own run, unless refs were cleaned since: their heads are in the pointer.
+    after = runs[0].loaded if len(runs) == 1 else load_again(ctx, main)
     return AdvanceResult(
         version=max([main.snapshot.version, *(r.loaded.snapshot.version for r in runs)]),
         commit_id=next((r.loaded.snapshot.commit.id for r in reversed(runs) if r.commits), None),
@@ -480,9 +482,7 @@ def advance_erasures(
         failures=failures,
         foreign=tuple(foreign),
         # The process that rewrites need not have access to the landing zone.
-        erasures=erase_status(
-            ctx, failures=reasons, landing="", base=runs[0].loaded if runs else main
-        ),
+        erasures=_status_of(ctx, after, "", reasons),
     )
 
 
@@ -550,21 +550,22 @@ def waive_landed(
 
 
 def erase_status(
-    ctx: Context,
-    *,
-    failures: Mapping[str, str] | None = None,
-    landing: str | None = None,
-    base: LoadedTable | None = None,
+    ctx: Context, *, landing: str | None = None, base: LoadedTable | None = None
 ) -> tuple[ErasureStatus, ...]:
     """Every open erasure, with what it waits for. `landing` is the landing prefix: by default from the
     table's location, "" not to check it."""
     ctx = replace(ctx, branch=None)
-    loaded = current_base(ctx, base)
+    prefix = landing_prefix(ctx.root) if landing is None else landing
+    return _status_of(ctx, current_base(ctx, base), prefix, {})
+
+
+def _status_of(
+    ctx: Context, loaded: LoadedTable, prefix: str | None, failures: Mapping[str, str]
+) -> tuple[ErasureStatus, ...]:
     if not loaded.snapshot.erasures:
         return ()
     loaded = with_entries(ctx, loaded)
-    prefix = landing_prefix(ctx.root) if landing is None else landing
-    waiting = _waiting(ctx, loaded, prefix, failures or {})
+    waiting = _waiting(ctx, loaded, prefix, failures)
     return tuple(
         ErasureStatus(
             id=erasure.id,

@@ -85,7 +85,7 @@ class PublicKey:
         serialization, ec = _library()
         try:
             key = serialization.load_pem_public_key(pem)
-        except ValueError:
+        except (ValueError, _other_curves()):
             key = None
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(
             key.curve, ec.SECP256R1
@@ -117,7 +117,7 @@ class KeyFile:
         serialization, ec = _library()
         try:
             key = serialization.load_pem_private_key(pem, password=None)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, _other_curves()):
             key = None
         if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(
             key.curve, ec.SECP256R1
@@ -151,6 +151,13 @@ def _fingerprint(key: Any) -> str:
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return f"sha256:{sha256(public).hexdigest()}"
+
+
+def _other_curves() -> type[Exception]:
+    """What `cryptography` raises for keys on curves that it does not know."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    return UnsupportedAlgorithm
 
 
 def _library() -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ version are found, or an error stops the caller: nothing may be deleted on parti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -59,7 +59,7 @@ from inlay.plan.maintain.roots import (
 )
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.refs import heads, held_versions
-from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
+from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure, ObjectVersion, Upload
 
 # Archives that one run holds in memory, of some 5 KB each: those of more than ten thousand versions.
 MAX_HISTORY_BYTES = 64 * 1024 * 1024
@@ -138,6 +138,29 @@ def check_clocks(
         raise ClocksDisagree(fault, table=ctx.uri, version=snapshot.version)
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Every object version and unfinished upload under the table's prefix, at one look."""
+
+    versions: Sequence[ObjectVersion]
+    uploads: Sequence[Upload]
+
+    @classmethod
+    def of(cls, ctx: Context) -> Listing:
+        prefix = ctx.key("")
+        versions = list(ctx.store.list_versions(prefix))
+        return cls(versions, list(ctx.store.list_uploads(prefix)))
+
+    def current(self, prefix: str) -> Iterator[Listed]:
+        """Objects as `list_objects` gives them."""
+        for v in self.versions:
+            if v.is_latest and not v.marker:
+                yield Listed(v.key[len(prefix) :], v.size, v.modified_us)
+
+    def uploads_before(self, before_us: int) -> list[Upload]:
+        return [u for u in self.uploads if u.started_us < before_us]
+
+
 class History:
     """Versions and segments that roots of one run read, each once, however many roots it gathers: an
     erasure that forgets a table's history does so right before garbage is collected. For one run: what is
@@ -148,6 +171,8 @@ class History:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.contents = Contents()
+        # What there was at the end of the last sweep of this run, when nothing was left to delete.
+        self.listing: Listing | None = None
         self._archives: dict[int, bytes] = {}
         self._held_bytes = 0
 
@@ -254,9 +279,14 @@ class Roots:
         wanted = [v for v in versions if v not in self._seen]
         if not wanted or wanted[0] >= current.oldest_version:
             return wanted
-        prefix = self.ctx.key(keys.ARCHIVES)
-        listed = self.ctx.store.list(prefix, start_after=self.ctx.key(keys.SEGMENTS) + "~")
-        there = {keys.archive_version(keys.ARCHIVES + o.key[len(prefix) :]) for o in listed}
+        prefix, listing = self.ctx.key(""), self._history.listing
+        if listing is None:
+            after = self.ctx.key(keys.SEGMENTS) + "~"
+            listed = self.ctx.store.list(self.ctx.key(keys.ARCHIVES), start_after=after)
+            names = [info.key[len(prefix) :] for info in listed]
+        else:
+            names = [item.key for item in listing.current(prefix)]
+        there = {keys.archive_version(n) for n in names if n.startswith(keys.ARCHIVES)}
         return [v for v in wanted if v in there or v >= current.oldest_version]
 
     def _take_next(self, snapshot: Snapshot) -> None:
