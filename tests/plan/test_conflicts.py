@@ -28,6 +28,7 @@ from inlay.plan.change import (
     Change,
     DropMarkers,
     ExpireThrough,
+    OnlyFiles,
     OpenErasure,
     PackMetadata,
     Reads,
@@ -459,3 +460,19 @@ def test_the_files_that_a_change_names(ctx: Context, base: LoadedTable) -> None:
     assert named_files(state, removing) == {"a"}
     reading = Change(operation="update", requires=(Reads(None, 1, frozenset({"b"})),))
     assert named_files(state, reading) == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("searched", "goes_on"),
+    [({"a", "b"}, True), ({"a", "b", "gone"}, True), ({"a"}, False), (set(), False)],
+)
+def test_a_step_that_searched_files_needs_that_there_are_no_others(
+    ctx: Context, base: LoadedTable, searched: set[str], goes_on: bool
+) -> None:
+    """An erasure would end over a file that nobody has looked into."""
+    requires = (OnlyFiles(frozenset(searched)),)
+    change = Change(operation="erase", updates=(ExpireThrough(0),), requires=requires)
+    state = load_entries(ctx, base.state)
+    found = validate(state, change)
+    assert (found is None) is goes_on
+    assert goes_on or "files were added since the last check" in str(found)

@@ -18,7 +18,7 @@ from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.describe import entry_of, parse_object_footer
-from inlay.parquet.read.statistics import recorded_stats
+from inlay.parquet.read.statistics import _reader, recorded_stats
 
 LONG = Primitive("int64")
 
@@ -152,3 +152,14 @@ def test_bounds_that_are_no_values_of_the_type_are_not_recorded(low: int, high: 
     }
     good = {1: ColumnStats(0, 86_399_999_999, 2, kind=kind)}
     assert recorded_stats(good) == good
+
+
+@pytest.mark.parametrize("stored", [pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_bounds_of_floats_are_gone_by_where_they_do_not_round(stored: Any, kind: str) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"x": pa.array([1.5, 2.5], stored)}), sink)
+    sink.seek(0)
+    column = pq.read_metadata(sink).schema.column(0)
+    read = _reader(column, Primitive(kind), upwards=False)
+    assert read(1.5) == (None if (kind, stored) == ("float", pa.float64()) else 1.5)

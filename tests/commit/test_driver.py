@@ -1,0 +1,58 @@
+"""Parts of a commit by themselves: the time it gets, and how long a loser waits."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from inlay.ops.commit import driver
+
+
+@pytest.mark.parametrize("done", list(itertools.permutations([3, 7, 9])))
+def test_a_commit_is_not_before_anything_that_was_written_for_it(
+    monkeypatch: pytest.MonkeyPatch, done: tuple[int, ...]
+) -> None:
+    """By the store's clock: the archive, segments, and the answer that the base came with."""
+    monkeypatch.setattr(driver, "seal", lambda proposal, date_us, previous_us: date_us)
+    commit = SimpleNamespace(commit=SimpleNamespace(time_us=1))
+    proposal: Any = SimpleNamespace(segments=())
+    written: Any = SimpleNamespace(dates_us={})
+    for base, expected in ((0, 9), (8, 9), (11, 11)):
+        loaded: Any = SimpleNamespace(date_us=base, snapshot=commit)
+        assert driver.sealed(loaded, proposal, written, done) == expected
+    loaded = SimpleNamespace(date_us=5, snapshot=commit)
+    assert driver.sealed(loaded, proposal, written, ()) == 5
+
+
+def windows(now: float, since: float | None, attempts: int = 14) -> list[float]:
+    """The longest that a loser may wait at each attempt."""
+    drawn: list[float] = []
+
+    def uniform(low: float, high: float) -> float:
+        assert low == 0
+        drawn.append(high)
+        return 0.0
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=lambda seconds: None)
+    ctx: Any = SimpleNamespace(uri="u", clock=clock, random=SimpleNamespace(uniform=uniform))
+    for attempt in range(1, attempts + 1):
+        driver.back_off(ctx, attempt, since)
+    return drawn
+
+
+def test_losers_wait_longer_each_time_up_to_a_bound() -> None:
+    found = windows(1000.0, None)
+    assert found[0] == driver.BACKOFF_BASE and found[1] == 2 * driver.BACKOFF_BASE
+    assert found == sorted(found) and found[-1] == driver.BACKOFF_CAP
+    assert windows(1000.0, 1000.0) == found
+
+
+def test_who_has_waited_long_is_less_patient_and_never_at_once() -> None:
+    """However long the machine has been up."""
+    full = windows(1e6, 1e6)
+    half = windows(1e6, 1e6 - driver.BACKOFF_PATIENCE / 2)
+    assert half == [pytest.approx(wait / 2) for wait in full]
+    assert windows(1e6, 0.0) == [pytest.approx(wait / 10) for wait in full]

@@ -1,0 +1,65 @@
+"""What is known of many files together, in the types of the newest of them, and whose word it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inlay.format.entry import ColumnStats, DataFile
+from inlay.format.schema import Field, Primitive, Schema
+from inlay.plan.pruning.prune import Evidence, combined_stats
+
+INT, LONG = Primitive("int32"), Primitive("int64")
+OLD = Schema(1, (Field(1, "n", INT), Field(2, "f", Primitive("float"))))
+NEW = Schema(2, (Field(1, "n", LONG), Field(2, "f", Primitive("double"))))
+EVIDENCE = Evidence(NEW, (OLD, NEW), ())
+
+
+def entry(schema: Schema, low: int, high: int, **options: object) -> DataFile:
+    stats = {
+        1: ColumnStats(low, high, 0),
+        2: ColumnStats(float(low), float(high), 0, has_nan=False),
+    }
+    made = DataFile(
+        key=f"data/{low}",
+        size=9,
+        footer_size=9,
+        rows=5,
+        row_groups=1,
+        schema_id=schema.id,
+        stats=stats,
+    )
+    return replace(made, **options)  # type: ignore[arg-type]
+
+
+def test_bounds_of_files_from_before_a_wider_type_are_of_the_wider_type() -> None:
+    found = EVIDENCE.column(entry(OLD, 3, 7), 1)
+    assert found is not None
+    assert (found.lower, found.upper, found.kind) == (3, 7, LONG)
+    found = EVIDENCE.column(entry(NEW, 3, 7), 2)
+    assert found is not None and found.kind == Primitive("double")
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_reference_to_several_files_is_in_the_types_of_the_newest(newest_first: bool) -> None:
+    files = [entry(OLD, 3, 7), entry(NEW, 2**40, 2**41)]
+    schema_id, stats = EVIDENCE.of_files(files[::-1] if newest_first else files, [1, 2])
+    assert schema_id == NEW.id and stats.keys() == {1, 2}
+    assert (stats[1].lower, stats[1].upper, stats[1].kind) == (3, 2**41, LONG)
+    only_old = EVIDENCE.of_files(files[:1], [1])
+    assert only_old[0] == OLD.id and only_old[1][1].kind == INT
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("second", [False, True])
+def test_many_are_sure_or_exact_where_each_is(first: bool, second: bool) -> None:
+    for name in ("sure", "exact"):
+        parts = [
+            (ColumnStats(1, 2, 0, kind=LONG), first),
+            (ColumnStats(4, 9, 0, kind=LONG), second),
+        ]
+        made = [({1: replace(stats, **{name: said})}, 5) for stats, said in parts]
+        [found] = combined_stats(made).values()
+        assert getattr(found, name) is (first and second)
+        assert (found.lower, found.upper, found.null_count) == (1, 9, 0)
