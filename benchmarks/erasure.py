@@ -18,24 +18,11 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+import inlay
 from inlay import Usage
 from inlay.cli.pricing import load_prices
-from inlay.engine import (
-    Context,
-    MeteredStore,
-    Primitive,
-    Request,
-    advance_erasures,
-    collect_garbage,
-)
-from inlay.format.predicate import Comparison, In, Literal, Predicate
-from inlay.ops.erase.check_receipt import verify_receipt
-from inlay.ops.erase.request import open_erasure
-from inlay.ops.schema.create import create
-from inlay.ops.write.append import append
-from inlay.plan.change import SetProperties
+from inlay.engine import Context, MeteredStore, advance_erasures, collect_garbage
 from inlay.storage.memory import MemoryStore
-from inlay.storage.wrapped import NO_USAGE
 from page import keep
 
 # Deletes are free.
@@ -46,7 +33,7 @@ FREE = ("delete", "abort_multipart", "delete_versions")
 GROUPS = 6
 SMALL_ROWS, FULL_ROWS = 1_200, 102_400  # of 1 KiB: 1.2 and 100 MiB
 KEYS = 1 << 40
-INT = Primitive("int64")
+URI = "memory://b/tables/t"
 
 
 @dataclass
@@ -72,7 +59,7 @@ class Bench:
         self.ctx = Context(
             store=self.store,
             root="tables/t",
-            uri="memory://b/tables/t",
+            uri=URI,
             executor=ThreadPoolExecutor(8),
             clock=self.clock,
             random=random.Random(1),
@@ -87,7 +74,7 @@ class Bench:
             "write.row_group_bytes": 1 << 30,
             "write.row_group_rows": SMALL_ROWS // GROUPS,
         }
-        create(self.ctx, schema, properties=settings)
+        table = inlay.create(URI, schema, properties=settings, context=self.ctx)
         for ids in files:
             self.clock.sleep(1)
             arrays = [
@@ -95,22 +82,17 @@ class Bench:
                 pa.array(range(len(ids)), pa.int64()),
                 pa.array([os.urandom(1000) for _ in ids], pa.binary()),
             ]
-            ctx = self.ctx
             if len(ids) == FULL_ROWS:
-                from inlay.ops.commit.driver import commit
-                from inlay.plan.change import Change
-
-                groups = {"write.row_group_rows": str(FULL_ROWS // GROUPS)}
-                commit(ctx, Change(operation="set_properties", updates=(SetProperties(groups),)))
-            append(ctx, pa.table(arrays, schema=schema))
+                table.set_properties({"write.row_group_rows": FULL_ROWS // GROUPS})
+            table.append(pa.table(arrays, schema=schema))
 
     def fresh(self) -> Context:
         """As a function that starts cold."""
         return replace(self.ctx, cache=type(self.ctx.cache)())
 
-    def erase(self, name: str, predicate: Predicate) -> None:
+    def erase(self, name: str, where: str) -> None:
         self.clock.sleep(1)
-        open_erasure(self.fresh(), predicate, request=Request.of(name, body=name))
+        inlay.open(URI, context=self.fresh()).delete(where, mode="erase", request_id=name)
 
     def finish(self) -> list[tuple[str, Usage]]:
         """What each step asked for, up to the receipts."""
@@ -171,13 +153,11 @@ def one_of_many(files: int, *, in_order: bool) -> list[str]:
     bench = Bench()
     bench.make(lists)
     before = bench.store.usage()
-    bench.erase("one", Comparison(1, "=", Literal(INT, who)))
+    bench.erase("one", f"id = {who}")
     opened = bench.store.usage() - before
     steps = [("open", opened), *bench.finish()]
-    assert verify_receipt(bench.ctx, "one").problems == ()
-    total = NO_USAGE
-    for _, usage in steps:
-        total += usage
+    total = bench.store.usage() - before
+    assert inlay.open(URI, context=bench.ctx).inspect.check_receipt("one").problems == ()
     return [HEAD, *(row(name, usage) for name, usage in steps), row("**all**", total)]
 
 
@@ -193,8 +173,8 @@ def a_day(files: int, people: int, batches: int) -> tuple[list[str], Usage]:
     for batch in range(batches):
         for n in range(left // (batches - batch)):
             left -= 1
-            ids = tuple(sorted(free.pop() for _ in range(3)))
-            bench.erase(f"case {batch} {n}", In(1, INT, ids))
+            ids = sorted(free.pop() for _ in range(3))
+            bench.erase(f"case {batch} {n}", f"id IN ({', '.join(map(str, ids))})")
         bench.finish()
         bench.clock.sleep(600)
     total = bench.store.usage() - before

@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import inlay
 import page
 from inlay import Usage
 from inlay.engine import Context, MeteredStore, Request, load_pointer, parse_predicate
@@ -36,7 +37,6 @@ from inlay.ops.context import InlineExecutor
 from inlay.ops.maintain.compact import cluster_metadata
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_matching
 from inlay.ops.read.scan import Scan
-from inlay.ops.schema.create import create
 from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles
 from inlay.storage.memory import MemoryStore
 
@@ -96,7 +96,9 @@ class Bench:
     def __post_init__(self) -> None:
         self.store = MeteredStore(MemoryStore("bench", now_us=self.clock.now_us))
         self.ctx = self.fresh()
-        self.loaded = create(self.ctx, SCHEMA, primary_key=["orderkey"], sort_by=["orderkey"])
+        key = ["orderkey"]
+        inlay.create(self.ctx.uri, SCHEMA, primary_key=key, sort_by=key, context=self.ctx)
+        self.loaded = load_pointer(self.ctx)
 
     def fresh(self) -> Context:
         """A process that has read nothing yet."""

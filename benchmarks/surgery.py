@@ -24,13 +24,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from inlay import Usage
 from inlay.engine import Got, MeteredStore
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
 from inlay.storage.base import Written
 from inlay.storage.memory import MemoryStore
-from inlay.storage.wrapped import NO_USAGE, Asked
+from inlay.storage.wrapped import Asked
 
 T = TypeVar("T")
 
@@ -138,7 +139,7 @@ def by_surgery(
     memory = MemoryStore("b")
     old = memory.put("old", data)
     assert isinstance(old, Written)
-    used = NO_USAGE
+    used = Usage({}, 0, 0)
 
     def work() -> float:
         nonlocal used
