@@ -24,8 +24,9 @@ from tests.cli.conftest import Run
 
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 from inlay.ops.local_files import read_file, read_schema, write_file
+from inlay.text import bytes as text_bytes
 from inlay.text import delimited
-from inlay.text.delimited import TextFormat
+from inlay.text.format import TextFormat
 
 TEXT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])
 
@@ -121,6 +122,7 @@ def test_any_text_is_read_as_csv_or_refused(
         expected = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "CHUNK", chunk)
+        patch.setattr(text_bytes, "CHUNK", chunk)
         patch.setattr(delimited, "POSSESSIVE", possessive)
         try:
             schema = pa.schema([(name, pa.string()) for name in "xyz"])
@@ -152,6 +154,7 @@ def test_any_text_of_one_column_is_read_with_its_empty_lines(
         expected = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "CHUNK", chunk)
+        patch.setattr(text_bytes, "CHUNK", chunk)
         patch.setattr(delimited, "POSSESSIVE", possessive)
         try:
             found = rows(path, pa.schema([("x", pa.string())]))

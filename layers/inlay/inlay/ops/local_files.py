@@ -32,7 +32,8 @@ from inlay.plan.change_records import operations_of
 from inlay.text.bytes import compression_of, decompressed, reading
 from inlay.text.connect import RecordShape
 from inlay.text.dates import DateFormats
-from inlay.text.delimited import INFER_ROWS, CsvFile, TextFormat
+from inlay.text.delimited import INFER_ROWS, CsvFile
+from inlay.text.format import TextFormat
 from inlay.text.json_objects import JsonFile
 from inlay.text.written import write_csv, write_json
 

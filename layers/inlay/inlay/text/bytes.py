@@ -1,11 +1,14 @@
-"""The bytes of a text: decompressed, and what goes wrong with them in words.
+"""The bytes of a text as a reader takes them, decompressed and as UTF-8, and their errors in words.
 
-Promise: a text that is cut short is an error, compressed or not, never fewer rows.
+Promise: a text that is cut short is an error, compressed or not, never fewer rows. A mark of UTF-16 at a
+file's start counts more than the default encoding; the mark of UTF-8 is left for the reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import codecs
+import io
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,8 +16,10 @@ import pyarrow as pa
 
 from inlay.errors import UnreadableFile
 from inlay.parquet.arrow.words import words_of
-from inlay.text.delimited import TextFormat
+from inlay.text.format import TextFormat
 
+# Read at a time.
+CHUNK = 1 << 20
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 
 
@@ -59,3 +64,36 @@ def reading(path: str, text: TextFormat) -> Iterator[None]:
         is_text = "UTF8" in str(error) or "UTF-8" in str(error)
         step = encoding if is_text else "Check that the file is what its name says"
         raise UnreadableFile(f"cannot read {path}: {words_of(error)}", next_step=step) from error
+
+
+def as_utf8(opened: Callable[[], Any], encoding: str) -> Any:
+    """The content that `opened` gives from the start each time, as bytes of UTF-8."""
+    if codecs.lookup(encoding).name == "utf-8":
+        with opened() as probe:
+            if probe.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                return opened()
+        encoding = "utf-16"
+    return _Recoded(opened(), encoding)
+
+
+class _Recoded(io.RawIOBase):
+    """Arrow's own recoding loses its place in UTF-16."""
+
+    def __init__(self, source: Any, encoding: str) -> None:
+        self._text = io.TextIOWrapper(source, encoding=encoding, newline="")
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        taken = self.read(len(into))
+        into[: len(taken)] = taken
+        return len(taken)
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._left:
+            self._left = self._text.read(CHUNK).encode("utf-8")
+        taken = self._left if size < 0 else self._left[:size]
+        self._left = self._left[len(taken) :]
+        return taken

@@ -1,9 +1,8 @@
-"""CSV: rows from delimited text; text of any encoding as UTF-8, for JSON as well.
+"""CSV: rows from delimited text.
 
 Promise: NULL and the empty text stay apart: a field without anything is NULL, a quoted `""` is the empty
 text, and so is a quoted text that would otherwise stand for NULL. Text whose quotes do not match is refused
-at its line, never read as something else. A mark of UTF-16 at a file's start counts more than the default
-encoding; the mark of UTF-8 is left for the reader.
+at its line, never read as something else.
 """
 
 from __future__ import annotations
@@ -16,60 +15,26 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import csv
 
-from inlay.errors import InvalidRequest, UnreadableFile
-from inlay.text.dates import ISO, DateFormats
+from inlay.errors import UnreadableFile
+from inlay.text.bytes import CHUNK, as_utf8
+from inlay.text.format import TextFormat
 from inlay.text.refused import Column, Misread, Refusals, Refused, misread_rows, without_null
 from inlay.text.types import are_other_dates, column_types, from_texts, type_of_texts
 
 # Rows that types are inferred from: more would be held in memory.
 INFER_ROWS = 1_000_000
-# Read at a time, and the most that one record may take.
-CHUNK = 1 << 20
+# The most that one record may take.
 MAX_RECORD = 64 << 20
 # Arrow's words for a record of another length than the first.
 _UNEVEN = re.compile("CSV parse error: (Row #[0-9]+: )?Expected")
 # Each byte of a record allows one way on, so a repeat that gives nothing back finds the same, in a third of
 # the time. Before Python 3.11.5 (Debian 12 has 3.11.2) such repeats match what they should not: gh-106052.
 POSSESSIVE = b"+" if sys.version_info >= (3, 11, 5) else b""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextFormat:
-    """How text files are written: `null` are texts that stand for NULL besides an empty field, `columns`
-    the names of a CSV file's columns where it has no line of names, `format` the kind of file where its
-    name does not say, `dates` how dates are read that are not ISO's. In advice, what says so begins with
-    `options`."""
-
-    null: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    delimiter: str | None = None
-    encoding: str = "utf-8"
-    format: str | None = None
-    dates: DateFormats = ISO
-    options: Literal["--", "ingest."] = "--"
-
-    def check(self) -> None:
-        """Raises `InvalidRequest`."""
-        if self.delimiter is not None and len(self.delimiter.encode()) != 1:
-            raise InvalidRequest(
-                f"a delimiter is one ASCII character, not {self.delimiter[:20]!r}",
-                next_step=f"A tab is named: {self.options}delimiter tab",
-            )
-        if self.delimiter in ('"', "\r", "\n"):
-            raise InvalidRequest("quotes and line ends cannot be the delimiter")
-        try:
-            "".encode(self.encoding)  # some codecs are not of text
-        except (LookupError, ValueError):
-            raise InvalidRequest(
-                f"there is no encoding {self.encoding[:50]!r}",
-                next_step="For example utf-8, latin-1, cp1252 or utf-16",
-            ) from None
 
 
 class CsvFile:
@@ -367,36 +332,3 @@ class _Records(io.RawIOBase):
             next_step="A quote inside a quoted text is written twice; a text that begins with a quote is "
             "quoted as a whole",
         )
-
-
-def as_utf8(opened: Callable[[], Any], encoding: str) -> Any:
-    """The content that `opened` gives from the start each time, as bytes of UTF-8."""
-    if codecs.lookup(encoding).name == "utf-8":
-        with opened() as probe:
-            if probe.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                return opened()
-        encoding = "utf-16"
-    return _Recoded(opened(), encoding)
-
-
-class _Recoded(io.RawIOBase):
-    """Arrow's own recoding loses its place in UTF-16."""
-
-    def __init__(self, source: Any, encoding: str) -> None:
-        self._text = io.TextIOWrapper(source, encoding=encoding, newline="")
-        self._left = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, into: Any) -> int:
-        taken = self.read(len(into))
-        into[: len(taken)] = taken
-        return len(taken)
-
-    def read(self, size: int = -1) -> bytes:
-        if not self._left:
-            self._left = self._text.read(CHUNK).encode("utf-8")
-        taken = self._left if size < 0 else self._left[:size]
-        self._left = self._left[len(taken) :]
-        return taken

@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
-from inlay.text.delimited import INFER_ROWS, TextFormat, as_utf8
+from inlay.text.bytes import as_utf8
+from inlay.text.delimited import INFER_ROWS
+from inlay.text.format import TextFormat
 from inlay.text.refused import Column, Misread, Refusals, Refused, misread_rows, without_null
 from inlay.text.types import (
     are_other_dates,

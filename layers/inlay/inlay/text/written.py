@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.text.delimited import TextFormat
+    from inlay.text.format import TextFormat
 
 
 class TextSink(Protocol):

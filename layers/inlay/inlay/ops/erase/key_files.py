@@ -28,7 +28,7 @@ from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.plan.change import Request
 from inlay.storage.base import NULL_VERSION, ByteRange, Got, Location
 from inlay.text.bytes import reading
-from inlay.text.delimited import TextFormat
+from inlay.text.format import TextFormat
 
 KEYS = "keys/"
 # The conditions of one request may take a quarter of it (`ops.erase.request`).

@@ -33,7 +33,8 @@ from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.text.bytes import decompressed, reading
 from inlay.text.connect import payload_of
 from inlay.text.dates import DateFormats
-from inlay.text.delimited import CsvFile, TextFormat
+from inlay.text.delimited import CsvFile
+from inlay.text.format import TextFormat
 from inlay.text.json_objects import JsonFile, Shape, plain_object
 from inlay.text.refused import Refusals
 
