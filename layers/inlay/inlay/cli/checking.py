@@ -95,13 +95,13 @@ def _repaired_record(result: Repaired) -> dict[str, Any]:
     return {"ok": result.ok, **plain(result), "refused": [_facts(f) for f in result.refused]}
 
 
-def _facts(found: Finding) -> dict[str, Any]:
+def _facts(finding: Finding) -> dict[str, Any]:
     return {
-        "severity": found.severity.value,
-        "kind": found.kind,
-        "key": found.key,
-        "message": found.message,
-        "next_step": found.next_step,
+        "severity": finding.severity.value,
+        "kind": finding.kind,
+        "key": finding.key,
+        "message": finding.message,
+        "next_step": finding.next_step,
     }
 
 
@@ -144,9 +144,9 @@ def _print_repaired(table: str, result: Repaired) -> None:
 
 def _print_findings(findings: tuple[Finding, ...]) -> None:
     out = console()
-    for found in findings:
-        line = Text(found.severity.value.ljust(8), _STYLES[found.severity.value])
-        line.append(f"{found.kind}  ", "bold")
-        line.append(f"{found.key}: {found.message}" if found.key else found.message)
+    for finding in findings:
+        line = Text(finding.severity.value.ljust(8), _STYLES[finding.severity.value])
+        line.append(f"{finding.kind}  ", "bold")
+        line.append(f"{finding.key}: {finding.message}" if finding.key else finding.message)
         out.print(line, soft_wrap=True)
-        out.print(Text(f"        next: {found.next_step}", "dim"), soft_wrap=True)
+        out.print(Text(f"        next: {finding.next_step}", "dim"), soft_wrap=True)

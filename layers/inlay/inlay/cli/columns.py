@@ -117,8 +117,8 @@ def alter(
                 next_step='Add it as well: --add "qty int" --default qty=1',
             )
         added[name] += f" default {literal}"
-    with opened(table) as found:
-        result = found.alter(
+    with opened(table) as t:
+        result = t.alter(
             add=added,
             drop=split_names(drop),
             rename=assignments(rename, "--rename", empty=False),
@@ -149,8 +149,8 @@ def schema(
     as_json: AsJson = False,
 ) -> None:
     """Show the columns of a table with their ids and defaults, or how they came about."""
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        rows = found.inspect.schemas() if history else found.inspect.columns()
+    with opened(table, version=version, as_of=as_of, ref=ref) as t:
+        rows = t.inspect.schemas() if history else t.inspect.columns()
     print_rows(rows, as_json=as_json)
 
 
@@ -163,8 +163,8 @@ _ADDED = re.compile(r'\s*((?:"(?:[^"]|"")*"|[^\s"])+)\s+(.*)', re.DOTALL)
 
 def _column(text: str) -> tuple[str, str]:
     """`address.zip string not null` → the path as it was written, and the rest."""
-    found = _ADDED.fullmatch(text)
-    name, rest = found.groups() if found else ("", "")
+    parsed = _ADDED.fullmatch(text)
+    name, rest = parsed.groups() if parsed else ("", "")
     if not name or not rest.strip():
         raise InvalidRequest(
             f"--add is a name and a type, not {text[:80]!r}",
@@ -210,8 +210,8 @@ def partition(
             "give the fields to partition by, or --none",
             next_step="`inlay partitions` lists what there is",
         )
-    with opened(table) as found:
-        result = found.set_partitioning(*wanted, request_id=request_id, **noted(message, metadata))
+    with opened(table) as t:
+        result = t.set_partitioning(*wanted, request_id=request_id, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
 
@@ -224,8 +224,8 @@ def partitions(
     as_json: AsJson = False,
 ) -> None:
     """List the partitions that have files."""
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        rows = found.inspect.partitions()
+    with opened(table, version=version, as_of=as_of, ref=ref) as t:
+        rows = t.inspect.partitions()
     if not as_json:
         at = rows.schema.get_field_index("partition")
         rows = rows.set_column(at, "partition", [[_text(p) for p in rows["partition"].to_pylist()]])

@@ -67,8 +67,8 @@ def history(
 
     A dot stands for what nobody counted: a delete by condition reads no rows.
     """
-    with opened(table) as found:
-        versions = found.inspect.history_records(limit=limit)
+    with opened(table) as t:
+        versions = t.inspect.history_records(limit=limit)
     if as_json:
         print_lines(versions)
         return
@@ -140,9 +140,9 @@ def diff(
     """
     wants_rows = rows or net or where is not None or bool(columns) or output is not None
     wants_rows = wants_rows or on_damaged != "raise"
-    with opened(table, ref=ref) as found:
+    with opened(table, ref=ref) as t:
         if wants_rows:
-            changes = found.changes(
+            changes = t.changes(
                 since,
                 to,
                 columns=split_names(columns) or None,
@@ -152,7 +152,7 @@ def diff(
             )
             _print_changes(changes, output, as_json=as_json)
             return
-        summary = found.inspect.diff(max(since, 1), to)
+        summary = t.inspect.diff(max(since, 1), to)
     if not as_json:
         summary = summary.select(list(_DIFF)).rename_columns(list(_DIFF.values()))
     print_rows(summary, as_json=as_json, empty="nothing happened")
@@ -175,16 +175,16 @@ def _print_changes(changes: Changes, output: str | None, *, as_json: bool) -> No
             held.append(batch)
             if sum(b.num_rows for b in held) > SCREEN_ROWS:
                 break
-        found = pa.Table.from_batches(held, schema=reader.schema)
-        last = found.schema.names[-3:]
+        shown = pa.Table.from_batches(held, schema=reader.schema)
+        last = shown.schema.names[-3:]
         print_rows(
-            found.slice(0, SCREEN_ROWS),
+            shown.slice(0, SCREEN_ROWS),
             as_json=False,
-            columns=[last[1], last[0], *found.schema.names[:-3]],
+            columns=[last[1], last[0], *shown.schema.names[:-3]],
             empty="no row changed",
             cell_width=40,
         )
-        if found.num_rows > SCREEN_ROWS:
+        if shown.num_rows > SCREEN_ROWS:
             note(f"the first {SCREEN_ROWS} changes; --output writes all to a file")
     else:
         LocalFiles.of("-").write(reader)

@@ -118,8 +118,8 @@ def waive(
 
     The object stays. The receipts of these erasures list it as waived, with the reason.
     """
-    with opened(table) as found:
-        ids = found.maintain.waive(key, reason=reason, landing=prefix)
+    with opened(table) as t:
+        ids = t.maintain.waive(key, reason=reason, landing=prefix)
     note(f"{counted(len(ids), 'erasure')} no longer waiting for {key}: {', '.join(ids)}")
 
 
@@ -162,10 +162,10 @@ def dlq(
             f"{action.value} needs to know which letters", next_step="Give --id, or --all"
         )
     with dead_letters.connected() as sqs:
-        found = list(dead_letters.read_letters(sqs, queue))
-        chosen = [each for each in found if not ids or each.id in ids]
-        missing = set(ids or ()) - {each.id for each in found}
-        kept = found
+        letters = list(dead_letters.read_letters(sqs, queue))
+        chosen = [each for each in letters if not ids or each.id in ids]
+        missing = set(ids or ()) - {each.id for each in letters}
+        kept = letters
         try:
             if missing:
                 raise InvalidRequest(f"no such letters: {', '.join(sorted(missing))}")

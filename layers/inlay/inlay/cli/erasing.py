@@ -106,8 +106,8 @@ def erase_status(
             "--where, --param and --public-key are for checking a receipt",
             next_step="Name it: --verify ID",
         )
-    with opened(table) as found:
-        open_, now_us = found.inspect.erasures(), found.read_us
+    with opened(table) as t:
+        open_, now_us = t.inspect.erasures(), t.read_us
     if as_json:
         print_lines(
             {
@@ -155,7 +155,7 @@ def _verify_receipt(
     given = os.environ.get("INLAY_ERASURE_KEY")
     key = key_file.read_bytes().rstrip(b"\r\n") if key_file else given.encode() if given else None
     with opened(table) as there:
-        found = there.inspect.check_receipt(
+        checked = there.inspect.check_receipt(
             name,
             where,
             params=bound_values(param, where),
@@ -164,38 +164,40 @@ def _verify_receipt(
             public_key=None if public_key is None else public_key.read_bytes(),
         )
     if as_json:
-        print_lines([plain(found)])
+        print_lines([plain(checked)])
     else:
-        place = "none: from before receipts had numbers" if found.number is None else found.number
+        place = (
+            "none: from before receipts had numbers" if checked.number is None else checked.number
+        )
         facts = {
-            "receipt": found.id,
+            "receipt": checked.id,
             "number": place,
-            "signed": found.signed,
-            "objects deleted": f"{counted(found.still_gone, 'version')}, still gone",
-            "objects left": f"{found.unchanged:,} unchanged, {found.deleted_since:,} deleted since",
-            "newer objects": counted(found.came_since, "version"),
+            "signed": checked.signed,
+            "objects deleted": f"{counted(checked.still_gone, 'version')}, still gone",
+            "objects left": f"{checked.unchanged:,} unchanged, {checked.deleted_since:,} deleted since",
+            "newer objects": counted(checked.came_since, "version"),
         }
-        if found.rows is not None:
-            facts["rows now"] = f"{found.rows:,} that the condition selects"
+        if checked.rows is not None:
+            facts["rows now"] = f"{checked.rows:,} that the condition selects"
         print_record(facts, as_json=False)
         out = console()
-        for line in found.named:
+        for line in checked.named:
             out.print(f"  {line}", markup=False, highlight=False)
-        for problem in found.problems:
+        for problem in checked.problems:
             out.print(f"! {problem}", markup=False, highlight=False)
         verdict = (
-            "the bucket contradicts this receipt" if found.problems else "nothing contradicts it"
+            "the bucket contradicts this receipt" if checked.problems else "nothing contradicts it"
         )
         out.print(verdict, markup=False, highlight=False)
-    if found.problems:
+    if checked.problems:
         raise typer.Exit(1)
 
 
-def _rows_with(found: list[Any] | None) -> dict[str, str]:
+def _rows_with(columns: list[Any] | None) -> dict[str, str]:
     """What the search of all columns of text found, where it was asked for."""
-    if found is None:
+    if columns is None:
         return {}
-    shown = [f"{rows:,} in {column} ({counted(files, 'file')})" for column, rows, files in found]
+    shown = [f"{rows:,} in {column} ({counted(files, 'file')})" for column, rows, files in columns]
     return {"the texts, in rows": "; ".join(shown) or "nowhere in this table"}
 
 
@@ -231,9 +233,9 @@ def receipt(
 
     Only what the receipt itself says, and its place in the chain; `inlay erase-status --verify` checks it.
     """
-    with opened(table) as found:
-        body = found.inspect.receipt(name)
-        check = found.inspect.check_receipt(name)
+    with opened(table) as t:
+        body = t.inspect.receipt(name)
+        check = t.inspect.check_receipt(name)
     if as_json:
         print_lines([body])
     elif page is not None:
@@ -363,13 +365,13 @@ def erasures(
 
     The law gives a month (GDPR, Article 12(3)); --days sets another time.
     """
-    with opened(table) as found:
-        now_us = found.read_us
+    with opened(table) as t:
+        now_us = t.read_us
         rows: list[dict[str, Any]] = [
             {"id": e.id, "state": e.phase, "opened_us": e.opened_us, "rows": e.rows}
-            for e in found.inspect.erasures(landing="")
+            for e in t.inspect.erasures(landing="")
         ]
-        receipts, unread = found.inspect.receipts()
+        receipts, unread = t.inspect.receipts()
         rows += [
             {
                 "id": body["id"],
@@ -456,8 +458,8 @@ def subject(
         raise InvalidRequest(
             f"inlay subject cannot {action!r}", next_step="inlay subject search TABLE …"
         )
-    with opened(table) as found:
-        report = found.inspect.search(text, ignore_case=ignore_case)
+    with opened(table) as t:
+        report = t.inspect.search(text, ignore_case=ignore_case)
     if as_json:
         print_lines([{**plain(rows), "text": text[rows.text]} for rows in report.rows])
         print_lines([{"elsewhere": place.as_json} for place in report.elsewhere])

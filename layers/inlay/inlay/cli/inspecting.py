@@ -75,8 +75,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a table: version, size, delete markers, columns, properties."""
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        facts = _facts(found)
+    with opened(table, version=version, as_of=as_of, ref=ref) as t:
+        facts = _facts(t)
     if as_json:
         print_record(facts, as_json=True)
         return
@@ -87,10 +87,9 @@ def show(
         facts[name] = ", ".join(facts[name]) or None
     facts["refs"] = ", ".join(facts["refs"]) or None
     if "transaction" in facts:
-        found = facts["transaction"]
-        facts["transaction"] = (
-            f"open since {time_text(found['began_us'])}: {', '.join(found['tables'])}"
-        )
+        pending = facts["transaction"]
+        named = ", ".join(pending["tables"])
+        facts["transaction"] = f"open since {time_text(pending['began_us'])}: {named}"
     print_record({name.replace("_", " "): value for name, value in facts.items()}, as_json=False)
     out.print("\n[bold]columns[/bold]")
     print_record(
@@ -106,8 +105,8 @@ def _published(table: Table) -> dict[str, Any]:
     status = table.inspect.publication()
     if status is None:
         return {}
-    found: dict[str, Any] = {"published_version": status.version, "published_behind": status.behind}
-    return found | ({"not_published_because": "; ".join(status.reasons)} if status.reasons else {})
+    facts: dict[str, Any] = {"published_version": status.version, "published_behind": status.behind}
+    return facts | ({"not_published_because": "; ".join(status.reasons)} if status.reasons else {})
 
 
 def arrow_types(table: Table) -> list[str]:
@@ -193,8 +192,8 @@ def inspect(
 
     With --where also what that query would read, and why. All of it from metadata; no data is read.
     """
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        report = found.inspect.report(where)
+    with opened(table, version=version, as_of=as_of, ref=ref) as t:
+        report = t.inspect.report(where)
     if html is not None:
         page = page_of(report)
         if html == "-":
@@ -223,8 +222,8 @@ def files(
     as_json: AsJson = False,
 ) -> None:
     """List the data files, with the range of their first column of statistics."""
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        rows = found.inspect.files()
+    with opened(table, version=version, as_of=as_of, ref=ref) as t:
+        rows = t.inspect.files()
     if not as_json:
         import pyarrow as pa
 
@@ -249,6 +248,6 @@ def tombstones(
     as_json: AsJson = False,
 ) -> None:
     """List the delete markers that readers apply; `inlay rewrite` turns them into absent rows."""
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        rows = found.inspect.tombstones()
+    with opened(table, version=version, as_of=as_of, ref=ref) as t:
+        rows = t.inspect.tombstones()
     print_rows(rows, as_json=as_json, columns=_TOMBSTONES, empty="no delete markers")

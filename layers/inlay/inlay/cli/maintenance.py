@@ -68,8 +68,8 @@ def tables(
     import inlay
 
     with connected(prefix) as context:
-        found = inlay.tables(prefix, context=context)
-    print_rows([{"table": uri} for uri in found], as_json=as_json, empty="no tables")
+        uris = inlay.tables(prefix, context=context)
+    print_rows([{"table": uri} for uri in uris], as_json=as_json, empty="no tables")
 
 
 @verb(
@@ -157,19 +157,19 @@ def rewrite(
     import inlay
 
     with connected(table) as context:
-        found = inlay.open(table, ref=ref, context=context)
+        t = inlay.open(table, ref=ref, context=context)
         dry_run = dry_run or explain
-        if found.snapshot.erasures and not dry_run:
+        if t.snapshot.erasures and not dry_run:
             _advance_erasures(context, deadline)
-            found.refresh()
-        result = found.maintain.rewrite(
+            t.refresh()
+        result = t.maintain.rewrite(
             where=where,
             strategy=cast("Any", strategy),
             max_bytes=max_bytes,
             deadline_seconds=_seconds(deadline),
             dry_run=dry_run,
         )
-    print_run(found, "rewrite", result, as_json=as_json, explain=explain)
+    print_run(t, "rewrite", result, as_json=as_json, explain=explain)
 
 
 @verb(
@@ -186,11 +186,11 @@ def compact(
     as_json: AsJson = False,
 ) -> None:
     """Pack small files together and fold deletes into them."""
-    with opened(table, ref=ref) as found:
-        result = found.maintain.compact(
+    with opened(table, ref=ref) as t:
+        result = t.maintain.compact(
             max_bytes=max_bytes, deadline_seconds=_seconds(deadline), dry_run=dry_run
         )
-    print_run(found, "compact", result, as_json=as_json)
+    print_run(t, "compact", result, as_json=as_json)
 
 
 @verb(
@@ -218,9 +218,9 @@ def expire(
 ) -> None:
     """End time travel to old versions. Their objects go with the next `inlay gc` after the grace."""
     days = None if older_than is None else parse_duration(older_than) / timedelta(days=1)
-    with opened(table) as found:
-        result = found.maintain.expire(days=days, min_versions=min_versions, dry_run=dry_run)
-    print_run(found, "expire", result, as_json=as_json)
+    with opened(table) as t:
+        result = t.maintain.expire(days=days, min_versions=min_versions, dry_run=dry_run)
+    print_run(t, "expire", result, as_json=as_json)
 
 
 @verb(
@@ -270,7 +270,7 @@ def gc(
     go under S3 Object Lock (s3://BUCKET/PREFIX), with INLAY_RECEIPT_COPIES_MODE (GOVERNANCE or COMPLIANCE)
     and INLAY_RECEIPT_COPIES_DAYS (3650).
     """
-    with opened(table) as found:
+    with opened(table) as t:
         key = os.environ.get("INLAY_ERASURE_KEY")
         options: dict[str, Any] = {} if key is None else {"hmac_key": key.encode()}
         if signing_key := os.environ.get("INLAY_RECEIPT_KEY_FILE"):
@@ -288,10 +288,10 @@ def gc(
             options["life_seconds"] = _seconds(life)
         if clock_margin is not None:
             options["clock_margin_seconds"] = _seconds(clock_margin)
-        result = found.maintain.collect_garbage(
+        result = t.maintain.collect_garbage(
             grace=None if grace is None else parse_duration(grace), dry_run=dry_run, **options
         )
-    print_run(found, "collect_garbage", result, as_json=as_json)
+    print_run(t, "collect_garbage", result, as_json=as_json)
 
 
 @verb(
@@ -335,15 +335,15 @@ def publish(
     import inlay
 
     with connected(table) as context:
-        found = inlay.open(table, context=context)
+        t = inlay.open(table, context=context)
         if withdraw:
-            found.maintain.withdraw()
+            t.maintain.withdraw()
             note("withdrawn: `inlay gc` deletes what is left")
             return
         database, dot, name = (glue or "").partition(".")
         if glue is not None and not (database and dot and name):
             raise InvalidRequest("--glue takes DATABASE.TABLE")
-        result = found.publish(format=format, rebuild=rebuild, take_over=take_over)
+        result = t.publish(format=format, rebuild=rebuild, take_over=take_over)
         if glue is not None:
             from inlay.engine import PUBLISHED_POINTER, Got
             from inlay.functions.glue import client, register
@@ -352,7 +352,7 @@ def publish(
             assert isinstance(answer, Got)
             changed = register(client(), database, name, answer.body, back=rebuild)
             note(f"{'registered' if changed else 'already registered'} as {glue}")
-    print_run(found, "publish", result, as_json=as_json)
+    print_run(t, "publish", result, as_json=as_json)
 
 
 @verb(
@@ -383,14 +383,14 @@ def hand_over(
     if discard and not take_back:
         raise InvalidRequest("--discard is for --take-back")
     with connected(table) as context:
-        found = inlay.open(table, context=context)
+        t = inlay.open(table, context=context)
         if take_back:
-            back = found.maintain.take_back(discard=discard)
+            back = t.maintain.take_back(discard=discard)
             print_record(
                 {"table": table, "version": back.version, "others": back.others}, as_json=as_json
             )
             return
-        done = found.maintain.hand_over()
+        done = t.maintain.hand_over()
     record = {
         "table": table,
         "version": done.version,

@@ -150,17 +150,17 @@ def assignments(given: Iterable[str] | None, what: str, *, empty: bool = True) -
     values counts would be a guess."""
     from inlay.engine import cut_at_equals
 
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in given or ():
         name, equals, value = (part.strip() for part in cut_at_equals(text))
         if not equals or not name or not (empty or value):
             raise InvalidRequest(f"{what} is written NAME=VALUE, not {text[:80]!r}")
-        if name in found:
+        if name in values:
             raise InvalidRequest(
                 f"{what} is given twice for {name[:80]!r}", next_step="Give it once"
             )
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def bound_values(given: list[str] | None, *texts: str | None) -> list[Any] | dict[str, Any] | None:

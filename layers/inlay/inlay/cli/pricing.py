@@ -133,8 +133,8 @@ class Unit:
 
 
 def load_units() -> Mapping[str, Unit]:
-    found = json.loads((ASSETS / "units.json").read_text("utf-8"))["units"]
-    return {name: Unit(**unit) for name, unit in found.items()}
+    units = json.loads((ASSETS / "units.json").read_text("utf-8"))["units"]
+    return {name: Unit(**unit) for name, unit in units.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,15 +221,15 @@ def day_lines(day: Day, units: Mapping[str, Unit]) -> list[Line]:
     table_files = max(files, 1) if day.table_files is None else day.table_files
     leaves = table_files / LEAF_ENTRIES
     planned = Unit(0, leaves, table_files * PLAN_SECONDS)
-    found: list[Line] = []
+    lines: list[Line] = []
     commits = 0.0
     if files:
         batches = batches_of(files, INGEST_BATCH, INGEST_WINDOW)
         commits += batches
         copying = batches * math.ceil(files / batches / COPIES_AT_ONCE)
         copying *= min(day.file_bytes, day.ingested_bytes) / COPY_BYTES_PER_SECOND
-        found.append(Line("files that land", Work(writes=files)))
-        found.append(
+        lines.append(Line("files that land", Work(writes=files)))
+        lines.append(
             Line(
                 "ingest",
                 Work.of(units["ingest: a file"], files, memory_gb=SMALL_GB)
@@ -241,7 +241,7 @@ def day_lines(day: Day, units: Mapping[str, Unit]) -> list[Line]:
     if day.deletes:
         batches = batches_of(day.deletes, DELETE_BATCH, DELETE_WINDOW)
         commits += day.deletes
-        found.append(
+        lines.append(
             Line(
                 "deletes",
                 Work.of(units["delete: a request"], day.deletes, memory_gb=SMALL_GB)
@@ -249,7 +249,7 @@ def day_lines(day: Day, units: Mapping[str, Unit]) -> list[Line]:
                 + Work(messages=day.deletes + 2 * batches, invocations=batches),
             )
         )
-        found.append(
+        lines.append(
             Line(
                 "rewrites",
                 Work.of(units["rewrite: a delete"], day.deletes, memory_gb=LARGE_GB)
@@ -258,7 +258,7 @@ def day_lines(day: Day, units: Mapping[str, Unit]) -> list[Line]:
             )
         )
     if day.erasures:
-        found.append(
+        lines.append(
             Line(
                 "erasures",
                 Work.of(units["erasure"] + planned, day.erasures, memory_gb=LARGE_GB)
@@ -267,9 +267,9 @@ def day_lines(day: Day, units: Mapping[str, Unit]) -> list[Line]:
         )
     if day.queries:
         plan = next(gets for most, gets in PLAN_REQUESTS if table_files < most)
-        found.append(Line("queries", Work.of(units["query"] + Unit(0, plan, 0), day.queries)))
+        lines.append(Line("queries", Work.of(units["query"] + Unit(0, plan, 0), day.queries)))
     if files or day.deletes:
-        found.append(
+        lines.append(
             Line(
                 "compactions",
                 Work.of(units["compact: a turn"] + planned, COMPACTIONS, memory_gb=LARGE_GB)
@@ -277,10 +277,10 @@ def day_lines(day: Day, units: Mapping[str, Unit]) -> list[Line]:
             )
         )
         versions = commits * day.history_days
-        found.append(_collected(versions, table_files + versions, units))
-    found.append(Line("looking", Work(reads=LOOKS, invocations=LOOKS)))
-    found.append(Line(POLLING, Work(messages=IDLE_POLLS)))
-    return found
+        lines.append(_collected(versions, table_files + versions, units))
+    lines.append(Line("looking", Work(reads=LOOKS, invocations=LOOKS)))
+    lines.append(Line(POLLING, Work(messages=IDLE_POLLS)))
+    return lines
 
 
 def _collected(versions: float, objects: float, units: Mapping[str, Unit]) -> Line:
@@ -346,25 +346,25 @@ def month_lines(held: Held, units: Mapping[str, Unit]) -> list[Line]:
 
     rest = sum(size for name, size in held.stored.items() if name != "data")
     planned = Unit(0, held.files / LEAF_ENTRIES, held.files * PLAN_SECONDS)
-    found = [
+    lines = [
         Line("storage: current data", stored(held.bytes)),
         Line("storage: data of older versions, and garbage", stored(held.kept_bytes)),
         Line("storage: metadata, markers, receipts", stored(rest)),
     ]
     if held.commits_a_day:
         commits = held.commits_a_day * MONTH_DAYS
-        found.append(Line("commits", Work.of(units["append"], commits)))
+        lines.append(Line("commits", Work.of(units["append"], commits)))
         care = Work.of(units["rewrite: a turn"] + planned, REWRITES, memory_gb=LARGE_GB)
         care += Work.of(units["compact: a turn"] + planned, COMPACTIONS, memory_gb=LARGE_GB)
         turns = REWRITES + COMPACTIONS
         care += Work(messages=3 * turns, invocations=turns)
-        found.append(Line("rewrite and compact turns", care * MONTH_DAYS))
+        lines.append(Line("rewrite and compact turns", care * MONTH_DAYS))
     collected = _collected(held.versions, sum(held.objects.values()), units)
-    found.append(replace(collected, work=collected.work * MONTH_DAYS))
+    lines.append(replace(collected, work=collected.work * MONTH_DAYS))
     looks = LOOKS if held.commits_a_day else LOOKS + REWRITES + COMPACTIONS
-    found.append(Line("looking", Work(reads=looks) * MONTH_DAYS))
-    found.append(Line(POLLING, Work(messages=IDLE_POLLS) * MONTH_DAYS))
-    return found
+    lines.append(Line("looking", Work(reads=looks) * MONTH_DAYS))
+    lines.append(Line(POLLING, Work(messages=IDLE_POLLS) * MONTH_DAYS))
+    return lines
 
 
 # -- the verb -------------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ def cost(
             next_step="Name a table, or describe a day: --ingest 6TB --deletes 31250 --queries 50000",
         )
     listed, units = load_prices(prices), load_units()
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "prices": {**asdict(listed), "months_old": listed.months_old(date.today())},
         "units": {n: asdict(u) for n, u in units.items()},
     }
@@ -430,8 +430,8 @@ def cost(
         with connected(table) as context:
             held = look_at(context)
         lines = month_lines(held, units)
-        found["table"] = asdict(held)
-        found["month"] = _priced(lines, listed)
+        answer["table"] = asdict(held)
+        answer["month"] = _priced(lines, listed)
     if described:
         size = parse_bytes(file_size)
         if size < 1:
@@ -446,9 +446,9 @@ def cost(
             if held is None
             else held.files + -(-parse_bytes(ingest or "0") // size),
         )
-        found["day"] = _priced(day_lines(day, units), listed)
+        answer["day"] = _priced(day_lines(day, units), listed)
     if as_json:
-        print_record(found, as_json=True)
+        print_record(answer, as_json=True)
         return
     out = console()
     if held is not None:
@@ -458,8 +458,8 @@ def cost(
             f"kept, {held.commits_a_day:,.1f} commits a day"
         )
     for period in ("month", "day"):
-        if period in found:
-            _print_lines(period, found[period], listed)
+        if period in answer:
+            _print_lines(period, answer[period], listed)
 
 
 def _priced(lines: Sequence[Line], prices: Prices) -> list[dict[str, Any]]:

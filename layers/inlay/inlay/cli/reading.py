@@ -105,10 +105,10 @@ def scan(
     shown = SCREEN_ROWS if limit is None and on_screen else limit
     # Rows that run over the terminal leave no place for a bar.
     quiet = to_stdout and not on_screen and sys.stdout.isatty()
-    with opened(table, version=version, as_of=as_of, ref=ref, quiet=quiet) as found:
+    with opened(table, version=version, as_of=as_of, ref=ref, quiet=quiet) as t:
         # One more than is shown: are there more?
         asked = shown + 1 if limit is None and shown is not None else shown
-        reader = found.scan(
+        reader = t.scan(
             columns=split_names(columns) or None,
             where=where,
             params=bound_values(param, where),
@@ -150,16 +150,16 @@ def count(
     as_json: AsJson = False,
 ) -> None:
     """Count rows, from metadata alone where that is possible."""
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+    with opened(table, version=version, as_of=as_of, ref=ref) as t:
         damaged: list[str] = []
         if on_damaged == "raise":
-            rows = found.count(where=where, params=bound_values(param, where))
+            rows = t.count(where=where, params=bound_values(param, where))
         else:
-            scan = found.scan(where=where, params=bound_values(param, where), on_damaged=on_damaged)
+            scan = t.scan(where=where, params=bound_values(param, where), on_damaged=on_damaged)
             rows = scan.count()
             damaged = [file.key for file in scan.damaged]
         if as_json:
-            record = {"rows": rows, "version": found.version}
+            record = {"rows": rows, "version": t.version}
             print_record(record | ({"left_out": damaged} if damaged else {}), as_json=True)
         else:
             console().print(rows)
@@ -182,8 +182,8 @@ def explain(
     """Show what a scan would read, from metadata alone."""
     from dataclasses import asdict
 
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
-        plan = found.scan(
+    with opened(table, version=version, as_of=as_of, ref=ref) as t:
+        plan = t.scan(
             columns=split_names(columns) or None,
             where=where,
             params=bound_values(param, where),

@@ -29,8 +29,8 @@ def refs(table: TableUri, as_json: AsJson = False) -> None:
     was last merged at; without one it cannot be merged. Of a published table, the last line is the
     version that other engines read, and how many versions it is behind main.
     """
-    with opened(table) as found:
-        rows, status = found.inspect.ref_records(), found.inspect.publication()
+    with opened(table) as t:
+        rows, status = t.inspect.ref_records(), t.inspect.publication()
     columns: tuple[str, ...] = _REFS
     if status is not None:
         columns = (*_REFS, "behind")
@@ -63,12 +63,12 @@ def tag(
     """
     if hold and release:
         raise InvalidRequest("--hold and --release say opposite things")
-    with opened(table, ref=ref) as found:
-        there = name in found.snapshot.refs
+    with opened(table, ref=ref) as t:
+        there = name in t.snapshot.refs
         if release or (hold and there and version is None):
-            result = found.refs.set_hold(name, hold)
+            result = t.refs.set_hold(name, hold)
         else:
-            result = found.refs.tag(name, version, hold=hold)
+            result = t.refs.tag(name, version, hold=hold)
     print_write(result, as_json=as_json)
 
 
@@ -90,17 +90,17 @@ def branch(
 
     It costs one commit of metadata, however large the table is. `inlay merge` brings it back.
     """
-    with opened(table) as found:
+    with opened(table) as t:
         where = int(at) if at is not None and at.isdigit() else at
-        made = found.refs.branch(name, at=where)
+        made = t.refs.branch(name, at=where)
     print_record({"branch": name, "version": made.version}, as_json=as_json)
 
 
 @verb(PANEL, Example("drop-ref ./people trial", "not needed any more"))
 def drop_ref(table: TableUri, name: Name, as_json: AsJson = False) -> None:
     """Forget a tag or branch. What only it kept goes with a later `inlay gc`. A legal hold refuses."""
-    with opened(table) as found:
-        result = found.refs.drop(name)
+    with opened(table) as t:
+        result = t.refs.drop(name)
     print_write(result, as_json=as_json)
 
 
@@ -126,8 +126,8 @@ def merge(
     and no others. A file that both rewrote, or that one rewrote and the other deleted from, is a
     conflict: nothing is changed, and the file is named.
     """
-    with opened(table) as found:
-        into_main = found.refs.fast_forward if forward else found.refs.merge
+    with opened(table) as t:
+        into_main = t.refs.fast_forward if forward else t.refs.merge
         result = into_main(name, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
@@ -154,8 +154,6 @@ def restore(
     The history stays, so that a restore can be undone by another. Requests and events that were applied
     stay applied.
     """
-    with opened(table, ref=on) as found:
-        result = found.refs.restore(
-            version=version, as_of=as_of, ref=ref, **noted(message, metadata)
-        )
+    with opened(table, ref=on) as t:
+        result = t.refs.restore(version=version, as_of=as_of, ref=ref, **noted(message, metadata))
     print_write(result, as_json=as_json)

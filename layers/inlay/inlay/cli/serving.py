@@ -45,7 +45,9 @@ def catalog_of(root: str, *, write: bool = False, credentials_role: str | None =
     folder = f"{prefix}/" if prefix else ""
 
     def published(after: str) -> Iterator[str]:
-        names = [found.removeprefix(folder).strip("/") for found in store.list_prefixes(folder)]
+        names = [
+            folder_key.removeprefix(folder).strip("/") for folder_key in store.list_prefixes(folder)
+        ]
         return (name for name in sorted(names) if name > after and is_published(name))
 
     def is_published(table: str) -> bool:

@@ -138,8 +138,8 @@ def _deletes(root: Tree, report: Report) -> None:
 def _metadata(root: Tree, report: Report) -> None:
     segments: Sequence[Any] = report.segments
     branch = _head(root, "metadata", "the snapshot, and segments")
-    for tier, found in groupby(segments, key=lambda s: s["tier"]):
-        runs = list(found)
+    for tier, of_tier in groupby(segments, key=lambda s: s["tier"]):
+        runs = list(of_tier)
         inline = sum(s["entries"] for s in runs if s["id"] is None)
         stored = [s for s in runs if s["id"] is not None]
         leaves = [s for s in stored if not s["level"]]

@@ -137,9 +137,9 @@ def create(
     """Create an empty table."""
     import inlay
 
-    found = None
+    columns = None
     if like is not None and schema is None:
-        found = local_files([like], null, delimiter, encoding, format, date_format).columns()
+        columns = local_files([like], null, delimiter, encoding, format, date_format).columns()
     elif schema is None or like is not None:
         raise InvalidRequest(
             "give the columns either by --like or by --schema",
@@ -148,7 +148,7 @@ def create(
     with connected(table) as context:
         made = inlay.create(
             table,
-            schema if found is None else found.schema,
+            schema if columns is None else columns.schema,
             primary_key=split_names(primary_key),
             sort_by=split_names(sort_by),
             partition_by=split_partitions(partition_by),
@@ -156,16 +156,16 @@ def create(
             context=context,
         )
     facts = {"table": made.uri, "version": made.version, "columns": len(made.schema)}
-    inferred = [] if found is None or found.rows is None else _columns(made)
+    inferred = [] if columns is None or columns.rows is None else _columns(made)
     if as_json:
-        more = {} if found is None else {"notes": [other_dates(name) for name in found.dates]}
+        more = {} if columns is None else {"notes": [other_dates(name) for name in columns.dates]}
         print_record(
             {**facts, **({"inferred": inferred, **more} if inferred else {})}, as_json=True
         )
         return
     print_record(facts, as_json=False)
-    if found is not None and inferred:
-        _print_inferred(found.rows or 0, found.whole, found.dates, inferred)
+    if columns is not None and inferred:
+        _print_inferred(columns.rows or 0, columns.whole, columns.dates, inferred)
 
 
 def _columns(made: Table) -> list[dict[str, str]]:
@@ -230,9 +230,9 @@ def append(
     In CSV a field without anything is NULL and "" is an empty text. Files may be compressed (gzip, zstd).
     """
     local = local_files(files, null, delimiter, encoding, format, date_format)
-    with opened(table, ref=ref) as found:
-        rows = local.rows(found.snapshot.schema)
-        result = found.append(rows, request_id=request_id, **noted(message, metadata))
+    with opened(table, ref=ref) as t:
+        rows = local.rows(t.snapshot.schema)
+        result = t.append(rows, request_id=request_id, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
 
@@ -268,8 +268,8 @@ def ingest(
     An object that was ingested before changes nothing. Objects that cannot be ingested are listed with
     the reason, do not affect the others, and make the exit code 2 (or 75 if another try may help).
     """
-    with opened(table, ref=ref) as found:
-        result = found.ingest(objects, adopt=adopt, **noted(message, metadata))
+    with opened(table, ref=ref) as t:
+        result = t.ingest(objects, adopt=adopt, **noted(message, metadata))
     if as_json:
         outcomes = [_outcome(each) for each in result.outcomes]
         print_record({**write_record(result.write), "outcomes": outcomes}, as_json=True)
@@ -395,8 +395,8 @@ def copy(
     again with their live rows. History stays behind. There is no table until all is copied; the same
     command goes on with a copy that was stopped.
     """
-    with opened(table, version=version, as_of=as_of, ref=ref) as found, connected(into) as context:
-        done = found._copy(context)
+    with opened(table, version=version, as_of=as_of, ref=ref) as t, connected(into) as context:
+        done = t._copy(context)
     _print_copied(context.uri, done, "copied_files", as_json=as_json)
 
 
@@ -432,8 +432,8 @@ def clone(
     erasures there that concern them: lift it when the clone is dropped (inlay tag --release). The new
     table has to be in the same store.
     """
-    with opened(table, version=version, as_of=as_of, ref=ref) as found, connected(into) as context:
-        done = found._clone(context)
+    with opened(table, version=version, as_of=as_of, ref=ref) as t, connected(into) as context:
+        done = t._clone(context)
     _print_copied(context.uri, done, "shared_files", as_json=as_json)
 
 
@@ -511,17 +511,17 @@ def delete(
     """
     if id_column is not None and keys is None:
         raise InvalidRequest("--id-column is a column of --keys", next_step="Add the file")
-    with opened(table, ref=ref) as found:
+    with opened(table, ref=ref) as t:
         if explain:
             if where is None:
                 raise InvalidRequest("--explain needs --where", next_step="Add a condition")
-            _explain_delete(found, where, bound_values(param, where), as_json=as_json)
+            _explain_delete(t, where, bound_values(param, where), as_json=as_json)
             return
         named, ids = None, None
         if keys is not None:
             local = local_files([keys], null, delimiter, encoding, format, date_format)
-            named, ids = local.keys(found.snapshot.schema, id_column)
-        result = found.delete(
+            named, ids = local.keys(t.snapshot.schema, id_column)
+        result = t.delete(
             where,
             params=bound_values(param, where),
             keys=named,
@@ -578,8 +578,8 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Set columns of rows to SQL expressions. Texts are quoted as in SQL: "status='closed'"."""
-    with opened(table, ref=ref) as found:
-        result = found.update(
+    with opened(table, ref=ref) as t:
+        result = t.update(
             assignments(changes, "--set", empty=False),
             where="TRUE" if where is None else where,
             params=bound_values(param, where, *changes),
@@ -658,9 +658,9 @@ def upsert(
     default, else NULL. Such an upsert reads the rows it changes; with every column given it reads none.
     """
     local = local_files(files, null, delimiter, encoding, format, date_format)
-    with opened(table, ref=ref) as found:
-        result = found.upsert(
-            local.rows(found.snapshot.schema, even=True),
+    with opened(table, ref=ref) as t:
+        result = t.upsert(
+            local.rows(t.snapshot.schema, even=True),
             on=split_names(on),
             on_duplicate=on_duplicate,
             order=order,
@@ -701,9 +701,9 @@ def overwrite(
     Every row of the files must make the condition TRUE: then the same command replaces what it wrote.
     """
     local = local_files(files, null, delimiter, encoding, format, date_format)
-    with opened(table, ref=ref) as found:
-        result = found.overwrite(
-            local.rows(found.snapshot.schema),
+    with opened(table, ref=ref) as t:
+        result = t.overwrite(
+            local.rows(t.snapshot.schema),
             where=where,
             params=bound_values(param, where),
             request_id=request_id,
@@ -800,9 +800,9 @@ def apply_changes(
     refuses the files.
     """
     local = local_files(files, null, delimiter, encoding, format, date_format)
-    with opened(table) as found:
-        result = found.apply_changes(
-            local.change_records(found.snapshot.schema, op, operations),
+    with opened(table) as t:
+        result = t.apply_changes(
+            local.change_records(t.snapshot.schema, op, operations),
             order=split_names(order),
             op=op,
             operations=operations,
@@ -838,8 +838,8 @@ def set_(
 ) -> None:
     """Set properties of the table. `inlay show` lists them with their defaults."""
     given = assignments(properties, "a property")
-    with opened(table) as found:
-        result = found.set_properties(
+    with opened(table) as t:
+        result = t.set_properties(
             {name: value or None for name, value in given.items()}, **noted(message, metadata)
         )
     print_write(result, as_json=as_json)

@@ -165,8 +165,8 @@ class Replay:
         for action in actions:
             self.apply(action, origin)
             for kind in ("add", "remove"):
-                if (found := action.get(kind)) is not None:
-                    name = _name(found)
+                if (file := action.get(kind)) is not None:
+                    name = _name(file)
                     if name in changed:
                         raise CorruptTable(
                             f"a commit of the Delta log changes one file twice: {name[0][:200]}",

@@ -96,14 +96,14 @@ def _files_from_json(body: Mapping[str, Any], count: int) -> FileEntries:
     for values in partitions:
         for value in values or ():
             plain_value(value)
-    found: dict[str, Sequence[Any]] = {
+    entries: dict[str, Sequence[Any]] = {
         "key": columns.read_all(texts("key")),
         "partition": partitions,
         **{name: counts(name) for name in ("size", "footer", "rows", "groups", "schema")},
         **{name: maybe(name) for name in ("sequence", "spec", "flags", "arrived", "cluster")},
         **{name: texts(name) for name in ("etag", "event", "origin")},
     }
-    return FileEntries(found, _stats_columns(body.get("stats"), count), count)
+    return FileEntries(entries, _stats_columns(body.get("stats"), count), count)
 
 
 # -- markers --------------------------------------------------------------------------------------

@@ -72,9 +72,9 @@ class Writes(Protocol):
 
     def load(self, table: str) -> bytes: ...
 
-    def create(self, table: str, found: Any, key: str | None) -> bytes: ...
+    def create(self, table: str, request: Any, key: str | None) -> bytes: ...
 
-    def stage(self, table: str, found: Any) -> bytes: ...
+    def stage(self, table: str, request: Any) -> bytes: ...
 
     def commit(self, table: str, request: CommitRequest) -> bytes: ...
 
@@ -189,12 +189,12 @@ class Catalog:
 
     def _table(self, table: str, *, lend: bool) -> Answer:
         try:
-            found = self.pointer(table) if self.writes is None else self.writes.load(table)
+            pointer = self.pointer(table) if self.writes is None else self.writes.load(table)
         except TableNotFound:
-            found = None
-        if found is None:
+            pointer = None
+        if pointer is None:
             return _no_table(table)
-        return self._made(table, lambda: found, lend=lend)
+        return self._made(table, lambda: pointer, lend=lend)
 
     def _made(self, table: str, make: Callable[[], bytes], *, lend: bool) -> Answer:
         """The answer to loadTable, with credentials: without them nothing is made."""
@@ -215,12 +215,12 @@ class Catalog:
         # A page's token is the last name that it has.
         names = iter(self.published(asked.get("pageToken", "")))
         page = list(names if size is None else islice(names, int(size)))
-        found: dict[str, object] = {
+        answer: dict[str, object] = {
             "identifiers": [{"namespace": [self.namespace], "name": name} for name in page]
         }
         if size is not None and next(names, None) is not None:
-            found["next-page-token"] = page[-1]
-        return _json(found)
+            answer["next-page-token"] = page[-1]
+        return _json(answer)
 
     # -- writes -------------------------------------------------------------------------------
 
@@ -252,8 +252,8 @@ class Catalog:
             case _:  # whatever else is asked for
                 return _no_endpoint()
 
-    def _create_namespace(self, found: Any) -> Answer:
-        named = found.get("namespace") if isinstance(found, Mapping) else None
+    def _create_namespace(self, request: Any) -> Answer:
+        named = request.get("namespace") if isinstance(request, Mapping) else None
         if named == [self.namespace]:
             return error(
                 409, "AlreadyExistsException", f"the namespace {self.namespace!r} is there"
@@ -279,9 +279,9 @@ class Catalog:
             case ("POST", "tables"):
                 return self._create(writes, read_request(body), key, lend=lend)
             case ("POST", "register"):
-                found = read_request(body)
-                table = _name_of(found)
-                location = found.get("metadata-location")
+                request = read_request(body)
+                table = _name_of(request)
+                location = request.get("metadata-location")
                 if not isinstance(location, str):
                     raise InvalidRequest("a registration names a metadata-location")
                 register = partial(writes.register, table, location)
@@ -304,15 +304,15 @@ class Catalog:
             case _:  # whatever else is asked for
                 return _no_endpoint()
 
-    def _create(self, writes: Writes, found: Any, key: str | None, *, lend: bool) -> Answer:
-        table = _name_of(found)
-        if found.get("stage-create"):
-            return self._made(table, partial(writes.stage, table, found), lend=lend)
-        return self._made(table, partial(writes.create, table, found, key), lend=lend)
+    def _create(self, writes: Writes, request: Any, key: str | None, *, lend: bool) -> Answer:
+        table = _name_of(request)
+        if request.get("stage-create"):
+            return self._made(table, partial(writes.stage, table, request), lend=lend)
+        return self._made(table, partial(writes.create, table, request, key), lend=lend)
 
     def _transaction(self, writes: Writes, body: bytes, key: str | None) -> Answer:
-        found = read_request(body)
-        changes = found.get("table-changes") if isinstance(found, Mapping) else None
+        request = read_request(body)
+        changes = request.get("table-changes") if isinstance(request, Mapping) else None
         if not isinstance(changes, list) or not changes:
             raise InvalidRequest("a transaction has a list of table-changes")
         named = []
@@ -331,8 +331,8 @@ class Catalog:
         return Answer(204, b"")
 
 
-def _name_of(found: Any) -> str:
-    name = found.get("name") if isinstance(found, Mapping) else None
+def _name_of(request: Any) -> str:
+    name = request.get("name") if isinstance(request, Mapping) else None
     if not isinstance(name, str) or not name:
         raise InvalidRequest("the request names no table")
     return name

@@ -80,11 +80,11 @@ def read_request(body: bytes) -> Any:
         raise InvalidRequest("the request is not JSON") from None
 
 
-def commit_request(found: Any, idempotency_key: str | None = None) -> CommitRequest:
+def commit_request(request: Any, idempotency_key: str | None = None) -> CommitRequest:
     """Raises `InvalidRequest` for anything but lists of objects."""
 
     def listed(name: str) -> tuple[Json, ...]:
-        values = found.get(name, []) if isinstance(found, Mapping) else None
+        values = request.get(name, []) if isinstance(request, Mapping) else None
         if not isinstance(values, list) or not all(isinstance(v, Mapping) for v in values):
             raise InvalidRequest(f"a commit has a list of {name}")
         if len(values) > MAX_UPDATES:
@@ -151,70 +151,70 @@ _OF_METADATA = {
 
 def apply_updates(metadata: Json, updates: Sequence[Json]) -> dict[str, Any]:
     """The metadata after the updates, in their order. Raises `InvalidRequest`."""
-    found = json.loads(json.dumps(metadata))
+    changed = json.loads(json.dumps(metadata))
     last: dict[str, int] = {}
     for update in updates:
-        of_the_request(partial(_apply, found, update, last))
-    return dict(found)
+        of_the_request(partial(_apply, changed, update, last))
+    return dict(changed)
 
 
-def _apply(found: dict[str, Any], update: Json, last: dict[str, int]) -> None:
+def _apply(changed: dict[str, Any], update: Json, last: dict[str, int]) -> None:
     match update.get("action"):
         case "assign-uuid":
-            if found.get("table-uuid") not in (None, update["uuid"]):
+            if changed.get("table-uuid") not in (None, update["uuid"]):
                 raise InvalidRequest("the id of a table does not change")
-            found["table-uuid"] = str(update["uuid"])
+            changed["table-uuid"] = str(update["uuid"])
         case "upgrade-format-version":
             version = update["format-version"]
-            if type(version) is not int or version < found["format-version"]:
+            if type(version) is not int or version < changed["format-version"]:
                 raise InvalidRequest(f"a table does not go back to format version {version}")
-            found["format-version"] = version
+            changed["format-version"] = version
         case "set-location":
-            if str(update["location"]).rstrip("/") != found["location"]:
+            if str(update["location"]).rstrip("/") != changed["location"]:
                 raise InvalidRequest(
                     "a table stays where it is",
                     next_step="`inlay copy` makes one elsewhere",
                 )
         case "add-schema":
             schema = dict(update["schema"])
-            last["schema"] = _added(found["schemas"], schema, "schema-id", ("fields", _KEY))
+            last["schema"] = _added(changed["schemas"], schema, "schema-id", ("fields", _KEY))
             highest = max(_ids_of(schema), default=0)
-            found["last-column-id"] = max(found["last-column-id"], highest)
+            changed["last-column-id"] = max(changed["last-column-id"], highest)
         case "set-current-schema":
-            found["current-schema-id"] = _chosen(update["schema-id"], last.get("schema"))
+            changed["current-schema-id"] = _chosen(update["schema-id"], last.get("schema"))
         case "add-spec":
-            spec = _numbered(dict(update["spec"]), found)
-            last["spec"] = _added(found["partition-specs"], spec, "spec-id", ("fields",))
+            spec = _numbered(dict(update["spec"]), changed)
+            last["spec"] = _added(changed["partition-specs"], spec, "spec-id", ("fields",))
         case "set-default-spec":
-            found["default-spec-id"] = _chosen(update["spec-id"], last.get("spec"))
+            changed["default-spec-id"] = _chosen(update["spec-id"], last.get("spec"))
         case "add-sort-order":
             order = dict(update["sort-order"])
-            last["order"] = _added(found["sort-orders"], order, "order-id", ("fields",))
+            last["order"] = _added(changed["sort-orders"], order, "order-id", ("fields",))
         case "set-default-sort-order":
-            found["default-sort-order-id"] = _chosen(update["sort-order-id"], last.get("order"))
+            changed["default-sort-order-id"] = _chosen(update["sort-order-id"], last.get("order"))
         case "set-properties":
             given = update["updates" if "updates" in update else "updated"]
-            found["properties"] |= {str(k): str(v) for k, v in given.items()}
+            changed["properties"] |= {str(k): str(v) for k, v in given.items()}
         case "remove-properties":
             for name in update["removals" if "removals" in update else "removed"]:
-                found["properties"].pop(name, None)
+                changed["properties"].pop(name, None)
         case "add-snapshot":
             snapshot = dict(_snapshot(update))
-            if any(s["snapshot-id"] == snapshot["snapshot-id"] for s in found["snapshots"]):
+            if any(s["snapshot-id"] == snapshot["snapshot-id"] for s in changed["snapshots"]):
                 raise InvalidRequest(f"snapshot {snapshot['snapshot-id']} exists already")
-            found["snapshots"].append(snapshot)
+            changed["snapshots"].append(snapshot)
         case "set-snapshot-ref":
-            _set_ref(found, update)
+            _set_ref(changed, update)
         case "remove-snapshot-ref":
-            found["refs"].pop(name := str(update["ref-name"]), None)
+            changed["refs"].pop(name := str(update["ref-name"]), None)
             if name == MAIN:
-                found["current-snapshot-id"] = None
+                changed["current-snapshot-id"] = None
         case "set-statistics" | "remove-statistics" | "set-partition-statistics":
             pass  # of the source's planner: what is published has none
         case "remove-partition-statistics":
             pass
         case "remove-snapshots":
-            _remove_snapshots(found, update["snapshot-ids"])
+            _remove_snapshots(changed, update["snapshot-ids"])
         case other:
             raise InvalidRequest(f"unknown update {str(other)[:80]!r}")
 
@@ -222,10 +222,10 @@ def _apply(found: dict[str, Any], update: Json, last: dict[str, int]) -> None:
 _KEY = "identifier-field-ids"
 
 
-def _set_ref(found: dict[str, Any], update: Json) -> None:
+def _set_ref(changed: dict[str, Any], update: Json) -> None:
     name, snapshot_id = str(update["ref-name"]), update["snapshot-id"]
     kind = update.get("type") or "branch"
-    there = found["refs"].get(name, {"type": kind})
+    there = changed["refs"].get(name, {"type": kind})
     if kind not in ("branch", "tag") or there["type"] != kind or (name == MAIN and kind == "tag"):
         raise InvalidRequest(f"{name[:80]!r} is no {str(kind)[:20]}")
     limits = [limit for limit in _LIMITS if update.get(limit) is not None]
@@ -234,24 +234,24 @@ def _set_ref(found: dict[str, Any], update: Json) -> None:
             f"{limits[0]} of {name[:80]!r}: a tag or branch is kept until it is dropped",
             next_step="Make it without, and drop it when it is no longer needed",
         )
-    if all(s["snapshot-id"] != snapshot_id for s in found["snapshots"]):
+    if all(s["snapshot-id"] != snapshot_id for s in changed["snapshots"]):
         raise InvalidRequest(f"there is no snapshot {snapshot_id}")
-    found["refs"][name] = {"snapshot-id": snapshot_id, "type": kind}
+    changed["refs"][name] = {"snapshot-id": snapshot_id, "type": kind}
     if name == MAIN:
-        found["current-snapshot-id"] = snapshot_id
+        changed["current-snapshot-id"] = snapshot_id
 
 
 _LIMITS = ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep")
 
 
-def _remove_snapshots(found: dict[str, Any], ids: Sequence[int]) -> None:
-    for name, ref in found["refs"].items():
+def _remove_snapshots(changed: dict[str, Any], ids: Sequence[int]) -> None:
+    for name, ref in changed["refs"].items():
         if ref["snapshot-id"] in ids:
             raise InvalidRequest(
                 f"snapshot {ref['snapshot-id']} is that of {name[:80]!r}",
                 next_step="Drop the tag or branch first, or leave the snapshot",
             )
-    found["snapshots"] = [s for s in found["snapshots"] if s["snapshot-id"] not in ids]
+    changed["snapshots"] = [s for s in changed["snapshots"] if s["snapshot-id"] not in ids]
 
 
 def _added(listed: list[Any], new: dict[str, Any], name: str, same: tuple[str, ...]) -> int:
@@ -278,18 +278,18 @@ def _chosen(given: Any, last: int | None) -> int:
     return last if given == -1 and last is not None else given
 
 
-def _numbered(spec: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def _numbered(spec: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
     """A spec whose fields have ids; those without get new ones, as in metadata of other specs."""
     known = {
         (f["source-id"], f["transform"]): f["field-id"]
-        for each in found["partition-specs"]
+        for each in metadata["partition-specs"]
         for f in each["fields"]
     }
     fields = []
     for each in spec.get("fields") or ():
         number = each.get("field-id") or known.get((each.get("source-id"), each["transform"]))
-        number = number or max(found["last-partition-id"], 999) + 1
-        found["last-partition-id"] = max(found["last-partition-id"], number)
+        number = number or max(metadata["last-partition-id"], 999) + 1
+        metadata["last-partition-id"] = max(metadata["last-partition-id"], number)
         fields.append({**each, "field-id": number})
     return {**spec, "fields": fields}
 
@@ -348,13 +348,13 @@ def empty_metadata(location: str, *, format_version: int = 2) -> dict[str, Any]:
     }
 
 
-def created_metadata(found: Any, location: str, uuid: str) -> dict[str, Any]:
+def created_metadata(request: Any, location: str, uuid: str) -> dict[str, Any]:
     """The metadata of a table that a client asks to create: columns are numbered from 1, whatever the
     request calls them. Raises `InvalidRequest`."""
 
     def build() -> dict[str, Any]:
-        schema, ids = _renumbered(found["schema"])
-        properties = {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
+        schema, ids = _renumbered(request["schema"])
+        properties = {str(k): str(v) for k, v in (request.get("properties") or {}).items()}
         updates: list[Json] = [
             {"action": "assign-uuid", "uuid": uuid},
             {"action": "add-schema", "schema": schema},
@@ -362,7 +362,7 @@ def created_metadata(found: Any, location: str, uuid: str) -> dict[str, Any]:
             {"action": "set-properties", "updates": properties},
         ]
         for name, field in (("spec", "partition-spec"), ("sort-order", "write-order")):
-            given = found.get(field)
+            given = request.get(field)
             if given and given.get("fields"):
                 named = [{**f, "source-id": ids[f["source-id"]]} for f in given["fields"]]
                 which = "spec-id" if name == "spec" else "sort-order-id"

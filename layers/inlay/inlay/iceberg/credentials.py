@@ -102,7 +102,7 @@ def _literal(text: str) -> str:
     >>> _literal("a*b$")
     'a${*}b${$}'
     """
-    return re.sub(r"[*?$]", lambda found: f"${{{found[0]}}}", text)
+    return re.sub(r"[*?$]", lambda sign: f"${{{sign[0]}}}", text)
 
 
 def session_name(table: str) -> str:
@@ -116,9 +116,9 @@ def session_name(table: str) -> str:
 
 def with_credentials(body: bytes, prefix: str, config: Mapping[str, str]) -> bytes:
     """The answer to loadTable with credentials, for clients that look in either place."""
-    found = json.loads(body)
-    found["config"] = {**found.get("config", {}), **config}
-    return json.dumps(found | credentials_answer(prefix, config)).encode()
+    answer = json.loads(body)
+    answer["config"] = {**answer.get("config", {}), **config}
+    return json.dumps(answer | credentials_answer(prefix, config)).encode()
 
 
 def credentials_answer(prefix: str, config: Mapping[str, str]) -> dict[str, Any]:

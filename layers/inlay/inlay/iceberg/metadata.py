@@ -36,9 +36,9 @@ _BRANCH, HEAD = "inlay.branch", "inlay.head"
 
 def engines_note(snapshot_id: int | None, removed: Iterable[int] = ()) -> Note | None:
     """The note of a version that an engine commits as its snapshot `snapshot_id`, if it brings one."""
-    found = {} if snapshot_id is None else {_NOTED: str(snapshot_id)}
+    note = {} if snapshot_id is None else {_NOTED: str(snapshot_id)}
     gone = ",".join(map(str, sorted(removed)))
-    return Note(None, {**found, **({_REMOVED: gone} if gone else {})}) if found or gone else None
+    return Note(None, {**note, **({_REMOVED: gone} if gone else {})}) if note or gone else None
 
 
 def engines_id(snapshot: Snapshot, branch: str | None = None) -> int | None:
@@ -246,7 +246,7 @@ def decode_pointer(data: bytes) -> Publication:
         metadata = answer["metadata"]
         properties = metadata["properties"]
         snapshots = tuple(Published.from_json(s) for s in metadata["snapshots"])
-        found = Publication(
+        publication = Publication(
             version=int(metadata["last-sequence-number"]),
             commit=properties.get("inlay.commit", ""),
             table_id=metadata["table-uuid"],
@@ -264,9 +264,9 @@ def decode_pointer(data: bytes) -> Publication:
             leaves_of_a_group=max(int(properties.get("inlay.leaves-of-a-group") or 0), 0) or None,
             branches=tuple(s for s in snapshots if s.head is not None),
         )
-        if found.current.version != found.version:
+        if publication.current.version != publication.version:
             raise ValueError("its newest snapshot is not the current one")
-        return found
+        return publication
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise CorruptTable(
             f"the published pointer cannot be read: {type(error).__name__} {str(error)[:80]}",

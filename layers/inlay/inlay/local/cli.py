@@ -103,10 +103,10 @@ class LetterWatch:
                 self.look(anyway=looks % _LOOKS_ANYWAY == 0)
 
     def _waiting(self, url: str) -> int:
-        found = self.sqs.get_queue_attributes(
+        answer = self.sqs.get_queue_attributes(
             QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"]
         )
-        return int(found["Attributes"].get("ApproximateNumberOfMessages", 0))
+        return int(answer["Attributes"].get("ApproximateNumberOfMessages", 0))
 
     def _read(self, name: str, url: str) -> None:
         letters: list[Letter] = []

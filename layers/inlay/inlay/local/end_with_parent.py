@@ -20,7 +20,7 @@ from pathlib import Path
 
 def processes_of(session: int) -> list[int]:
     """The living processes of a session, by Linux's /proc."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -31,8 +31,8 @@ def processes_of(session: int) -> list[int]:
         # "pid (command) state ppid pgrp session …"; the command may hold spaces and parentheses.
         state, _, _, its_session = stat.rpartition(")")[2].split()[:4]
         if int(its_session) == session and state != "Z":
-            found.append(int(entry.name))
-    return found
+            processes.append(int(entry.name))
+    return processes
 
 
 def kill_session(session: int, *, spare: int = 0) -> None:

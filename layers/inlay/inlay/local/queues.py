@@ -78,8 +78,8 @@ class Queues:
         """The queue's own long-poll time."""
         name = "ReceiveMessageWaitTimeSeconds"
         asked = _call("GetQueueAttributes", region, QueueUrl=queue_url, AttributeNames=[name])
-        found = json.loads(self._through_moto(asked).body or b"{}").get("Attributes") or {}
-        return float(found.get(name, 0))
+        attributes = json.loads(self._through_moto(asked).body or b"{}").get("Attributes") or {}
+        return float(attributes.get(name, 0))
 
     def _through_moto(self, request: AwsRequest) -> AwsAnswer:
         environ = {

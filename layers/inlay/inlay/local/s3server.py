@@ -142,15 +142,15 @@ class AwsApp:
     def _answer_log(self, request: AwsRequest) -> AwsAnswer:
         if request.method == "DELETE":
             self.forget_requests()
-        found = self.requests(after=int(request.query.get("after", 0)))
-        body = json.dumps([asdict(each) for each in found]).encode()
+        requests = self.requests(after=int(request.query.get("after", 0)))
+        body = json.dumps([asdict(each) for each in requests]).encode()
         return AwsAnswer(200, {"Content-Type": "application/json"}, body)
 
 
 def _app(user_agent: str) -> str:
     """The application id in an SDK's User-Agent."""
-    found = (part[4:] for part in user_agent.split() if part.startswith("app/"))
-    return next(found, "")
+    apps = (part[4:] for part in user_agent.split() if part.startswith("app/"))
+    return next(apps, "")
 
 
 def environment(endpoint_url: str) -> Mapping[str, str]:

@@ -69,11 +69,11 @@ class LandingWatch:
             oldest = datetime.now(UTC) - OLDEST_EVENT
             pages = self.s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix):
-                for found in page.get("Contents", []):
-                    key, etag = found["Key"], found["ETag"]
-                    if self._announced.get(key) == etag or found["LastModified"] < oldest:
+                for item in page.get("Contents", []):
+                    key, etag = item["Key"], item["ETag"]
+                    if self._announced.get(key) == etag or item["LastModified"] < oldest:
                         continue
-                    landed = event_of(self.bucket, key, found)
+                    landed = event_of(self.bucket, key, item)
                     self.sqs.send_message(QueueUrl=self.queue_url, MessageBody=json.dumps(landed))
                     self._announced[key] = etag
                     count += 1
@@ -250,16 +250,16 @@ class LocalStack:
 
     def dead_letter_queues(self) -> list[str]:
         """The logical ids of the queues that dead letters wait in."""
-        found = [each.dead_letters for each in self.template.queues if each.dead_letters]
-        return list(dict.fromkeys(found))  # several queues may share one
+        urls = [each.dead_letters for each in self.template.queues if each.dead_letters]
+        return list(dict.fromkeys(urls))  # several queues may share one
 
     def dead_letters(self, queue: str) -> list[Letter]:
         """What waits in the dead letters of `queue` (a logical id); it stays there."""
         named = next(each for each in self.template.queues if each.logical_id == queue)
         url = self.queue_url(named.dead_letters or queue)
-        found = list(read_letters(self.sqs, url, wait_seconds=0))
-        release(self.sqs, url, found)
-        return found
+        letters = list(read_letters(self.sqs, url, wait_seconds=0))
+        release(self.sqs, url, letters)
+        return letters
 
     def _busy(self) -> bool:
         if self._watch is not None and self._watch.look():
@@ -286,10 +286,10 @@ class LocalStack:
     @functools.cached_property
     def _credentials(self) -> Mapping[str, str]:
         """Yours for your S3 server; the embedded one never sees them."""
-        found = boto3.Session().get_credentials() if self.options.endpoint_url else None
-        if found is None:
+        credentials = boto3.Session().get_credentials() if self.options.endpoint_url else None
+        if credentials is None:
             return {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
-        frozen = found.get_frozen_credentials()
+        frozen = credentials.get_frozen_credentials()
         token = {"AWS_SESSION_TOKEN": frozen.token} if frozen.token else {}
         return {
             "AWS_ACCESS_KEY_ID": frozen.access_key or "",
@@ -448,10 +448,12 @@ class LocalStack:
         for rule in (n for n in self.template.bucket.notifications if not n.suffix):
             pages = self.s3.get_paginator("list_object_versions")
             for page in pages.paginate(Bucket=self.bucket, Prefix=rule.prefix):
-                for found in page.get("Versions", []):
-                    if found["IsLatest"] and found["LastModified"] >= oldest:
-                        version_id = found["VersionId"]
-                        landed = event_of(self.bucket, found["Key"], found, version_id=version_id)
+                for version in page.get("Versions", []):
+                    if version["IsLatest"] and version["LastModified"] >= oldest:
+                        version_id = version["VersionId"]
+                        landed = event_of(
+                            self.bucket, version["Key"], version, version_id=version_id
+                        )
                         self.send(rule.queue, landed)
 
     def _start_watch(self, started: contextlib.ExitStack) -> None:

@@ -168,15 +168,15 @@ def decided(body: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str,
         if spec.get("Type") == "CommaDelimitedList"
     }
     decider = _Decider(body.get("Conditions", {}), parameters, lists)
-    found = dict(body)
+    decided_body = dict(body)
     for section in ("Resources", "Outputs"):
-        found[section] = {
+        decided_body[section] = {
             name: decider.value(each)
             for name, each in body.get(section, {}).items()
             if "Condition" not in each or decider.holds(each["Condition"])
         }
-    found["Globals"] = decider.value(body.get("Globals", {}))
-    return found
+    decided_body["Globals"] = decider.value(body.get("Globals", {}))
+    return decided_body
 
 
 _NOTHING = object()
@@ -210,8 +210,8 @@ class _Decider:
 
     def value(self, value: Any) -> Any:
         if isinstance(value, list):
-            found = [self.value(each) for each in value]
-            return [each for each in found if each is not _NOTHING]
+            values = [self.value(each) for each in value]
+            return [each for each in values if each is not _NOTHING]
         if not isinstance(value, dict):
             return value
         match value:
@@ -359,8 +359,8 @@ class _Reader:
 
 
 def _variables(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = function.get("Environment", {}).get("Variables", {})
-    return found
+    variables: Mapping[str, Any] = function.get("Environment", {}).get("Variables", {})
+    return variables
 
 
 def _referred(value: Intrinsic) -> str:
@@ -387,7 +387,7 @@ def _text(value: Any, values: Mapping[str, str]) -> str:
         said = value["Fn::Sub"]
         text, own = said if isinstance(said, list) else (said, {})
         names = {**values, **{name: _text(each, values) for name, each in own.items()}}
-        return _PLACEHOLDER.sub(lambda found: _named(found[1], names), text)
+        return _PLACEHOLDER.sub(lambda placeholder: _named(placeholder[1], names), text)
     raise InvalidRequest(f"cannot resolve {value!r} in the template")
 
 

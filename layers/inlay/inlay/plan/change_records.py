@@ -68,9 +68,9 @@ def newest(ranks: Iterable[Rank]) -> int | None:
     1
     """
     best: tuple[Rank, int] | None = None
-    for place, found in enumerate(ranks):
-        if best is None or counts_over(found, best[0]):
-            best = (found, place)
+    for place, candidate in enumerate(ranks):
+        if best is None or counts_over(candidate, best[0]):
+            best = (candidate, place)
     return None if best is None else best[1]
 
 
@@ -160,7 +160,7 @@ class Operations:
         """Raises `InvalidRequest` for the values without a meaning, given with the number of records."""
         if not unknown:
             return
-        counted = sorted(unknown.items(), key=lambda found: (-found[1], str(found[0])))
+        counted = sorted(unknown.items(), key=lambda item: (-item[1], str(item[0])))
         named = ", ".join(
             f"{_shown(value)} in {count:,}" for value, count in counted[:NAMED_VALUES]
         )
@@ -177,10 +177,10 @@ class Operations:
             table=table,
         )
 
-    def refuse_left_out(self, found: Mapping[str, int], *, table: str | None = None) -> None:
+    def refuse_left_out(self, unknown: Mapping[str, int], *, table: str | None = None) -> None:
         """Raises `InvalidRequest` where rows have `left_out` for a value, given with their number by
         column: written, it would stand in place of the value that the table has."""
-        for name, count in found.items():
+        for name, count in unknown.items():
             if count:
                 raise InvalidRequest(
                     f"{count:,} change records do not know their value of {name!r}: the producer left it "

@@ -147,13 +147,13 @@ def pieces_of(
             halves = tuple(p[0] if len(p) == 1 else Or(p) for p in cut)
         case _:  # no part of another condition selects a part of its rows
             return None
-    found: list[Predicate] = []
+    all_pieces: list[Predicate] = []
     for half in halves:
         pieces = pieces_of(half, fits)
         if pieces is None:
             return None
-        found += pieces
-    return tuple(found)
+        all_pieces += pieces
+    return tuple(all_pieces)
 
 
 def concerns(marker: Marker, erasure: Erasure) -> bool:

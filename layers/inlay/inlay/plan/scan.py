@@ -371,19 +371,19 @@ def _bounds_of(marker: Marker) -> _Range | None:
     more than statistics."""
     if marker.erasure is not None:
         return None
-    found: _Range | None
+    limits: _Range | None
     match marker.body:
         case KeyRange(field_id=field_id, lower=lower, upper=upper, kind=kind):
-            found = (field_id, lower, upper, kind)
+            limits = (field_id, lower, upper, kind)
         case Keys(field_ids=(field_id, *_), stats=stats) if field_id in stats:
             bounds = stats[field_id]
-            found = (field_id, bounds.lower, bounds.upper, bounds.kind)
+            limits = (field_id, bounds.lower, bounds.upper, bounds.kind)
         case Where(predicate):
-            found = _bounds(predicate)
+            limits = _bounds(predicate)
         case _:  # without bounds every file is compared with it
-            found = None
+            limits = None
     # A NaN bounds nothing: it compares false with everything.
-    return None if found is None or is_nan(found[1]) or is_nan(found[2]) else found
+    return None if limits is None or is_nan(limits[1]) or is_nan(limits[2]) else limits
 
 
 def _bounds(predicate: Predicate) -> _Range | None:

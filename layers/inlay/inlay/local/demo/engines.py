@@ -26,8 +26,8 @@ def duckdb_connection(catalog: str | None = None) -> Any:
 
     site = Path(duckdb_extension_iceberg.__file__).parent.parent
     for name in ("avro", "httpfs", "iceberg"):
-        [found] = site.glob(f"duckdb_extension_{name}/extensions/*/{name}.duckdb_extension")
-        con.execute(f"INSTALL '{found}'")
+        [extension] = site.glob(f"duckdb_extension_{name}/extensions/*/{name}.duckdb_extension")
+        con.execute(f"INSTALL '{extension}'")
         con.execute(f"LOAD {name}")
     scheme, _, host = os.environ["AWS_ENDPOINT_URL_S3"].partition("://")
     con.execute(
@@ -68,10 +68,10 @@ def pyiceberg_catalog(catalog: str) -> Any:
 
 
 def read_by_pyiceberg(catalog: str, table: str, sql: str) -> tuple[Any, int]:
-    found = pyiceberg_catalog(catalog).load_table(table)
+    loaded = pyiceberg_catalog(catalog).load_table(table)
     con = duckdb_connection()
-    con.register("t", found.scan().to_arrow())
-    return con.execute(f"SELECT {sql} FROM t").fetchone(), found.current_snapshot().sequence_number
+    con.register("t", loaded.scan().to_arrow())
+    return con.execute(f"SELECT {sql} FROM t").fetchone(), loaded.current_snapshot().sequence_number
 
 
 def write_by_pyiceberg(catalog: str, table: str, file: str) -> None:

@@ -65,7 +65,7 @@ class Meter:
     def since_mark(self, *, only: str = "", but: str = "") -> Usage | None:
         if self._aws is None:
             return None
-        found = [
+        requests = [
             request
             for request in self._aws.requests(after=self._mark)
             if request.service == "s3"
@@ -73,7 +73,7 @@ class Meter:
             and not (request.method == "PUT" and request.key.startswith("ingest/"))
         ]
         return Usage(
-            Counter(request.operation for request in found),
-            sum(request.bytes_in for request in found),
-            sum(request.bytes_out for request in found),
+            Counter(request.operation for request in requests),
+            sum(request.bytes_in for request in requests),
+            sum(request.bytes_out for request in requests),
         )

@@ -238,7 +238,7 @@ def _check_version(world: World, name: str, seen: int, newest: int) -> None:
         raise Mismatch(f"{name} reads version {seen} instead of {newest}")
 
 
-def _compare(name: str, found: Figures, expected: Figures) -> None:
-    wrong = found.differences(expected)
+def _compare(name: str, figures: Figures, expected: Figures) -> None:
+    wrong = figures.differences(expected)
     if wrong:
         raise Mismatch(f"{name} reads {', '.join(wrong)}")

@@ -193,8 +193,8 @@ def _stderr_to(path: Path) -> Iterator[None]:
 def engines_python(template: Path) -> Path | None:
     """The Python of `make engines`, or of INLAY_ENGINES, if there is one."""
     named = os.environ.get("INLAY_ENGINES")
-    found = Path(named) if named else template.parent / ".tools" / "engines" / "bin" / "python"
-    return found if found.exists() else None
+    python = Path(named) if named else template.parent / ".tools" / "engines" / "bin" / "python"
+    return python if python.exists() else None
 
 
 def spark_installed() -> bool:

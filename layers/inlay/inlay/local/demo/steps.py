@@ -198,8 +198,8 @@ def engines_write(world: World) -> Check:
 
 def _check_versions(world: World, versions: Sequence[int]) -> None:
     for version in versions:
-        found = ArrowReader().read(world.uri, version)
-        wrong = found.differences(world.history[version])
+        figures = ArrowReader().read(world.uri, version)
+        wrong = figures.differences(world.history[version])
         if wrong:
             raise Mismatch(f"version {version} now has {', '.join(wrong)}")
 

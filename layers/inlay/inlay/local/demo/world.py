@@ -53,23 +53,23 @@ class Truth:
     def orders(self, share: float, *, limit: int = 1) -> Sequence[int]:
         """Order keys that are there: from `share` of the way through them, every 37th, at most
         `limit`."""
-        found = self._rows("SELECT DISTINCT l_orderkey FROM truth ORDER BY 1")
-        first = int(len(found) * share)
-        return [key for (key,) in found[first::37][:limit]]
+        rows = self._rows("SELECT DISTINCT l_orderkey FROM truth ORDER BY 1")
+        first = int(len(rows) * share)
+        return [key for (key,) in rows[first::37][:limit]]
 
     def add_orders(self, orders: Sequence[int], source: Path) -> pa.Table:
         """The rows of `orders` in a source file, which are added; as nullable as there."""
         files, keys = _text(source), ", ".join(map(str, orders))
-        found = f"SELECT * FROM read_parquet({files}) WHERE l_orderkey IN ({keys})"
-        self._db.execute(f"INSERT INTO truth {found}")
-        rows, like = self._db.sql(found).to_arrow_table(), pq.read_schema(source)
+        query = f"SELECT * FROM read_parquet({files}) WHERE l_orderkey IN ({keys})"
+        self._db.execute(f"INSERT INTO truth {query}")
+        rows, like = self._db.sql(query).to_arrow_table(), pq.read_schema(source)
         return rows.cast(
             pa.schema([each.with_nullable(like.field(each.name).nullable) for each in rows.schema])
         )
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._db.execute(sql).fetchall()
-        return found
+        rows: list[tuple[Any, ...]] = self._db.execute(sql).fetchall()
+        return rows
 
 
 def _text(path: Path) -> str:
@@ -202,9 +202,9 @@ class World:
         lister = self.stack.s3.get_paginator("list_object_versions")
         for prefix in (f"tables/{self.table}/", f"ingest/{self.table}/"):
             for page in lister.paginate(Bucket=self.stack.bucket, Prefix=prefix):
-                for found in page.get("Versions", []):
-                    if found["Key"].endswith(".parquet"):
-                        yield found["Key"], found["VersionId"]
+                for version in page.get("Versions", []):
+                    if version["Key"].endswith(".parquet"):
+                        yield version["Key"], version["VersionId"]
 
     def _holds(self, key: str, version: str) -> bool:
         answer = self.stack.s3.get_object(Bucket=self.stack.bucket, Key=key, VersionId=version)
@@ -231,7 +231,7 @@ class World:
     def _keys(self, prefix: str) -> list[str]:
         pages = self.stack.s3.get_paginator("list_objects_v2")
         return [
-            found["Key"]
+            item["Key"]
             for page in pages.paginate(Bucket=self.stack.bucket, Prefix=prefix)
-            for found in page.get("Contents", [])
+            for item in page.get("Contents", [])
         ]

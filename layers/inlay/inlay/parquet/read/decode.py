@@ -191,14 +191,14 @@ class _GroupReader:
 
     def bytes_of_pages(self, groups: Sequence[Group]) -> int | None:
         """What is read of groups of which single pages are; None where one is read otherwise."""
-        found = 0
+        size = 0
         for group in groups:
             among = self._among.get(group.ordinal)
             if among is None:
                 return None
             tops = (*group.judged_by, *self._rest(group))
-            found += sum(place.length for place in self._ranges(group, tops, among))
-        return found
+            size += sum(place.length for place in self._ranges(group, tops, among))
+        return size
 
     def _candidates(self, group: Group) -> list[Interval] | None:
         """The rows that may be wanted; None for all."""
@@ -237,7 +237,7 @@ class _GroupReader:
     def bloom_ranges(self, groups: Sequence[Group]) -> list[ByteRange]:
         """The blocks of Bloom filters to ask for the values of equality filters, where the columns
         themselves are more to read."""
-        found: list[ByteRange] = []
+        places: list[ByteRange] = []
         for group in groups:
             predicates = [f.predicate for f in group.filters if isinstance(f, PredicateFilter)]
             footer = self.own_footer() if predicates else None
@@ -249,8 +249,8 @@ class _GroupReader:
             # Only if the answers could rule the group out.
             ask = partial(self._has_block, footer, group)
             if any(surely_false(predicate, ask) for predicate in predicates):
-                found += [block.place for block in self._blocks[group.ordinal].values()]
-        return found
+                places += [block.place for block in self._blocks[group.ordinal].values()]
+        return places
 
     def _has_block(
         self, footer: Footer, group: Group, field_id: int, kind: Primitive, value: Value
@@ -287,34 +287,34 @@ class _GroupReader:
     def first_ranges(self, groups: Sequence[Group]) -> list[ByteRange]:
         """A group that needs no look is fetched at once; of the others the columns they are judged
         by, and with them, in the same round trip, what finds single pages afterwards."""
-        found: list[ByteRange] = []
+        places: list[ByteRange] = []
         along = 0
         for group in groups:
             among = self._among.get(group.ordinal)
             if not group.fields and group.only is None:
-                found += self._ranges(group, self.wanted.columns, among)
+                places += self._ranges(group, self.wanted.columns, among)
                 continue
-            found += self._ranges(group, group.judged_by, among)
+            places += self._ranges(group, group.judged_by, among)
             rest = self._rest(group)
             if among is not None:
                 others = self._ranges(group, rest, among)
                 along += sum(place.length for place in others)
-                found += others if along <= ALONG_BYTES else []
+                places += others if along <= ALONG_BYTES else []
             # Deletes alone leave most rows: then every page is needed.
             footer = self.file.footer if group.is_picked and self.file.body is None else None
             if footer is not None:
                 leaves = self.file.leaves(rest)
                 indexes = (index_range(footer, group.ordinal, leaf) for leaf in leaves)
-                found += [place for place in indexes if place is not None]
-        return found
+                places += [place for place in indexes if place is not None]
+        return places
 
     def rest_ranges(self, survivors: Sequence[Survivors]) -> list[ByteRange]:
         """The columns not looked at yet, for the groups that have survivors: their pages where that
         spares much, else all of them."""
-        found: list[ByteRange] = []
+        places: list[ByteRange] = []
         for one in survivors:
-            found += self._ranges(one.group, self._rest(one.group), one.keep)
-        return found
+            places += self._ranges(one.group, self._rest(one.group), one.keep)
+        return places
 
     def _ranges(
         self, group: Group, tops: Iterable[int], keep: pa.BooleanArray | None
@@ -364,9 +364,9 @@ class _GroupReader:
     ) -> Sequence[Page] | None:
         """The pages of a chunk that may be read in part; None if its index is not held, or it has a number
         of pages that is `crowded`."""
-        found = self._pages.get((ordinal, leaf))
-        if found is not None:
-            return found
+        pages = self._pages.get((ordinal, leaf))
+        if pages is not None:
+            return pages
         place = index_range(footer, ordinal, leaf)
         if place is None or not self.held.holds(place):
             return None
@@ -374,9 +374,9 @@ class _GroupReader:
         if number_of_pages(index) in crowded:
             return None
         group = footer.row_groups[ordinal]
-        found = pages_of(index, group.column(leaf), group.num_rows)
-        self._pages[ordinal, leaf] = found
-        return found
+        pages = pages_of(index, group.column(leaf), group.num_rows)
+        self._pages[ordinal, leaf] = pages
+        return pages
 
     def _split(
         self, group: Group, tops: Iterable[int]
@@ -397,9 +397,9 @@ class _GroupReader:
         """What is left of each group, and its rows; or what must be fetched first for these."""
         survivors = []
         for group in groups:
-            found = self._judge(group)
-            if found.rows:
-                survivors.append(found)
+            survivor = self._judge(group)
+            if survivor.rows:
+                survivors.append(survivor)
         rest = self.rest_ranges(survivors)
         if self.held.missing(rest):
             return survivors, rest, []
@@ -599,12 +599,14 @@ def _wanted_rows(
 ) -> pa.BooleanArray:
     """The rows of `batch` that are wanted by their values; `live` are those that no position deletes."""
     keep = group.deletes.keep_values(batch, schema)
-    for found in sorted(group.filters, key=lambda each: each.of_live_rows):
-        asked = _both(live, keep) if found.of_live_rows else None
+    for condition in sorted(group.filters, key=lambda each: each.of_live_rows):
+        asked = _both(live, keep) if condition.of_live_rows else None
         if asked is None or asked.true_count == len(asked):
-            keep = _both(keep, found.selected(batch, schema))
+            keep = _both(keep, condition.selected(batch, schema))
         else:
-            keep = pc.replace_with_mask(asked, asked, found.selected(batch.filter(asked), schema))
+            keep = pc.replace_with_mask(
+                asked, asked, condition.selected(batch.filter(asked), schema)
+            )
     return pa.repeat(to_scalar(True, pa.bool_()), batch.num_rows) if keep is None else keep
 
 

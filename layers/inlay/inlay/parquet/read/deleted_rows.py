@@ -133,9 +133,9 @@ def merge_predicates(
             # By identity: markers that were read together share their kind, and hashing it takes longer.
             bodies[predicate.field_id, id(predicate.kind)].append(predicate)
             continue
-        found = _intervals(predicate, schema.types)
-        if found is not None:
-            column, inside = found
+        in_column = _intervals(predicate, schema.types)
+        if in_column is not None:
+            column, inside = in_column
             intervals[column] += inside
         elif isinstance(predicate, In):
             values[predicate.field_id, predicate.type].append(predicate)
@@ -152,7 +152,7 @@ def merge_predicates(
             rest, others = merge_predicates([range_predicate(body, kind) for body in alike], schema)
             assert not rest
             left += others
-    left += [_one_in(*column, found) for column, found in values.items()]
+    left += [_one_in(*column, parts) for column, parts in values.items()]
     ranges = []
     for column, overlapping in intervals.items():
         disjoint = _disjoint(overlapping)
@@ -174,12 +174,12 @@ def _of_ranges(bodies: Iterable[KeyRange]) -> Iterator[Interval]:
             yield least, most
 
 
-def _one_in(field_id: int, kind: Primitive, found: Sequence[Predicate]) -> Predicate:
-    if len(found) == 1:
-        return found[0]
+def _one_in(field_id: int, kind: Primitive, parts: Sequence[Predicate]) -> Predicate:
+    if len(parts) == 1:
+        return parts[0]
     values = [
         value
-        for each in found
+        for each in parts
         for value in (each.values if isinstance(each, In) else (each.literal.value,))  # type: ignore[union-attr]
     ]
     return In(field_id, kind, tuple(values))

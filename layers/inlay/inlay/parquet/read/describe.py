@@ -135,10 +135,10 @@ def entry_of(
     check_parquet_types(described.metadata.schema, located)
 
     def evidence(field_id: int) -> ColumnStats | None:
-        found = whole.get(field_id)
-        if field_id in without_nulls and (found is None or found.null_count is None):
-            return replace(found or ColumnStats(), null_count=0)
-        return found
+        stats = whole.get(field_id)
+        if field_id in without_nulls and (stats is None or stats.null_count is None):
+            return replace(stats or ColumnStats(), null_count=0)
+        return stats
 
     unproven = check_fits(described.arrow, schema, evidence=evidence, extra_columns=extra_columns)
     stats = recorded_stats({i: whole[i] for i in stats_columns if i in whole})

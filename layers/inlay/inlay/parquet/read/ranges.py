@@ -312,10 +312,10 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
 def kept_tail(disk: Disk | None, source: Source, least: int) -> tuple[bytes, Source] | None:
     """At least the last `least` bytes of one of the table's own objects, as `fetch_tail` has once returned
     them; None if they are not on this disk."""
-    found = None if disk is None or not source.owned else disk.get(source.location.uri)
-    if found is None or len(found.body) < least or source.etag not in (None, found.etag):
+    kept = None if disk is None or not source.owned else disk.get(source.location.uri)
+    if kept is None or len(kept.body) < least or source.etag not in (None, kept.etag):
         return None
-    return found.body, source.pinned(found.etag)
+    return kept.body, source.pinned(kept.etag)
 
 
 def keep_tail(disk: Disk | None, source: Source, tail: bytes) -> None:
@@ -327,9 +327,9 @@ def keep_tail(disk: Disk | None, source: Source, tail: bytes) -> None:
 def fetch_marker(objects: Objects, source: Source, place: ByteRange) -> bytes:
     """Bytes of a marker object: one ranged GET, or the disk."""
     name = f"{source.location.uri}#{place.start}-{place.end}"
-    found = None if objects.disk is None else objects.disk.get(name)
-    if found is not None and len(found.body) == place.length:
-        return found.body
+    kept = None if objects.disk is None else objects.disk.get(name)
+    if kept is not None and len(kept.body) == place.length:
+        return kept.body
     body, source = fetch_pinned(source, place)
     if objects.disk is not None and source.etag is not None:
         objects.disk.put(name, Kept(source.etag, body))
@@ -353,7 +353,7 @@ def merge_ranges(
     >>> merge_ranges([ByteRange(0, 10), ByteRange(12, 20), ByteRange(99, 100)], gap=2)
     (ByteRange(start=0, end=20), ByteRange(start=99, end=100))
     """
-    joined = _joined(((found.start, found.end) for found in sorted(ranges, key=_IN_ORDER)), gap)
+    joined = _joined(((place.start, place.end) for place in sorted(ranges, key=_IN_ORDER)), gap)
     if connections is not None and len(joined) > connections:
         gaps = sorted(right[0] - left[1] for left, right in pairwise(joined))
         longest = gaps[len(joined) - connections - 1]

@@ -148,7 +148,7 @@ def _cut(field: Field, used: set[int]) -> Field:
 
 
 def _holds(field: Field, used: set[int]) -> bool:
-    return any(found.id in used for _, found in Schema(0, (field,)).walk())
+    return any(inner.id in used for _, inner in Schema(0, (field,)).walk())
 
 
 def subschema(schema: Schema, columns: Iterable[int]) -> Schema:

@@ -271,11 +271,11 @@ class _Claims:
 def check_pages_fit(footer: Footer, rows: int, chunks: Iterable[Pages]) -> None:
     """Raises `UnsupportedFile` where chunks of one row group take more than this process may hold. Pages
     that cannot be followed to their end are the decoder's to judge."""
-    found = [_claims_of(footer, each) for each in chunks]
+    all_claims = [_claims_of(footer, each) for each in chunks]
     limit = memory_limit()
-    total = sum(claims.fixed + claims.texts for claims in found)
-    check_memory(sum(claims.fixed for claims in found))
-    for claims in sorted(found, key=lambda claims: -claims.texts):
+    total = sum(claims.fixed + claims.texts for claims in all_claims)
+    check_memory(sum(claims.fixed for claims in all_claims))
+    for claims in sorted(all_claims, key=lambda claims: -claims.texts):
         if total <= limit or not claims.texts:
             break
         total += _count_texts(footer, claims, rows, limit) - claims.texts

@@ -77,10 +77,10 @@ def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
     columns = list(file)
     kinds = [column.type for column in columns]
     firsts = _first_leaves(0, kinds)
-    for found, ordinal in _match(columns, recorded.fields):
+    for of, ordinal in _match(columns, recorded.fields):
         first, end = firsts[ordinal], firsts[ordinal + 1]
-        tops[found.id] = FileColumn(ordinal, range(first, end))
-        _locate_leaves(found, kinds[ordinal], end - first, first, leaves)
+        tops[of.id] = FileColumn(ordinal, range(first, end))
+        _locate_leaves(of, kinds[ordinal], end - first, first, leaves)
     return FileColumns(tops, leaves)
 
 
@@ -104,8 +104,8 @@ def _flat_ids(of: Field) -> list[int] | None:
         return [of.id]
     if not isinstance(of.type, Struct):
         return None
-    found = [_flat_ids(child) for child in of.type.fields]
-    return None if None in found else [each for ids in found if ids for each in ids]
+    below = [_flat_ids(child) for child in of.type.fields]
+    return None if None in below else [field_id for ids in below if ids for field_id in ids]
 
 
 def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[Field, int]]:
@@ -215,13 +215,13 @@ def recorded_stats(whole: Mapping[int, ColumnStats]) -> dict[int, ColumnStats]:
     >>> recorded_stats({1: ColumnStats("a" * 20, "b" * 20)})[1].upper
     'bbbbbbbbbbbbbbbc'
     """
-    found: dict[int, ColumnStats] = {}
+    recorded: dict[int, ColumnStats] = {}
     for field_id, stats in whole.items():
         known = [bound for bound in (stats.lower, stats.upper) if bound is not None]
         if stats.kind is not None and not all(is_value(stats.kind, bound) for bound in known):
             stats = replace(stats, lower=None, upper=None)
-        found[field_id] = shortened(stats, BOUND_LENGTH)
-    return found
+        recorded[field_id] = shortened(stats, BOUND_LENGTH)
+    return recorded
 
 
 def whole_stats(

@@ -195,8 +195,8 @@ def _opened(state: State, asked: Sequence[Request]) -> Opened:
     times = [None if r.may_be_older else r.time_us for r in asked]
     since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
 
-    def wanted(found: Sequence[Segment]) -> list[bool]:
-        return [None in times or s.last_us is None or s.last_us >= since_us for s in found]
+    def wanted(segments: Sequence[Segment]) -> list[bool]:
+        return [None in times or s.last_us is None or s.last_us >= since_us for s in segments]
 
     records = state.snapshot.ledger.records
     return open_tree(records.segments, state.contents.nodes, wanted)
@@ -260,10 +260,10 @@ def open_tree(segments: Sequence[Segment], nodes: Nodes, wanted: Wanted | None =
     closed: list[Segment] = []
     left_out = 0
 
-    def keep(found: Sequence[Segment]) -> Iterator[Segment]:
+    def keep(below: Sequence[Segment]) -> Iterator[Segment]:
         nonlocal left_out
         for segment, is_wanted in zip(
-            found, wanted(found) if wanted else [True] * len(found), strict=True
+            below, wanted(below) if wanted else [True] * len(below), strict=True
         ):
             if is_wanted:
                 yield segment
@@ -384,10 +384,10 @@ class State:
         yield from self.snapshot.markers.inline
 
     @staticmethod
-    def _all(missing: tuple[Segment, ...], found: Iterator[T]) -> Iterator[T]:
+    def _all(missing: tuple[Segment, ...], entries: Iterator[T]) -> Iterator[T]:
         if missing:
             raise LookupError(f"{len(missing)} segments of this state are not loaded")
-        return found
+        return entries
 
 
 def _missing(opened: Opened, loaded: Mapping[str, object]) -> tuple[Segment, ...]:

@@ -129,7 +129,7 @@ def _with_points(parts: Sequence[Predicate]) -> list[Predicate]:
             bounds[part.op][part.field_id, literal.type, order_key(literal.value)] = part
     low, high = bounds[">="], bounds["<="]
     points = low.keys() & high.keys()
-    gone = {id(found[point]) for found in (low, high) for point in points}
+    gone = {id(side[point]) for side in (low, high) for point in points}
     equal: list[Predicate] = [
         Comparison(part.field_id, "=", part.literal)
         for point, part in low.items()
@@ -243,9 +243,9 @@ def equal_values(condition: Predicate) -> tuple[tuple[Primitive, Value], ...] | 
         case In(_, kind, values):
             return tuple((kind, value) for value in values)
         case Or(parts):
-            each = [equal_values(part) for part in parts]
-            if any(found is None for found in each):
+            of_parts = [equal_values(part) for part in parts]
+            if None in of_parts:
                 return None
-            return tuple(pair for found in each for pair in found or ())
+            return tuple(pair for pairs in of_parts for pair in pairs or ())
         case _:  # None is no statement about the values
             return None

@@ -165,21 +165,21 @@ def combined_stats(parts: Iterable[tuple[Stats, int]]) -> dict[int, ColumnStats]
 
     A column is kept if every part with rows has it, in one type.
     """
-    found: dict[int, ColumnStats] | None = None
+    union: dict[int, ColumnStats] | None = None
     total = 0
     for stats, rows in parts:
         if rows == 0:
             continue
-        if found is None:
-            found = dict(stats)
+        if union is None:
+            union = dict(stats)
         else:
-            found = {
+            union = {
                 field_id: _union(column, total, stats[field_id], rows)
-                for field_id, column in found.items()
+                for field_id, column in union.items()
                 if field_id in stats and stats[field_id].kind == column.kind
             }
         total += rows
-    return found or {}
+    return union or {}
 
 
 # -- one node -------------------------------------------------------------------------------------
@@ -577,10 +577,10 @@ class _Known(Mapping[int, ColumnStats]):
     def __getitem__(self, field_id: int) -> ColumnStats:
         if field_id not in self._found:
             self._found[field_id] = self._evidence.column(self._entry, field_id)
-        found = self._found[field_id]
-        if found is None:
+        stats = self._found[field_id]
+        if stats is None:
             raise KeyError(field_id)
-        return found
+        return stats
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._evidence.listed(self._entry))
@@ -614,9 +614,9 @@ def for_content(predicate: Predicate, schema_id: int, schemas: Sequence[Schema])
     stats = {}
     for field_id in later:
         newest = next((s for s in reversed(schemas) if s.by_id(field_id)), None)
-        found = newest and absent_column(newest, field_id, lambda field: field.id in there)
-        if found:
-            stats[field_id] = found.stats(1)
+        absent = newest and absent_column(newest, field_id, lambda field: field.id in there)
+        if absent:
+            stats[field_id] = absent.stats(1)
     return _settled(predicate, stats)
 
 
