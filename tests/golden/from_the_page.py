@@ -1,7 +1,7 @@
-"""A reader of tables in transactions, written from docs/FORMAT.md alone: nothing of the library.
+"""A reader of what format version 2 brought, written from docs/FORMAT.md alone: nothing of the library.
 
-It knows what the golden lake has: whole snapshots with inline entries, and markers of ranges. Anything else
-it refuses.
+It knows what the golden lake has: whole snapshots with inline entries, and markers of ranges and of one
+value. Anything else it refuses.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def frame(data: bytes, kind: str, *, knows: int = 2) -> dict[str, Any]:
     assert text.count(b"\n") == 1
     assert found["kind"] == kind
     version_2 = kind in ("prepared", "decision")
-    assert found["inlay"] == (2 if version_2 else 1)
     assert not (version_2 and compressed)  # section 14
+    lacking = any("partition" in f for s in found.get("schemas", ()) for f in s["fields"])
+    assert found["inlay"] == (2 if version_2 or lacking else 1)  # sections 14 and 15
     return found
 
 
@@ -106,9 +107,31 @@ def rows(objects: Objects, root: str, data: bytes) -> list[dict[str, Any]]:
     found = []
     for entry in snapshot["files"]["inline"]:
         key, sequence = entry[0], entry[6]
-        table = pq.read_table(io.BytesIO(objects[f"{root}/{key}"]))
-        found += [row for row in table.to_pylist() if not deleted(snapshot, names, row, sequence)]
+        table = pq.read_table(io.BytesIO(objects[place(key) if "://" in key else f"{root}/{key}"]))
+        values = in_partition(snapshot, entry)
+        recorded = next(s for s in snapshot["schemas"] if s["id"] == entry[5])
+        of = {f["name"]: f["id"] for f in recorded["fields"] if "partition" not in f}
+        for row in table.to_pylist():
+            by_id = {of[name]: value for name, value in row.items() if name in of} | values
+            now = {name: by_id.get(i) for i, name in names.items()}
+            if not deleted(snapshot, names, now, sequence):
+                found.append(now)
     return sorted(found, key=lambda row: row["id"])
+
+
+def in_partition(snapshot: dict[str, Any], entry: list[Any]) -> dict[int, Any]:
+    """Section 15: by field id what the entry's partition has of columns that its file lacks. Of texts and
+    integers, which are in JSON what they are."""
+    recorded = next(s for s in snapshot["schemas"] if s["id"] == entry[5])
+    lacking = [f for f in recorded["fields"] if "partition" in f]
+    if not lacking:
+        return {}
+    spec = next(s for s in snapshot["specs"] if s["id"] == entry[12])
+    for field in lacking:
+        source, transform, _ = spec["fields"][field["partition"]]
+        assert (source, transform) == (field["id"], "identity")
+        assert field["type"] in ("string", "int32"), "not in the golden lake"
+    return {f["id"]: entry[13][f["partition"]] for f in lacking}
 
 
 def deleted(
@@ -116,7 +139,13 @@ def deleted(
 ) -> bool:
     for marker in snapshot["markers"]["inline"]:
         _, kind, body, its_sequence, file = [*marker, None, None][:5]
-        assert (kind, file) == ("range", None), "not in the golden lake"
+        assert file is None, "not in the golden lake"
+        if kind == "where":
+            operator, field, _, value = body
+            assert operator == "=", "not in the golden lake"
+            body = [field, _, value, value, True, True]
+        else:
+            assert kind == "range", "not in the golden lake"
         field, _, lower, upper, with_lower, with_upper = body
         value = row[names[field]]
         above = lower is None or value > lower or (with_lower and value == lower)

@@ -10,7 +10,7 @@ from tests.golden import from_the_page, make_v2
 
 import inlay
 from inlay.errors import NewerFormat
-from inlay.format.codec import decode_snapshot
+from inlay.format.codec import decode_frame, decode_snapshot
 from inlay.format.keys import DECISIONS, POINTER
 from inlay.format.transaction import (
     PREPARED,
@@ -140,7 +140,7 @@ def test_who_knows_version_1_only_stops_while_it_is_prepared(state):
             with pytest.raises(from_the_page.NewerVersion):
                 from_the_page.frame(body, "snapshot", knows=1)
             with pytest.raises(NewerFormat, match="format version 2; this library reads up to 1"):
-                decode_snapshot(body, key=POINTER)
+                decode_frame("snapshot", body, key=POINTER, version=1)
         else:
             assert from_the_page.frame(body, "snapshot", knows=1)["inlay"] == 1
             assert decode_snapshot(body, key=POINTER)

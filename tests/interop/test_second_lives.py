@@ -28,7 +28,7 @@ def lived(folder: Path, found: dict[str, Any], seed: int, steps: int) -> tuple[T
     source = found.get("metadata") or found["root"]
     try:
         table = adopt(source, folder / f"in{seed}", copy=seed % 2 == 0)
-    except UnsupportedTable:  # columns that stand in the log alone
+    except UnsupportedTable:  # times as INT96
         table = adopt(source, folder / f"in{seed}", copy=True)
     check_filters(table, random.Random(seed), found["log"])
     if "u" in table.schema.names and seed % 4:

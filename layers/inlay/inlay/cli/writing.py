@@ -307,7 +307,7 @@ def adopt(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Folder of an Iceberg or Delta table, or an Iceberg metadata file.",
+            help="Folder of an Iceberg or Delta table or of Parquet files, or an Iceberg metadata file.",
             show_default=False,
         ),
     ],
@@ -327,11 +327,12 @@ def adopt(
     properties: GivenProperties = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn an Iceberg or Delta table into a new table, its files used where they are.
+    """Turn an Iceberg or Delta table, or a folder, into a new table, its files used where they are.
 
     Its newest version becomes version 1: columns, partitions and deletes come along, older versions do
-    not. The source is not touched. Its files stay its own: VACUUM or expire_snapshots there would take
-    rows away here, unless --copy is given. What cannot be carried over exactly is refused by name.
+    not. The columns that folders name (year=2024/part-0.parquet) are columns of the table. The source is
+    not touched. Its files stay its own: VACUUM or expire_snapshots there would take rows away here, unless
+    --copy is given. What cannot be carried over exactly is refused by name.
     """
     from inlay.engine import adopt as run
 

@@ -52,6 +52,7 @@ from inlay.format.schema import (
 from inlay.format.snapshot import (
     FORMAT_VERSION,
     NO_DEAD,
+    PARTITION_VALUES,
     Boundary,
     Commit,
     Content,
@@ -248,7 +249,7 @@ def guarded(key: str, decode: Callable[[], T]) -> T:
         raise CorruptTable(f"{key}: {error.message}", key=key) from error
 
 
-_FIELD = frozenset(("id", "name", "type", "required", "doc", "default"))
+_FIELD = frozenset(("id", "name", "type", "required", "doc", "default", "partition"))
 _SCHEMA = frozenset(("id", "fields", "version"))
 
 
@@ -263,10 +264,19 @@ def schema_from_json(body: dict[str, Any]) -> Schema:
     _known(body, _SCHEMA, "a schema")
     fields = _fields_from_json(body["fields"])
     schema = Schema(as_count(body["id"]), fields, as_count(body.get("version", 1)))
-    ids = [field.id for _, field in schema.walk()]
-    if len(set(ids)) < len(ids):
+    every = [field for _, field in schema.walk()]
+    if len({field.id for field in every}) < len(every):
         raise CorruptTable(f"schema {schema.id} has a field id twice")
+    placed = [field for field in every if field.in_partition is not None]
+    tops = list(schema.in_partition.values())
+    if placed != tops or not all(isinstance(field.type, Primitive) for field in tops):
+        raise CorruptTable(f"schema {schema.id} has a nested column in a partition")
     return schema
+
+
+def version_of(schemas: Iterable[Schema]) -> int:
+    """The format version of what has these schemas."""
+    return PARTITION_VALUES if any(schema.in_partition for schema in schemas) else FORMAT_VERSION
 
 
 def _field_to_json(field: Field) -> dict[str, Any]:
@@ -286,6 +296,8 @@ def _field_to_json(field: Field) -> dict[str, Any]:
         body["doc"] = field.doc
     if field.default is not None and isinstance(field.type, Primitive):
         body["default"] = encode_value(field.type, field.default)
+    if field.in_partition is not None:
+        body["partition"] = field.in_partition
     return body
 
 
@@ -304,6 +316,7 @@ def _field_from_json(body: dict[str, Any]) -> Field:
         default=decode_value(kind, default)
         if default is not None and isinstance(kind, Primitive)
         else None,
+        in_partition=optional(as_count, body.get("partition")),
     )
 
 
@@ -393,7 +406,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     }
     if snapshot.schema_objects:
         body["schema_objects"] = [[o.id, o.size, list(o.ids)] for o in snapshot.schema_objects]
-    return encode_frame("snapshot", body)
+    return encode_frame("snapshot", body, version=version_of(snapshot.schemas))
 
 
 def no_separate_schemas(stored: SchemaObject) -> tuple[Schema, ...]:
@@ -405,7 +418,7 @@ def decode_snapshot(
     data: bytes, *, key: str, apart: SchemaLoader = no_separate_schemas
 ) -> Snapshot:
     """`apart` loads the schemas that the snapshot does not carry itself."""
-    body = decode_frame("snapshot", data, key=key, parts=_KEYS)
+    body = decode_frame("snapshot", data, key=key, parts=_KEYS, version=PARTITION_VALUES)
     objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
     # Outside the guard: damage in such an object is not damage in this one.
     others = [schema for stored in objects for schema in apart(stored)]
@@ -413,12 +426,14 @@ def decode_snapshot(
 
 
 def encode_schemas(schemas: Iterable[Schema]) -> bytes:
-    return encode_frame("schemas", {"schemas": [schema_to_json(s) for s in schemas]})
+    schemas = tuple(schemas)
+    body = {"schemas": [schema_to_json(s) for s in schemas]}
+    return encode_frame("schemas", body, version=version_of(schemas))
 
 
 def decode_schemas(data: bytes, stored: SchemaObject, *, key: str) -> tuple[Schema, ...]:
     """The schemas in the object that a snapshot refers to as `stored`."""
-    body = decode_frame("schemas", data, key=key)
+    body = decode_frame("schemas", data, key=key, version=PARTITION_VALUES)
     schemas = guarded(key, lambda: tuple(schema_from_json(s) for s in body["schemas"]))
     if tuple(s.id for s in schemas) != stored.ids or len(data) != stored.size:
         raise CorruptTable(f"{key} holds other schemas than the snapshot states", key=key)

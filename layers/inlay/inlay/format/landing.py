@@ -67,6 +67,7 @@ class Convention:
 _TEMPORARY, _MARKER = LandedKind.TEMPORARY, LandedKind.MARKER
 _FOREIGN = LandedKind.FOREIGN
 
+OF_A_TABLE = "metadata of another table format"
 # What `ingest.formats` may take, and other texts.
 _TEXT = Convention(
     _FOREIGN,
@@ -194,7 +195,7 @@ CONVENTIONS = (
     Convention(
         _MARKER,
         "Delta Lake, Hudi, Iceberg, Paimon, DuckLake",
-        "metadata of another table format",
+        OF_A_TABLE,
         r"(^|/)(_delta_log|\.hoodie|_delta_index)/|(^|/)\.hoodie_partition_metadata(\.parquet)?$"
         r"|(^|/)metadata/([^/]*\.metadata\.json|version-hint\.text|snap-[^/]*\.avro|[^/]*-m\d+\.avro"
         r"|[^/]*\.(stats|puffin))$|-\d{5}-deletes\.(parquet|avro|orc|puffin)$"

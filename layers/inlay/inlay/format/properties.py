@@ -148,7 +148,8 @@ PROPERTIES = {
             "format.max_version",
             "2",
             "greatest format version of the pointer: 2 while a table is prepared for a transaction over "
-            "several tables, which older libraries refuse to read; 1 keeps the table out of these",
+            "several tables, and of one adopted in place with columns that only paths or metadata have, "
+            "which older libraries refuse to read; 1 keeps the table out of these",
             ("1", "2"),
         ),
         Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),

@@ -141,7 +141,11 @@ class Field:
     """One column or nested field. `nullable` False guarantees that there are no nulls.
 
     `default` is the value of every row in a file without the column; NULL if there is none. Only
-    primitives have one, and it never changes, because it is the value of rows already written."""
+    primitives have one, and it never changes, because it is the value of rows already written.
+
+    `in_partition`, of a column in a schema that files are recorded under: the files have no such column,
+    and its value in every row of one is the value at this place of the entry's partition (docs/FORMAT.md,
+    section 15)."""
 
     id: int
     name: str
@@ -149,6 +153,7 @@ class Field:
     nullable: bool = True
     doc: str = ""
     default: Value | None = None
+    in_partition: int | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,11 @@ class Schema:
 
     def by_id(self, field_id: int) -> Field | None:
         return self.fields_by_id.get(field_id)
+
+    @cached_property
+    def in_partition(self) -> Mapping[int, Field]:
+        """By id the columns that files recorded under the schema lack: their partitions have the values."""
+        return {field.id: field for field in self.fields if field.in_partition is not None}
 
     @cached_property
     def _paths(self) -> Mapping[int, tuple[str, ...]]:

@@ -37,6 +37,8 @@ from inlay.format.schema import Schema
 
 # Frozen: version 1 stays readable for ever (tests/golden/v1). Version 0 was the format in development.
 FORMAT_VERSION = 1
+# That of a snapshot whose files leave columns to their partitions (docs/FORMAT.md, section 15).
+PARTITION_VALUES = 2
 # Size of a pointer at which inline entries roll into a segment. Every commit writes the pointer once and
 # archives the one before: twice this is the fixed metadata cost of a commit.
 POINTER_TARGET_BYTES = 4_600

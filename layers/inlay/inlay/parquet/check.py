@@ -41,6 +41,7 @@ from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import locate_columns, total_rows, whole_stats
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.write.partition import Split
+from inlay.plan.pruning.partitions import with_partition_values
 from inlay.plan.pruning.prune import in_type
 from inlay.plan.scan import FileTask
 from inlay.plan.verify import column_of, contradictions
@@ -96,6 +97,7 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
     if any(place is not None and place.end > entry.size - length for place in places):
         yield "file_unreadable", "a column chunk is outside the file"
     columns = locate_columns(arrow, schema)
+    schema = with_partition_values(schema, schema, entry.partition)
     for field_id, actual in whole_stats(metadata, columns, schema, entry.stats).items():
         name, kind = column_of(schema, field_id)
         # A bound that the file's writer truncated is not a value: the entry's may be narrower.

@@ -39,7 +39,7 @@ from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
 from inlay.plan.metadata.state import live_entries
-from inlay.plan.pruning.partitions import PartitionedStats
+from inlay.plan.pruning.partitions import PartitionedStats, with_partition_values
 from inlay.plan.pruning.prune import (
     Evidence,
     Stats,
@@ -126,6 +126,12 @@ class FileTask:
     row_groups: tuple[int, ...] | None = None
     by_rows: bool = False
     int96: str = "ns"
+
+    def with_values(self, schema: Schema) -> Schema:
+        """`schema` with the values of columns that stand in the file's partition alone, as defaults."""
+        if not self.schema.in_partition:
+            return schema
+        return with_partition_values(schema, self.schema, self.file.partition)
 
     @property
     def decides_by_rows(self) -> bool:

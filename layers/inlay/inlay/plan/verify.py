@@ -337,12 +337,17 @@ def check_partition(
     schema = next((s for s in schemas if s.id == entry.schema_id), None)
     if spec is None:
         return f"its entry names partition spec {entry.spec_id}, which the table does not have"
-    if not entry.partition:
+    if not entry.partition and not (schema is not None and schema.in_partition):
         return None  # in no one partition
     if len(spec.fields) != len(entry.partition):
         return (
             f"its partition has {len(entry.partition)} values, its spec {len(spec.fields)} fields"
         )
+    for column in () if schema is None else schema.in_partition.values():
+        at = column.in_partition or 0
+        part = spec.fields[at] if at < len(spec.fields) else None
+        if part is None or (part.source, part.transform) != (column.id, "identity"):
+            return f"its partition has no value of column {column.name}, which the file lacks"
     for part, value in zip(spec.fields, entry.partition, strict=True):
         name, kind = column_of(schema, part.source)
         try:

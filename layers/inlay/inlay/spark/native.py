@@ -286,7 +286,7 @@ def _is_same(recorded: Field | None, found: Field) -> bool:
     if recorded is None:
         return False
     same = (recorded.id, recorded.name, recorded.nullable) == (found.id, found.name, found.nullable)
-    return same and _is_same_type(recorded.type, found.type)
+    return same and recorded.in_partition is None and _is_same_type(recorded.type, found.type)
 
 
 def _is_same_type(recorded: Type, found: Type) -> bool:

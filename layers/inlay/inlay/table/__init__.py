@@ -252,10 +252,12 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     context: Context | None = None,
 ) -> Table:
-    """The newest version of an Iceberg or Delta table as a new table at `into`, its files used where
-    they are; with `copy` they are copied on the server.
+    """The newest version of an Iceberg or Delta table, or a folder of Parquet files, as a new table at
+    `into`, its files used where they are; with `copy` they are copied on the server.
 
-    `source` is the table's folder, or a metadata file of Iceberg (`…/metadata/….metadata.json`).
+    `source` is the table's folder, or a metadata file of Iceberg (`…/metadata/….metadata.json`). Columns
+    that only folders (`year=2024/part-0.parquet`) or metadata have make a table of format version 2, but
+    with `copy` (docs/ADOPT.md).
     `adopt_from` are patterns of `bucket/key` for files outside the source's folder. Without `copy` the
     files stay the source's: its VACUUM or expire_snapshots would take rows away here, and a warning says
     so. Raises `TableExists`, `UnsupportedTable` (what cannot be carried, by name), `NotGranted`.

@@ -1,10 +1,11 @@
-"""Adopt: an Iceberg or Delta table becomes a table of Inlay, where it is.
+"""Adopt: an Iceberg or Delta table, or a folder of Parquet files, becomes a table of Inlay, where it is.
 
 Promise: a scan of the new table returns the rows that the source's own readers return of its newest
 version, or there is no new table: what cannot be carried is refused by name. Files are not copied (with
-`copy` they are, on the server, and those that lack partition columns are written again with them); columns
-keep their field ids, deletes become markers, the source is not touched and its history is left alone. The
-table is created by one PUT, with everything in it: a process killed before leaves unreferenced objects.
+`copy` they are, on the server, and those that lack partition columns are written again with them; in place
+the entry's partition has their values, docs/FORMAT.md, section 15); columns keep their field ids, deletes
+become markers, the source is not touched and its history is left alone. The table is created by one PUT,
+with everything in it: a process killed before leaves unreferenced objects.
 
 Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each), and the columns
 that `ingest.check_statistics` asks for, to compare them with the footer's statistics. Columns are found in
@@ -27,6 +28,7 @@ from pyroaring import BitMap64
 from inlay.errors import (
     CorruptTable,
     InlayError,
+    NotAllowed,
     SchemaMismatch,
     SourceChanged,
     UnsupportedFile,
@@ -34,8 +36,13 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
-from inlay.format.partition import written
-from inlay.format.properties import check_named_columns, check_properties, with_arrow_types
+from inlay.format.partition import Partition, written
+from inlay.format.properties import (
+    Properties,
+    check_named_columns,
+    check_properties,
+    with_arrow_types,
+)
 from inlay.format.schema import (
     MAX_FIELD_ID,
     Field,
@@ -47,10 +54,17 @@ from inlay.format.schema import (
     Type,
     Value,
 )
-from inlay.format.snapshot import Commit, PartitionField, PartitionSpec, Snapshot
+from inlay.format.snapshot import (
+    PARTITION_VALUES,
+    Commit,
+    PartitionField,
+    PartitionSpec,
+    Snapshot,
+)
 from inlay.format.values import widens
 from inlay.ops.adopt.delta import has_log, read_delta
 from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources, field_id_of
+from inlay.ops.adopt.hive import read_hive
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.context import Context
 from inlay.ops.data import copy_object, vector_markers, write_batches
@@ -72,9 +86,10 @@ from inlay.parquet.read.old_times import Times, as_table, check_times, retyped, 
 from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Wanted
 from inlay.plan.change import AddFiles, AddMarkers, Change, Request
+from inlay.plan.commit.apply import denies_version
 from inlay.plan.metadata.state import State, choose_stats_columns
 from inlay.plan.pruning.compared import compared_columns
-from inlay.plan.pruning.partitions import with_partition
+from inlay.plan.pruning.partitions import value_in, with_partition, with_partition_values
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
 from inlay.storage.open import named_location, parse_location
@@ -116,13 +131,15 @@ def adopt(
     properties: Mapping[str, object] | None = None,
 ) -> Adopted:
     """The table at `source` as a new table at `ctx.root`. `source` is a folder, or a metadata file of
-    Iceberg; `adopt_from` are patterns of `bucket/key` where files may be besides the source's folder.
+    Iceberg; `properties` of the new table, of which `ingest.folders` says how the values of folders are
+    typed (by default as Spark does); `adopt_from` are patterns of `bucket/key` where files may be besides
+    the source's folder.
 
     Raises `TableExists`, `UnsupportedTable`, `NotGranted`, and what `ingest` raises of a file."""
     checked = check_properties(properties or {})
     date_us = check_free(ctx)
     with of_the_source():
-        sources, foreign = _read(ctx, source, tuple(adopt_from))
+        sources, foreign = _read(ctx, source, tuple(adopt_from), Properties(checked))
         return found_table(sources, foreign, checked, date_us=date_us, copy=copy)
 
 
@@ -150,6 +167,13 @@ def found_table(
             raise CorruptTable("a delete is beyond the end of its data file", key=seen.uri)
     whole = [seen for seen in looked if not seen.again]
     base, entries = _recorded(base, whole)
+    if denies_version(base.snapshot):
+        raise NotAllowed(
+            f"columns that are only in paths or metadata take format version {PARTITION_VALUES}, which the "
+            "property format.max_version denies",
+            next_step="Adopt with copy, which writes such files again with their columns",
+            table=ctx.uri,
+        )
     if copy:
         entries = _copied(ctx, entries, date_us)
     if own:
@@ -185,8 +209,17 @@ def found_table(
         deleted_rows=change.deleted_rows,
         markers=len(markers),
         copied=copy,
-        notes=(*foreign.notes, *(() if copy or own else (_STAYS,))),
+        notes=(*foreign.notes, *(() if copy or own else (_STAYS,)), *_version_note(base.snapshot)),
     )
+
+
+def _version_note(snapshot: Snapshot) -> Iterator[str]:
+    fields = {i: field.name for s in snapshot.schemas for i, field in s.in_partition.items()}
+    if fields:
+        yield (
+            f"columns that only paths or metadata have ({', '.join(fields.values())}) make it a table of "
+            f"format version {PARTITION_VALUES}, which older libraries refuse; adopting with copy does not"
+        )
 
 
 def as_own(sources: Sources, entry: DataFile) -> DataFile:
@@ -211,7 +244,9 @@ def of_the_source() -> Iterator[None]:
         raise
 
 
-def _read(ctx: Context, source: str, granted: tuple[str, ...]) -> tuple[Sources, Foreign]:
+def _read(
+    ctx: Context, source: str, granted: tuple[str, ...], properties: Properties
+) -> tuple[Sources, Foreign]:
     at = parse_location(source)
     if at.key.endswith((".json", ".json.gz")):
         folder, _, _ = at.key.rpartition("/")
@@ -236,12 +271,14 @@ def _read(ctx: Context, source: str, granted: tuple[str, ...]) -> tuple[Sources,
         return sources, read_iceberg(sources, metadata)
     if is_delta:
         return sources, read_delta(sources)
+    typed_as = properties.text("ingest.folders")
+    folder_of_files = read_hive(sources, "spark" if typed_as == "refuse" else typed_as)
+    if folder_of_files is not None:
+        return sources, folder_of_files
     raise UnsupportedTable(
-        f"no table of Iceberg or Delta is at {source}: it has neither metadata/version-hint.text nor "
-        "_delta_log",
+        f"nothing is at {source}: neither metadata/version-hint.text, nor _delta_log, nor Parquet files",
         next_step="Of a table that a catalog keeps (Glue, REST, Hive), name the metadata file that the "
-        "catalog shows: metadata/….metadata.json. Files by themselves (year=2024/…) are ingested into a "
-        "table that has the columns, with ingest.folders=text: docs/LANDING.md",
+        "catalog shows: metadata/….metadata.json",
     )
 
 
@@ -292,10 +329,10 @@ def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A data file as its footer describes it, read under columns of these names. `absent` are values, by
-    field id, of columns that it lacks: it has to be written again with them, as has one whose statistics
-    leave out rows of it (`denies`), one with INT96 (`times`) where the table's column is another, and one
-    with columns that the source's readers cast, which are of the types in `stored`. `optional` are required
-    columns whose rows have to show that none is NULL.
+    field id, of columns that it lacks and its partition has not: it has to be written again with them, as
+    has one whose statistics leave out rows of it (`denies`), one with INT96 (`times`) where the table's
+    column is another, and one with columns that the source's readers cast, which are of the types in
+    `stored`. `optional` are required columns whose rows have to show that none is NULL.
     `stated` is what its partition says of columns that it has, where its footer does not show that;
     `unproven` are columns that can be read only if its footer's statistics of them are true."""
 
@@ -336,7 +373,7 @@ def look_at_all(
 
     def look(file: ForeignFile) -> Seen:
         with _of_the_file(sources, file.uri):
-            seen = _examine(sources, foreign, snapshot, file, specs[file.spec_id])
+            seen = _examine(sources, foreign, snapshot, file, specs[file.spec_id], copy=copy)
             if seen.absent and not copy:
                 raise _not_in_files(snapshot.schema, seen)
             if seen.times.rewrite and not copy:
@@ -445,6 +482,8 @@ def _examine(
     snapshot: Snapshot,
     file: ForeignFile,
     spec: PartitionSpec,
+    *,
+    copy: bool,
 ) -> Seen:
     source = sources.source(file.uri, file.size)
     got = read_tail(source.store, source.location)
@@ -456,8 +495,10 @@ def _examine(
     fields = _Columns(foreign.naming, described.arrow).of(snapshot.schema)
     has = set(described.arrow.names)
     there = {f.id for f in fields if f.name in has}
-    absent = {i: value for i, value in file.constants.items() if i not in there}
-    fields = tuple(f for f in fields if f.id not in absent)
+    lacking = {i: value for i, value in file.constants.items() if i not in there}
+    placed = {} if copy else _placed(snapshot.schema, spec, file.partition, lacking, has)
+    absent = {i: value for i, value in lacking.items() if i not in placed}
+    fields = (*(f for f in fields if f.id not in lacking), *placed.values())
     schema = Schema(0, fields)
     times = Times.of(described.footer, described.arrow, schema)
     fixed = {*file.constants, *_sources_of(spec)}
@@ -467,7 +508,9 @@ def _examine(
         described,
         key=file.uri,
         size=got.size,
-        schema=retyped(times.as_stored(schema), stored),
+        schema=retyped(
+            times.as_stored(with_partition_values(schema, schema, file.partition)), stored
+        ),
         stats_columns=snapshot.stats_columns,
         extra_columns=True,
         without_nulls=unsure,
@@ -476,7 +519,8 @@ def _examine(
     optional = tuple({top for i, top in unsure.items() if i not in proven})
     shown = None
     if spec.fields and described.rows and not absent:
-        shown = partition_in(described, schema, spec)
+        values = with_partition_values(schema, schema, file.partition)
+        shown = partition_in(described, values, spec)
         if shown is not None and shown != file.partition:
             raise CorruptTable("a data file is not in the partition that its table says")
     entry = replace(
@@ -500,6 +544,28 @@ def _examine(
         modified_us=got.modified_us,
         footer=described.footer_of(got),
     )
+
+
+def _placed(
+    schema: Schema,
+    spec: PartitionSpec,
+    partition: Partition,
+    lacking: Mapping[int, Value | None],
+    has: Collection[str],
+) -> Mapping[int, Field]:
+    """Of the columns that a file lacks, those whose values its partition has exactly, as they are recorded
+    for the file: none that has another column of their name."""
+    found: dict[int, Field] = {}
+    for place, part in enumerate(spec.fields[: len(partition)]):
+        field = schema.by_id(part.source)
+        if part.transform != "identity" or part.source not in lacking or field is None:
+            continue
+        recorded = replace(field, in_partition=place)
+        # As text: 0.0 is kept for -0.0, and NaN equals itself.
+        same = repr(value_in(recorded, partition)) == repr(lacking[part.source])
+        if same and field.name not in has and schema.column(field.name) is field:
+            found[part.source] = recorded
+    return found
 
 
 def _stored(

@@ -425,7 +425,7 @@ def _by_surgery(
         key=key,
         size=outcome.size,
         footer_size=outcome.footer_size,
-        schema=task.schema,
+        schema=task.with_values(task.schema),
         stats_columns=loaded.snapshot.stats_columns,
     )
     # Its origin is the input's, and its unchanged parts are still their writer's.

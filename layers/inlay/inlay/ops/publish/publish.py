@@ -35,6 +35,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
+from inlay.format.partition import parse_transform
 from inlay.format.properties import Properties, iceberg_properties
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.grouping import Group, groups_of, leaves_of_a_group
@@ -106,6 +107,7 @@ from inlay.ops.publish.settle import (
 )
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State, live_entries
+from inlay.plan.pruning.partitions import value_in
 from inlay.plan.pruning.prune import Evidence
 from inlay.storage.base import Got, Head, IfMatch, Missing, Refused, Written
 
@@ -576,7 +578,9 @@ class _Attempt:
             return None
         new = [f for _, entries in self._data for f in entries if f.rows and not self._passed(f)]
         verdicts = check_files(self.ctx, self.snapshot, new)
-        reasons = {k: v.reason for k, v in verdicts.items() if v.reason}
+        lacking = {f.key: self._lacks(f) for _, entries in self._data for f in entries if f.rows}
+        reasons = {key: why for key, why in lacking.items() if why}
+        reasons |= {k: v.reason for k, v in verdicts.items() if v.reason}
         if reasons:
             shown = "; ".join(f"{key}: {why}" for key, why in sorted(reasons.items())[:5])
             more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
@@ -586,6 +590,28 @@ class _Attempt:
             return _Unfit(repack=repack)
         stamp = frozenset(k for k, v in verdicts.items() if v.stamp)
         return _Unfit(stamp=stamp) if stamp else None
+
+    def _lacks(self, file: DataFile) -> str:
+        """Why engines would miss a column that only the file's partition has; empty where they read it
+        there (Iceberg's specification, "Column Projection"), or there is none."""
+        recorded = self.snapshot.schema_by_id(file.schema_id)
+        if not recorded.in_partition:
+            return ""
+        columns = self._spec_of(file).columns
+        said = {c.source for c in columns if c.transform == parse_transform("identity")}
+        for column in self.snapshot.schema.fields:
+            was = recorded.in_partition.get(column.id)
+            hidden = was is not None and (
+                column.id not in said
+                # Some readers take the default where a partition is NULL.
+                or (column.default is not None and value_in(was, file.partition) is None)
+            )
+            if hidden:
+                return (
+                    f"column {column.name!r} is only in its partition, where engines would not find it: "
+                    "adopt its table with copy"
+                )
+        return ""
 
     def _passed(self, file: DataFile) -> bool:
         """Whether the file passed for the last publication, and its columns have the same types now."""

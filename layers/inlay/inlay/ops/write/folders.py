@@ -11,7 +11,7 @@ with it (`folder_columns`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -36,17 +36,18 @@ _APPEND = (
 )
 
 
-def _said(path: str) -> Iterator[tuple[str, str]]:
+def said_by(path: str, *, empty: bool = False) -> Iterator[tuple[str, str]]:
+    """The names and values in the folders of a path; `empty`: those without a value, too."""
     for folder in path.split("/")[:-1]:
-        escaped, _, value = folder.partition("=")
-        if escaped and value:
+        escaped, equals, value = folder.partition("=")
+        if escaped and equals and (value or empty):
             yield unquote(escaped), unquote(value)
 
 
 def check_folders(path: str, has: Container[str], columns: Container[str]) -> None:
     """`has` are the columns of the file at `path`, `wanted` those of the table: a folder that names none of
     these only puts files in order. Raises `SchemaMismatch`."""
-    for name, _ in _said(path):
+    for name, _ in said_by(path):
         if name in columns and name not in has:
             raise SchemaMismatch(
                 f"the file has no column {name!r}: its value is only in the name of its folder",
@@ -62,7 +63,7 @@ def folders_of(path: str, has: Container[str], snapshot: Snapshot) -> Folders:
         check_folders(path, has, columns)
         return {}
     folders: dict[str, str | None] = {}
-    for name, text in _said(path):
+    for name, text in said_by(path):
         if name not in columns or name in has:
             continue
         value = None if text == HIVE_NULL else text
@@ -73,7 +74,7 @@ def folders_of(path: str, has: Container[str], snapshot: Snapshot) -> Folders:
             )
         if value is None and not columns[name].nullable:
             raise SchemaMismatch(f"the folder says NULL for column {name!r}, which takes none")
-        _value_in(value, schema_to_arrow(snapshot.schema, with_ids=False).field(name), 0)
+        value_in(value, schema_to_arrow(snapshot.schema, with_ids=False).field(name), 0)
     return folders
 
 
@@ -94,7 +95,7 @@ def with_folders(
     """Batches of these columns, with the folders' values in every row."""
     for batch in batches:
         arrays = [
-            _value_in(folders[field.name], field, batch.num_rows)
+            value_in(folders[field.name], field, batch.num_rows)
             if field.name in folders
             else column
             for column, field in zip(batch.columns, schema, strict=True)
@@ -111,7 +112,8 @@ def _cast(text: str | None, kind: pa.DataType) -> pa.Array:
     return said.cast(kind)
 
 
-def _value_in(text: str | None, field: pa.Field, rows: int) -> pa.Array:
+def value_in(text: str | None, field: pa.Field, rows: int) -> pa.Array:
+    """A folder's value (None: NULL) in so many rows of a column. Raises `SchemaMismatch`."""
     try:
         value = _cast(text, field.type)
     except pa.ArrowException:
@@ -129,10 +131,11 @@ def folder_columns(path: str, has: Container[str], typed_as: str) -> list[pa.Fie
     """Columns for what the folders of a file name and the file lacks, typed as one of `ingest.folders`
     would from these values: `text`, or as Spark or pyarrow infers. Raises `SchemaMismatch` under
     `refuse`."""
-    said = {name: text for name, text in _said(path) if name not in has}
+    said = {name: text for name, text in said_by(path) if name not in has}
     if typed_as == "refuse":
         check_folders(path, has, said)
-    return [pa.field(name, _inferred(text, typed_as)) for name, text in said.items()]
+    texts = {name: [] if text == HIVE_NULL else [text] for name, text in said.items()}
+    return [pa.field(name, inferred(known, typed_as)) for name, known in texts.items()]
 
 
 # In the order in which Spark tries them (`inferPartitionColumnValue`); its pyarrow counterpart knows the
@@ -141,8 +144,30 @@ _SPARK: Sequence[pa.DataType] = (pa.int32(), pa.int64())
 _AFTER_NUMBERS: Sequence[pa.DataType] = (pa.date32(), pa.timestamp("us", "UTC"))
 
 
+# Of two types of one column's values the wider, as Spark finds it (`findWiderTypeForPartitionColumn`);
+# otherwise it is text.
+_WIDER: Sequence[Sequence[pa.DataType]] = (
+    (pa.int32(), pa.int64(), pa.decimal128(38, 0)),
+    (pa.int32(), pa.float64()),
+    (pa.date32(), pa.timestamp("us", "UTC")),
+)
+
+
+def inferred(texts: Iterable[str], typed_as: str) -> pa.DataType:
+    """The type of a column with these values, none of them NULL, under one of `ingest.folders`.
+
+    >>> inferred(["2", "30000000000"], "spark"), inferred(["2", "eu"], "spark")
+    (DataType(int64), DataType(string))
+    """
+    kinds = {_inferred(text, typed_as) for text in texts}
+    for chain in _WIDER if len(kinds) > 1 else ():
+        if kinds <= set(chain):
+            return max(kinds, key=chain.index)
+    return kinds.pop() if len(kinds) == 1 else pa.string()
+
+
 def _inferred(text: str, typed_as: str) -> pa.DataType:
-    if typed_as == "text" or text == HIVE_NULL:
+    if typed_as == "text":
         return pa.string()
     for kind in _SPARK[:1] if typed_as == "pyarrow" else _SPARK:
         if _fits(text, kind):

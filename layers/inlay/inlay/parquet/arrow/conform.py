@@ -353,7 +353,7 @@ def _conform_fields(
     path: Path,
     by_value: bool,
 ) -> list[pa.Array]:
-    old = {field.id: field for field in recorded}
+    old = {field.id: field for field in recorded if field.in_partition is None}
     conformed = []
     for field in target:
         was = old.get(field.id)

@@ -442,7 +442,7 @@ class Group:
 
 def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
     """The row groups of a task that may have a selected row, in file order."""
-    task = file.task
+    task, wanted = file.task, wanted.of(file.task)
     filters: list[RowFilter] = []
     if task.predicate != TRUE:
         filters.append(PredicateFilter(task.predicate))

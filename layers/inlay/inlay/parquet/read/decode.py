@@ -154,7 +154,7 @@ class _GroupReader:
 
     def __init__(self, file: OpenFile, wanted: Wanted, connections: int) -> None:
         self.file = file
-        self.wanted = wanted
+        self.wanted = wanted.of(file.task)
         self.held = RangeFile(file.source, file.task.file.size, connections)
         self.held.add([(file.task.file.size - len(file.tail), file.tail)])
         self._readers: dict[bool, Any] = {}

@@ -111,6 +111,11 @@ class Wanted:
     limit: int | None = None
     index: bool = False
 
+    def of(self, task: FileTask) -> Wanted:
+        """The same of one file: with the values of columns that stand in its partition alone."""
+        schema = task.with_values(self.schema)
+        return self if schema is self.schema else replace(self, schema=schema)
+
     @property
     def result(self) -> pa.Schema:
         """The Arrow schema of the batches."""

@@ -110,7 +110,7 @@ def _flat_ids(of: Field) -> list[int] | None:
 
 def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[Field, int]]:
     by_name = {column.name: ordinal for ordinal, column in enumerate(columns)}
-    return [(f, by_name[f.name]) for f in fields if f.name in by_name]
+    return [(f, by_name[f.name]) for f in fields if f.name in by_name and f.in_partition is None]
 
 
 def _first_leaves(first: int, kinds: Sequence[pa.DataType]) -> list[int]:

@@ -16,14 +16,15 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from inlay.format.codec import encode_schemas, encode_snapshot
+from inlay.format.codec import encode_schemas, encode_snapshot, version_of
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
 from inlay.format.leaves import encode_files, encode_ledger, encode_markers
-from inlay.format.properties import handed_over
+from inlay.format.properties import Properties, handed_over
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
     MARKERS_MAX_ENTRIES,
     MAX_SCHEMA_OBJECTS,
+    PARTITION_VALUES,
     POINTER_TARGET_BYTES,
     SCHEMAS_INLINE_BYTES,
     SEGMENT_MAX_ENTRIES,
@@ -315,6 +316,11 @@ def apply(
     snapshot = draft.build()
     if snapshot is None:
         return Unchanged(skipped)
+    if denies_version(snapshot):
+        return Conflict(
+            "columns of adopted files are only in their partitions, which is format version "
+            f"{PARTITION_VALUES}, and the property format.max_version denies that"
+        )
     rolled = fit_pointer(snapshot, state, change, name)
     if isinstance(rolled, NeedSegments):
         return rolled
@@ -323,6 +329,12 @@ def apply(
     noted = with_note(snapshot.properties, change.note, snapshot.version)
     snapshot = dataclasses.replace(snapshot, properties=noted)
     return Proposal(snapshot, segments, admitted.duplicates, skipped)
+
+
+def denies_version(snapshot: Snapshot) -> bool:
+    """Whether the table's properties deny the format version that it has."""
+    version = version_of(snapshot.schemas)
+    return version > int(Properties(snapshot.properties).text("format.max_version"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

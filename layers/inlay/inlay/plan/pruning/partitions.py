@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from inlay.errors import CorruptTable
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.partition import (
     MAX_SPECS,
@@ -25,9 +26,9 @@ from inlay.format.partition import (
     result_type,
     values_of,
 )
-from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.snapshot import PartitionField, PartitionSpec, Snapshot
-from inlay.format.values import is_nan, order_key
+from inlay.format.values import is_nan, order_key, widened
 from inlay.plan.change import Conflict, SetPartitioning
 
 GroupKey = tuple[int, Partition]
@@ -73,6 +74,34 @@ def repartitioned(snapshot: Snapshot, edit: SetPartitioning) -> Snapshot:
 
 
 # -- what a partition value says ------------------------------------------------------------------
+
+
+def value_in(field: Field, partition: Partition) -> Value | None:
+    """The value of a column that a file lacks, from its entry's partition; in the field's type. Raises
+    `CorruptTable` where there is none."""
+    assert field.in_partition is not None and isinstance(field.type, Primitive)
+    if field.in_partition >= len(partition):
+        raise CorruptTable(
+            f"the partition of a file that lacks column {field.name!r} has no value for it"
+        )
+    return decode_partition(Transform("identity"), field.type, partition[field.in_partition])
+
+
+def with_partition_values(schema: Schema, recorded: Schema, partition: Partition) -> Schema:
+    """`schema` as a file recorded under `recorded` is read by: what its partition says of columns that the
+    file lacks, as their default. So whatever treats a missing column is right for these as well."""
+
+    def valued(field: Field) -> Field:
+        was = recorded.in_partition.get(field.id)
+        if was is None or not isinstance(was.type, Primitive):
+            return field
+        value = value_in(was, partition)
+        if value is not None and was.type != field.type:
+            assert isinstance(field.type, Primitive)
+            value = widened(value, was.type, field.type)
+        return replace(field, default=value, in_partition=None)
+
+    return replace(schema, fields=tuple(map(valued, schema.fields)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ from inlay.format.values import (
     widened,
     widens,
 )
-from inlay.plan.pruning.partitions import PartitionedStats, with_partition
+from inlay.plan.pruning.partitions import PartitionedStats, value_in, with_partition
 
 Stats = Mapping[int, ColumnStats]
 
@@ -447,7 +447,8 @@ class Evidence:
             return self.of(entry)
         last = self._trusted  # a thousand erasures ask of one file after the other
         if last is None or last[0] is not entry:
-            bare = replace(entry, stats={}, spec_id=_NO_SPEC, partition=())
+            # Its partition stays for the columns that have their values there alone.
+            bare = replace(entry, stats={}, spec_id=_NO_SPEC)
             last = self._trusted = (entry, self.of(bare))
         return last[1]
 
@@ -458,15 +459,18 @@ class Evidence:
         schema = schema or self.schema
         stats = entry.stats.get(field_id)
         spec = self._specs.get(entry.spec_id)
-        if spec is not None and field_id in self._sources[spec.id]:
-            recorded = self.schemas[entry.schema_id]
+        recorded = self.schemas[entry.schema_id]
+        if field_id in recorded.in_partition:
+            field = recorded.in_partition[field_id]
+            assert isinstance(field.type, Primitive)
+            stats = Absent(value_in(field, entry.partition), field.type).stats(entry.rows)
+        elif spec is not None and field_id in self._sources[spec.id]:
             stats = with_partition(stats or ColumnStats(), entry, recorded, spec, field_id)
         if stats is None:
             # Written before the column was added: NULL in each row, or the default.
             lacks = self._lacks(entry.schema_id, field_id, schema)
             return None if lacks is None else lacks.stats(entry.rows)
-        was = self.schemas[entry.schema_id].types.get(field_id)
-        now = schema.types.get(field_id)
+        was, now = recorded.types.get(field_id), schema.types.get(field_id)
         return stats if was is None or now is None else in_type(stats, was, now)
 
     def _lacks(self, schema_id: int, field_id: int, schema: Schema) -> Absent | None:
