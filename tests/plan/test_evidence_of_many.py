@@ -63,3 +63,29 @@ def test_many_are_sure_or_exact_where_each_is(first: bool, second: bool) -> None
         [found] = combined_stats(made).values()
         assert getattr(found, name) is (first and second)
         assert (found.lower, found.upper, found.null_count) == (1, 9, 0)
+
+
+@pytest.mark.parametrize("first", [True, False, None])
+@pytest.mark.parametrize("second", [True, False, None])
+def test_many_have_nan_where_one_has_and_lack_it_where_each_lacks_it(
+    first: bool | None, second: bool | None
+) -> None:
+    parts = [({1: ColumnStats(1.0, 2.0, 0, has_nan=has)}, 5) for has in (first, second)]
+    [found] = combined_stats(parts).values()
+    either, neither = first or second, first is False and second is False
+    assert found.has_nan is (True if either else False if neither else None)
+
+
+def test_parts_of_only_nulls_need_no_bounds_and_unknown_ones_take_them() -> None:
+    known, nulls = ColumnStats(3, 4, 1), ColumnStats(None, None, 5)
+    for parts in ([(known, 9), (nulls, 5)], [(nulls, 5), (known, 9)]):
+        [found] = combined_stats(({1: s}, rows) for s, rows in parts).values()
+        assert (found.lower, found.upper, found.null_count) == (3, 4, 6)
+    for unknown in (ColumnStats(None, 9, 0), ColumnStats(1, None, None), ColumnStats()):
+        for parts in ([(known, 9), (unknown, 5)], [(unknown, 5), (known, 9)]):
+            [found] = combined_stats(({1: s}, rows) for s, rows in parts).values()
+            assert found.lower == (1 if unknown.lower == 1 else None)
+            assert found.upper == (9 if unknown.upper == 9 else None)
+            assert found.null_count == (1 if unknown.null_count == 0 else None)
+    assert combined_stats([({1: known}, 9), ({}, 0)]) == {1: known}
+    assert combined_stats([({1: known}, 9), ({}, 1)]) == {} == combined_stats([])

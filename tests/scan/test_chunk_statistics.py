@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from inlay.format.entry import ColumnStats
-from inlay.format.schema import Primitive
+from inlay.format.schema import Primitive, parse_primitive
 from inlay.parquet.arrow.types import schema_from_arrow, to_physical
-from inlay.parquet.footer.fields import Meta, Stats
+from inlay.parquet.footer.fields import File, Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.describe import entry_of, parse_object_footer
-from inlay.parquet.read.statistics import _reader, recorded_stats
+from inlay.parquet.read.statistics import _reader, locate_columns, recorded_stats, whole_stats
+from inlay.plan.pruning.prune import shortened
 
 LONG = Primitive("int64")
 
@@ -163,3 +164,46 @@ def test_bounds_of_floats_are_gone_by_where_they_do_not_round(stored: Any, kind:
     column = pq.read_metadata(sink).schema.column(0)
     read = _reader(column, Primitive(kind), upwards=False)
     assert read(1.5) == (None if (kind, stored) == ("float", pa.float64()) else 1.5)
+
+
+@pytest.mark.parametrize("values", [["a", "b"], [b"a", b"b"], [1, 2]], ids=["text", "bytes", "int"])
+@pytest.mark.parametrize(
+    "writer", ["parquet-cpp-arrow version 26.0.1", "parquet-mr version 1.15.0"]
+)
+def test_bounds_of_texts_are_exact_where_their_writer_does_not_cut_them(
+    values: list[Any], writer: str
+) -> None:
+    table = pa.table({"x": values})
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    body = sink.getvalue()
+    footer = decode_footer(body, file_size=len(body))
+    footer.tree[File.CREATED_BY] = writer.encode()
+    thrift = encode_struct(footer.tree)
+    metadata = pq.read_metadata(io.BytesIO(body[: footer.start] + thrift + trailer(len(thrift))))
+    assert metadata.created_by == writer
+    schema = schema_from_arrow(table.schema)
+    columns = locate_columns(metadata.schema.to_arrow_schema(), schema)
+    [found] = whole_stats(metadata, columns, schema, [1]).values()
+    assert found.exact is (values == [1, 2] or "arrow" in writer)
+
+
+@pytest.mark.parametrize(
+    "sides", [(8, 8), (64, 64), (64, 65), (65, 64), (65, 65), (65, None), (None, 64)]
+)
+def test_bounds_of_fixed_width_are_kept_whole_or_not_at_all(
+    sides: tuple[int | None, int | None],
+) -> None:
+    lower, upper = (None if n is None else b"\x01" * n for n in sides)
+    stats = ColumnStats(lower, upper, 3, kind=parse_primitive("fixed(70)"))
+    found = shortened(stats, 16)
+    fits = all(n is None or n <= 64 for n in sides)
+    assert (found.lower, found.upper) == ((lower, upper) if fits else (None, None))
+    assert found.null_count == 3 and (found == stats or not fits)
+
+
+def test_bounds_of_any_length_are_cut_and_no_longer_exact() -> None:
+    stats = ColumnStats("a" * 20, "b" * 20, 0, kind=Primitive("string"))
+    found = shortened(stats, 16)
+    assert (found.lower, found.upper, found.exact) == ("a" * 16, "b" * 15 + "c", False)
+    assert shortened(stats, 20) is stats

@@ -1,0 +1,66 @@
+"""How entries that a commit adds come into leaves, and which records of requests are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from inlay.format.snapshot import Ledger, Segment, Tier
+from inlay.plan.commit import apply as apply_module
+from inlay.plan.commit import draft
+from inlay.plan.metadata.state import open_tree
+
+from .tables import Table
+
+LEAF = 8
+
+
+@pytest.fixture
+def table() -> Iterator[Table]:
+    """Nothing stays inline."""
+    with (
+        patch.object(apply_module._Files, "most", LEAF),
+        patch.object(apply_module, "POINTER_TARGET_BYTES", 100),
+        patch.object(apply_module, "INLINE_MIN_BYTES", 0),
+    ):
+        yield Table()
+
+
+def leaves(table: Table) -> list[int]:
+    state = table.load()
+    return [s.live for s in open_tree(state.snapshot.files.segments, state.contents.nodes).leaves]
+
+
+def test_few_new_files_join_those_of_earlier_commits(table: Table) -> None:
+    table.append(table.files(1))
+    table.append(table.files(LEAF // 2))
+    assert leaves(table) == [1 + LEAF // 2]
+
+
+def test_more_than_half_a_leaf_is_a_leaf_of_its_own(table: Table) -> None:
+    """In the order of its keys, and not written again with what comes next."""
+    table.append(table.files(1))
+    table.append(table.files(LEAF // 2 + 1))
+    assert sorted(leaves(table)) == [1, LEAF // 2 + 1]
+    assert len(list(table.load().files())) == LEAF // 2 + 2
+
+
+def test_records_are_kept_that_are_not_older_than_what_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draft, "forgotten_before", lambda base: 50)
+    monkeypatch.setattr(draft, "horizon", lambda base: 40)
+    segments = tuple(
+        Segment(id=f"{last}", count=1, size=1, first_us=1, last_us=last)
+        for last in (49, 50, 51, None)
+    )
+    base = SimpleNamespace(ledger=Ledger(records=Tier(segments, ())))
+    change = SimpleNamespace(request=None, events=())
+    planned: Any = SimpleNamespace(salt=None, base=base, change=change)
+    found = draft.Draft._ledger(planned)
+    assert [s.id for s in found.records.segments] == ["50", "51", "None"]
+    assert found.horizon_us == 40
