@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -10,9 +11,10 @@ from unittest.mock import patch
 import pytest
 
 from inlay.format.snapshot import Ledger, Segment, Tier
+from inlay.plan.change import Request
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import draft
-from inlay.plan.metadata.state import open_tree
+from inlay.plan.metadata.state import RequestRefused, look_up, open_tree
 
 from .tables import Table
 
@@ -64,3 +66,17 @@ def test_records_are_kept_that_are_not_older_than_what_is_forgotten(
     found = draft.Draft._ledger(planned)
     assert [s.id for s in found.records.segments] == ["50", "51", "None"]
     assert found.horizon_us == 40
+
+
+@pytest.mark.parametrize(
+    ("made_us", "refused"), [(49, True), (50, False), (51, False), (None, False)]
+)
+def test_a_request_is_too_old_that_was_made_before_the_horizon(
+    made_us: int | None, refused: bool
+) -> None:
+    state = Table().load()
+    ledger = replace(state.snapshot.ledger, horizon_us=50)
+    state = replace(state, snapshot=replace(state.snapshot, ledger=ledger))
+    found = look_up(state, Request.of("a", time_us=made_us))
+    assert isinstance(found, RequestRefused) is refused
+    assert refused or found == frozenset()

@@ -17,7 +17,12 @@ from inlay.format.predicate import And, Comparison, In, IsNull, Literal
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_array
-from inlay.parquet.read.deleted_rows import FileDeletes, GroupDeletes, merge_predicates
+from inlay.parquet.read.deleted_rows import (
+    DeletedRanges,
+    FileDeletes,
+    GroupDeletes,
+    merge_predicates,
+)
 from inlay.plan.pruning.prune import range_predicate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "predicate"))
@@ -64,17 +69,24 @@ def test_merged_deletes_select_what_each_selects(kind: Primitive) -> None:
 
 @given(
     deletes(Primitive("int64")),
-    st.lists(st.integers(-4, 4), min_size=1),
+    st.lists(st.none() | st.integers(-4, 4), min_size=1),
     st.integers(0, 2),
     st.integers(0, 2),
+    st.booleans(),
 )
-def test_statistics_settle_only_what_holds_for_every_row(predicates, rows, below, above) -> None:
-    """Bounds may be loose: a group is dropped, or an interval left out, only where no row is against it."""
+def test_statistics_settle_only_what_holds_for_every_row(
+    predicates, rows, below, above, counted
+) -> None:
+    """Bounds may be loose, and nothing be said of NULLs: a group is dropped, or an interval left out, only
+    where no row is against it."""
     kind = Primitive("int64")
     schema = Schema(0, (Field(ID, "c", kind, True),))
-    batch = pa.record_batch([pa.array(rows)], schema=schema_to_arrow(schema))
+    batch = pa.record_batch([pa.array(rows, pa.int64())], schema=schema_to_arrow(schema))
     columns = columns_of(schema)
-    stats = {ID: ColumnStats(min(rows) - below, max(rows) + above, 0, kind=kind)}
+    values = [row for row in rows if row is not None]
+    bounds = (min(values) - below, max(values) + above) if values else (None, None)
+    nulls = len(rows) - len(values) if counted else None
+    stats = {ID: ColumnStats(*bounds, nulls, kind=kind)}
     ranges, left = merge_predicates(predicates, schema)
     deleted = [
         any(at)
@@ -124,3 +136,19 @@ def test_ten_thousand_ranges_are_one_pass() -> None:
     near = ranges[0].within({ID: ColumnStats(100, 107, 0, kind=kind)}, 9)
     assert near is not None
     assert (near.starts, near.ends) == ((100, 104), (101, 105))
+
+
+@pytest.mark.parametrize("nulls", [0, 1, 5, None])
+def test_a_range_covers_only_rows_that_all_have_a_value(nulls: int | None) -> None:
+    """A NULL is in no range, so it is not deleted."""
+    ranges = DeletedRanges(ID, Primitive("int64"), (0, 10), (4, 19))
+    for low, high, inside in (
+        (0, 4, True),
+        (11, 19, True),
+        (0, 5, False),
+        (-1, 3, False),
+        (3, 11, False),
+    ):
+        stats = {ID: ColumnStats(low, high, nulls)}
+        assert ranges.cover(stats, 5) is (inside and nulls == 0)
+        assert not ranges.cover(stats, 0) and not ranges.cover({}, 5)

@@ -1,0 +1,61 @@
+"""What of a change is left where some of its events were applied before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inlay.format.entry import DataFile, Marker, Rows
+from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, Request, Unit
+from inlay.plan.commit.conflicts import _with_arrival
+from inlay.plan.metadata.state import without_duplicates
+
+
+def file(key: str, **options: object) -> DataFile:
+    made = DataFile(key=key, size=9, footer_size=9, rows=5, row_groups=1, schema_id=1)
+    return replace(made, **options)  # type: ignore[arg-type]
+
+
+REQUESTS = {name: Request.of(name) for name in "abc"}
+
+
+@pytest.mark.parametrize("known", [(), ("a",), ("b", "c"), ("a", "b", "c"), ("other",)])
+def test_files_and_markers_of_known_events_are_left_out_and_no_others(
+    known: tuple[str, ...],
+) -> None:
+    files = tuple(file(name, event=request.token) for name, request in REQUESTS.items())
+    files += (file("none"),)
+    markers = tuple(Marker(id=f"m-{f.key}", body=Rows((1,)), file=f.key) for f in files)
+    markers += (Marker(id="m-table", body=Rows((1,)), file=None),)
+    change = Change(
+        operation="ingest",
+        events=tuple(REQUESTS.values()),
+        updates=(
+            AddFiles(files, sources_us=dict.fromkeys("abc", 7)),
+            AddMarkers(markers),
+            RemoveFiles(("a",)),
+        ),
+    )
+    ids = frozenset(Request.of(name).id for name in known)
+    added, marked, removed = without_duplicates(change, ids).updates
+    assert isinstance(added, AddFiles) and isinstance(marked, AddMarkers)
+    left = [name for name in ("a", "b", "c", "none") if name not in known]
+    assert [f.key for f in added.files] == left
+    assert set(added.sources_us) == set(left) - {"none"}
+    assert [m.id for m in marked.markers] == [*(f"m-{name}" for name in left), "m-table"]
+    assert removed == RemoveFiles(("a",))
+
+
+def test_what_maintenance_writes_holds_rows_as_new_as_the_newest_it_read() -> None:
+    """By that reads of other writers are validated; a file with changed rows is as new as its commit."""
+    inputs = [
+        file("a", sequence=4),
+        file("b", sequence=9, arrived=None),
+        file("c", sequence=12, arrived=6),
+    ]
+    outputs = (file("kept", data_change=False), file("changed", data_change=True))
+    made = _with_arrival(Unit(("a", "b", "c"), outputs, 12), inputs)
+    assert [f.arrived for f in made.outputs] == [max(f.newest_rows for f in inputs), None]
+    assert max(f.newest_rows for f in inputs) == 9
+    assert _with_arrival(Unit((), outputs, 12), []).outputs[0].arrived == 0
