@@ -17,11 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.errors import InlayError, NewerFormat, NotAllowed, Unpublishable
+from inlay.errors import CorruptTable, InlayError, NewerFormat, NotAllowed, Unpublishable
 from inlay.format import codec
-from inlay.format.snapshot import FORMAT_VERSION
+from inlay.format.entry import DataFile
+from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.snapshot import FORMAT_VERSION, PartitionField, PartitionSpec
 from inlay.ops.adopt.adopt import adopt as run
 from inlay.ops.erase.check_receipt import verify_receipt
+from inlay.plan.pruning.partitions import with_partition_values
+from inlay.plan.verify import check_partition
 from inlay.table import Table
 
 from .conftest import ENGINES
@@ -382,6 +386,52 @@ def test_statistics_of_such_columns_are_their_values(tmp_path: Path) -> None:
     assert t.scan().explain().files_read < len(files)
     assert t.count() == sum(row["year"] == 2024 for row in rows)
     assert {f.partition[0] for f in files} == {2023, 2024}
+
+
+def test_change_streams_and_transactions_reach_such_rows(tmp_path: Path) -> None:
+    source = files_of(
+        tmp_path / "source",
+        {f"year={y}/a.parquet": pa.table({"id": [1, 2], "lsn": [5, 5]}) for y in (2023, 2024)},
+    )
+    t = adopt(source, tmp_path / "t")
+    t.alter(primary_key=["id", "year"])
+    other = inlay.create(f"file://{tmp_path}/other", pa.schema([("id", pa.int64())]))
+    with inlay.transaction() as tx:
+        tx.append(t, pa.table({"id": [9], "lsn": [1], "year": [2030]}, t.schema))
+        tx.append(other, pa.table({"id": [1]}))
+    # Prepared, and decided: of version 2 for both reasons.
+    assert inlay.open(t.uri).count() == 5
+    schema = pa.schema([*t.schema, ("op", pa.string())])
+    records = [
+        {"id": 1, "lsn": 6, "year": 2023, "op": "D"},
+        {"id": 1, "lsn": 4, "year": 2024, "op": "D"},  # older than what is there
+        {"id": 2, "lsn": 7, "year": 2024, "op": "U"},
+        {"id": 3, "lsn": 1, "year": 2024, "op": "I"},
+    ]
+    t.refresh().apply_changes(
+        pa.Table.from_pylist(records, schema), order="lsn", delete_when="op = 'D'"
+    )
+    found = t.refresh().scan().to_arrow().to_pylist()
+    assert sorted((row["year"], row["id"], row["lsn"]) for row in found) == [
+        *((2023, 2, 5), (2024, 1, 5), (2024, 2, 7), (2024, 3, 1), (2030, 9, 1))
+    ]
+
+
+def test_metadata_that_lacks_the_value_is_no_table() -> None:
+    """Nothing is read as NULL that should have been there."""
+    kind = Primitive("int32")
+    recorded = Schema(0, (Field(1, "id", kind), Field(2, "p", kind, in_partition=0)))
+    with pytest.raises(CorruptTable, match="no value for it"):
+        with_partition_values(recorded, recorded, ())
+    spec = PartitionSpec(1, (PartitionField(2, "bucket[4]", "p"),))
+    entry = DataFile(
+        key="k", size=1, footer_size=1, rows=1, row_groups=1, schema_id=0, spec_id=1, partition=(1,)
+    )
+    assert "column p, which the file lacks" in (check_partition(entry, [spec], [recorded]) or "")
+    within = {"id": 3, "name": "s", "type": {"struct": [{"id": 4, "name": "p", "type": "int32"}]}}
+    within["type"]["struct"][0]["partition"] = 0  # type: ignore[index]
+    with pytest.raises(CorruptTable, match="nested column in a partition"):
+        codec.schema_from_json({"id": 0, "fields": [within]})
 
 
 # -- types, and what engines differ in ------------------------------------------------------------

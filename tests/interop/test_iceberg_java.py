@@ -28,6 +28,7 @@ from inlay.table import Table
 
 from .histories import History
 from .shapes import Shape
+from .test_adopt import _without, adopt
 from .test_catalog_writes import Engines
 from .test_histories import STEPS, published
 
@@ -109,6 +110,26 @@ def test_it_reads_what_scan_reads(
         assert multiset(rows, table.schema.names) == of(table), history.log
         equal += 1
     assert equal >= 4
+
+
+def test_it_reads_columns_that_only_partitions_have(
+    tmp_path: Path, spark: Callable[..., list[Any]]
+) -> None:
+    tables: list[Table] = []
+    for version in ("v2", "v3"):
+        schema = pa.schema([("id", pa.int64()), ("s", pa.string()), ("y", pa.int32())])
+        source = tmp_path / version / "source"
+        t = inlay.create(f"file://{source}", schema, partition_by=["s", "y"])
+        rows = {"id": [1, 2, 3, 4], "s": ["x", "x", "y", None], "y": [1, 1, None, 7]}
+        t.append(pa.table(rows, schema))
+        t.publish(format=version)
+        made = adopt(_without(source, "s").metadata, tmp_path / version / "table")
+        made.delete("id = 2", mode="vector")
+        made.publish(format=version)
+        tables.append(made.refresh())
+    found = spark("read", tmp_path / "rows", *(table.uri for table in tables))
+    for table, rows_of_spark in zip(tables, found, strict=True):
+        assert multiset(rows_of_spark, table.schema.names) == of(table)
 
 
 def _fields(table: Table) -> list[Any]:

@@ -402,3 +402,30 @@ def test_never_is_never_and_other_words_are_refused(spark: Any, new_table: NewTa
     assert explain(spark, table.uri, native="never").native_files == 0
     with pytest.raises(InvalidRequest, match="native='always'"):
         read(spark, table.uri, native="always")  # type: ignore[arg-type]
+
+
+def test_columns_that_only_folders_have_are_read_with_their_values(
+    spark: Any, tmp_path: Path
+) -> None:
+    """In place by the source; a file that surgery made of one lacks the column, too."""
+    for year in (2023, 2024):
+        folder = tmp_path / "source" / f"year={year}"
+        folder.mkdir(parents=True)
+        rows_of_year = pa.table({"id": list(range(year, year + 9)), "name": ["a"] * 9})
+        pq.write_table(rows_of_year, folder / "a.parquet", row_group_size=3)
+    with pytest.warns(UserWarning, match="format version 2"):
+        table = inlay.adopt(tmp_path / "source", tmp_path / "table")
+    for step in ("in place", "surgery", "appended"):
+        if step == "surgery":
+            table.delete("id = 2023", mode="surgery")
+        if step == "appended":
+            table.append(pa.table({"id": [1], "name": ["b"], "year": [2030]}, table.schema))
+        expected = sorted_rows(table.refresh().scan().to_arrow(), "id")
+        assert sorted_rows(both_ways(spark, table), "id") == expected, step
+        found = both_ways(spark, table, where="year = 2024")
+        assert found.num_rows == 9 and set(found["year"].to_pylist()) == {2024}
+    assert explain(spark, table.uri).source_files == 2
+    theirs = spark.read.parquet(f"file://{tmp_path}/source").toArrow()
+    ours = inlay.open(table.uri, version=1).scan().to_arrow()
+    assert theirs.schema.types == ours.schema.types
+    assert sorted_rows(theirs, "id") == sorted_rows(ours, "id")
