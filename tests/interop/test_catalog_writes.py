@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pytest
 
 import inlay
 from inlay.cli.serving import catalog_of, server_of
-from inlay.errors import AccessDenied, TableNotFound
+from inlay.errors import AccessDenied, InlayError, TableNotFound
 from inlay.iceberg.catalog import Answer, Catalog
 from inlay.iceberg.catalog import error as refusal
 from inlay.iceberg.manifest import decode_list
@@ -813,6 +814,199 @@ def test_a_file_that_the_table_has_or_that_lies_elsewhere_is_not_added(
     assert all("#" not in f["file_path"] for f, _, _ in of.iceberg().data_files())
     assert of.ids() == [*before, 50, 50]
     assert opened(root).maintain.verify(depth="pages").errors == ()
+
+
+class Racing:
+    """A table, and commits of one file under different snapshot ids. `between` runs once, as the pointer is
+    about to be swapped by the next commit of the catalog."""
+
+    def __init__(self, root: Path, values: type[float] | type[int]) -> None:
+        # A file of floats is copied, for its bounds; one of whole numbers is the table's own where it lies.
+        self.root, self.schema = root, pa.schema([("x", pa.from_numpy_dtype(values))])
+        table = inlay.create(f"file://{root}/t", self.schema, properties={"publish.format": "v2"})
+        table.append(pa.table({"x": [values(1)]}, self.schema))
+        table.publish()
+        self.between: Callable[[], object] | None = None
+        self.catalog = replace(
+            catalog_of(f"file://{root}", write=True), writes=TableWrites(self.context)
+        )
+        shown = json.loads(self.catalog.answer("GET", "/v1/namespaces/tables/tables/t").body)
+        self.metadata = shown["metadata-location"].removeprefix("file://")
+        iceberg = Iceberg(self.metadata)
+        [(like, self.kind, self.spec)] = iceberg.data_files()
+        self.file = iceberg.rows(pa.table({"x": [values(2)]}, self.schema), [1], like)
+        self.names = iter(range(70, 99))
+
+    def context(self, table: str) -> Context:
+        ctx = connect(f"file://{self.root}/{table}")
+        return replace(ctx, store=Dying(ctx.store, before=self._reached))
+
+    def _reached(self, n: int, key: str) -> None:
+        if key.endswith("_latest_manifest") and self.between is not None:
+            between, self.between = self.between, None
+            between()
+
+    def snapshot(self) -> Any:
+        """A commit of the file on what was published at first, under an id of its own."""
+        iceberg = Iceberg(self.metadata)
+        iceberg.add_deletes([(self.file, self.kind, self.spec)], "append")
+        return {**iceberg.snapshot, "snapshot-id": next(self.names)}
+
+    def change(self) -> Any:
+        snapshot = self.snapshot()
+        moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
+        updates = [
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {**moved, "snapshot-id": snapshot["snapshot-id"]},
+        ]
+        return {"requirements": [], "updates": updates}
+
+    def commit(self) -> str:
+        status, said = posted(self.catalog, "tables/t", self.change())
+        return "ok" if status == 200 else f"{status} {said['error']['message']}"
+
+    def take_over(self) -> str:
+        iceberg = Iceberg(self.metadata)
+        snapshot = self.snapshot()
+        iceberg.found["snapshots"].append(snapshot)
+        iceberg.found |= {
+            "current-snapshot-id": snapshot["snapshot-id"],
+            "last-sequence-number": snapshot["sequence-number"],
+            "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
+        }
+        folder = self.root / "t/metadata"
+        newest = max(int(p.name[1:].split(".")[0]) for p in folder.glob("v*.metadata.json"))
+        place = Path(iceberg.write().removeprefix("file://"))
+        place = place.rename(folder / f"v{newest + 1}.metadata.json")
+        try:
+            opened(self.root).publish(take_over=True)
+            return "ok"
+        except InlayError as error:
+            place.unlink()
+            return error.message
+
+    def transaction(self) -> str:
+        """With another table, which is not to change then."""
+        if not (self.root / "u").exists():
+            table = inlay.create(
+                f"file://{self.root}/u", self.schema, properties={"publish.format": "v2"}
+            )
+            table.publish()
+        owner = {"action": "set-properties", "updates": {"owner": str(next(self.names))}}
+        changes = [
+            {**self.change(), "identifier": {"namespace": ["tables"], "name": "t"}},
+            {
+                "requirements": [],
+                "updates": [owner],
+                "identifier": {"namespace": ["tables"], "name": "u"},
+            },
+        ]
+        body = json.dumps({"table-changes": changes}).encode()
+        answer = self.catalog.answer(
+            "POST",
+            "/v1/transactions/commit",
+            "",
+            body,
+            {"idempotency-key": owner["updates"]["owner"]},
+        )
+        done = opened(self.root, "u").properties.get("iceberg.owner") == owner["updates"]["owner"]
+        assert done == (answer.status == 204)
+        return "ok" if done else f"{answer.status} {answer.body.decode()}"
+
+    def ingest(self, adopt: bool = False) -> str:
+        [outcome] = opened(self.root).ingest([self.file["file_path"]], adopt=adopt).outcomes
+        return "ok" if outcome.state == "ingested" else str(outcome)
+
+    def adopt(self) -> str:
+        return self.ingest(adopt=True)
+
+
+_WAYS = ("commit", "take_over", "transaction", "ingest", "adopt")
+
+
+@pytest.mark.parametrize("values", [int, float], ids=["in place", "copied"])
+@pytest.mark.parametrize("second", _WAYS)
+@pytest.mark.parametrize("racing", [False, True], ids=["after", "racing"])
+def test_a_file_comes_into_a_table_once_by_whatever_ways_and_names(
+    root: Path, values: type[int] | type[float], second: str, racing: bool
+) -> None:
+    """Of two commits that bring one file under different snapshot ids one is refused by name, also where
+    neither sees the other before it swaps; also where the first one's rows lie in another file by now."""
+    of = Racing(root, values)
+    answers = []
+    if racing:
+        of.between = lambda: answers.append(getattr(of, second)())
+    answers.append(of.commit())
+    if not racing:
+        table = opened(root)
+        table.append(pa.table({"x": [values(3)]}, of.schema))
+        for _ in range(4):
+            table.append(pa.table({"x": [values(3)]}, of.schema))
+        table.maintain.compact()
+        assert opened(root).snapshot.totals.files < 4
+        answers.append(getattr(of, second)())
+    got = [r["x"] for r in opened(root).scan().to_arrow().to_pylist()]
+    assert sorted(got) == ([1, 2] if racing else [1, 2, *[3] * 5]), answers
+    assert answers.count("ok") == 1, answers
+    assert opened(root).maintain.verify(depth="pages").errors == ()
+
+
+_NAMES = {"id": 1, "s": 2, "n": 3}
+
+
+@pytest.mark.parametrize("mapped", [None, ("id", "s", "n"), ("id",), ("x",)])
+@pytest.mark.parametrize("ids", [None, *product((1, 7), (2, 3, 8), (3, 2, 9))])
+def test_no_column_of_an_engines_file_is_read_as_null(
+    root: Path, ids: tuple[int, ...] | None, mapped: tuple[str, ...] | None
+) -> None:
+    """Whatever field ids its columns have, or by which names they are read: the values come in, under the
+    id that they have, or the file is refused by name."""
+    of = Deleting(root)
+    if mapped is not None:
+        listed = [{"field-id": _NAMES.get(name, 1), "names": [name]} for name in mapped]
+        named = {"schema.name-mapping.default": json.dumps(listed)}
+        updates = [{"action": "set-properties", "updates": named}]
+        assert posted(of.catalog, "tables/t", {"requirements": [], "updates": updates})[0] == 200
+    iceberg = of.iceberg()
+    [(like, kind, spec)] = iceberg.data_files()
+    made = pa.Table.from_pylist([{"id": 50, "s": "a", "n": 4}], SCHEMA)
+    file = iceberg.rows(made, ids or (1, 2, 3), like)
+    if ids is None:
+        path = Path(file["file_path"].removeprefix("file://"))
+        pq.write_table(made, path)
+        file["file_size_in_bytes"] = path.stat().st_size
+    iceberg.add_deletes([(file, kind, spec)], "append")
+    status, said = of.post(iceberg.snapshot)
+    [row] = [r for r in opened(root).scan().to_arrow().to_pylist() if r["n"] == 4] or [None]
+    if ids in (None, (1, 2, 3)):
+        given = _NAMES if ids else {name: n for name, n in _NAMES.items() if name in (mapped or ())}
+        complete = len(given) == 3
+    else:
+        complete = False
+    assert status == (200 if complete else 400), said
+    assert row == ({"id": 50, "s": "a", "n": 4} if complete else None)
+    assert of.ids() == [*range(9), *[50] * complete]
+
+
+@pytest.mark.parametrize("checked", ["yes", "no"])
+def test_damaged_pages_of_an_engines_file_are_found_where_the_table_asks_for_it(
+    root: Path, checked: str
+) -> None:
+    of = Deleting(root)
+    opened(root).set_properties({"ingest.check_pages": checked})
+    iceberg = of.iceberg()
+    [(like, kind, spec)] = iceberg.data_files()
+    made = pa.Table.from_pylist([{"id": 50, "s": "a", "n": 4}], SCHEMA)
+    file = iceberg.rows(made, (1, 2, 3), like)
+    path = Path(file["file_path"].removeprefix("file://"))
+    body = bytearray(path.read_bytes())
+    body[4:60] = b"\xff" * 56
+    path.write_bytes(body)
+    iceberg.add_deletes([(file, kind, spec)], "append")
+    status, said = of.post(iceberg.snapshot)
+    assert status == (400 if checked == "yes" else 200), said
+    findings = opened(root).maintain.verify(depth="pages").errors
+    assert bool(findings) == (checked == "no")
 
 
 @pytest.mark.parametrize(

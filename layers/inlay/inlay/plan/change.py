@@ -431,6 +431,10 @@ class Change:
     """One proposed commit: who requested it (`request`, `events`), what must hold (`requires`), what it
     does (`updates`, in any order).
 
+    What was asked before is answered, and events that are known are left out; but `objects`, which others
+    wrote and this change brings as files, must be new: else it is refused as a whole. The ledger remembers
+    all of them.
+
     `uploaded_us` is the store's time *before* the first upload of any object this change adds: a commit
     with objects from before the GC boundary is stale. `deleted_rows` is the count for the history: exact
     when the operation counted them, None when unknown. `note` is what the author says of the commit.
@@ -441,6 +445,7 @@ class Change:
     requires: tuple[Requirement, ...] = ()
     request: Request | None = None
     events: tuple[Request, ...] = ()
+    objects: tuple[Request, ...] = ()
     uploaded_us: int | None = None
     deleted_rows: int | None = 0
     note: Note | None = None
@@ -546,10 +551,11 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class RequestRefused:
-    """The request can never be applied: too old for the ledger, or its id was used with another body."""
+    """The request can never be applied: too old for the ledger, or its id was used with another body, or
+    rows that it adds are in the table (`twice`)."""
 
     reason: str
-    kind: str  # "too_old" | "reused"
+    kind: Literal["too_old", "reused", "twice"]
 
 
 @dataclass(frozen=True, slots=True)

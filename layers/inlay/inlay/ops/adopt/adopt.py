@@ -97,6 +97,8 @@ from inlay.storage.open import named_location, parse_location
 ADOPT = "adopt"
 # Ways in which files of one source may name its columns.
 MAX_SCHEMAS = 64
+# From here on Iceberg's ids are of metadata columns, such as row ids.
+_FIRST_RESERVED_ID = 2_147_483_447
 # Of the vectors in one object: together below 32 MB even if nothing compresses.
 OBJECT_POSITIONS = 2_000_000
 OBJECT_FILES = 4_096
@@ -193,6 +195,7 @@ def found_table(
     change = Change(
         operation=operation,
         request=request,
+        objects=tuple(seen.request for seen in looked) if own else (),
         updates=(
             AddFiles(live, compared=frozenset(compared_columns(base.snapshot))),
             AddMarkers(markers),
@@ -355,6 +358,11 @@ class Seen:
     def read_as(self, schema: Schema) -> Schema:
         """`schema` as this file is read to be written again."""
         return retyped(self.times.read_as(schema), self.stored)
+
+    @property
+    def request(self) -> Request:
+        """The object as ingest would name it: whoever brings it first, has brought it."""
+        return Request.of(f"{self.entry.key}@{self.entry.etag}", time_us=self.modified_us)
 
     @property
     def uri(self) -> str:
@@ -649,11 +657,34 @@ class _Columns:
             )
         self.names = naming.names or {}
         self.inner_ids = naming.inner_ids
+        self.last_id = naming.last_id
 
     def of(self, schema: Schema) -> tuple[Field, ...]:
         """The fields as recorded for the file: under its names, and without those whose name is another
         column's there."""
+        if self.last_id is not None:
+            self._check_ids(self.last_id, schema)
         return self._fields(list(self.arrow), schema.fields, ())
+
+    def _check_ids(self, last_id: int, schema: Schema) -> None:
+        for column in _columns_of(self.arrow) if self.by_id else ():
+            field_id = field_id_of(column)
+            if field_id is not None and last_id < field_id < _FIRST_RESERVED_ID:
+                raise UnsupportedTable(
+                    f"column {column.name!r} of a data file has field id {field_id}, and the table's last "
+                    f"one is {last_id}: its values would be read as NULL",
+                    next_step="Write the file with the field ids of the table's schema",
+                )
+        there = {f.name for f in schema.fields if any(self._is(a, f) for a in self.arrow)}
+        names = set() if self.by_id else set(self.arrow.names)
+        unnamed = names.intersection(schema.names) - there
+        if unnamed or not there:
+            raise UnsupportedTable(
+                f"{f'column {min(unnamed)!r}' if unnamed else 'no column'} of a data file is "
+                f"{'in no name mapping' if unnamed else 'one of the table'}: it would be read as NULL",
+                next_step="Write the file with the columns and field ids of the table's schema, or say by "
+                "which names it is read (schema.name-mapping.default)",
+            )
 
     def _fields(
         self, arrow: Sequence[pa.Field], wanted: tuple[Field, ...], path: tuple[str, ...]

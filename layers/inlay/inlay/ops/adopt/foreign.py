@@ -61,12 +61,15 @@ class KeyDelete:
 class Naming:
     """How columns are found in files: by field id (`ids`), or by the names that a field id has there. With
     both, names are for files that have no ids. Names None: such files cannot be read. `inner_ids`: elements
-    of lists and maps have ids as well. `no_column`: what files have of that name is no column."""
+    of lists and maps have ids as well. `no_column`: what files have of that name is no column. `last_id`:
+    the last one that the table has given, where files are new: one with others, or without any column of
+    the table, is another table's, and would read as NULL."""
 
     ids: bool
     names: Mapping[int, tuple[str, ...]] | None
     inner_ids: bool = True
     no_column: str | None = None
+    last_id: int | None = None
 
 
 def no_casts(stored: Primitive, wanted: Primitive) -> bool:

@@ -361,6 +361,8 @@ def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) ->
     table = _source(metadata)
     properties = _properties_of(metadata)
     foreign = foreign_of(sources, table)
+    naming = replace(foreign.naming, last_id=table.last_field_id)
+    foreign = replace(foreign, naming=naming)
     _check_publishable(ctx, foreign.schema, metadata)
     if of_the_request(partial(_is_ordered, metadata)):
         raise InvalidRequest(
@@ -483,12 +485,14 @@ def planned(
         if reason:
             raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)
     requires: tuple[Requirement, ...] = ()
+    objects: tuple[Request, ...] = ()
     uploaded_us = None
     if found is not None:
         of = replace(sources, ctx=replace(ctx, table_id=base.snapshot.table_id))
         rows = rows_of(of, source, planned_base(base, snapshot), found)
         compared = frozenset(compared_columns(snapshot))
         updates.append(AddFiles(rows.files, rows.sources_us, compared))
+        objects = rows.objects
         updates.append(AddMarkers(rows.markers))
         updates.append(RemoveFiles(rows.removed))
         margin_us = int(CLOCK_MARGIN_SECONDS * 1_000_000)
@@ -509,6 +513,7 @@ def planned(
         operation=OPERATION,
         updates=tuple(updates),
         requires=requires,
+        objects=objects,
         uploaded_us=uploaded_us,
         deleted_rows=None if strict else 0,
         note=engines_note(None if head is None else head.id, removed),

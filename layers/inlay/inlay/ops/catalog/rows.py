@@ -43,7 +43,7 @@ from inlay.ops.metadata.load import LoadedTable, load_segments
 from inlay.ops.publish.files import Verdict, check_files
 from inlay.ops.publish.settle import stamped_copy
 from inlay.ops.write.keyed_rows import markers_of_keys
-from inlay.plan.change import NeedSegments
+from inlay.plan.change import NeedSegments, Request
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
 
@@ -106,9 +106,11 @@ def difference(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The same in Inlay's terms. `sources_us` is when each new file was written, by its key."""
+    """The same in Inlay's terms. `objects` are what the engine has written, each of which comes once;
+    `sources_us` is when that was, by the key of the file that was made of it."""
 
     files: tuple[DataFile, ...]
+    objects: tuple[Request, ...]
     removed: tuple[str, ...]
     markers: tuple[Marker, ...]
     sources_us: Mapping[str, int]
@@ -132,7 +134,7 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
         version=str(table.snapshot_id),
         schema=snapshot.schema,
         last_field_id=snapshot.last_field_id,
-        naming=Naming(True, table.names),
+        naming=Naming(True, table.names, last_id=table.last_field_id),
         files=tuple(foreign_file(sources, f, table, spec_ids) for f in found.added),
         specs=snapshot.specs,
         spec_id=snapshot.spec_id,
@@ -151,6 +153,7 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
     _check_new(sources.ctx, base, [e for e in own if e is not None], sources_us)
     return Rows(
         files=tuple(e for e in entries if e.rows),
+        objects=tuple(seen.request for seen in looked),
         removed=tuple(_key(sources, f.path) for f in found.removed if f.rows),
         markers=tuple(_markers(sources, table, base, found)),
         sources_us=sources_us,

@@ -60,6 +60,7 @@ from inlay.errors import (
     CorruptTable,
     ForeignArchives,
     InlayError,
+    InvalidRequest,
     KeyTaken,
     RequestReused,
     RequestTooOld,
@@ -298,8 +299,19 @@ def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Sk
 
 
 def refusal(ctx: Context, refused: RequestRefused) -> InlayError:
-    error = RequestReused if refused.kind == "reused" else RequestTooOld
-    return error(refused.reason, table=ctx.uri)
+    match refused.kind:
+        case "reused":
+            return RequestReused(refused.reason, table=ctx.uri)
+        case "too_old":
+            return RequestTooOld(refused.reason, table=ctx.uri)
+        case "twice":
+            return InvalidRequest(
+                f"the commit adds rows that the table has already: {refused.reason}",
+                next_step="Nothing was committed. Commit a file once",
+                table=ctx.uri,
+            )
+        case _:
+            assert_never(refused.kind)
 
 
 def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:

@@ -224,7 +224,7 @@ def _share(whole: Commit, change: Change) -> Commit:
 
 def only_appends(change: Change) -> bool:
     adds = all(isinstance(update, AddFiles) for update in change.updates)
-    return adds and not change.requires and change.deleted_rows == 0
+    return adds and not (change.requires or change.objects) and change.deleted_rows == 0
 
 
 def may_join(changes: Sequence[Change], change: Change) -> bool:

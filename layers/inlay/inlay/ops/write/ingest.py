@@ -668,6 +668,16 @@ def content_of(
             next_step="Put the object on the table's store, or append its rows: "
             "t.append(pyarrow.parquet.read_table(PATH))",
         )
+    if (
+        not own
+        and location.bucket == ctx.store.bucket
+        and location.key.startswith(ctx.key(keys.DATA))
+    ):
+        raise InvalidRequest(
+            "the object lies where the table's own data files are: its rows may be in the table already",
+            next_step="Land files elsewhere. An engine's files are committed by its catalog: inlay serve "
+            "ROOT --write",
+        )
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     kind = None if own else landed_kind(location.key, snapshot)
     got = (

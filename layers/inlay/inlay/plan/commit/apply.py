@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from inlay.format.codec import encode_schemas, encode_snapshot, version_of
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
@@ -357,11 +357,33 @@ def admit(state: State, change: Change) -> Admission:
     known = look_up(state, change.request, change.events)
     if not isinstance(known, frozenset):
         return known
+    twice = _twice(state, change)
+    if twice is not None:
+        return twice
     version = handed_over(state.snapshot.properties)
     is_done = bool(change.events) and all(event.id in known for event in change.events)
     if version is not None and not is_done and not change.of(HandOver):
         return HandedOver(version)
     return Admitted(without_duplicates(change, known), known)
+
+
+def _twice(state: State, change: Change) -> NeedSegments | RequestRefused | None:
+    """Why rows of this change would be in the table twice. An object has its name from whoever wrote it:
+    another commit may have brought it meanwhile, and its rows may be in other files by now, so the ledger
+    says so. A file of this library may be in the table only if another writer took it for its own."""
+    live = {f.key for f in state.snapshot.files.inline}.difference(change.removed)
+    there = sorted(live.intersection(f.key for f in change.added))
+    known = look_up(state, None, change.objects)
+    match known:
+        case NeedSegments() | RequestRefused():
+            return known
+        case AlreadyApplied(duplicates=ids):
+            there += [each.text for each in change.objects if each.id in ids]
+        case frozenset():
+            there += [each.text for each in change.objects if each.id in known]
+        case _:
+            assert_never(known)
+    return RequestRefused(f"they came in {there[0][:200]}", "twice") if there else None
 
 
 def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:

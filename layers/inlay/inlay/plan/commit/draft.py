@@ -376,7 +376,7 @@ class Draft:
         salt, ledger = self.salt, self.base.ledger
         records = tuple(
             LedgerRecord(id=r.id, body=salt.digest(r.body) if salt and r.body else r.body)
-            for r in (self.change.request, *self.change.events)
+            for r in (self.change.request, *self.change.events, *self.change.objects)
             if r is not None
         )
         before_us = forgotten_before(self.base)
