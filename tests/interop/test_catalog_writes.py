@@ -36,6 +36,7 @@ from inlay.table import Table
 from ..scan.test_statistics_of_keys import SCHEMA as COLUMNS_SCHEMA
 from ..scan.test_statistics_of_keys import belied, lying
 from .iceberg_deletes import Iceberg
+from .iceberg_reader import read_table
 from .test_erasure import SECRET, finish, found
 from .test_killed import Dying, Killed
 
@@ -820,13 +821,17 @@ class Racing:
     """A table, and commits of one file under different snapshot ids. `between` runs once, as the pointer is
     about to be swapped by the next commit of the catalog."""
 
-    def __init__(self, root: Path, values: type[float] | type[int]) -> None:
+    def __init__(self, root: Path, values: type[float] | type[int], value: int = 2) -> None:
         # A file of floats is copied, for its bounds; one of whole numbers is the table's own where it lies.
         self.root, self.schema = root, pa.schema([("x", pa.from_numpy_dtype(values))])
-        table = inlay.create(f"file://{root}/t", self.schema, properties={"publish.format": "v2"})
-        table.append(pa.table({"x": [values(1)]}, self.schema))
-        table.publish()
         self.between: Callable[[], object] | None = None
+        self.after: Callable[[], object] | None = None
+        if value == 2:
+            table = inlay.create(
+                f"file://{root}/t", self.schema, properties={"publish.format": "v2"}
+            )
+            table.append(pa.table({"x": [values(1)]}, self.schema))
+            table.publish()
         self.catalog = replace(
             catalog_of(f"file://{root}", write=True), writes=TableWrites(self.context)
         )
@@ -834,23 +839,39 @@ class Racing:
         self.metadata = shown["metadata-location"].removeprefix("file://")
         iceberg = Iceberg(self.metadata)
         [(like, self.kind, self.spec)] = iceberg.data_files()
-        self.file = iceberg.rows(pa.table({"x": [values(2)]}, self.schema), [1], like)
-        self.names = iter(range(70, 99))
+        self.file = iceberg.rows(pa.table({"x": [values(value)]}, self.schema), [1], like)
+        self.last = value * 100
 
     def context(self, table: str) -> Context:
         ctx = connect(f"file://{self.root}/{table}")
-        return replace(ctx, store=Dying(ctx.store, before=self._reached))
+        return replace(ctx, store=Dying(ctx.store, before=self._before, after=self._after))
 
-    def _reached(self, n: int, key: str) -> None:
+    def _before(self, n: int, key: str) -> None:
         if key.endswith("_latest_manifest") and self.between is not None:
             between, self.between = self.between, None
             between()
+
+    def _after(self, n: int, key: str) -> None:
+        if key.endswith("_latest_manifest") and self.after is not None:
+            after, self.after = self.after, None
+            after()
+
+    def shown(self) -> Any:
+        found = self.catalog.answer("GET", "/v1/namespaces/tables/tables/t")
+        return json.loads(found.body)["metadata"]
+
+    def at(self, shown: Any, snapshot_id: int) -> list[Any]:
+        """What a reader of Iceberg's has at a snapshot."""
+        place = self.root / "at.metadata.json"
+        place.write_text(json.dumps({**shown, "current-snapshot-id": snapshot_id}))
+        return sorted(r["x"] for r in read_table(f"file://{place}"))
 
     def snapshot(self) -> Any:
         """A commit of the file on what was published at first, under an id of its own."""
         iceberg = Iceberg(self.metadata)
         iceberg.add_deletes([(self.file, self.kind, self.spec)], "append")
-        return {**iceberg.snapshot, "snapshot-id": next(self.names)}
+        self.last += 1
+        return {**iceberg.snapshot, "snapshot-id": self.last}
 
     def change(self) -> Any:
         snapshot = self.snapshot()
@@ -861,8 +882,9 @@ class Racing:
         ]
         return {"requirements": [], "updates": updates}
 
-    def commit(self) -> str:
-        status, said = posted(self.catalog, "tables/t", self.change())
+    def commit(self, again: bool = False) -> str:
+        self.body = self.body if again else self.change()
+        status, said = posted(self.catalog, "tables/t", self.body)
         return "ok" if status == 200 else f"{status} {said['error']['message']}"
 
     def take_over(self) -> str:
@@ -892,7 +914,7 @@ class Racing:
                 f"file://{self.root}/u", self.schema, properties={"publish.format": "v2"}
             )
             table.publish()
-        owner = {"action": "set-properties", "updates": {"owner": str(next(self.names))}}
+        owner = {"action": "set-properties", "updates": {"owner": str(self.last)}}
         changes = [
             {**self.change(), "identifier": {"namespace": ["tables"], "name": "t"}},
             {
@@ -919,6 +941,52 @@ class Racing:
 
     def adopt(self) -> str:
         return self.ingest(adopt=True)
+
+
+@pytest.mark.parametrize("later", ["native", "engine", "deletes"])
+@pytest.mark.parametrize("died", [False, True], ids=["lives", "dies"])
+def test_a_snapshot_of_an_engine_is_shown_whoever_publishes_first(
+    root: Path, later: str, died: bool
+) -> None:
+    """Between the commit of one catalog and its publication another one commits and publishes. A client
+    that never got its answer looks for its snapshot in the table; what it began on is what it reads next.
+    """
+    of, other = Racing(root, int), Racing(root, int, value=3)
+
+    def beside() -> None:
+        if later == "native":
+            opened(root).append(pa.table({"x": [7]}, of.schema))
+        elif later == "deletes":
+            opened(root).delete("x = 1")
+        other.shown()
+        if died:
+            raise Killed("after the swap")
+
+    def commit() -> None:
+        of.after = beside
+        with suppress(Killed):
+            assert of.commit() == "ok"
+
+    if later == "engine":  # it has begun before, and goes on upon the other's version
+        other.between = commit
+        assert other.commit() == "ok"
+    else:
+        commit()
+    shown = other.shown()
+    known = {s["snapshot-id"] for s in shown["snapshots"]}
+    now = {"native": [1, 2, 7], "engine": [1, 2, 3], "deletes": [2]}[later]
+    assert of.at(shown, shown["current-snapshot-id"]) == now
+    assert sorted(r["x"] for r in opened(root).scan().to_arrow().to_pylist()) == now
+    assert of.last in known and of.at(shown, of.last) == [1, 2]
+    # Sent again, nothing happens; what is asserted of main is what was read last.
+    version = opened(root).version
+    assert of.commit(again=True) == "ok"
+    assert opened(root).version == version
+    owner = [{"action": "set-properties", "updates": {"owner": "me"}}]
+    for snapshot_id in sorted(known, key=lambda n: n == shown["current-snapshot-id"]):
+        said = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": snapshot_id}
+        status, _ = posted(of.catalog, "tables/t", {"requirements": [said], "updates": owner})
+        assert status == (200 if snapshot_id == shown["current-snapshot-id"] else 409)
 
 
 _WAYS = ("commit", "take_over", "transaction", "ingest", "adopt")

@@ -68,13 +68,15 @@ RECEIPT_CHAIN = "erasure.chain"
 # Nor this: the commit of the memory of deletes (`ops.write.memory`) that the last delete of a change stream
 # was remembered by; a table without it has no memory.
 REMEMBERED = "changes.remembered"
+# Nor this: the last versions whose notes publications look for (`format.snapshot`).
+NOTED_VERSIONS = "commit.noted"
 # Nor this: the published version that another catalog took the table over at (`ops.hand_over`).
+HANDED_OVER = "handed.over"
 # Before the names of Iceberg's properties, which engines set.
 ICEBERG = "iceberg."
-HANDED_OVER = "handed.over"
 _OWN = (
     *(LEDGER_SALT, ARROW_TYPES, ARROW_CATEGORIES, COMMIT_NOTE, RECEIPT_CHAIN, REMEMBERED),
-    HANDED_OVER,
+    *(HANDED_OVER, NOTED_VERSIONS),
 )
 # Those that nobody may remove, either.
 STAYING = (RECEIPT_CHAIN, HANDED_OVER)

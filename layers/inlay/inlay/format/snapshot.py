@@ -32,7 +32,7 @@ from pyroaring import FrozenBitMap
 from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
 from inlay.format.predicate import Predicate
-from inlay.format.properties import COMMIT_NOTE
+from inlay.format.properties import COMMIT_NOTE, NOTED_VERSIONS
 from inlay.format.schema import Schema
 
 # Frozen: version 1 stays readable for ever (tests/golden/v1). Version 0 was the format in development.
@@ -371,12 +371,15 @@ def with_content(table: Snapshot, content: Content) -> Snapshot:
 
 # Of a note as JSON, in UTF-8. It is written twice, with the pointer and in its archive.
 MAX_NOTE_BYTES = 2_048
+# As many as a publication shows: publishers are rarely further behind.
+MAX_NOTED_VERSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     message: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    is_sought: bool = False  # later versions say that this one has a note (`noted_versions`)
 
 
 def make_note(message: object = None, metadata: object = None) -> Note | None:
@@ -428,10 +431,20 @@ def _encoded(note: Note, version: int) -> str:
 def with_note(properties: Mapping[str, str], note: Note | None, version: int) -> Mapping[str, str]:
     """The properties of `version` with this note, and with none of an earlier version."""
     if note is not None:
-        return {**properties, COMMIT_NOTE: _encoded(note, version)}
+        noted = {**properties, COMMIT_NOTE: _encoded(note, version)}
+        if note.is_sought:
+            before = properties.get(NOTED_VERSIONS, "").split()
+            noted[NOTED_VERSIONS] = " ".join([*before, str(version)][-MAX_NOTED_VERSIONS:])
+        return noted
     if COMMIT_NOTE not in properties:
         return properties
     return {name: value for name, value in properties.items() if name != COMMIT_NOTE}
+
+
+def noted_versions(snapshot: Snapshot) -> tuple[int, ...]:
+    """The last versions with a note that `is_sought`, the oldest first."""
+    listed = snapshot.properties.get(NOTED_VERSIONS, "").split()
+    return tuple(int(text) for text in listed if text.isascii() and text.isdecimal())
 
 
 def note_of(snapshot: Snapshot) -> Note:

@@ -38,7 +38,8 @@ def engines_note(snapshot_id: int | None, removed: Iterable[int] = ()) -> Note |
     """The note of a version that an engine commits as its snapshot `snapshot_id`, if it brings one."""
     note = {} if snapshot_id is None else {_NOTED: str(snapshot_id)}
     gone = ",".join(map(str, sorted(removed)))
-    return Note(None, {**note, **({_REMOVED: gone} if gone else {})}) if note or gone else None
+    note |= {_REMOVED: gone} if gone else {}
+    return Note(None, note, is_sought=True) if note else None
 
 
 def engines_id(snapshot: Snapshot, branch: str | None = None) -> int | None:

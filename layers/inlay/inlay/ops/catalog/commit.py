@@ -480,7 +480,7 @@ def planned(
         strict = strict or not is_append or (head.began_on is None and head.gone is None)
         if strict and head.gone is not None:
             raise _not_published(head.gone[0])
-    if strict or (updates and found is not None):
+    if strict or updates or found is None:  # all but an append alone
         reason = unmet(request.requirements, published)
         if reason:
             raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)

@@ -32,12 +32,13 @@ from inlay.errors import (
     OutcomeUnknown,
     SnapshotGone,
     Unpublishable,
+    VersionNotFound,
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.partition import parse_transform
 from inlay.format.properties import Properties, iceberg_properties
-from inlay.format.snapshot import Snapshot
+from inlay.format.snapshot import Snapshot, noted_versions
 from inlay.iceberg.grouping import Group, groups_of, leaves_of_a_group
 from inlay.iceberg.manifest import (
     POSITION_DELETES,
@@ -81,6 +82,7 @@ from inlay.ops.metadata.load import (
     load_leaves,
     load_nodes,
     load_pointer,
+    load_version,
     on_branch,
     read_main,
 )
@@ -195,7 +197,10 @@ def publish_with_pointer(
         version = loaded.snapshot.version
         follows = found.publication is not None and found.publication.version + 1 == version
         refuse_foreign(ctx, found.publication, hint, look_ahead=not follows)
-        attempt = _Attempt(ctx, loaded, None if rebuild else found.publication, look_into_files)
+        previous = None if rebuild else found.publication
+        if previous is not None and not follows:
+            previous = _with_named(ctx, loaded, previous, look_into_files)
+        attempt = _Attempt(ctx, loaded, previous, look_into_files)
         unfit = attempt.prepare()
         if unfit is not None and unfit.repack:
             loaded, count, times = _repacked(ctx, loaded, unfit.repack)
@@ -242,6 +247,34 @@ def publish_with_pointer(
     raise Unpublishable(
         "others keep publishing or committing", next_step="Try again later", table=ctx.uri
     )
+
+
+def _with_named(
+    ctx: Context, loaded: LoadedTable, publication: Publication, look_into_files: bool
+) -> Publication:
+    """`publication` with the versions since then that engines committed, and whose snapshots they look for
+    by the names that they gave: who made the next commit may be the first to publish. One whose deletes or
+    files would have to be settled first is part of the next snapshot, like any version; so is every one
+    while an erasure is open, whose rows they may have."""
+    snapshot = loaded.snapshot
+    if publication.table_id != snapshot.table_id or snapshot.erasures:
+        return publication
+    for version in noted_versions(snapshot):
+        if not publication.version < version < snapshot.version:
+            continue
+        try:
+            state = State(load_version(ctx, snapshot, version), loaded.state.contents)
+            attempt = _Attempt(ctx, replace(loaded, state=state), publication, look_into_files)
+            gone = removed_ids(attempt.snapshot) - {publication.current_id}
+            kept = [s for s in publication.snapshots if s.id not in gone]
+            if engines_id(attempt.snapshot) is None or not attempt.continues(publication):
+                publication = replace(publication, snapshots=tuple(kept))
+            elif attempt.prepare() is None:
+                named, next_row_id = attempt.write_snapshot(publication.next_row_id)
+                publication = attempt.after(publication, (*kept, named), next_row_id)
+        except (CorruptTable, SnapshotGone, Unpublishable, VersionNotFound):
+            continue  # it has expired, or could not be published
+    return publication
 
 
 def _made_fit(branch: Published | _Attempt) -> tuple[int, int] | None:
@@ -475,7 +508,7 @@ class _Attempt:
         publish. A branch with other columns than main is left out: engines read branches by the columns of
         main."""
         snapshot, previous = self.snapshot, self.previous
-        if previous is not None and not self._is_continued(previous):
+        if previous is not None and not self.continues(previous):
             previous = None
         asked = max((e.opened_version for e in snapshot.erasures if e.predicate), default=0)
         of_name = {s.branch: s for s in previous.branches} if previous else {}
@@ -499,9 +532,26 @@ class _Attempt:
             found[ref.head.id] = _Attempt(at, view, basis, self.look_into_files)
         return tuple(found.values())
 
-    def _is_continued(self, previous: Publication) -> bool:
+    def continues(self, previous: Publication) -> bool:
         """Whether older snapshots of the last publication are published again."""
         return previous.format_version == self.format_version and previous.root == _root(self.ctx)
+
+    def after(
+        self, previous: Publication, snapshots: tuple[Published, ...], next_row_id: int
+    ) -> Publication:
+        """`previous` as it would be with this snapshot, the last of `snapshots`, upon it."""
+        return replace(
+            previous,
+            version=self.snapshot.version,
+            current_id=snapshots[-1].id,
+            snapshots=snapshots,
+            schemas=(*previous.schemas, self._schema()),
+            specs=tuple(s.to_json() for s in self.specs.by_id.values()),
+            next_row_id=next_row_id,
+            fingerprint=self.fingerprint,
+            types=self.types,
+            leaves_of_a_group=self.of_a_group,
+        )
 
     # -- what is there ------------------------------------------------------------------------
 
@@ -859,7 +909,7 @@ class _Attempt:
         snapshot = self.snapshot
         older: tuple[Published, ...] = ()
         previous = self.previous
-        if previous is not None and self._is_continued(previous):
+        if previous is not None and self.continues(previous):
             removed = removed_ids(snapshot)
             kept = [
                 s
