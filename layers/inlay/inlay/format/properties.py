@@ -81,7 +81,7 @@ _OWN = (
 # Those that nobody may remove, either.
 STAYING = (RECEIPT_CHAIN, HANDED_OVER)
 # Random, or digests: a short number would be found in them by chance.
-OPAQUE = (LEDGER_SALT, RECEIPT_CHAIN, REMEMBERED)
+OPAQUE = (LEDGER_SALT, RECEIPT_CHAIN, REMEMBERED, NOTED_VERSIONS)
 
 # Those of `plan.change_records`.
 CHANGE_PRESETS = (
