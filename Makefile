@@ -77,6 +77,10 @@ pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark
 	@echo "loading Spark's and Inlay's libraries"
 	$(BIN)/python -m pipelines.orders_demo $(ARGS)
 
+pipeline-sql: $(READY) $(ICEBERG_JAVA) ## the same in plain Spark SQL, with Iceberg's runtime, through the catalog that takes commits
+	$(BIN)/python -m pipelines.orders_sql $(ARGS) \
+		--session ".tools/iceberg-java/bin/python tests/interop/by_spark.py rest"
+
 ##@ Work on it
 test: $(READY) $(TOOLS) $(ENGINES) $(EXAMPLES) ## run the tests that a change waits for (TIER=short), Spark beside the others
 	@.ci/side-by-side $(call quoted,$(SPARK_TESTS)) $(call quoted,$(PYTHON_TESTS))
@@ -371,5 +375,5 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model soak soak-bank soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-sparks test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline pipeline-sql simulate interleavings model soak soak-bank soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-sparks test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
 	emulators engines engines-lock iceberg-java iceberg-java-lock examples examples-lock sparks sparks-lock sam-lock security-lock layer-lock release sbom audit security clean distclean help

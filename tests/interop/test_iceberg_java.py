@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import random
+import shlex
 import subprocess
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pipelines import orders_sql
 
 import inlay
 from inlay.cli.serving import catalog_of, server_of
@@ -449,3 +451,21 @@ def test_its_statements_are_commits_of_the_table(root: Path, sql: Sql) -> None:
     ):
         assert why in str(sql.ask(statement)), statement
     check(root)
+
+
+def test_the_pipeline_of_orders_runs_in_plain_sql(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of its steps compares the orders with DuckDB's, in a scan and in Spark."""
+    session = shlex.join([python_of_spark(), str(PROGRAM), "rest"])
+    size = ["--scale", "0.001", "--changes", "200", "--keep", str(tmp_path / "kept")]
+    orders_sql.main([*size, "--session", session])
+    said = capsys.readouterr().out
+    assert said.count("checked: ") == orders_sql.LANDINGS + 3, said
+    orders = inlay.open(f"file://{tmp_path}/kept/tables/orders")
+    assert orders.snapshot.primary_key == (1,)
+    by = orders.inspect.history()["operation"].to_pylist()
+    assert {"engine", "compact", "erase"} <= set(by)
+    for name in ("orders", "order_changes", "lineitem"):
+        found = inlay.open(f"file://{tmp_path}/kept/tables/{name}").maintain.verify(depth="pages")
+        assert found.errors == ()
