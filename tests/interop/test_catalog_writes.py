@@ -989,6 +989,51 @@ def test_a_snapshot_of_an_engine_is_shown_whoever_publishes_first(
         assert status == (200 if snapshot_id == shown["current-snapshot-id"] else 409)
 
 
+@pytest.mark.parametrize("asserted", [True, False])
+@pytest.mark.parametrize("edit", ["column", "partitions", "both"])
+def test_rows_that_come_with_a_change_of_the_schema_are_not_lost_where_others_made_it_first(
+    root: Path, edit: str, asserted: bool
+) -> None:
+    """Of two commits that make the same change and bring rows, the one that loses the race begins again:
+    its rows are in the table, or it is told that the table is not what it asserted."""
+    of = Racing(root, int)
+    other = Racing(root, int, value=3)
+
+    def wider(one: Racing) -> None:
+        body = one.change()
+        now = Iceberg(one.metadata).found
+        [schema] = now["schemas"]
+        column = {"id": 2, "name": "c", "type": "long", "required": False}
+        updates: list[Any] = []
+        if edit != "partitions":
+            made = {**schema, "schema-id": 1, "fields": [*schema["fields"], column]}
+            updates += [
+                {"action": "add-schema", "schema": made},
+                {"action": "set-current-schema", "schema-id": -1},
+            ]
+        if edit != "column":
+            field = {"source-id": 1, "field-id": 1000, "name": "b", "transform": "bucket[4]"}
+            updates += [
+                {"action": "add-spec", "spec": {"spec-id": 1, "fields": [field]}},
+                {"action": "set-default-spec", "spec-id": -1},
+            ]
+        of_spec = {"type": "assert-default-spec-id", "default-spec-id": 0}
+        of_schema = {"type": "assert-current-schema-id", "current-schema-id": 0}
+        asked = [of_spec, of_schema] if asserted else []
+        one.body = {"requirements": asked, "updates": [*updates, *body["updates"]]}
+
+    wider(of)
+    wider(other)
+    answers: list[str] = []
+    of.between = lambda: answers.append(other.commit(again=True))
+    answers.append(of.commit(again=True))
+    assert answers[0] == "ok" and answers[1][:3] == ("409" if asserted else "ok"), answers
+    expected = [1, 3] if asserted else [1, 2, 3]
+    assert sorted(r["x"] for r in opened(root).scan().to_arrow().to_pylist()) == expected
+    shown = {s["snapshot-id"] for s in other.shown()["snapshots"]}
+    assert other.last in shown and (of.last in shown) != asserted
+
+
 _WAYS = ("commit", "take_over", "transaction", "ingest", "adopt")
 
 

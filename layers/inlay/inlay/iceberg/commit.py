@@ -181,17 +181,20 @@ def _apply(changed: dict[str, Any], update: Json, last: dict[str, int]) -> None:
             highest = max(_ids_of(schema), default=0)
             changed["last-column-id"] = max(changed["last-column-id"], highest)
         case "set-current-schema":
-            changed["current-schema-id"] = _chosen(update["schema-id"], last.get("schema"))
+            schemas = changed["schemas"]
+            changed["current-schema-id"] = _chosen(update["schema-id"], "schema", schemas, last)
         case "add-spec":
             spec = _numbered(dict(update["spec"]), changed)
             last["spec"] = _added(changed["partition-specs"], spec, "spec-id", ("fields",))
         case "set-default-spec":
-            changed["default-spec-id"] = _chosen(update["spec-id"], last.get("spec"))
+            specs = changed["partition-specs"]
+            changed["default-spec-id"] = _chosen(update["spec-id"], "spec", specs, last)
         case "add-sort-order":
             order = dict(update["sort-order"])
             last["order"] = _added(changed["sort-orders"], order, "order-id", ("fields",))
         case "set-default-sort-order":
-            changed["default-sort-order-id"] = _chosen(update["sort-order-id"], last.get("order"))
+            listed, chosen = changed["sort-orders"], update["sort-order-id"]
+            changed["default-sort-order-id"] = _chosen(chosen, "order", listed, last)
         case "set-properties":
             given = update["updates" if "updates" in update else "updated"]
             changed["properties"] |= {str(k): str(v) for k, v in given.items()}
@@ -271,11 +274,14 @@ def _added(listed: list[Any], new: dict[str, Any], name: str, same: tuple[str, .
     return given
 
 
-def _chosen(given: Any, last: int | None) -> int:
-    """-1 is what this request added last."""
-    if type(given) is not int or (given == -1 and last is None):
+def _chosen(given: Any, what: str, listed: Sequence[Json], last: Mapping[str, int]) -> int:
+    """The id of a schema, spec or order of those `listed`; -1 is what this request added last."""
+    if type(given) is not int or (given == -1 and what not in last):
         raise InvalidRequest("-1 names what a request has added, and this one has added nothing")
-    return last if given == -1 and last is not None else given
+    chosen = last[what] if given == -1 else given
+    if all(each[f"{what}-id"] != chosen for each in listed):
+        raise InvalidRequest(f"there is no {what} {given}")
+    return chosen
 
 
 def _numbered(spec: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:

@@ -97,7 +97,10 @@ def read_metadata(data: bytes) -> SourceTable:
         return _table(body)
     except InlayError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        *(ValueError, KeyError, IndexError, TypeError, AttributeError),
+        *(RecursionError, StopIteration, OverflowError),
+    ) as error:
         raise CorruptTable(
             f"Iceberg's table metadata cannot be read: {type(error).__name__} {str(error)[:80]}",
             next_step="Name the newest metadata file of the table, *.metadata.json",

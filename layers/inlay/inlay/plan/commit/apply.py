@@ -294,10 +294,13 @@ def apply(
         return admitted
     change = admitted.change
 
-    if any(is_evolved(state.snapshot, u) for u in change.of(AlterSchema)):
-        return Unchanged()
-    if any(has_partitioning(state.snapshot, u) for u in change.of(SetPartitioning)):
-        return Unchanged()
+    edits = [u for u in change.of(AlterSchema) if is_evolved(state.snapshot, u)]
+    layouts = [u for u in change.of(SetPartitioning) if has_partitioning(state.snapshot, u)]
+    if edits or layouts:
+        if len(edits) + len(layouts) == len(change.updates):
+            return Unchanged()
+        # What comes with it, rows under the new columns, was planned on the table without them.
+        return Conflict("the columns or partitions were changed in the same way by another commit")
     needs = needed(state, change, resolved=resolved)
     if needs is not None:
         return needs
