@@ -123,7 +123,8 @@ def test_what_is_no_read_is_refused_in_the_form_of_the_specification(method: str
 
 def test_what_is_no_request_is_refused_in_json(uri: str) -> None:
     host, _, port = uri.removeprefix("http://").partition(":")
-    for sent in (b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"x" * 70_000):
+    chunks = b"POST /v1/namespaces HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0"
+    for sent in (b"nonsense", b"GET / HTTP/9.9", b"GET /" + b"x" * 70_000, chunks):
         with socket.create_connection((host, int(port))) as raw:
             raw.sendall(sent + b"\r\n\r\n")
             answer = raw.makefile("rb").read()

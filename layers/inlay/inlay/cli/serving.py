@@ -98,6 +98,9 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
 
         def _body(self) -> bytes | None:
             """What the request carries; None if it was refused."""
+            if self.headers.get("Transfer-Encoding"):  # its chunks would be taken for requests
+                self.send_error(HTTPStatus.LENGTH_REQUIRED)
+                return None
             length = self.headers.get("Content-Length") or "0"
             is_number = length.isascii() and length.isdecimal() and len(length) < 12
             if (

@@ -492,7 +492,8 @@ def planned(
         rows = rows_of(of, source, planned_base(base, snapshot), found)
         compared = frozenset(compared_columns(snapshot))
         updates.append(AddFiles(rows.files, rows.sources_us, compared))
-        objects = rows.objects
+        # A branch has what is picked of another one, and of main.
+        objects = rows.objects if ctx.branch is None else ()
         updates.append(AddMarkers(rows.markers))
         updates.append(RemoveFiles(rows.removed))
         margin_us = int(CLOCK_MARGIN_SECONDS * 1_000_000)
