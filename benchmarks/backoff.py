@@ -10,6 +10,11 @@ and PUT archive at once, PUT pointer). Where a racer's archive is there, or the 
 and after some appends in a row without a read, it reads the pointer before an append. The bare loop makes
 GET, PUT, PUT, at once again. "Worst" counts who is still waiting at the end; "requests" is those of a
 commit.
+
+A writer of transactions over two tables, one after another without a pause, makes the round trips of two
+uploads (with the archives), of preparing and of deciding; meanwhile nobody can swap. What an appending
+writer on one of the two gets beside it is shown for the rules as they are; without their wait; and as if
+transactions knew nothing of others.
 """
 
 from __future__ import annotations
@@ -17,16 +22,18 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from inlay.ops.commit.driver import CONTENDED_SECONDS, MAX_UNREAD, back_off
+from inlay.ops.commit import driver
 
 LATENCY = 0.02
 SECONDS = 40.0
 SEEDS = (1, 2, 3)
+ROUNDS = range(16)
 WRITERS = (1, 4, 8, 16, 40)
 # Seconds a server works on one request: none; and about as long as the embedded server takes.
 SERVICE = (0.0, 0.0015)
@@ -34,18 +41,21 @@ SERVICE = (0.0, 0.0015)
 
 @dataclass(slots=True)
 class World:
-    """`version` is that of the pointer."""
+    """`version` is that of the pointer; `undecided`: it is prepared for a transaction."""
 
     rng: random.Random
     service: float
     now: float = 0.0
     version: int = 0
+    undecided: bool = False
     archived: set[int] = field(default_factory=set)
     free_at: float = 0.0
     took: list[float] = field(default_factory=list)
     tries: int = 0
     requests: int = 0
     began: dict[int, float] = field(default_factory=dict)
+    appends: int = 0
+    appended: float = 0.0  # seconds that the slowest took
 
     def on_its_way(self) -> float:
         return LATENCY / 2 * self.rng.uniform(0.8, 1.4)
@@ -60,10 +70,67 @@ Writer = Iterator[str | float]
 
 
 def swap(world: World, base: int) -> bool:
-    if world.version != base:
+    if world.version != base or world.undecided:
         return False
     world.version += 1
     return True
+
+
+def read(world: World) -> Generator[str | float, None, int]:
+    """The pointer's version, once no transaction is open on it."""
+    while True:
+        yield "sent"
+        version, undecided = world.version, world.undecided
+        yield "served"
+        if not undecided:
+            return version
+        yield world.rng.uniform(0, driver.SETTLE_SECONDS)
+
+
+def transacting(world: World, me: int, *, reads: bool = True, waits: bool = True) -> Writer:
+    base = yield from read(world)
+    raced_at, unread = -driver.CONTENDED_SECONDS, 0
+    while True:
+        world.began[me] = world.now
+        if reads and (
+            world.now - raced_at < driver.CONTENDED_SECONDS or unread >= driver.MAX_UNREAD
+        ):
+            if waits and unread >= driver.MAX_UNREAD:
+                yield world.rng.uniform(0, driver.SETTLE_SECONDS)
+            current = yield from read(world)
+            raced_at, unread = world.now if current != base else raced_at, 0
+            base = current
+        for attempt in itertools.count(1):
+            world.tries += 1
+            yield "sent"
+            is_there = base in world.archived
+            world.archived.add(base)
+            yield "served"
+            if attempt == 1:  # the rows of the other table
+                yield from ("sent", "served")
+            if is_there:
+                yield waiting(world, attempt, world.began[me])
+                current = yield from read(world)
+                if current != base:
+                    base = current
+                    continue
+            yield "sent"
+            won = swap(world, base)
+            world.undecided = world.undecided or won
+            base += won
+            yield "served"
+            if won:
+                yield "sent"
+                world.undecided = False
+                yield "served"
+                break
+            yield waiting(world, attempt, world.began[me])
+            base = yield from read(world)
+        if attempt > 1:
+            raced_at, unread = world.now, 0
+        else:
+            unread += 1
+        world.took.append(world.now - world.began[me])
 
 
 def bare(world: World, me: int) -> Writer:
@@ -81,16 +148,13 @@ def bare(world: World, me: int) -> Writer:
 
 
 def appending(world: World, me: int) -> Writer:
-    yield "sent"
-    base = world.version
-    yield "served"
-    raced_at, unread, ended = -CONTENDED_SECONDS, 0, -CONTENDED_SECONDS
+    base = yield from read(world)
+    raced_at, unread, ended = -driver.CONTENDED_SECONDS, 0, -driver.CONTENDED_SECONDS
     while True:
         world.began[me] = world.now
-        if world.now - raced_at < CONTENDED_SECONDS or unread >= MAX_UNREAD:
-            yield "sent"
-            has_met, base = world.version != base, world.version
-            yield "served"
+        if world.now - raced_at < driver.CONTENDED_SECONDS or unread >= driver.MAX_UNREAD:
+            current = yield from read(world)
+            has_met, base = current != base, current
             raced_at, unread = world.now if has_met else raced_at, 0
         for attempt in itertools.count(1):
             world.tries += 1
@@ -101,9 +165,7 @@ def appending(world: World, me: int) -> Writer:
             yield "served"
             if is_there:
                 yield waiting(world, attempt, world.began[me])
-                yield "sent"
-                current = world.version
-                yield "served"
+                current = yield from read(world)
                 if current != base:
                     base = current
                     continue
@@ -121,31 +183,29 @@ def appending(world: World, me: int) -> Writer:
                 break
             yield waiting(world, attempt, world.began[me])
             lost = base + 1
-            yield "sent"
-            base = world.version
-            yield "served"
+            base = yield from read(world)
             if base > lost:  # the archive of the lost version, and the pointer again
                 world.requests += 1
-                yield "sent"
-                base = world.version
-                yield "served"
+                base = yield from read(world)
         if attempt > 1:
             raced_at, unread = world.now, 0
         else:
-            unread = unread + 1 if world.now - ended < CONTENDED_SECONDS else 0
+            unread = unread + 1 if world.now - ended < driver.CONTENDED_SECONDS else 0
         ended = world.now
         world.took.append(world.now - world.began[me])
+        world.appends += 1
+        world.appended = max(world.appended, world.took[-1])
 
 
 def waiting(world: World, attempt: int, since: float) -> float:
     slept: list[float] = []
     clock = SimpleNamespace(monotonic=world.monotonic, sleep=slept.append)
     ctx: Any = SimpleNamespace(clock=clock, random=world.rng, uri="")
-    back_off(ctx, attempt, since)
+    driver.back_off(ctx, attempt, since)
     return slept[0]
 
 
-def run(kind: Any, writers: int, service: float, seed: int) -> World:
+def run(kind: Any, writers: int, service: float, seed: int, *, beside: Any = None) -> World:
     world = World(random.Random(seed), service)
     events: list[tuple[float, int, int, str]] = []
     order = itertools.count()
@@ -154,7 +214,9 @@ def run(kind: Any, writers: int, service: float, seed: int) -> World:
         heapq.heappush(events, (time, next(order), writer, what))
 
     going = [kind(world, n) for n in range(writers)]
-    for n in range(writers):
+    if beside is not None:
+        going.append(beside(world, writers))
+    for n in range(len(going)):
         at(world.rng.uniform(0, 0.05), n, "go on")
     while events[0][0] < SECONDS:
         time, _, n, what = heapq.heappop(events)
@@ -193,6 +255,28 @@ def main() -> None:
                 f"{sum(w.requests for w in worlds) / len(took):10.1f}"
                 f"{rate / rates['bare']:7.2f}"
             )
+    show_beside_transactions()
+
+
+def show_beside_transactions() -> None:
+    print(
+        f"\n{'beside writers of transactions':<40}{'alone/s':>9}{'/s':>7}{'appends/s':>11}{'worst':>8}"
+    )
+    rules = {
+        "": transacting,
+        ", no wait": partial(transacting, waits=False),
+        ", knowing nothing of others": partial(transacting, reads=False),
+    }
+    for writers, (rule, kind) in itertools.product((1, 4), rules.items()):
+        alone = [run(kind, writers, SERVICE[-1], seed) for seed in ROUNDS]
+        worlds = [run(kind, writers, SERVICE[-1], seed, beside=appending) for seed in ROUNDS]
+        worst = [max(w.appended, SECONDS - w.began[writers]) for w in worlds]
+        per = SECONDS * len(ROUNDS)
+        print(
+            f"{f'{writers}{rule}':<40}{sum(len(w.took) for w in alone) / per:9.1f}"
+            f"{sum(len(w.took) - w.appends for w in worlds) / per:7.1f}"
+            f"{sum(w.appends for w in worlds) / per:11.1f}{max(worst):8.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tests.transaction.conftest import SCHEMA, content, rows
 
 import inlay
 from inlay.format import keys
+from inlay.ops.commit.driver import MAX_UNREAD, SETTLE_SECONDS
 from inlay.storage.base import ObjectStore
 from inlay.storage.wrapped import Asked, WrappedStore
 
@@ -137,3 +138,44 @@ def test_what_is_read_takes_no_archive():
         ("put", keys.POINTER): 2,
         ("put", "transaction"): 1,
     }
+
+
+def test_transactions_in_a_row_leave_others_a_turn(monkeypatch):
+    """As commits on one table do: after MAX_UNREAD in a row the pointers are read. Before that it waits,
+    for others see only by looks at the pointer that the last transaction has ended."""
+    monkeypatch.setattr("inlay.ops.commit.driver.CONTENDED_SECONDS", 1e9)
+    tables, asked = watched(make(2), {})
+    slept: list[int] = []
+
+    class Clock:
+        def __init__(self, inner) -> None:
+            self.monotonic = inner.monotonic
+
+        def sleep(self, seconds: float) -> None:
+            assert 0 <= seconds <= SETTLE_SECONDS
+            slept.append(at)
+
+    for table in tables:
+        table._ctx = replace(table._ctx, clock=Clock(table._ctx.clock))
+    reads = []
+    for at in range(2 * MAX_UNREAD + 2):
+        asked.clear()
+        with inlay.transaction() as tx:
+            for table in tables:
+                tx.append(table, rows((at, at)))
+        reads += [at] * (asked.count(("get", keys.POINTER)) == 2)
+    assert reads == slept == [MAX_UNREAD, 2 * MAX_UNREAD]
+    assert all(len(content(table)) == 2 * MAX_UNREAD + 2 for table in tables)
+
+
+def test_a_transaction_that_met_others_reads_before_the_next():
+    tables, asked = watched(make(2), {})
+    inlay.open(tables[0].uri).append(rows((1, 1)))
+    for at in (2, 3):
+        asked.clear()
+        with inlay.transaction() as tx:
+            for table in tables:
+                tx.append(table, rows((at, at)))
+    # What it knew was old, so it knows now that it is not alone: each pointer is read beforehand.
+    assert asked.count(("get", keys.POINTER)) == 2
+    assert asked[0] == ("get", keys.POINTER)

@@ -73,6 +73,7 @@ from inlay.ops.commit.driver import (
     not_committed,
     proposed,
     sealed,
+    with_races,
     writes_before,
 )
 from inlay.ops.commit.register import MAX_SWAPS, Lost, Won, read_after
@@ -432,7 +433,7 @@ def _result(
     if ready.proposal is None or snapshot is None or data is None:
         return Skipped(replace(ready.base, etag=won.etag, transaction=transaction))
     after = after_commit(ready.part.ctx, ready.base, ready.proposal, snapshot, data, won)
-    loaded = replace(after, transaction=transaction)
+    loaded = replace(with_races(after, ready.base, attempts), transaction=transaction)
     return Committed(loaded, ready.proposal.duplicates, ready.proposal.skipped, attempts)
 
 

@@ -26,6 +26,7 @@ from inlay.ops.commit.driver import (
     WriteResult,
     already_applied,
     current_base,
+    let_others_in,
     write_result,
 )
 from inlay.ops.metadata.load import LoadedTable
@@ -274,6 +275,8 @@ class Transaction:
         ctx, base = table._ctx, entry.part.base if entry else table._loaded
         part = Part(ctx, base, fixed=entry is not None)
         check_parts([*others, part])  # before rows are uploaded
+        if not self._entries:
+            let_others_in(ctx, base)
         made = _Entry(table, part, does=does, before=ctx.usage)
 
         def plan(on: LoadedTable) -> Planned | None:

@@ -30,9 +30,10 @@ shrinks again with the time a commit has been waiting, to a tenth after BACKOFF_
 CONTENDED_SECONDS after it has met another, in a race or by what was committed, a writer reads the pointer
 before each commit, or the winner, who knows the pointer, would win again. A writer that wins from the start
 meets no other: every MAX_UNREAD commits in a row it reads the pointer all the same, and others that read
-meanwhile have a chance. By benchmarks/backoff.py, 4 to 40 writers at 20 ms a request make 0.89 to 1.08 of
-the commits of a bare loop that never waits (2.3 where 40 saturate the server), in about half its tries, and
-the longest wait is at most 1.16 of the loop's. benchmarks/contention.py measures it with processes.
+meanwhile have a chance. One of transactions waits before that (`let_others_in`). By benchmarks/backoff.py,
+4 to 40 writers at 20 ms a request make 0.89 to 1.08 of the commits of a bare loop that never waits (2.3
+where 40 saturate the server), in about half its tries, and the longest wait is at most 1.16 of the loop's.
+benchmarks/contention.py measures it with processes.
 
 The base that an operation starts from (`recent_base`, …). Promise: it is never so old that the GC boundary
 may have passed what is uploaded on it, and never another table's; names are never applied to the columns of
@@ -378,11 +379,7 @@ def commit_proposed(
         ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
             case LoadedTable():
-                if attempts > 1:
-                    return replace(ended, raced_at=ended.read_at), outcome, attempts
-                at_once = ended.read_at - base.read_at < CONTENDED_SECONDS
-                unread = base.unread + 1 if at_once else 0
-                return replace(ended, raced_at=base.raced_at, unread=unread), outcome, attempts
+                return with_races(ended, base, attempts), outcome, attempts
             case Unknown(error):
                 raise error
             case Lost(current):
@@ -397,6 +394,24 @@ def commit_proposed(
                 loaded = on_branch(ctx, current, carried=loaded.state.contents)
             case _:
                 assert_never(ended)
+
+
+def with_races(ended: LoadedTable, base: LoadedTable, attempts: int) -> LoadedTable:
+    """The table after a commit of `attempts` tries, with what the next one has to know of other writers
+    (`recent_base`)."""
+    if attempts > 1:
+        return replace(ended, raced_at=ended.read_at)
+    at_once = ended.read_at - base.read_at < CONTENDED_SECONDS
+    return replace(ended, raced_at=base.raced_at, unread=base.unread + 1 if at_once else 0)
+
+
+def let_others_in(ctx: Context, base: LoadedTable) -> None:
+    """Waits as long as others do between two looks at a prepared table, before the read that `recent_base`
+    makes after MAX_UNREAD commits in a row: a table can only be swapped between two transactions, and of
+    those that follow each other at once the next has archived its base before anybody else has seen that
+    the last one ended."""
+    if base.unread >= MAX_UNREAD:
+        ctx.clock.sleep(ctx.random.uniform(0, SETTLE_SECONDS))
 
 
 def proposed(
