@@ -6,7 +6,7 @@ import pytest
 from tests.transaction.conftest import leave_prepared
 
 from inlay.errors import CorruptTable, NewerFormat
-from inlay.format.codec import decode_snapshot, encode_frame
+from inlay.format.codec import decode_frame, decode_snapshot, encode_frame
 from inlay.format.transaction import (
     PREPARED,
     Decision,
@@ -88,7 +88,7 @@ def test_what_the_table_is():
 
 def test_one_who_knows_version_1_says_so():
     with pytest.raises(NewerFormat, match="format version 2; this library reads up to 1"):
-        decode_snapshot(GOLDEN["prepared"][1].encode(), key="_latest_manifest")
+        decode_frame("snapshot", GOLDEN["prepared"][1].encode(), key="_latest_manifest")
 
 
 @pytest.mark.parametrize("cut", [1, 10, 100, 300])
