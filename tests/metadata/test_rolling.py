@@ -10,8 +10,11 @@ from unittest.mock import patch
 
 import pytest
 
-from inlay.format.snapshot import Ledger, Segment, Tier
-from inlay.plan.change import Request
+from inlay.format.entry import DataFile, Marker, Where
+from inlay.format.predicate import Comparison, Literal
+from inlay.format.schema import Primitive
+from inlay.format.snapshot import Erasure, Ledger, Segment, Tier
+from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import draft
 from inlay.plan.metadata.state import RequestRefused, look_up, open_tree
@@ -80,3 +83,24 @@ def test_a_request_is_too_old_that_was_made_before_the_horizon(
     found = look_up(state, Request.of("a", time_us=made_us))
     assert isinstance(found, RequestRefused) is refused
     assert refused or found == frozenset()
+
+
+@pytest.mark.parametrize(("made_us", "hit"), [(99, True), (100, True), (101, False)])
+def test_a_file_of_an_object_from_before_an_erasure_comes_with_its_delete(
+    made_us: int, hit: bool
+) -> None:
+    """Dated in the second of the opening it counts as from before. Without a condition there is none."""
+    state = Table().load()
+    selects = Comparison(1, "=", Literal(Primitive("int64"), 7))
+    erasures = tuple(
+        Erasure(
+            id=name, predicate=predicate, text="", phase="rewrite", opened_version=1, opened_us=100
+        )
+        for name, predicate in (("e", selects), ("done", None))
+    )
+    file = DataFile(key="data/a", size=9, footer_size=9, rows=5, row_groups=1, schema_id=1)
+    added = AddFiles((file,), sources_us={"data/a": made_us})
+    base = replace(state.snapshot, erasures=erasures)
+    planned: Any = SimpleNamespace(base=base, change=Change(operation="ingest", updates=(added,)))
+    expected = Marker(id="e:data/a", body=Where(selects), file="data/a", erasure="e")
+    assert draft.Draft._late(planned) == ((expected,) if hit else ())

@@ -26,8 +26,10 @@ from inlay.plan.change import (
     AddFiles,
     AddMarkers,
     Change,
+    CloseErasures,
     DropMarkers,
     ExpireThrough,
+    NextReceipts,
     OnlyFiles,
     OpenErasure,
     PackMetadata,
@@ -476,3 +478,23 @@ def test_a_step_that_searched_files_needs_that_there_are_no_others(
     found = validate(state, change)
     assert (found is None) is goes_on
     assert goes_on or "files were added since the last check" in str(found)
+
+
+def test_receipts_go_on_only_from_the_chain_and_the_boundary_that_they_were_written_on(
+    ctx: Context, base: LoadedTable
+) -> None:
+    """Another run that has begun since may have written over them."""
+    state = load_entries(ctx, base.state)
+    snapshot = state.snapshot
+    other = replace(snapshot.boundary, version=snapshot.boundary.version + 1)
+
+    def closing(chain: NextReceipts | None, *ids: str) -> str | None:
+        change = Change(operation="erase", updates=(CloseErasures(ids, "sweep", chain),))
+        found = validate(state, change)
+        return None if found is None else str(found)
+
+    assert closing(None) is None
+    assert closing(NextReceipts(None, "1", snapshot.boundary)) is None
+    assert "other erasures ended" in (closing(NextReceipts("0", "1", snapshot.boundary)) or "")
+    assert "another run has begun" in (closing(NextReceipts(None, "1", other)) or "")
+    assert "no longer in phase" in (closing(NextReceipts(None, "1", snapshot.boundary), "x") or "")
