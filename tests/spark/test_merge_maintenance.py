@@ -311,3 +311,52 @@ def test_merges_in_spark_beside_everything_else_are_the_models(
 
     beside = Beside(spark, table, {}, chance)
     play(table, merged, beside, MERGES // 3, monkeypatch, actions)
+
+
+@pytest.mark.parametrize("beside", ["other keys", "the same keys", "other keys and compacted"])
+def test_a_delete_of_other_keys_is_no_reason_to_merge_again(
+    new_table: NewTable, monkeypatch: pytest.MonkeyPatch, without_jobs: Any, beside: str
+) -> None:
+    """Two streams that share the memory of deletes: the jobs of one run again only if the other has deleted
+    a key within its own bounds; the rows are right, and both deletes are remembered."""
+    from inlay.spark import merge as module
+
+    table = new_table(SCHEMA, primary_key="id")
+    jobs: list[list[int]] = []
+    carry_out = module.carry_out
+
+    def counted(records: Any, *given: Any) -> Any:
+        jobs.append([row[1] for row in records])
+        return carry_out(records, *given)
+
+    monkeypatch.setattr(module, "carry_out", counted)
+
+    def merged(*rows: Record) -> MergeResult:
+        return merge(without_jobs(rows), table.uri, order="seq")
+
+    merged(*(("I", key, "a", 1, "") for key in range(20)))
+    merged(("D", 19, "a", 2, ""))  # there is something that is remembered
+    low = 11 if beside.startswith("other") else 2
+
+    def meanwhile(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr("inlay.ops.commit.driver.commit", commit)
+        merged(("D", low, "a", 9, ""), ("D", 30, "a", 9, ""))
+        if beside.endswith("compacted"):
+            table.refresh().maintain.compact(small_bytes=1 << 30)
+        return commit(*args, **kwargs)
+
+    jobs.clear()
+    monkeypatch.setattr("inlay.ops.commit.driver.commit", meanwhile)
+    told = merged(("U", 1, "a", 3, "new"), ("D", 3, "a", 3, ""), ("U", 2, "a", 4, "late"))
+    again = beside != "other keys"
+    # Compaction of the table does the same to its memory: whose entries a file has is not known then.
+    assert jobs == [[1, 3, 2], [low, 30], *([[1, 3, 2]] if again else [])]
+    assert told.committed
+    gone = {3, 19, low}
+    found = {row["id"]: row["pad"] for row in table.refresh().scan().to_arrow().to_pylist()}
+    assert found == {
+        key: {1: "new", 2: "late"}.get(key, "") for key in range(20) if key not in gone
+    }
+    # Every delete is known to whoever comes later.
+    merged(*(("U", key, "a", 2, "late") for key in (*gone, 30)))
+    assert table.refresh().scan().to_arrow().num_rows == len(found)

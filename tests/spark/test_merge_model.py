@@ -172,6 +172,8 @@ def test_random_merges_are_those_of_the_model(
     chance = random.Random(seed)
     # Both ways to find the files that the source can hit.
     monkeypatch.setattr(dml, "KEYS_BYTES", chance.choice([0, 2**30]))
+    # Both ways to join it.
+    monkeypatch.setattr(dml, "LOOKUP_BYTES", [0, 2**30][seed % 2])
     kind, values = list(KEYS.values())[seed % len(KEYS)]
     schema = pa.schema([("k", kind), ("v", pa.string()), ("n", pa.int32())])
     table = new_table(schema, **({"partition_by": ["v"]} if chance.random() < 0.3 else {}))

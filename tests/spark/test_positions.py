@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.spark import InlayTable, explain, read
+from inlay.spark import InlayTable, dml, explain, read
 
 from .conftest import sorted_rows, three_files
 
@@ -155,6 +155,67 @@ def test_random_deletes_of_all_kinds(
     assert {"deletes"}.isdisjoint(explain(spark, table.uri).why)
 
 
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_random_changes_hit_the_rows_that_they_select(
+    spark: Any, new_table: NewTable, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`InlayTable` finds rows by Spark's reader where that reads a file exactly, by Python in other files,
+    in one statement; whatever deletes are pending, and whatever Spark cuts or skips."""
+    if seed % 2:
+        monkeypatch.setattr("inlay.spark.native.INLINE_FILES", 0)
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("part", pa.int32()),
+            ("x", pa.float64()),
+            ("name", pa.string()),
+        ]
+    )
+    options = {"partition_by": ["part"]} if seed % 4 > 1 else {}
+    table = new_table(schema, primary_key="id", properties={"write.row_group_rows": 100}, **options)
+    life = Life(table, seed)
+    life.append()
+    for _ in range(5):
+        life.step()
+    by_python: list[int] = []
+    pickled = dml.pickled_tasks
+    monkeypatch.setattr(
+        dml,
+        "pickled_tasks",
+        lambda *given: by_python.append(len(given[1])) or pickled(*given),
+    )
+    rows, low = life.rows, life.chance.randrange(life.next)
+    target = InlayTable(spark, table.uri).alias("t")
+    source = spark.range(0, life.next + 50, 7).selectExpr("id", "'merged' AS name").alias("s")
+    with settings(spark, READERS[sorted(READERS)[seed % len(READERS)]]):
+        target.update({"name": "concat(name, '!')"}, f"x > {low / 4} AND id % 3 = 0")
+        target.delete(f"id % 11 = 1 OR name = 'name {low % 40}'")
+        merge = target.merge(source, "t.id = s.id").whenMatchedUpdate(
+            "t.id % 2 = 0", set={"name": "s.name", "x": "t.x + 1"}
+        )
+        merge.whenMatchedDelete().whenNotMatchedInsert(
+            values={"id": "id", "name": "name"}
+        ).execute()
+    for key, row in list(rows.items()):
+        if row[2] > low / 4 and key % 3 == 0 and row[3] is not None:
+            rows[key] = (*row[:3], row[3] + "!", *row[4:])
+    for key, row in list(rows.items()):
+        if key % 11 == 1 or row[3] == f"name {low % 40}":
+            del rows[key]
+    for key in range(0, life.next + 50, 7):
+        if key not in rows:
+            rows[key] = (key, None, None, "merged", *([None] if len(life.columns) > 4 else []))
+        elif key % 2:
+            del rows[key]
+        else:
+            _, part, x, _, *more = rows[key]
+            rows[key] = (key, part, x + 1, "merged", *more)
+    found = sorted_rows(table.refresh().scan().to_arrow(), "id")
+    assert [tuple(row.values()) for row in found] == [rows[key] for key in sorted(rows)]
+    if len(life.columns) == 4:
+        assert by_python == []
+
+
 def check(
     spark: Any, uri: str, rows: dict[int, tuple[Any, ...]], where: str | None, **at: Any
 ) -> None:
@@ -252,7 +313,7 @@ def test_what_spark_cannot_place_goes_through_python(
     if bound == "bytes":
         monkeypatch.setattr("inlay.spark.native.MAX_BITMAP_BYTES", 110)
     else:
-        monkeypatch.setattr("inlay.spark.native._file_name", lambda task: "same.parquet")
+        monkeypatch.setattr("inlay.spark.native.file_name", lambda task: "same.parquet")
     table = three_files(new_table)
     for start in (0, 400, 800):
         table.delete(f"id BETWEEN {start + 3} AND {start + 5}", mode="vector")

@@ -58,6 +58,7 @@ def create_table(
     if not by_location and (provider is None or provider.lower() != FUNCTION):
         return None
     options = _options(spec)
+    primary_key = _primary_key(spec) or _names(options, "primaryKey")
     location = value_of(spec.location()) or options.get("path")
     if by_location:
         location = location or parts[1]
@@ -88,7 +89,7 @@ def create_table(
     table = inlay.create(
         location,
         arrow_for_new(schema),
-        primary_key=_names(options, "primaryKey"),
+        primary_key=primary_key,
         sort_by=_names(options, "sortBy"),
         partition_by=[_partition(part) for part in items(fields["partitioning"])],
         properties=entries(spec.properties()),
@@ -137,6 +138,20 @@ def _options(spec: Any) -> dict[str, str]:
             )
         given[name] = str(pair._2().eval(None).toString())
     return given
+
+
+def _primary_key(spec: Any) -> list[str]:
+    """The columns of PRIMARY KEY, which Spark, too, takes for a promise that is not enforced."""
+    found: list[str] = []
+    given = fields_of(spec).get("constraints")  # since 4.1
+    for constraint in [] if given is None else items(given):
+        if kind_of(constraint) != "PrimaryKeyConstraint":
+            raise InvalidRequest(
+                "CREATE TABLE has a constraint that is no PRIMARY KEY, and tables hold no others",
+                next_step="Leave it out, and check the rows before the append",
+            )
+        found = items(constraint.columns())
+    return found
 
 
 def _names(options: dict[str, str], name: str) -> list[str]:

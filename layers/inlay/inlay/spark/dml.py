@@ -52,10 +52,13 @@ from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
-from inlay.spark.catalyst import check_stored, resolved
+from inlay.spark.catalyst import Catalyst, check_stored, resolved
 from inlay.spark.conditions import attribute, check_names, column_of, default_of, quoted
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
+from inlay.spark.names import find_named
+from inlay.spark.native import file_name, native_frames, split, united
 from inlay.spark.options import PARTITION_BYTES
+from inlay.spark.refusals import OF_MERGES, OF_TABLES, NamesTheWay
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
 
 if TYPE_CHECKING:
@@ -66,6 +69,8 @@ if TYPE_CHECKING:
 MAX_PLANS = 5
 # Bytes of a table that cost less to read than a pass over the keys of the source.
 KEYS_BYTES = PARTITION_BYTES
+# Bytes of a table from which its rows are looked up in a small source before both are sorted for the join.
+LOOKUP_BYTES = 16 * 1024 * 1024
 
 # Added columns: the position of a row of the table, whether the source has it, and which clause applies.
 _FILE = "__inlay_file"
@@ -133,9 +138,11 @@ class _MergeSource:
         return self.frame
 
 
-class InlayTable:
+class InlayTable(NamesTheWay):
     """The table at `uri`, or a branch of it, for changes from Spark. Raises `TableReplaced` when another
     one has taken its place."""
+
+    _instead = OF_TABLES
 
     def __init__(self, spark: SparkSession, uri: str, *, ref: str | None = None) -> None:
         self._spark = spark
@@ -144,6 +151,22 @@ class InlayTable:
         self._is_strict = False
         _, loaded = load_writable(self._uri)  # raises here if the table does not exist
         self._table_id = loaded.snapshot.table_id
+
+    @classmethod
+    def forPath(cls, spark: SparkSession, path: str) -> InlayTable:  # noqa: N802 - as `DeltaTable`'s
+        return cls(spark, path)
+
+    @classmethod
+    def forName(cls, spark: SparkSession, name: str) -> InlayTable:  # noqa: N802
+        """The table of a view (`inlay.spark.view`), by the rules of `inlay.spark.sql`."""
+        catalyst = Catalyst(spark)
+        named = find_named(spark, catalyst, catalyst.names_in(name))
+        if named is None:
+            raise InvalidRequest(
+                f"{name[:100]!r} is no view of an Inlay table",
+                next_step="InlayTable(spark, uri), or first view(spark, 'name', uri)",
+            )
+        return cls(spark, named.to_write().location, ref=named.ref)
 
     def alias(self, name: str) -> InlayTable:
         """Sets the name of the table's rows in conditions."""
@@ -208,6 +231,8 @@ class InlayTable:
         result = DmlResult(committed=False, version=loaded.snapshot.version)
         rows_of = _MergeSource(source)
 
+        from pyspark.sql import functions
+
         def plan(loaded: LoadedTable) -> Planned | None:
             nonlocal result
             check_writable(ctx, loaded)
@@ -215,11 +240,15 @@ class InlayTable:
             schema = loaded.snapshot.schema
             check_names(schema.names, () if source is None else source.columns)
             tasks = self._reached(loaded, rows_of, condition, clauses)
-            target = self._target(tasks, schema)
+            target, named = self._target(tasks, schema)
+            if source is not None and _is_looked_up(rows_of, tasks, clauses):
+                # Spark broadcasts no source whose own rows are kept, too: it would sort all of the table.
+                found = functions.broadcast(rows_of.kept())
+                target = target.join(found, _column(condition), "left_semi")
             values = [_values(c, schema, rows_of.frame, self._alias) for c in clauses]
             strict = self._is_strict
             rows = _actions(target, rows_of.frame, condition, clauses, values, schema, strict)
-            parts = _write(rows, self._uri, loaded, clauses)
+            parts = _write(rows, self._uri, loaded, clauses, named)
             change = _change(self._uri, loaded, parts, clauses, request)
             result = _result(loaded.snapshot.version, parts, clauses, len(tasks), change)
             if request is None and not change.added and not result.deleted:
@@ -266,19 +295,30 @@ class InlayTable:
         files = {task.file.key for task in (*matched, *planned(alone))}
         return [task for task in tasks if task.file.key in files]
 
-    def _target(self, tasks: Sequence[FileTask], schema: Schema) -> DataFrame:
-        """The live rows of these files that can be affected, each with its file and position."""
-        pickled = pickled_tasks(self._spark, tasks, "update, delete and merge")
+    def _target(
+        self, tasks: Sequence[FileTask], schema: Schema
+    ) -> tuple[DataFrame, Mapping[str, str]]:
+        """The live rows of these files, each with its file and position; and the keys of files that are
+        not called by them. Files that Spark reads exactly are read by it, so that only columns that the
+        change needs are, and no row goes through Python that it does not change."""
+        ids = tuple(field.id for field in schema.fields)
+        found = split(self._spark, self._uri, tasks, schema, ids, TRUE, placed=True)
+        frames = native_frames(self._spark, self._uri, found, schema, ids, TRUE, placed=True)
         shape = _placed(schema)
-        read_part = partial(_read_part, self._uri, schema)
-        # Spark refuses unusual column names in rows that it passes to Python.
-        plain = _plain(shape)
-        rows = pickled.mapInArrow(read_part, plain).toDF(*shape.names)
-        return rows if self._alias is None else rows.alias(self._alias)
+        if found.rest or not frames:
+            pickled = pickled_tasks(self._spark, found.rest, "update, delete and merge")
+            read_part = partial(_read_part, self._uri, schema)
+            # Spark refuses unusual column names in rows that it passes to Python.
+            frames.append(pickled.mapInArrow(read_part, _plain(shape)))
+        rows = united(frames).toDF(*shape.names)
+        named = {file_name(task): task.file.key for task in found.native}
+        return (rows if self._alias is None else rows.alias(self._alias)), named
 
 
-class Merge:
+class Merge(NamesTheWay):
     """The clauses of a MERGE, named as in `DeltaTable`; `execute` runs it."""
+
+    _instead = OF_MERGES
 
     def __init__(self, run: Callable[[Sequence[_Clause], str | None], DmlResult]) -> None:
         self._run = run
@@ -406,6 +446,22 @@ def _column(given: Any) -> Any:
     return f.expr(given) if isinstance(given, str) else given
 
 
+def _is_looked_up(
+    source: _MergeSource, tasks: Sequence[FileTask], clauses: Sequence[_Clause]
+) -> bool:
+    """Whether most rows of the table are better left out before the join: those without a match do not
+    count, those of the source do, and Spark takes the source for small."""
+    kinds = {clause.kind for clause in clauses}
+    if "not matched" not in kinds or "not matched by source" in kinds:
+        return False
+    if sum(task.file.size for task in tasks) < LOOKUP_BYTES:
+        return False
+    frame: Any = source.frame
+    conf = frame.sparkSession._jsparkSession.sessionState().conf()
+    size = frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    return int(str(size)) <= int(conf.autoBroadcastJoinThreshold())
+
+
 def _only_deletes(clauses: Sequence[_Clause]) -> bool:
     """Whether it makes no difference how often a row is matched."""
     matched = [c for c in clauses if c.kind == "matched"]
@@ -493,12 +549,25 @@ def _kept(clause: _Clause, target: DataFrame, field: Field, kind: DataType) -> A
 
 
 def _write(
-    rows: DataFrame, uri: str, loaded: LoadedTable, clauses: Sequence[_Clause]
+    rows: DataFrame,
+    uri: str,
+    loaded: LoadedTable,
+    clauses: Sequence[_Clause],
+    named: Mapping[str, str],
 ) -> list[_Part]:
     actions = (*(clause.action for clause in clauses), "keep")
     write = partial(_write_part, uri, without_entries(loaded), actions)
     # Partitions large enough for a file, however few rows the join returns.
-    return collect_pickled(rows.hint("rebalance"), write)
+    parts = collect_pickled(rows.hint("rebalance"), write)
+    return [
+        replace(part, gone=_by_key(part.gone, named), kept=_by_key(part.kept, named))
+        for part in parts
+    ]
+
+
+def _by_key(rows: Mapping[str, BitMap64], named: Mapping[str, str]) -> dict[str, BitMap64]:
+    # A key is no name: it has folders.
+    return {named.get(file, file): positions for file, positions in rows.items()}
 
 
 def _change(

@@ -22,6 +22,7 @@ driver.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -32,7 +33,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.engine import Context, Properties, Request, Schema, load_pointer, parse_predicate
+from inlay.engine import (
+    Context,
+    Properties,
+    Request,
+    Schema,
+    Snapshot,
+    load_pointer,
+    parse_predicate,
+)
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE
@@ -82,7 +91,7 @@ from inlay.spark.types import (
     named_as_in,
     nullable,
 )
-from inlay.spark.writer import is_applied
+from inlay.spark.writer import OWN_REQUEST, append_request, is_applied
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -161,11 +170,17 @@ def merge(
         )
     result = MergeResult(committed=False, version=0)
     change = Change(operation="merge")
+    judged: _Judged | None = None
 
     def plan(loaded: LoadedTable) -> Planned | None:
-        nonlocal result, change
+        nonlocal result, change, judged
         check_writable(ctx, loaded)
         snapshot = loaded.snapshot
+        if judged is not None and judged.holds(loaded):
+            # The jobs need not run again.
+            change = judged.change(snapshot)
+            result = replace(result, version=snapshot.version)
+            return Planned(change, loaded)
         before = batch is not None and is_applied(snapshot, *batch)
         result = MergeResult(committed=False, version=snapshot.version, applied_before=before)
         if before:
@@ -198,29 +213,31 @@ def merge(
         is_known = not deleted or memory.head == remembered
         if is_known and not added and not any(part.replaced for part in parts) and request is None:
             return None
-        change = Change(
-            operation="merge",
-            request=request,
-            updates=(
-                AddFiles(added),
-                AddMarkers(
-                    (
-                        *(marker for part in parts for marker in part.markers),
-                        *vector_markers(ctx, loaded, marked),
-                    )
+        judged = _Judged(
+            memory,
+            loaded,
+            summary.where(memory.columns),
+            deleted,
+            Change(
+                operation="merge",
+                request=request,
+                updates=(
+                    AddFiles(added),
+                    AddMarkers(
+                        (
+                            *(marker for part in parts for marker in part.markers),
+                            *vector_markers(ctx, loaded, marked),
+                        )
+                    ),
+                    RemoveFiles(gone),
+                    *(() if batch is None else (AdvanceStream(*batch),)),
                 ),
-                RemoveFiles(gone),
-                *(() if batch is None else (AdvanceStream(*batch),)),
-                *((SetProperties({REMEMBERED: memory.head}),) if deleted else ()),
-            ),
-            uploaded_us=loaded.date_us,
-            deleted_rows=None,
-            # Which records are late was said by rows of this version, and by what was remembered.
-            requires=(
-                _reads(loaded, records, summary),
-                SameProperty(REMEMBERED, remembered),
+                uploaded_us=loaded.date_us,
+                deleted_rows=None,
+                requires=(_reads(loaded, records, summary),),
             ),
         )
+        change = judged.change(snapshot)
         return Planned(change, loaded)
 
     loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
@@ -236,6 +253,38 @@ def merge(
         applied_before=result.applied_before
         or (isinstance(outcome, Skipped) and outcome.applied_before),
     )
+
+
+@dataclass(slots=True)
+class _Judged:
+    """What the jobs of a merge have made. Which records are late was said by rows of the version `on`, and
+    by what was remembered then of keys in `where`."""
+
+    memory: Memory
+    on: LoadedTable
+    where: str | None
+    deleted: bool
+    made: Change
+    tried: str | None = None
+
+    def change(self, snapshot: Snapshot) -> Change:
+        """To be committed on this snapshot or a later one with the same deletes."""
+        self.tried = snapshot.properties.get(REMEMBERED)
+        head = (SetProperties({REMEMBERED: self.memory.head}),) if self.deleted else ()
+        return replace(
+            self.made,
+            updates=(*self.made.updates, *head),
+            requires=(*self.made.requires, SameProperty(REMEMBERED, self.tried)),
+        )
+
+    def holds(self, now: LoadedTable) -> bool:
+        """Whether others have only remembered deletes since, and none of these keys."""
+        snapshot = now.snapshot
+        remembered = snapshot.properties.get(REMEMBERED)
+        if remembered in (None, self.tried) or snapshot.schema_id != self.on.snapshot.schema_id:
+            return False
+        # After the table, as when records are judged.
+        return self.memory.is_known(self.where)
 
 
 def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request | None:
@@ -594,6 +643,7 @@ def remember(
     from pyspark.sql import functions as f
 
     memory.make()
+    request = f"{OWN_REQUEST}{uuid.uuid4()}"
     columns = [*records.keys, *records.order]
     renamed = [
         f.col(quoted(name)).alias(own) for name, own in zip(columns, memory.columns, strict=True)
@@ -601,8 +651,8 @@ def remember(
     new = timely.where(f.col(DELETED) & f.col(_IS_NEW)).coalesce(task_count(summary.deletes))
     rows = new.select(*renamed, f.timestamp_micros(f.lit(at_us)).alias(AT))
     activate(rows.sparkSession)
-    rows.write.format("inlay").mode("append").save(memory.uri)
-    memory.open()
+    rows.write.format("inlay").mode("append").option("requestId", request).save(memory.uri)
+    memory.added(append_request(request))
 
 
 def without_late(

@@ -164,8 +164,11 @@ def split(
     schema: Schema,
     columns: Sequence[int],
     predicate: Predicate,
+    *,
+    placed: bool = False,
 ) -> Split:
-    """Which of a scan's tasks Spark can read, for these columns and this predicate."""
+    """Which of a scan's tasks Spark can read, for these columns and this predicate; with `placed` each row
+    with its place (`native_frames`)."""
     if not tasks:
         return Split()
 
@@ -185,17 +188,19 @@ def split(
     by_deletes: dict[Deleted, list[FileTask]] = {}
     takes_arrow = int(spark.conf.get(BATCH_SETTING)) > 0
     taken = bitmap_bytes = 0
-    named = Counter(_file_name(task) for task in tasks)
+    named = Counter(file_name(task) for task in tasks)
     # The largest files first: if there are too many files or deletes, the small ones are left out.
     for task in sorted(tasks, key=lambda t: -t.file.size):
-        found = _judged(task, schema, looked_at)
+        found = _judged(task, schema, looked_at, placed)
         if isinstance(found, str):
             why[task.file.key] = found
             continue
-        name = _file_name(task)
+        name = file_name(task)
         bits = _bitmap_bytes(task) if found.by_position else 0
         is_placed = named[name] == 1 and _PLAIN_NAME.fullmatch(name)
-        if (
+        if placed and not is_placed:
+            why[task.file.key] = "file names"
+        elif (
             (found not in by_deletes and len(by_deletes) == MAX_SHARES)
             or (bits and not (is_placed and bitmap_bytes + bits <= MAX_BITMAP_BYTES))
             or ((found.by_position or found.keys) and not takes_arrow)
@@ -230,7 +235,9 @@ def split(
     )
 
 
-def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Deleted | str:
+def _judged(
+    task: FileTask, schema: Schema, looked_at: Iterable[Field], placed: bool
+) -> Deleted | str:
     """The deleted rows of a file, or why the source must read it, as far as metadata shows."""
     gone, keys, by_position = task.deletes(schema)
     if any(condition_of(predicate, schema) is None for predicate in gone):
@@ -244,7 +251,7 @@ def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Delet
     looked_at = [*looked_at, *needed_fields(schema, tuple(_key_columns(files)), *gone)]
     if not all(_is_readable(schema, found) for found in looked_at):
         return "deletes"
-    if by_position and any(found.name.lower() == _ROW_INDEX for found in looked_at):
+    if (by_position or placed) and any(f.name.lower() == _ROW_INDEX for f in looked_at):
         return "deletes"
     recorded = {found.id: found for found in task.schema.fields}
     if any(not _is_same(recorded.get(found.id), found) for found in looked_at):
@@ -252,7 +259,8 @@ def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Delet
     return Deleted(gone, files, by_position)
 
 
-def _file_name(task: FileTask) -> str:
+def file_name(task: FileTask) -> str:
+    """The last part of its key."""
     return task.file.key.rpartition("/")[2]
 
 
@@ -379,10 +387,13 @@ def native_frames(
     schema: Schema,
     columns: Sequence[int],
     predicate: Predicate,
+    *,
+    placed: bool = False,
 ) -> list[DataFrame]:
-    """The rows of the native files for which `predicate` is TRUE; `columns` in this order."""
-    placed = [task for s in found.shares if s.deleted.by_position for task in s.tasks]
-    is_inline = len(placed) <= INLINE_FILES and sum(map(_bitmap_bytes, placed)) <= INLINE_BYTES
+    """The rows of the native files for which `predicate` is TRUE; `columns` in this order. With `placed`
+    two more follow: the name of a row's file (`file_name`), and the row's position in it."""
+    marked = [task for s in found.shares if s.deleted.by_position for task in s.tasks]
+    is_inline = len(marked) <= INLINE_FILES and sum(map(_bitmap_bytes, marked)) <= INLINE_BYTES
     shares = [
         part
         for share in found.shares
@@ -393,7 +404,9 @@ def native_frames(
     for share in shares:
         like = _relation(spark, [f"{found.root}/{task.file.key}" for task in share.tasks], like)
         frames.append(
-            _frame(spark, uri, found.root, share, like, schema, columns, predicate, is_inline)
+            _frame(
+                spark, uri, found.root, share, like, schema, columns, predicate, is_inline, placed
+            )
         )
     return frames
 
@@ -420,6 +433,7 @@ def _frame(
     columns: Sequence[int],
     predicate: Predicate,
     is_inline: bool,
+    placed: bool,
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
@@ -428,12 +442,15 @@ def _frame(
         schema, (*columns, *_key_columns(keys)), predicate, *share.deleted.where
     )
     asked = spark_schema(schema, [found.name for found in looked_at])
-    if share.deleted.by_position:
+    by_position = share.deleted.by_position
+    if by_position or placed:
         asked = asked.add(_ROW_INDEX, "long")
     frame = _with_nullability(spark, relation, asked)
     place: list[Any] = []
-    if share.deleted.by_position:
-        place = [f.col(_ROW_INDEX)] if is_inline else [f.col(_ROW_INDEX), _name_of_file(frame)]
+    if placed or (by_position and not is_inline):
+        place = [_name_of_file(frame), f.col(_ROW_INDEX)]
+    elif by_position:
+        place = [f.col(_ROW_INDEX)]
     if any(map(_float, looked_at)) or len(place) == 2:
         frame = frame.select(*map(_guarded, looked_at), *place)
     if predicate != TRUE:
@@ -447,15 +464,17 @@ def _frame(
         by = [names[column] for column in among]
         gone = _keys(spark, uri, root, list(files), schema, spark_schema(schema, by))
         frame = _without(frame, by, gone)
-    if share.deleted.by_position:
+    if by_position:
         words = _words(uri, share)
         if is_inline:
-            frame = _without_bits(frame, *words)
+            frame = _without_bits(frame, *words, dropped=0 if placed else 1)
         else:
             frame = _without_positions(frame, len(looked_at), _bitmaps(spark, share, words))
-    if [found.id for found in looked_at] == list(columns) and len(place) < 2:
+    is_as_asked = [found.id for found in looked_at] == list(columns)
+    if is_as_asked and (placed or len(place) < 2):
         return frame
-    return frame.select(*(quoted(names[column]) for column in columns))
+    kept = [attribute_at(frame, len(looked_at) + n) for n in range(2)] if placed else []
+    return frame.select(*(f.col(quoted(names[column])) for column in columns), *kept)
 
 
 def _keys(
@@ -531,9 +550,9 @@ def _bit(spark: Any, words: Any, position: Any) -> Any:
     return column_of(spark, expressions.ShiftRight(*pair)).bitwiseAND(1)
 
 
-def _without_bits(frame: Any, words: pa.Int64Array) -> DataFrame:
-    """The rows whose bit is not set, without their position, which is the last column: in one plan, of
-    which the analysis costs more than anything else here."""
+def _without_bits(frame: Any, words: pa.Int64Array, *, dropped: int) -> DataFrame:
+    """The rows whose bit is not set, without the last columns; their position is one of them: in one plan,
+    of which the analysis costs more than anything else here."""
     from pyspark.sql import functions as f
 
     spark = frame.sparkSession
@@ -541,11 +560,11 @@ def _without_bits(frame: Any, words: pa.Int64Array) -> DataFrame:
     rows = frame._jdf.queryExecution().analyzed()
     is_left = _bit(spark, _array(spark, words), f.col(_ROW_INDEX)) == 0
     left = plans.Filter(spark._jsparkSession.expression(is_left._jc), rows)
-    return frame_of(spark, plans.Project(rows.output().dropRight(1), left))
+    return frame_of(spark, plans.Project(rows.output().dropRight(dropped), left))
 
 
 def _bitmaps(spark: SparkSession, share: Share, words: Sequence[pa.Int64Array]) -> DataFrame:
-    names = pa.array(map(_file_name, share.tasks), pa.string())
+    names = pa.array(map(file_name, share.tasks), pa.string())
     starts = pa.array([0, *accumulate(map(len, words))], pa.int32())
     columns = [names, pa.ListArray.from_arrays(starts, pa.concat_arrays(words))]
     return spark.createDataFrame(
@@ -554,10 +573,10 @@ def _bitmaps(spark: SparkSession, share: Share, words: Sequence[pa.Int64Array]) 
 
 
 def _without_positions(frame: DataFrame, width: int, gone: DataFrame) -> DataFrame:
-    """The rows whose bit is not set; after `width` columns come their position and their file."""
+    """The rows whose bit is not set; after `width` columns come their file and their position."""
     from pyspark.sql import functions as f
 
-    position, file = (attribute_at(frame, width + n) for n in range(2))
+    file, position = (attribute_at(frame, width + n) for n in range(2))
     name, words = (attribute_at(gone, n) for n in range(2))
     is_gone = _bit(frame.sparkSession, words, position) == 1
     # No row has an unknown place, and an anti join keeps the statistics of its left side, by which Spark

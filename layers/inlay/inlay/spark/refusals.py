@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
 from inlay.spark.catalyst import Catalyst, fields_of, items, kind_of, value_of
@@ -63,62 +63,123 @@ WORDS: Mapping[str, str] = {
     "UPSERT": "MERGE INTO, or inlay.open(uri).upsert(rows)",
     "GENERATE": "inlay.open(uri).publish()",
     "FSCK": "inlay.open(uri).maintain.verify()",
+    "UNDROP": "inlay.open(uri).refs.restore(version) for rows; inlay.drop(uri) is final",
 }
+# Methods of Delta's `DeltaTable` and of its merges that ours have not.
+OF_TABLES: Mapping[str, str] = {
+    "history": "sql(spark, 'DESCRIBE HISTORY …') or inlay.open(uri).inspect.history()",
+    "detail": "inlay.open(uri) has schema, partitioning, properties and inspect.files()",
+    "vacuum": WORDS["VACUUM"],
+    "optimize": WORDS["OPTIMIZE"],
+    "restoreToVersion": WORDS["RESTORE"],
+    "restoreToTimestamp": "inlay.open(uri).refs.restore(version), of inspect.history()",
+    "generate": WORDS["GENERATE"],
+    "clone": "inlay.open(uri).refs.branch(name)",
+    "upgradeTableProtocol": "nothing: the format has one version for all of a table",
+    "addFeatureSupport": "nothing: the format has one version for all of a table",
+}
+OF_MERGES: Mapping[str, str] = {
+    "withSchemaEvolution": "inlay.open(uri).alter(add={…}) before the merge",
+    "whenNotMatchedBySourceUpdateAll": "whenNotMatchedBySourceUpdate(set={…})",
+}
+
+
+class NamesTheWay:
+    """A class whose missing methods tell what there is instead."""
+
+    _instead: Mapping[str, str]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            instead = type(self)._instead.get(name)
+            told = "" if instead is None else f". Inlay's way: {instead}"
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{told}")
+
+
 _PROCEDURES = (
     "inlay.open(uri).maintain has compact, expire, collect_garbage, rewrite; .refs has restore"
 )
-# ALTER TABLE of Delta's and Iceberg's extensions.
-_ALTER = re.compile(
-    r"\A\s*ALTER\s+TABLE\b.*?\b((?:CREATE|DROP|REPLACE)\s+(?:OR\s+REPLACE\s+)?(?:TAG|BRANCH)"
-    r"|WRITE\s+ORDERED|(?:ADD|DROP|REPLACE)\s+PARTITION\s+FIELD|CLUSTER\s+BY|ADD\s+CONSTRAINT"
-    r"|(?:SET|DROP)\s+IDENTIFIER\s+FIELDS)\b",
-    re.DOTALL | re.IGNORECASE,
+_MERGE = "MERGE INTO … USING … ON … WHEN [NOT] MATCHED THEN …"
+_JOINED = f"{_MERGE}, or WHERE … IN (SELECT …)"
+_REFS = (
+    "inlay.open(uri) has refs.tag, refs.branch, refs.drop, set_partitioning, alter(primary_key=…) and "
+    "set_properties({'compact.columns': …})"
 )
-# DELETE and UPDATE with another table's rows, as other databases spell it, outside of parentheses.
-_JOINED = re.compile(
-    r"\A\s*(?:(DELETE)\s+FROM\b.*?\b(USING)|(UPDATE)\b.*?\bSET\b.*?\b(FROM))\b",
-    re.DOTALL | re.IGNORECASE,
+# Statements of other systems that begin with a word of Spark's grammar: a pattern, whose groups name the
+# statement, and Inlay's way. Texts are left out, and what stands in parentheses is an ellipsis.
+_PHRASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(rf"\A\s*{pattern}", re.DOTALL | re.IGNORECASE), instead)
+    for pattern, instead in (
+        (
+            r"(CREATE)\b.*\b(CLONE)\b",
+            "inlay.open(uri).refs.branch(name), or CREATE TABLE … AS SELECT",
+        ),
+        (r"(DELETE)\s+FROM\b.*\b(USING)\b", _JOINED),
+        (r"(UPDATE)\b.*\bSET\b.*\b(FROM)\b", _JOINED),
+        (r"(UPDATE|DELETE)\b.*\b(JOIN)\b", _JOINED),
+        (
+            r"(UPDATE|DELETE)\b.*\b(ORDER\s+BY|LIMIT)\b",
+            "WHERE key IN (SELECT key … ORDER BY … LIMIT n)",
+        ),
+        (
+            r"(INSERT|UPDATE|DELETE|MERGE)\b.*\b(RETURNING)\b",
+            "a SELECT of the rows before or after; the statement returns how many they are",
+        ),
+        (r"(INSERT)\s+(OR\s+\w+|IGNORE)\b", _MERGE),
+        (r"(INSERT)\b.*\b(ON\s+(?:CONFLICT|DUPLICATE))\b", _MERGE),
+        (r"(REPLACE)\s+(INTO)\b", f"{_MERGE}, or inlay.open(uri).upsert(rows)"),
+        (
+            r"(MERGE)\b.*\b(USING\s+\w+)\s+…",
+            "USING (SELECT * FROM inlay('s3://…')) s",
+        ),
+        (
+            r"(MERGE)\b.*\b(USING\s*….*…)\s*ON\b",
+            "USING (SELECT * FROM VALUES (…) AS v(a, b)) s: names of columns stand inside",
+        ),
+        (r"(DESC(?:RIBE)?\s+HISTORY)\b.*\b(LIMIT)\b", 'sql(spark, "DESCRIBE HISTORY …").limit(n)'),
+        (r"(ALTER\s+TABLE)\b.*\b(COMPACT)\b", "inlay.open(uri).maintain.compact()"),
+        (
+            r"(ALTER\s+TABLE)\b.*\b(EXECUTE\s+\w+)\b",
+            f"inlay.open(uri).maintain.compact(); {_PROCEDURES}",
+        ),
+        (r"(ALTER\s+TABLE)\b.*\b(SET\s+OWNER)\b", "the bucket's rules: tables have no owner"),
+        (
+            r"(ALTER\s+TABLE)\b.*\b((?:ADD|DROP)\s+FEATURE)\b",
+            "nothing: the format has one version for all of a table",
+        ),
+        (
+            r"(ALTER\s+TABLE)\b.*\b((?:CREATE|DROP|REPLACE)\s+(?:OR\s+REPLACE\s+)?(?:TAG|BRANCH)"
+            r"|WRITE\s+(?:ORDERED|UNORDERED|DISTRIBUTED|LOCALLY)|(?:ADD|DROP|REPLACE)\s+PARTITION\s+FIELD"
+            r"|CLUSTER\s+BY|ADD\s+CONSTRAINT|(?:SET|DROP)\s+IDENTIFIER\s+FIELDS)\b",
+            _REFS,
+        ),
+    )
 )
-_LIMITED = re.compile(r"\A\s*DESC(?:RIBE)?\s+HISTORY\b.*\bLIMIT\b", re.DOTALL | re.IGNORECASE)
-_WITHIN = re.compile(r"\([^()]*\)|'[^']*'")
-_CLONE = re.compile(r"\b(?:SHALLOW|DEEP)?\s*CLONE\b", re.IGNORECASE)
+_TEXT = re.compile(r"'[^']*'")
+_WITHIN = re.compile(r"\([^()]*\)")
 _FIRST = re.compile(r"\A(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
 
 
 def refuse_text(text: str) -> None:
     """Raises `InvalidRequest` for a statement that Spark's parser does not know and others' do."""
-    found = _FIRST.match(text)
-    word = found[1].upper() if found else ""
+    first = _FIRST.match(text)
+    if first is None:
+        return
+    word = first[1].upper()
     if word in WORDS:
         raise InvalidRequest(
             f"{word} is no statement of Spark's SQL", next_step=f"For an Inlay table: {WORDS[word]}"
         )
-    if word == "CREATE" and _CLONE.search(text):
-        raise InvalidRequest(
-            "CREATE TABLE … CLONE is no statement of Spark's SQL",
-            next_step="For an Inlay table: inlay.open(uri).refs.branch(name), or CREATE TABLE … AS SELECT",
-        )
-    outside = text
-    while (less := _WITHIN.sub(" ", outside)) != outside:
+    outside = _TEXT.sub("x", text[first.start(1) :])
+    while (less := _WITHIN.sub(" … ", outside)) != outside:
         outside = less
-    if (joined := _JOINED.match(outside)) is not None:
-        verb, word = (part.upper() for part in joined.groups() if part)
-        raise InvalidRequest(
-            f"{verb} … {word} is no statement of Spark's SQL",
-            next_step="MERGE INTO … USING … ON … WHEN MATCHED THEN DELETE or UPDATE SET …, or WHERE … IN "
-            "(SELECT …)",
-        )
-    if _LIMITED.match(text):
-        raise InvalidRequest(
-            "DESCRIBE HISTORY … LIMIT is no statement of Spark's SQL",
-            next_step='sql(spark, "DESCRIBE HISTORY …").limit(n)',
-        )
-    if (altered := _ALTER.match(text)) is not None:
-        raise InvalidRequest(
-            f"ALTER TABLE … {' '.join(altered[1].upper().split())} is no statement of Spark's SQL",
-            next_step="inlay.open(uri) has refs.tag, refs.branch, refs.drop, set_partitioning, "
-            "alter(primary_key=…) and set_properties({'compact.columns': …})",
-        )
+    for pattern, instead in _PHRASES:
+        if (phrase := pattern.match(outside)) is not None:
+            name = " … ".join(" ".join(part.upper().split()) for part in phrase.groups())
+            raise InvalidRequest(
+                f"{name} is no statement of Spark's SQL", next_step=f"For an Inlay table: {instead}"
+            )
 
 
 def refuse_command(spark: Any, catalyst: Catalyst, plan: Any) -> None:

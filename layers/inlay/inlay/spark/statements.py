@@ -72,6 +72,7 @@ class _Statements:
         self._catalyst = catalyst
         self._request_id = request_id
         self._writes: list[Any] = []  # the relations that a statement writes to, at every level
+        self._is_kept = False  # whether the statement makes a view that outlives the session
 
     def run(self, text: str, args: Arguments) -> DataFrame:
         from pyspark.errors import ParseException
@@ -83,6 +84,7 @@ class _Statements:
             raise
         if (history := self._history(plan)) is not None:
             return history
+        self._is_kept = kind_of(plan) == "CreateView"
         read = self._catalyst.transformed(plan, self._table_read)
         done = self._change(read)
         if done is not None:
@@ -202,6 +204,12 @@ class _Statements:
                 return self._table_read(node.planBuilder().apply(parts, node.children()))
             case "UnresolvedRelation":
                 parts = items(node.multipartIdentifier())
+                if self._is_kept and find_named(self._spark, self._catalyst, parts) is not None:
+                    raise InvalidRequest(
+                        "a view that outlives the session cannot read an Inlay table: Spark's catalog "
+                        "holds no table of a Python source",
+                        next_step="CREATE TEMPORARY VIEW in each session, or views(spark, prefix)",
+                    )
                 if len(parts) < 2:
                     return node
                 if (named := find_named(self._spark, self._catalyst, parts)) is not None:

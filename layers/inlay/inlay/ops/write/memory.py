@@ -5,7 +5,8 @@ it. A delete is remembered before the commit that applies it: an entry of a dele
 only hides records that are older than a delete which is about to be repeated. The table's property
 `changes.remembered` is the id of a commit of the memory, and its meaning: whoever has read the memory after
 that commit knows every delete that is committed in the table. A change that was planned with the memory
-requires that the property is the same when it is committed (`plan.change.SameProperty`).
+requires that the property is the same when it is committed (`plan.change.SameProperty`), or that nobody
+has added an entry for its keys meanwhile (`is_known`): then only the property is set anew.
 
 The memory is an Inlay table whose columns are named by the table's field ids, so that the table's columns
 may be renamed: `f<id>` of the key (its primary key) and of the order, and `at`, when it was remembered.
@@ -23,15 +24,21 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.errors import CorruptTable, InvalidRequest, TableExists, TableNotFound
+from inlay.format.predicate import TRUE
 from inlay.format.schema import Field, Schema
+from inlay.ops.commit.driver import Committed, already_applied
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.metadata.memory import column_of, memory_context
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.keyed_rows import Keys, NullKeys, keys_predicate, read_matching
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parse import parse_predicate
+from inlay.plan.change import Request
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import plan_scan
 
 AT = "at"
 # The ids of the order's fields, from the first: a property of the memory.
@@ -51,6 +58,8 @@ class Memory:
         self._keys = keys
         self._order = order
         self._loaded: LoadedTable | None = None
+        self._read_at = 0  # the version of the memory by which records were judged
+        self._added_at: int | None = None  # the version that this process added
 
     @property
     def head(self) -> str:
@@ -73,8 +82,33 @@ class Memory:
         return [column_of(field.id) for field in (*self._keys, *self._order)]
 
     def open(self) -> None:
-        """Learns its newest state. Raises `CorruptTable` where it was taken away."""
+        """Learns its newest state, by which records are judged. Raises `CorruptTable` where it was taken
+        away."""
         self._loaded = self._opened()
+        self._read_at = self.version
+
+    def added(self, request: Request) -> None:
+        """Learns its newest state, and which of its commits is this process's own."""
+        ctx, loaded = self._ctx, self._opened()
+        self._loaded, done = already_applied(ctx, loaded, request)
+        self._added_at = None if done is None else done.version
+
+    def is_known(self, where: str | None) -> bool:
+        """Learns its newest state: whether nobody else has added an entry since it was read for which
+        `where`, on `columns`, may hold (None: any)."""
+        self._loaded = self._opened()
+        state = load_entries(self._ctx, self._loaded.state)
+        snapshot = state.snapshot
+        # What compaction wrote may have rows of others, whatever else it has.
+        new = [
+            file
+            for file in state.files()
+            if file.newest_rows > self._read_at
+            and not (file.data_change and file.sequence == self._added_at)
+        ]
+        predicate = TRUE if where is None else parse_predicate(where, snapshot.schema)
+        evidence = Evidence.of_snapshot(snapshot)
+        return not plan_scan(new, (), predicate, evidence=evidence).tasks
 
     def make(self) -> None:
         """As `open`; it is created where there is none."""
@@ -119,6 +153,9 @@ class Memory:
         columns = dict(zip(self.columns, deletes.columns, strict=True))
         done = append(self._ctx, pa.table({**columns, AT: at}), base=self._loaded)
         self._loaded = done.loaded
+        # A version that was shared has entries of others.
+        is_alone = isinstance(done, Committed) and done.share is None
+        self._added_at = self.version if is_alone else None
 
     def _create(self) -> LoadedTable:
         fields = {column_of(field.id): field for field in (*self._keys, *self._order)}

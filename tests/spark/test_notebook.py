@@ -1,0 +1,160 @@
+"""A notebook as a user of Delta or Iceberg types it: each statement works, or is refused in words that name
+Inlay's way."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as f
+
+import inlay
+from inlay.errors import InlayError
+from inlay.spark import InlayTable, sql, view
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("name", pa.string()),
+        ("amount", pa.float64()),
+        ("day", pa.date32()),
+    ]
+)
+# What works, by how many rows it leaves of five; the table `sales` has the ids 1 to 5, `updates` 2 and 9.
+WORKS: list[tuple[str, int]] = [
+    ("WITH big AS (SELECT * FROM sales WHERE amount > 2) SELECT count(*) FROM big", 5),
+    ("MERGE INTO sales t USING updates u ON t.id = u.id WHEN MATCHED AND u.extra = 'x' THEN UPDATE SET "
+     "t.amount = t.amount + u.amount WHEN NOT MATCHED BY TARGET THEN INSERT (id, day) VALUES (u.id, u.day) "
+     "WHEN NOT MATCHED BY SOURCE AND t.day > '2026-01-03' THEN DELETE", 5),
+    ("MERGE INTO sales t USING (WITH s AS (SELECT * FROM updates) SELECT * FROM s) s ON t.id = s.id "
+     "WHEN MATCHED THEN DELETE", 4),
+    ("WITH s AS (SELECT * FROM updates) MERGE INTO sales t USING s ON t.id = s.id WHEN MATCHED "
+     "THEN DELETE", 4),
+    ("MERGE INTO inlay.`{uri}` t USING updates u ON t.id = u.id AND t.day = '2026-01-09' WHEN NOT MATCHED "
+     "THEN INSERT *", 7),
+    ("UPDATE sales SET amount = (SELECT max(u.amount) FROM updates u WHERE u.id = sales.id) WHERE id IN "
+     "(SELECT id FROM updates)", 5),
+    ("UPDATE sales t SET name = 'hit' WHERE EXISTS (SELECT 1 FROM updates u WHERE u.id = t.id)", 5),
+    ("UPDATE sales SET name = CASE WHEN amount > 2 THEN upper(name) ELSE name END, amount = DEFAULT", 5),
+    ("DELETE FROM sales WHERE id NOT IN (SELECT id FROM updates)", 1),
+    ("DELETE FROM sales AS s WHERE s.day BETWEEN '2026-01-01' AND '2026-01-02'", 2),
+    ("INSERT INTO sales BY NAME SELECT day, amount, name, id FROM updates", 7),
+    ("INSERT INTO sales BY NAME SELECT 99 AS id, date'2026-02-02' AS day", 6),
+    ("INSERT INTO sales REPLACE WHERE day = '2026-01-02' SELECT id, name, amount, day FROM updates WHERE "
+     "id = 2", 5),
+    ("INSERT OVERWRITE TABLE sales PARTITION (day = '2026-01-01') SELECT id, name, amount FROM updates", 5),
+    ("INSERT INTO sales (id, name) VALUES (50, DEFAULT), (51, 'x')", 7),
+    ("WITH s AS (SELECT 77L AS id) INSERT INTO sales (id) SELECT id FROM s", 6),
+    ("TRUNCATE TABLE sales", 0),
+    ("SELECT count(*) FROM inlay.`{uri}` VERSION AS OF 2", 5),
+    ("SELECT count(*) FROM IDENTIFIER('sales')", 5),
+    ("SELECT * FROM sales.partitions", 5),
+    ("DESC HISTORY inlay.`{uri}`", 5),
+    ("DESCRIBE sales amount", 5),
+    ("DESCRIBE QUERY SELECT * FROM sales", 5),
+    ("SHOW COLUMNS IN sales", 5),
+    ("SHOW VIEWS LIKE 'sal*'", 5),
+    ("EXPLAIN SELECT * FROM sales", 5),
+    ("REFRESH TABLE sales", 5),
+    ("CREATE TABLE kept (id BIGINT, CONSTRAINT pk PRIMARY KEY (id)) USING inlay LOCATION '{uri} kept'", 5),
+]  # fmt: skip
+# What is refused, and words of the way.
+REFUSED: list[tuple[str, str]] = [
+    ("MERGE WITH SCHEMA EVOLUTION INTO sales t USING updates u ON t.id = u.id WHEN MATCHED THEN UPDATE "
+     "SET *", r"alter\(add"),
+    ("MERGE INTO sales t USING inlay('{uri}') u ON t.id = u.id WHEN MATCHED THEN DELETE",
+     r"SELECT \* FROM inlay"),
+    ("MERGE INTO sales USING (VALUES (1L, 'q')) AS v(id, name) ON sales.id = v.id WHEN MATCHED THEN DELETE",
+     "stand inside"),
+    ("INSERT INTO sales REPLACE USING (day) SELECT id, name, amount, day FROM updates", "MERGE INTO"),
+    ("INSERT WITH SCHEMA EVOLUTION INTO sales BY NAME SELECT * FROM updates", "mergeSchema"),
+    ("INSERT INTO sales TABLE updates", "BY NAME"),
+    ("INSERT OR IGNORE INTO sales VALUES (1, 'a', 1.0, NULL)", "MERGE INTO"),
+    ("INSERT INTO sales VALUES (1, 'a', 1.0, NULL) ON CONFLICT (id) DO NOTHING", "MERGE INTO"),
+    ("REPLACE INTO sales VALUES (1, 'a', 1.0, NULL)", "upsert"),
+    ("DELETE FROM sales WHERE id = 1 RETURNING *", "SELECT of the rows"),
+    ("DELETE FROM sales WHERE id > 1 LIMIT 1", r"LIMIT n\)"),
+    ("UPDATE sales SET name = 'q' ORDER BY id LIMIT 1", r"LIMIT n\)"),
+    ("UPDATE sales t JOIN updates u ON t.id = u.id SET t.name = u.name", "MERGE INTO"),
+    ("DELETE t FROM sales t JOIN updates u ON t.id = u.id", "MERGE INTO"),
+    ("SELECT * FROM sales.all_data_files", "files"),
+    ("CALL system.rollback_to_snapshot('sales', 2)", "refs has restore"),
+    ("OPTIMIZE sales WHERE day >= '2026-01-01'", r"compact\("),
+    ("VACUUM sales DRY RUN", "collect_garbage"),
+    ("RESTORE sales TO TIMESTAMP AS OF '2026-01-01'", "refs.restore"),
+    ("UNDROP TABLE sales", "refs.restore"),
+    ("DESCRIBE DETAIL inlay.`{uri}`", "files"),
+    ("ALTER TABLE inlay.`{uri}` ADD COLUMN c INT AFTER id", r"alter\(add"),
+    ("ALTER TABLE sales ALTER COLUMN name COMMENT 'x'", r"alter\(widen=…, comment"),
+    ("ALTER TABLE sales DROP FEATURE deletionVectors", "one version"),
+    ("ALTER TABLE sales WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY day", "compact.columns"),
+    ("ALTER TABLE sales COMPACT 'major'", r"compact\("),
+    ("ALTER TABLE sales EXECUTE optimize(file_size_threshold => '10MB')", r"compact\("),
+    ("ALTER TABLE sales SET OWNER TO me", "no owner"),
+    ("ALTER TABLE sales CREATE TAG eoy AS OF VERSION 2 RETAIN 365 DAYS", "refs.tag"),
+    ("CREATE VIEW lasting AS SELECT * FROM sales", "CREATE TEMPORARY VIEW"),
+    ("CREATE VIEW lasting AS SELECT * FROM inlay.`{uri}`", "CREATE TEMPORARY VIEW"),
+    ("CREATE TABLE kept (id BIGINT, CHECK (id > 0)) USING inlay LOCATION '{uri} x'", "before the append"),
+    ("CREATE TABLE kept (id BIGINT UNIQUE) USING inlay LOCATION '{uri} x'", "before the append"),
+    ("CREATE TABLE kept (id BIGINT) USING inlay CLUSTER BY (id) LOCATION '{uri} x'", "sortBy"),
+    ("CREATE TABLE kept DEEP CLONE sales", "branch"),
+    ("EXPLAIN MERGE INTO sales t USING updates u ON t.id = u.id WHEN MATCHED THEN DELETE", "explain"),
+]  # fmt: skip
+# Methods of `DeltaTable`, and words of the way; "" where it works.
+METHODS: list[tuple[str, Callable[[Any, inlay.Table], Any]]] = [
+    ("", lambda spark, t: InlayTable.forPath(spark, t.uri).update(condition="id = 1", set={"name": "'q'"})),
+    ("", lambda spark, t: InlayTable.forName(spark, "sales").delete(f.col("id") == 99)),
+    ("first view", lambda spark, t: InlayTable.forName(spark, "updates")),
+    ("DESCRIBE HISTORY", lambda spark, t: InlayTable(spark, t.uri).history(1)),
+    ("collect_garbage", lambda spark, t: InlayTable(spark, t.uri).vacuum(168)),
+    ("compact", lambda spark, t: InlayTable(spark, t.uri).optimize().executeCompaction()),
+    ("properties", lambda spark, t: InlayTable(spark, t.uri).detail()),
+    ("refs.restore", lambda spark, t: InlayTable(spark, t.uri).restoreToVersion(2)),
+    ("publish", lambda spark, t: InlayTable(spark, t.uri).generate("symlink_format_manifest")),
+    (r"alter\(add", lambda spark, t: InlayTable(spark, t.uri)
+        .merge(spark.table("updates"), "true").withSchemaEvolution()),
+]  # fmt: skip
+
+
+def sales(spark: Any, new_table: NewTable) -> inlay.Table:
+    table = new_table(SCHEMA, primary_key="id", partition_by=["day"])
+    days = [datetime.date(2026, 1, n) for n in (1, 2, 3, 1, 4)]
+    columns = [[1, 2, 3, 4, 5], ["a", "b", "c", "d", None], [1.0, 2.0, 3.0, 4.0, 5.0], days]
+    table.append(pa.table([pa.array(c) for c in columns], schema=SCHEMA))
+    view(spark, "sales", table.uri)
+    rows = [(2, "B", 20.0, days[1], "x"), (9, "n", 9.0, days[2], "y")]
+    shape = "id long, name string, amount double, day date, extra string"
+    spark.createDataFrame(rows, shape).createOrReplaceTempView("updates")
+    return table
+
+
+@pytest.mark.parametrize("place", range(len(WORKS)))
+def test_what_works(spark: Any, new_table: NewTable, place: int) -> None:
+    typed, left = WORKS[place]
+    table = sales(spark, new_table)
+    sql(spark, typed.format(uri=table.uri)).collect()
+    assert table.refresh().count() == left
+    if "PRIMARY KEY" in typed:
+        assert inlay.open(f"{table.uri} kept").snapshot.primary_key == (1,)
+
+
+def test_what_is_refused_names_the_way_and_changes_nothing(spark: Any, new_table: NewTable) -> None:
+    table = sales(spark, new_table)
+    for typed, way in REFUSED:
+        with pytest.raises(InlayError, match=way):
+            sql(spark, typed.format(uri=table.uri))
+    for way, typed in METHODS:
+        if way:
+            with pytest.raises((InlayError, AttributeError), match=way):
+                typed(spark, table)
+    assert (table.refresh().version, inlay.exists(f"{table.uri} x")) == (2, False)
+    for way, typed in METHODS:
+        if not way:
+            typed(spark, table)
+    assert table.refresh().scan(where="name = 'q'").to_arrow().num_rows == 1
