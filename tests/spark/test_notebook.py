@@ -100,6 +100,7 @@ REFUSED: list[tuple[str, str]] = [
     ("ALTER TABLE sales CREATE TAG eoy AS OF VERSION 2 RETAIN 365 DAYS", "refs.tag"),
     ("CREATE VIEW lasting AS SELECT * FROM sales", "CREATE TEMPORARY VIEW"),
     ("CREATE VIEW lasting AS SELECT * FROM inlay.`{uri}`", "CREATE TEMPORARY VIEW"),
+    ("CREATE OR REPLACE VIEW lasting AS SELECT * FROM inlay('{uri}')", "CREATE TEMPORARY VIEW"),
     ("CREATE TABLE kept (id BIGINT, CHECK (id > 0)) USING inlay LOCATION '{uri} x'", "before the append"),
     ("CREATE TABLE kept (id BIGINT UNIQUE) USING inlay LOCATION '{uri} x'", "before the append"),
     ("CREATE TABLE kept (id BIGINT) USING inlay CLUSTER BY (id) LOCATION '{uri} x'", "sortBy"),

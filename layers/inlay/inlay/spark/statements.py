@@ -192,6 +192,10 @@ class _Statements:
                 inner = self._catalyst.statement(str(node.sqlStmtStr().eval(None).toString()), None)
                 self._catalyst.transformed(inner, self._table_read)
                 return node
+            case "UnresolvedTableValuedFunction" if self._is_kept and FUNCTION in items(
+                node.name()
+            ):
+                raise _of_lasting_view()
             case "UnresolvedTableValuedFunction" if items(node.name()) == ["table_changes"]:
                 raise InvalidRequest(
                     "table_changes is no function of Inlay's",
@@ -205,11 +209,7 @@ class _Statements:
             case "UnresolvedRelation":
                 parts = items(node.multipartIdentifier())
                 if self._is_kept and find_named(self._spark, self._catalyst, parts) is not None:
-                    raise InvalidRequest(
-                        "a view that outlives the session cannot read an Inlay table: Spark's catalog "
-                        "holds no table of a Python source",
-                        next_step="CREATE TEMPORARY VIEW in each session, or views(spark, prefix)",
-                    )
+                    raise _of_lasting_view()
                 if len(parts) < 2:
                     return node
                 if (named := find_named(self._spark, self._catalyst, parts)) is not None:
@@ -369,6 +369,14 @@ class _Statements:
                 )
             given[name] = new
         return given
+
+
+def _of_lasting_view() -> InvalidRequest:
+    return InvalidRequest(
+        "a view that outlives the session cannot read an Inlay table: Spark's catalog holds no table of a "
+        "Python source",
+        next_step="CREATE TEMPORARY VIEW in each session, or views(spark, prefix)",
+    )
 
 
 def _check_all(source: DataFrame, schema: Schema) -> None:
