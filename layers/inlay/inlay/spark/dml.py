@@ -52,8 +52,15 @@ from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
-from inlay.spark.catalyst import Catalyst, check_stored, resolved
-from inlay.spark.conditions import attribute, check_names, column_of, default_of, quoted
+from inlay.spark.catalyst import Catalyst, check_stored, items, kind_of, resolved
+from inlay.spark.conditions import (
+    attribute,
+    check_names,
+    column_of,
+    default_of,
+    frame_of,
+    quoted,
+)
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
 from inlay.spark.names import find_named
 from inlay.spark.native import file_name, native_frames, split, united
@@ -136,6 +143,12 @@ class _MergeSource:
             self.frame = self.frame.localCheckpoint(eager=False)
             self._is_kept = True
         return self.frame
+
+    def again(self) -> DataFrame:
+        """The same rows and names, as columns of another side."""
+        kept: Any = self.kept()
+        plan = kept._jdf.queryExecution().analyzed()
+        return frame_of(kept.sparkSession, plan.newInstance())
 
 
 class InlayTable(NamesTheWay):
@@ -241,10 +254,10 @@ class InlayTable(NamesTheWay):
             check_names(schema.names, () if source is None else source.columns)
             tasks = self._reached(loaded, rows_of, condition, clauses)
             target, named = self._target(tasks, schema)
-            if source is not None and _is_looked_up(rows_of, tasks, clauses):
+            if source is not None and _is_looked_up(rows_of, tasks, condition, clauses):
                 # Spark broadcasts no source whose own rows are kept, too: it would sort all of the table.
-                found = functions.broadcast(rows_of.kept())
-                target = target.join(found, _column(condition), "left_semi")
+                few = functions.broadcast(rows_of.again())
+                target = target.join(few, _column(condition), "left_semi")
             values = [_values(c, schema, rows_of.frame, self._alias) for c in clauses]
             strict = self._is_strict
             rows = _actions(target, rows_of.frame, condition, clauses, values, schema, strict)
@@ -447,7 +460,7 @@ def _column(given: Any) -> Any:
 
 
 def _is_looked_up(
-    source: _MergeSource, tasks: Sequence[FileTask], clauses: Sequence[_Clause]
+    source: _MergeSource, tasks: Sequence[FileTask], condition: Any, clauses: Sequence[_Clause]
 ) -> bool:
     """Whether most rows of the table are better left out before the join: those without a match do not
     count, those of the source do, and Spark takes the source for small."""
@@ -457,9 +470,19 @@ def _is_looked_up(
     if sum(task.file.size for task in tasks) < LOOKUP_BYTES:
         return False
     frame: Any = source.frame
-    conf = frame.sparkSession._jsparkSession.sessionState().conf()
+    session = frame.sparkSession._jsparkSession
+    if not _is_by_name(session.expression(_column(condition)._jc)):
+        return False
+    conf = session.sessionState().conf()
     size = frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
     return int(str(size)) <= int(conf.autoBroadcastJoinThreshold())
+
+
+def _is_by_name(expression: Any) -> bool:
+    """Whether it has no column of a certain DataFrame (`source["id"]`)."""
+    return kind_of(expression) != "AttributeReference" and all(
+        map(_is_by_name, items(expression.children()))
+    )
 
 
 def _only_deletes(clauses: Sequence[_Clause]) -> bool:
