@@ -75,9 +75,12 @@ def read_request(body: bytes) -> Any:
     if len(body) > MAX_REQUEST_BYTES:
         raise InvalidRequest(f"the request has {len(body)} bytes, more than {MAX_REQUEST_BYTES}")
     try:
-        return json.loads(body)
+        request = json.loads(body)
+        if b"\\ud" in body.lower():  # half a pair of surrogates is no character
+            json.dumps(request, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
-        raise InvalidRequest("the request is not JSON") from None
+        raise InvalidRequest("the request is not JSON, or has half a character in it") from None
+    return request
 
 
 def commit_request(request: Any, idempotency_key: str | None = None) -> CommitRequest:

@@ -1,0 +1,180 @@
+"""Requests that are nearly right are done, or refused in the specification's form with nothing done."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+
+from .test_catalog_writes import SCHEMA, Deleting, opened
+
+JUNK = (
+    *(None, True, False, 0, -1, 1, 2**63, 2**64, -(2**63), 1.5, "", "x", "main", "\ud800", "1"),
+    *("a" * 300, "../x", "file:///etc/passwd", [], {}, [None], [{}], {"a": 1}),
+)
+STATUSES = {200, 204, 400, 403, 404, 406, 409}
+TABLE, TABLES = "/v1/namespaces/tables/tables/t", "/v1/namespaces/tables/tables"
+
+
+class Requests:
+    """Requests as engines send them, of every kind, and the same with parts changed."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.of = Deleting(root, form=self.dice.choice(["v2", "v3"]))
+        inlay.create(f"file://{root}/u", SCHEMA, properties={"publish.format": "v2"}).publish()
+
+    def shown(self) -> Any:
+        return json.loads(self.of.catalog.answer("GET", TABLE).body)["metadata"]
+
+    def right(self) -> tuple[str, Any]:
+        now, dice = self.shown(), self.dice
+        [schema] = (s for s in now["schemas"] if s["schema-id"] == now["current-schema-id"])
+        current, column = now["current-snapshot-id"], now["last-column-id"] + 1
+        named = {"action": "set-properties", "updates": {"a": str(column)}}
+        updates: list[Any] = []
+        match dice.choice(
+            ["rows", "rows", "schema", "spec", "refs", "create", "several", "register"]
+        ):
+            case "rows":
+                updates = self._rows()
+            case "schema":
+                kinds: list[Any] = ["int", "decimal(9,2)", "timestamp_ns"]
+                kinds += [{"type": "list", "element-id": column + 1, "element": "long"}]
+                field = {"id": column, "name": f"c{column}", "required": False}
+                fields = [*schema["fields"], {**field, "type": dice.choice(kinds)}]
+                updates = [
+                    {"action": "add-schema", "schema": {**schema, "fields": fields}},
+                    {"action": "set-current-schema", "schema-id": -1},
+                    *dice.choice([[], self._rows()]),
+                ]
+            case "spec":
+                how = dice.choice(["identity", "bucket[4]", "truncate[3]", "void"])
+                field = {"source-id": 1, "name": f"p{dice.randrange(9)}", "transform": how}
+                updates = [
+                    {"action": "add-spec", "spec": {"fields": [field]}},
+                    {"action": "set-default-spec", "spec-id": -1},
+                ]
+            case "refs":
+                ids = [s["snapshot-id"] for s in now["snapshots"]]
+                ref = {"ref-name": dice.choice("gh"), "type": dice.choice(["tag", "branch"])}
+                updates = [
+                    {"action": "set-snapshot-ref", **ref, "snapshot-id": current},
+                    {"action": "remove-snapshot-ref", "ref-name": dice.choice("gh")},
+                    {"action": "remove-snapshots", "snapshot-ids": ids[:2]},
+                    named,
+                ]
+                updates = dice.sample(updates, dice.randint(1, 2))
+            case "create":
+                spec = {"fields": [{"source-id": 1, "name": "p", "transform": "bucket[4]"}]}
+                name = f"n{dice.randrange(9)}"
+                made = {"name": name, "schema": schema, "partition-spec": spec}
+                return TABLES, {**made, "stage-create": dice.random() < 0.3, "properties": {}}
+            case "register":
+                metadata = f"file://{self.of.root}/t/metadata/v1.metadata.json"
+                return "/v1/namespaces/tables/register", {
+                    "name": "r",
+                    "metadata-location": metadata,
+                }
+            case _:
+                changes = [
+                    {
+                        "identifier": {"namespace": ["tables"], "name": name},
+                        "requirements": [],
+                        "updates": [named],
+                    }
+                    for name in ("t", dice.choice("ut"))
+                ]
+                return "/v1/transactions/commit", {"table-changes": changes}
+        requirements = [
+            {"type": "assert-table-uuid", "uuid": now["table-uuid"]},
+            {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": current},
+            {"type": "assert-current-schema-id", "current-schema-id": schema["schema-id"]},
+            {"type": "assert-last-assigned-field-id", "last-assigned-field-id": column - 1},
+        ]
+        asked = dice.sample(requirements, dice.randrange(len(requirements)))
+        return TABLE, {"requirements": asked, "updates": updates}
+
+    def _rows(self) -> list[Any]:
+        iceberg = self.of.iceberg()
+        (like, kind, spec), *_ = iceberg.data_files()
+        if self.dice.random() < 0.3:
+            file = iceberg.positions({like["file_path"]: [0]}, like)
+        else:
+            made = pa.Table.from_pylist([{"id": self.dice.randrange(99), "s": "q", "n": 1}], SCHEMA)
+            file = iceberg.rows(made, [1, 2, 3], like)
+        iceberg.add_deletes([(file, kind, spec)], self.dice.choice(["append", "overwrite"]))
+        named = self.dice.getrandbits(62)
+        moved = {"ref-name": self.dice.choice(["main", "main", "b"]), "type": "branch"}
+        return [
+            {"action": "add-snapshot", "snapshot": {**iceberg.snapshot, "snapshot-id": named}},
+            {"action": "set-snapshot-ref", **moved, "snapshot-id": named},
+        ]
+
+    def nearly_right(self) -> tuple[str, Any]:
+        path, body = self.right()
+        for _ in range(self.dice.choice([0, 1, 1, 1, 2])):
+            body = self._changed(body)
+        return path, body
+
+    def _changed(self, body: Any) -> Any:
+        made = copy.deepcopy(body)
+        places = [place for place in _places(made) if place]
+        if not places:
+            return self.dice.choice(JUNK)
+        *path, last = self.dice.choice(places)
+        at = made
+        for step in path:
+            at = at[step]
+        match self.dice.randrange(5):
+            case 0:
+                del at[last]
+            case 1 if isinstance(at, list):
+                at.append(copy.deepcopy(at[last]))
+            case 2:
+                at[last] = [at[last]]
+            case _:  # whatever else
+                at[last] = self.dice.choice(JUNK)
+        return made
+
+
+def _places(body: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    inner = (
+        body.items()
+        if isinstance(body, dict)
+        else enumerate(body if isinstance(body, list) else [])
+    )
+    for name, value in inner:
+        yield from _places(value, (*path, name))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_request_is_done_or_refused_in_the_form_of_the_specification(
+    tmp_path: Path, seed: int
+) -> None:
+    root = tmp_path / "tables"
+    root.mkdir()
+    requests = Requests(root, seed)
+    catalog = requests.of.catalog
+    for _ in range(50):
+        path, body = requests.nearly_right()
+        before = opened(root).snapshot
+        answer = catalog.answer("POST", path, "", json.dumps(body).encode(), {})
+        assert answer.status in STATUSES, (answer, body)
+        if answer.status >= 400:
+            said = json.loads(answer.body)["error"]
+            assert said["code"] == answer.status and said["message"] and said["type"], said
+            now = opened(root).snapshot
+            assert now.version == before.version, (answer, body)
+        # Whatever it was, the table is there for engines, whole.
+        assert requests.shown()["last-sequence-number"] == opened(root).version, body
+    assert opened(root).maintain.verify(depth="pages").errors == ()
