@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from tests.maintenance.bench import new_bench
 
 from inlay.ops.commit import driver
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.write.append import append
+from inlay.plan.change import Request
 
 
 @pytest.mark.parametrize("done", list(itertools.permutations([3, 7, 9])))
@@ -56,3 +62,21 @@ def test_who_has_waited_long_is_less_patient_and_never_at_once() -> None:
     half = windows(1e6, 1e6 - driver.BACKOFF_PATIENCE / 2)
     assert half == [pytest.approx(wait / 2) for wait in full]
     assert windows(1e6, 0.0) == [pytest.approx(wait / 10) for wait in full]
+
+
+def test_a_request_is_known_but_to_a_transaction_which_asks_for_its_own() -> None:
+    bench = new_bench()
+    rows = pa.table({"id": pa.array([1_000], pa.int64()), "name": ["a"]})
+    append(bench.ctx, rows, request=Request.of("a"))
+    loaded = load_pointer(bench.ctx)
+    within = replace(bench.ctx, hold=lambda *given: None)
+    for ctx, name, known in (
+        (bench.ctx, "a", True),
+        (bench.ctx, "b", False),
+        (bench.ctx, None, False),
+        (within, "a", False),
+        (within, None, False),
+    ):
+        request = None if name is None else Request.of(name)
+        _, before = driver.already_applied(ctx, loaded, request)
+        assert isinstance(before, driver.Skipped) is known

@@ -11,6 +11,8 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import UnreadableFile
@@ -127,6 +129,26 @@ def test_an_index_that_is_false_where_nobody_looked_is_found(tmp_path: Path) -> 
     [outcome] = careful.ingest([source]).outcomes
     assert isinstance(outcome, Ingested)
     assert careful.refresh().maintain.verify(depth="pages").ok
+
+
+@given(st.data())
+def test_whatever_an_index_says_rows_are_right_or_it_is_found(new_lake: Any, data: Any) -> None:
+    """First rows moved at any places, by which pages become longer, shorter or other ones."""
+
+    def edit(pages: Any) -> None:
+        for n in data.draw(st.lists(st.integers(1, len(pages) - 1), max_size=4)):
+            by = data.draw(st.integers(-3, 3))
+            for page in pages[n : n + data.draw(st.integers(1, len(pages)))]:
+                page[PageLocation.FIRST_ROW] += by
+
+    whole = written()
+    try:
+        body = with_index(whole, edit)
+    except AssertionError:  # of another length
+        reject()
+    footer = decode_footer(body, file_size=len(body))
+    found = list(false_indexes(footer, lambda place: body[place.start : place.end]))
+    assert read(new_lake(), body) == EXPECTED or found == ["word"]
 
 
 @pytest.mark.parametrize("edit", [later, moved])
