@@ -148,7 +148,10 @@ def test_whatever_an_index_says_rows_are_right_or_it_is_found(new_lake: Any, dat
         reject()
     footer = decode_footer(body, file_size=len(body))
     found = list(false_indexes(footer, lambda place: body[place.start : place.end]))
-    assert read(new_lake(), body) == EXPECTED or found == ["word"]
+    lake = new_lake()
+    one = In(1, LONG, (17_017,))  # far from the pages in which a shift shows
+    read = lake.read([lake.adopt(body, SCHEMA)], SCHEMA, columns=["word"], predicate=one)
+    assert read.to_pylist() == EXPECTED[1:2] or found == ["word"]
 
 
 @pytest.mark.parametrize("edit", [later, moved])
