@@ -38,7 +38,10 @@ def test_files_and_markers_of_known_events_are_left_out_and_no_others(
         ),
     )
     ids = frozenset(Request.of(name).id for name in known)
-    added, marked, removed = without_duplicates(change, ids).updates
+    found = without_duplicates(change, ids)
+    # The new events of a batch are remembered: they would be applied again.
+    assert [r.text for r in found.events] == [name for name in "abc" if name not in known]
+    added, marked, removed = found.updates
     assert isinstance(added, AddFiles) and isinstance(marked, AddMarkers)
     left = [name for name in ("a", "b", "c", "none") if name not in known]
     assert [f.key for f in added.files] == left
