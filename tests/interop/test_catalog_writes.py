@@ -1034,6 +1034,32 @@ def test_rows_that_come_with_a_change_of_the_schema_are_not_lost_where_others_ma
     assert other.last in shown and (of.last in shown) != asserted
 
 
+def test_a_commit_whose_answer_has_no_metadata_does_not_fail_for_its_publication(
+    root: Path,
+) -> None:
+    """DuckDB deletes the files of a commit that it takes for failed."""
+    of = Racing(root, int)
+
+    def refuse(n: int, key: str) -> None:
+        if key.endswith(".metadata.json"):
+            raise AccessDenied("no publishing today")
+
+    def context(table: str) -> Context:
+        ctx = connect(f"file://{root}/{table}")
+        return replace(ctx, store=Dying(ctx.store, before=refuse))
+
+    failing = replace(of.catalog, writes=TableWrites(context))
+    asked = of.change()
+    status, said = posted(failing, "tables/t", asked)
+    assert (status, said["error"]["type"]) == (500, "CommitStateUnknownException"), said
+    change = {**asked, "identifier": {"namespace": ["tables"], "name": "t"}}
+    body = json.dumps({"table-changes": [change]}).encode()
+    assert failing.answer("POST", "/v1/transactions/commit", "", body).status == 204
+    shown = of.shown()
+    assert of.last in {s["snapshot-id"] for s in shown["snapshots"]}
+    assert sorted(r["x"] for r in opened(root).scan().to_arrow().to_pylist()) == [1, 2]
+
+
 _WAYS = ("commit", "take_over", "transaction", "ingest", "adopt")
 
 

@@ -324,10 +324,7 @@ class Catalog:
                 return _no_namespace(str(identifier.get("namespace"))[:80])
             named.append(_name_of(identifier))
         requests = [commit_request(change, key) for change in changes]
-        if len(named) == 1:
-            writes.commit(named[0], requests[0])
-        else:
-            writes.commit_all(named, requests)
+        writes.commit_all(named, requests)
         return Answer(204, b"")
 
 

@@ -291,13 +291,17 @@ def name_of(request: CommitRequest) -> Request | None:
     return Request.named(f"iceberg {key}", asked)
 
 
+class NotPublished(OutcomeUnknown):
+    """It is committed, and what is published is an earlier version."""
+
+
 def published_after(ctx: Context, loaded: LoadedTable, seen: Found | None = None) -> bytes:
     """The answer once the commit is made: it is never refused any more."""
     try:
         _, pointer = publish_with_pointer(ctx, base=loaded, seen=seen)
         return pointer or _answer(ctx)
     except InlayError as error:
-        raise OutcomeUnknown(
+        raise NotPublished(
             f"committed by version {loaded.snapshot.version}, and not published: {error.message}",
             next_step="Load the table: that publishes it",
             table=ctx.uri,

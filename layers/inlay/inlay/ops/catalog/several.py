@@ -2,22 +2,25 @@
 
 Promise: all tables have what the request asks for, or none. What holds only on the version that the engine
 has seen is refused where others were first on any of them (`ConcurrentChange`), and the engine begins
-again. Once it is committed nothing is refused any more: a table that cannot be published is
-`OutcomeUnknown`.
+again. Once it is committed nothing fails any more, for the answer has no metadata: DuckDB deletes its files
+after an answer that says anything else. What could not be published then is by the next load.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from inlay.errors import ConcurrentChange, InlayError, InvalidRequest
+from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.iceberg.commit import CommitRequest
 from inlay.iceberg.metadata import MAIN
 from inlay.ops.catalog.commit import (
     MAX_ROUNDS,
+    NotPublished,
     ReadOnce,
+    commit_table,
     name_of,
     of_late_files,
     planned,
@@ -37,6 +40,10 @@ from inlay.plan.change import Request
 def commit_tables(contexts: Sequence[Context], requests: Sequence[CommitRequest]) -> None:
     """Commits all requests, or none. Raises what `commit_table` raises, and `InvalidRequest` for a table
     that the request would create."""
+    if len(requests) == 1:
+        with suppress(NotPublished):
+            commit_table(contexts[0], requests[0])
+        return
     for ctx, request in zip(contexts, requests, strict=True):
         if request.creates:
             raise InvalidRequest(
@@ -54,14 +61,9 @@ def commit_tables(contexts: Sequence[Context], requests: Sequence[CommitRequest]
     found = [_part(ctx, each, named) for ctx, each in zip(contexts, requests, strict=True)]
     with of_late_files():
         done = commit_parts([part for part, _ in found], named)
-    failed: InlayError | None = None
     for (part, seen), result in zip(found, done, strict=True):
-        try:
+        with suppress(NotPublished):  # the next load publishes it
             published_after(part.ctx, result.loaded, seen)
-        except InlayError as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
 
 
 def _name_of(requests: Sequence[CommitRequest]) -> Request | None:
