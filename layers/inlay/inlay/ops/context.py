@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol, TypeVar
@@ -191,6 +192,8 @@ class Context:
     table_id: str | None = None
     # What takes a change in place of a swap, for a transaction over several tables (`ops.transaction`).
     hold: Callable[[Context, Any, Any], Any] | None = None
+    # Called before each object that a commit refers to is uploaded (`ops.commit.group.archive_beside`).
+    upload_begins: Callable[[], None] = lambda: None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles the location of the table, but nothing that belongs to a process."""
@@ -238,6 +241,17 @@ class Context:
     def new_id(self) -> str:
         """A new random id (UUID version 4), from this context's randomness."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+
+    @contextmanager
+    def beside(self, fn: Callable[[], R]) -> Iterator[Future[R]]:
+        """What `fn` returns, as a task that runs while the block does; it has ended when the block ends."""
+        running = self.executor.submit(fn)
+        if running.done():
+            running.result()  # an executor that runs tasks at once has met what stops this thread
+        try:
+            yield running
+        finally:
+            running.exception()
 
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """`fn` over `items` in parallel, at most `parallel` ahead, results in order. The first error is

@@ -94,14 +94,11 @@ def _bloom_columns(snapshot: Snapshot, properties: Properties) -> tuple[int, ...
     return tuple(field.id for field in snapshot.schema.fields if field in names)
 
 
-def _nothing() -> None: ...
-
-
-def target_of(ctx: Context, time_us: int, begin: Callable[[], None] = _nothing) -> Target:
-    """New data files under the hour of `time_us`, the store's clock. `begin` is called before each."""
+def target_of(ctx: Context, time_us: int) -> Target:
+    """New data files under the hour of `time_us`, the store's clock."""
 
     def new_key() -> str:
-        begin()
+        ctx.upload_begins()
         return keys.data_key(time_us, ctx.new_id())
 
     return Target(ctx.store, ctx.key, new_key, ctx.executor, before_retry=ctx.back_off)
@@ -113,10 +110,9 @@ def write_batches(
     batches: Iterable[pa.RecordBatch],
     *,
     time_us: int,
-    begin: Callable[[], None] = _nothing,
 ) -> Iterator[DataFile]:
     """Data files of batches that are laid out as the snapshot's schema."""
-    target = target_of(ctx, time_us, begin)
+    target = target_of(ctx, time_us)
     return write_files(target, batches, snapshot.schema, layout_of(snapshot))
 
 
@@ -141,7 +137,6 @@ def write_data(
     data: Any,
     *,
     time_us: int,
-    begin: Callable[[], None] = _nothing,
     only: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]] = iter,
 ) -> Iterator[DataFile]:
     """Data files of any Arrow data. `only` checks the rows, in the table's types. Raises `SchemaMismatch`
@@ -155,7 +150,7 @@ def write_data(
     ordered = checked_orders(snapshot, reader)
     fitted = conformed(ordered, schema, schema, by_value=True)
     rows = _reported(ctx, only(declared.checked(fitted)))
-    return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
+    return write_batches(ctx, snapshot, rows, time_us=time_us)
 
 
 # How pyarrow names the column of a pandas frame that it cannot convert.
@@ -285,6 +280,7 @@ def _write_vectors(
 ) -> list[Marker]:
     key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
     data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in positions.items()])
+    ctx.upload_begins()
     ctx.write_once(key, data)
     return [
         Marker(

@@ -69,6 +69,8 @@ from inlay.storage.wrapped import PerProcess
 
 # Data files of one merged commit: what a pointer holds without rolling many segments at once.
 MAX_FILES = 256
+# An upload up to this size takes about as long as an archive.
+ONE_REQUEST_BYTES = 32 * 1024 * 1024
 # Items of one turn: more than a process has writing threads, few enough that a commit of all of them stays
 # small.
 MAX_TURN_ITEMS = 64
@@ -134,6 +136,36 @@ def with_archive_begun(ctx: Context, base: LoadedTable) -> LoadedTable:
         unless=lambda kept: kept[1].snapshot.version > snapshot.version,
     )
     return replace(base, archiving=begun)
+
+
+@dataclass(slots=True)
+class Uploads:
+    """What a commit on `base` uploads first, through `ctx`: with the first object of it the archive of the
+    base is on its way."""
+
+    ctx: Context
+    base: LoadedTable
+
+
+@contextmanager
+def archive_beside(ctx: Context, base: LoadedTable, upload_bytes: int) -> Iterator[Uploads]:
+    """Writes the archive of `base` beside the first object that is uploaded through the context given: so
+    not before it is known that there is one. Longer uploads go without: others would commit meanwhile, and
+    meet an archive of their base. It is there, or has failed, when the block ends: no request outlives
+    it."""
+    uploads = Uploads(ctx, base)
+
+    def begin() -> None:
+        if uploads.base is base:
+            uploads.base = with_archive_begun(ctx, base)
+
+    if upload_bytes <= ONE_REQUEST_BYTES:
+        uploads.ctx = replace(ctx, upload_begins=begin)
+    try:
+        yield uploads
+    finally:
+        if uploads.base.archiving is not None:
+            uploads.base.archiving.exception()
 
 
 def _fits(members: Sequence[_Member], member: _Member) -> bool:

@@ -89,7 +89,7 @@ class LoadedTable:
     date_us: int
     read_at: float
     own: Snapshot | None = None  # the pointer's own snapshot, where `state` shows a branch
-    # Its archive, where writing that has begun (`ops.commit.group.with_archive_begun`).
+    # Its archive, where writing that has begun (`ops.commit.group.archive_beside`).
     archiving: Future[Stored] | None = field(default=None, compare=False, repr=False)
     # By the local monotonic clock, when this writer last met another: in a race, or by its commits.
     raced_at: float | None = None

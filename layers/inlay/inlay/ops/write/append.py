@@ -10,9 +10,9 @@ All events of one content have one identity, by which the ledger knows it.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -28,13 +28,12 @@ from inlay.ops.commit.driver import (
     commit_planned,
     recent_base,
 )
-from inlay.ops.commit.group import commit_together, with_archive_begun
+from inlay.ops.commit.group import archive_beside, commit_together
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.alter import admit_columns
 from inlay.ops.schema.categories import admit_orders
-from inlay.parquet.write.writer import PUT_BYTES
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.storage.base import Location
 
@@ -99,54 +98,23 @@ def append(
         loaded = admit_columns(ctx, loaded, [data.schema])
 
     loaded, data = admit_orders(ctx, loaded, data)
-    upload = _Upload(ctx, data, request, bound_to=loaded, planned_on=loaded)
-    limits = {"plans": 1, "uploads": 1} if isinstance(data, pa.RecordBatchReader) else {}
-    try:
-        return commit_planned(ctx, loaded, upload.plan, submit=commit_together, **limits)
-    finally:
-        upload.end()
+    bound_to = loaded
+    upload_bytes = data.nbytes if isinstance(data, pa.Table | pa.RecordBatch) else sys.maxsize
 
-
-@dataclass(slots=True)
-class _Upload:
-    """The rows of one append, as files on the base of the last plan.
-
-    `bound_to` is the table that the rows were found to fit, `planned_on` that base, with its archive once
-    that is on its way.
-    """
-
-    ctx: Context
-    data: Any
-    request: Request | None
-    bound_to: LoadedTable
-    planned_on: LoadedTable
-
-    def plan(self, base: LoadedTable) -> Planned | None:
-        check_same_schema(self.ctx, self.bound_to, base)
-        self.planned_on = base
-        begin = partial(self._begin_archive, base)
+    def plan(base: LoadedTable) -> Planned | None:
+        check_same_schema(ctx, bound_to, base)
         now_us = base.date_us
-        files = tuple(write_data(self.ctx, base.snapshot, self.data, time_us=now_us, begin=begin))
-        if not files and self.request is None:
+        with archive_beside(ctx, base, upload_bytes) as uploads:
+            files = tuple(write_data(uploads.ctx, base.snapshot, data, time_us=now_us))
+        if not files and request is None:
             return None
         change = Change(
-            operation="append",
-            request=self.request,
-            uploaded_us=now_us,
-            updates=(AddFiles(files),),
+            operation="append", request=request, uploaded_us=now_us, updates=(AddFiles(files),)
         )
-        return Planned(change, self.planned_on)
+        return Planned(change, uploads.base)
 
-    def _begin_archive(self, base: LoadedTable) -> None:
-        """A small upload takes about as long as the archive of the base: both at once."""
-        data, is_begun = self.data, self.planned_on is not base
-        is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes <= PUT_BYTES
-        if is_small and not is_begun:
-            self.planned_on = with_archive_begun(self.ctx, base)
-
-    def end(self) -> None:
-        if self.planned_on.archiving is not None:
-            self.planned_on.archiving.exception()  # no request outlives the call
+    limits = {"plans": 1, "uploads": 1} if isinstance(data, pa.RecordBatchReader) else {}
+    return commit_planned(ctx, loaded, plan, submit=commit_together, **limits)
 
 
 def request_shape(operation: str, data: Any) -> str | None:

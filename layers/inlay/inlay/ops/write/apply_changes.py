@@ -48,7 +48,7 @@ from inlay.ops.commit.driver import (
     current_base,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import reader_of, write_batches
+from inlay.ops.data import reader_of
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.alter import admit_columns
 from inlay.ops.schema.categories import admit_orders
@@ -59,9 +59,9 @@ from inlay.ops.write.keyed_rows import (
     given_columns,
     key_names,
     keys_predicate,
-    markers_of_keys,
     note_of_nulls,
     read_matching,
+    write_rows_and_markers,
 )
 from inlay.ops.write.memory import Memory
 from inlay.parquet.arrow.calculate import calculate
@@ -481,11 +481,13 @@ def _plan(
     if is_done and named.request is None:
         return None
     written = _new_rows(batch, verdict, there, loaded)
-    added = tuple(write_batches(ctx, snapshot, written, time_us=loaded.date_us))
+    added, markers, loaded = write_rows_and_markers(
+        ctx, loaded, written, hit, batch.nulls, upload_bytes=rows.nbytes + hit.nbytes
+    )
     landed = (
         {} if named.landed_us is None else dict.fromkeys((f.key for f in added), named.landed_us)
     )
-    updates += [AddFiles(added, landed), AddMarkers(markers_of_keys(ctx, loaded, hit, batch.nulls))]
+    updates += [AddFiles(added, landed), AddMarkers(markers)]
     change = Change(
         operation=OPERATION,
         request=named.request,

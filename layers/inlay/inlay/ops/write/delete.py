@@ -39,6 +39,7 @@ from inlay.ops.commit.driver import (
     current_base,
     recent_base,
 )
+from inlay.ops.commit.group import Uploads, archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_file, load_matching
@@ -124,11 +125,11 @@ def delete_keys(
         return before
     bound = loaded
 
-    def markers_on(now: LoadedTable) -> list[Marker]:
-        check_same_schema(ctx, bound, now)
-        return list(key_markers(ctx, now, keys))
+    def markers_on(uploads: Uploads) -> list[Marker]:
+        check_same_schema(ctx, bound, uploads.base)
+        return list(key_markers(uploads.ctx, uploads.base, keys))
 
-    return _commit_markers(ctx, loaded, request, markers_on)
+    return _commit_markers(ctx, loaded, request, markers_on, keys.nbytes)
 
 
 def delete_row_groups(
@@ -292,6 +293,7 @@ def _write_keys(
     pq.write_table(keys, sink, compression="zstd", use_dictionary=others, column_encoding=encodings)
     data = sink.getvalue()
     key = object_keys.tombstone_key(loaded.date_us, ctx.new_id(), "del")
+    ctx.upload_begins()
     ctx.write_once(key, data)
     schema = loaded.snapshot.schema
     metadata = pq.read_metadata(pa.BufferReader(data))
@@ -318,12 +320,14 @@ def _commit_markers(
     ctx: Context,
     loaded: LoadedTable,
     request: Request | None,
-    markers_on: Callable[[LoadedTable], Sequence[Marker]],
+    markers_on: Callable[[Uploads], Sequence[Marker]],
+    upload_bytes: int = 0,
 ) -> Committed | Skipped:
     planned: list[Change] = []
 
-    def plan(base: LoadedTable) -> Change:
-        markers = tuple(markers_on(base))
+    def plan(base: LoadedTable) -> Planned:
+        with archive_beside(ctx, base, upload_bytes) as uploads:
+            markers = tuple(markers_on(uploads))
         objects = any(m.object_key is not None for m in markers)
         change = Change(
             operation="delete",
@@ -333,7 +337,7 @@ def _commit_markers(
             updates=(AddMarkers(markers),),
         )
         planned.append(change)
-        return change
+        return Planned(change, uploads.base)
 
     result = commit_planned(ctx, loaded, plan)
     if isinstance(result, Skipped) and result.version is None and planned[-1].markers:
@@ -406,7 +410,9 @@ class _RowDelete:
             requires=requires,
         )
         if self.mode == "vector":
-            return Planned(replace(change, updates=by_vectors(ctx, loaded, positions)), loaded)
+            with archive_beside(ctx, loaded, 0) as uploads:
+                updates = by_vectors(uploads.ctx, loaded, positions)
+            return Planned(replace(change, updates=updates), uploads.base)
         from inlay.ops.maintain.rewrite_file import rewrite_file  # most deletes are markers
 
         boundary_us = snapshot.boundary.time_us or 0

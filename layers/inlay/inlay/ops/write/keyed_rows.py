@@ -7,20 +7,23 @@ have one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.entry import Marker
+from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import FALSE, And, Comparison, In, IsNull, Or, Predicate
 from inlay.format.predicate import Literal as PredicateLiteral
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import order_key
+from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
+from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import key_markers, marker_of
 from inlay.parquet.arrow.conform import check_names
@@ -222,6 +225,25 @@ def markers_of_keys(
     if nulls == "equal":
         markers += _null_markers(ctx, loaded, keys)
     return tuple(markers)
+
+
+def write_rows_and_markers(
+    ctx: Context,
+    base: LoadedTable,
+    rows: Iterable[pa.RecordBatch],
+    keys: pa.Table,
+    nulls: NullKeys,
+    *,
+    upload_bytes: int,
+) -> tuple[tuple[DataFile, ...], tuple[Marker, ...], LoadedTable]:
+    """Data files of `rows`, markers that delete the older rows of `keys`, and the base to commit both on:
+    the files, the objects of the markers and the archive of the base are one round trip, where the rows
+    are about `upload_bytes` and those few."""
+    with archive_beside(ctx, base, upload_bytes) as uploads:
+        uploads.ctx.upload_begins()
+        with ctx.beside(partial(markers_of_keys, ctx, base, keys, nulls)) as markers:
+            files = tuple(write_batches(ctx, base.snapshot, rows, time_us=base.date_us))
+    return files, markers.result(), uploads.base
 
 
 def _null_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:

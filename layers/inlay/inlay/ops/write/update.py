@@ -26,6 +26,7 @@ from inlay.ops.commit.driver import (
     commit_planned,
     current_base,
 )
+from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.maintain.rewrite_file import rewrite_file
@@ -68,8 +69,7 @@ def update(
         by_rows = chosen != "tombstone"
         state = load_matching(ctx, loaded.state, predicate, by_rows=by_rows)
         loaded = replace(loaded, state=state)
-        change = _plan_update(ctx, loaded, assignments, condition, chosen, request)
-        return None if change is None else Planned(change, loaded)
+        return _plan_update(ctx, loaded, assignments, condition, chosen, request)
 
     return commit_planned(ctx, loaded, plan)
 
@@ -97,7 +97,7 @@ def _plan_update(
     condition: Condition,
     mode: str,
     request: Request | None,
-) -> Change | None:
+) -> Planned | None:
     from pyroaring import BitMap64
 
     predicate = condition.predicate
@@ -131,7 +131,9 @@ def _plan_update(
             yield from assigned(assignments, batch.select(list(range(width))), schema)
 
     checked = Declared.of(snapshot).checked(new_rows())
-    added = tuple(write_batches(ctx, snapshot, checked, time_us=loaded.date_us))
+    upload_bytes = sum(task.file.size for task in plan.tasks)  # at most, but for what is assigned
+    with archive_beside(ctx, loaded, upload_bytes) as uploads:
+        added = tuple(write_batches(uploads.ctx, snapshot, checked, time_us=loaded.date_us))
     if not matches and request is None:
         return None
     change = Change(
@@ -143,12 +145,14 @@ def _plan_update(
         requires=(Reads(predicate, snapshot.version, frozenset(matches)),),
     )
     if not matches:
-        return change
+        return Planned(change, uploads.base)
     if mode == "tombstone":
         marker = marker_of(ctx, loaded, predicate)
-        return replace(change, updates=(*change.updates, AddMarkers((marker,))))
+        change = replace(change, updates=(*change.updates, AddMarkers((marker,))))
+        return Planned(change, uploads.base)
     if mode == "vector":
-        return replace(change, updates=(*change.updates, *by_vectors(ctx, loaded, matches)))
+        change = replace(change, updates=(*change.updates, *by_vectors(ctx, loaded, matches)))
+        return Planned(change, uploads.base)
     live = {f.key: f for f in loaded.state.loaded_files()}
     markers = list(loaded.state.markers())
     units = tuple(
@@ -162,4 +166,5 @@ def _plan_update(
         )
         for key, positions in matches.items()
     )
-    return replace(change, updates=(*change.updates, ReplaceFiles(units, whole=True)))
+    change = replace(change, updates=(*change.updates, ReplaceFiles(units, whole=True)))
+    return Planned(change, uploads.base)

@@ -34,7 +34,7 @@ from inlay.ops.commit.driver import (
     recent_base,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import reader_of, write_batches
+from inlay.ops.data import reader_of
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.categories import admit_orders
 from inlay.ops.write.keyed_rows import (
@@ -44,9 +44,9 @@ from inlay.ops.write.keyed_rows import (
     given_columns,
     key_names,
     keys_predicate,
-    markers_of_keys,
     note_of_nulls,
     read_matching,
+    write_rows_and_markers,
 )
 from inlay.parquet.arrow.categories import checked_orders
 from inlay.parquet.arrow.change_order import newest, ranks
@@ -111,23 +111,26 @@ def upsert(
     if len(given.fields) < len(schema.fields):
         loaded = current_base(ctx, loaded)
 
-    def plan(now: LoadedTable) -> Change | Planned:
+    def plan(now: LoadedTable) -> Planned:
         rows_now, on = _renamed(ctx, rows, names, given, named_on, now)
         ids = {field.id for field in given.fields}
         kept = tuple(field for field in now.snapshot.schema.fields if field.id not in ids)
         if kept:
             return _plan_partial(ctx, now, rows_now, on, kept, nulls, request)
         rows_now = rows_now.select(now.snapshot.schema.names)
-        added = write_batches(ctx, now.snapshot, rows_now.to_batches(), time_us=now.date_us)
-        markers = markers_of_keys(ctx, now, rows_now.select(list(on)), nulls)
-        return Change(
+        keys = rows_now.select(list(on))
+        added, markers, now = write_rows_and_markers(
+            ctx, now, rows_now.to_batches(), keys, nulls, upload_bytes=rows_now.nbytes
+        )
+        change = Change(
             operation="upsert",
             request=request,
             uploaded_us=now.date_us,
             deleted_rows=None,
-            updates=(AddFiles(tuple(added)), AddMarkers(markers)),
+            updates=(AddFiles(added), AddMarkers(markers)),
             requires=(NoNewColumns(frozenset(now.snapshot.schema.fields_by_id)),),
         )
+        return Planned(change, now)
 
     outcome = commit_planned(ctx, loaded, plan)
     if isinstance(outcome, Skipped) or nulls == "equal":
@@ -270,8 +273,11 @@ def _plan_partial(
     columns = (*(ids[name] for name in names), *(field.id for field in kept))
     loaded, old = read_matching(ctx, loaded, predicate, columns)
     merge = _Merge(rows, names, kept, schema, nulls, set())
+    keys, size = rows.select(list(names)), rows.nbytes
     # Now: what the change says of the old rows is known when they have been read.
-    added = tuple(write_batches(ctx, snapshot, merge.batches(old), time_us=loaded.date_us))
+    added, markers, loaded = write_rows_and_markers(
+        ctx, loaded, merge.batches(old), keys, nulls, upload_bytes=size
+    )
     change = Change(
         operation="upsert",
         request=request,
@@ -279,7 +285,7 @@ def _plan_partial(
         deleted_rows=merge.replaced,
         updates=(
             AddFiles(added),
-            AddMarkers(markers_of_keys(ctx, loaded, rows.select(list(names)), nulls)),
+            AddMarkers(markers),
         ),
         requires=(Reads(predicate, snapshot.version, frozenset(merge.files)),),
     )

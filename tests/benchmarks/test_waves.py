@@ -1,0 +1,164 @@
+"""Round trips of each operation, exactly (`tests.waves`), and the requests they are of: what latency
+multiplies, and what no machine's load changes. More of either is a change that is meant, and said here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from tests.waves import trips
+
+import inlay
+
+FILES = 8
+ROWS = 40_000  # of a file: too large to come whole with its footer
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("part", pa.int64()),
+        *[(f"c{n}", pa.float64()) for n in range(6)],
+        ("text", pa.string()),
+    ]
+)
+
+
+def rows(first: int, number: int) -> pa.Table:
+    ids, dice = range(first, first + number), random.Random(first)
+    # In no order, and different in each row: nothing of it compresses to a chunk that comes whole.
+    columns = {f"c{n}": [dice.random() for _ in ids] for n in range(6)}
+    texts = [f"{dice.getrandbits(64):x}" for _ in ids]
+    data = {"id": ids, "part": [i % 3 for i in ids], **columns, "text": texts}
+    return pa.table(data, schema=SCHEMA)
+
+
+def keys(*ids: int) -> pa.Table:
+    return pa.table({"id": ids})
+
+
+@pytest.fixture(scope="module")
+def filled() -> dict[str, bytes]:
+    """The objects of a table of `FILES` files, which each test has for itself."""
+    uri = f"memory://waves-{uuid4().hex}/t"
+    table = inlay.create(uri, SCHEMA, primary_key="id", sort_by=["id"])
+    for n in range(FILES):
+        table.append(rows(n * ROWS, ROWS))
+    store = table._ctx.store
+    return {info.key: store.get(info.key).body for info in store.list("")}
+
+
+@pytest.fixture
+def uri(filled: dict[str, bytes]) -> str:
+    place = f"memory://waves-{uuid4().hex}/t"
+    store = inlay.connect(place).store
+    for key, body in filled.items():
+        store.put(key, body)
+    return place
+
+
+Act = Callable[[inlay.Table], object]
+# (waves, requests) of each on a table that was just opened: the pointer's is one of both.
+READS: dict[str, tuple[tuple[int, int], Act]] = {
+    "count": ((1, 1), lambda t: t.count()),
+    "point by key: footer with index, pages": (
+        (3, 10),
+        lambda t: t.scan(where=f"id = {ROWS // 2}").to_arrow(),
+    ),
+    "two columns": ((3, 1 + 3 * FILES), lambda t: t.scan(columns=["id", "c5"]).to_arrow()),
+    "all columns: each file whole": ((2, 1 + FILES), lambda t: t.scan().to_arrow()),
+    "limit 10": ((3, 9), lambda t: t.scan(limit=10).to_arrow()),
+    "absent by key": ((1, 1), lambda t: t.scan(where="id = -1").to_arrow()),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_waves_of_reading(name: str, uri: str) -> None:
+    expected, act = READS[name]
+    with trips(uri) as asked:
+        assert asked.of(lambda: act(asked.open())) == expected
+
+
+def test_a_count_under_a_list_of_keys_is_four_waves(uri: str) -> None:
+    """Pointer, then the keys beside the ends of the files, then their key columns."""
+    listed = list(range(0, FILES * ROWS, 60))
+    inlay.open(uri).delete(keys=keys(*listed))
+    with trips(uri) as asked:
+        counted: list[int] = []
+        waves = asked.of(lambda: counted.append(asked.open().count()))
+    assert counted == [FILES * ROWS - len(listed)]
+    assert waves == (3, 2 + 2 * FILES)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        # Pointer, ends of the files; of the file that promises most, then of the others, the order's
+        # chunks, for no bound promises ten rows; what else these have, by more requests than threads.
+        ("c3", (6, 51)),
+        # Pointer, the end of the file whose bounds promise all ten, the page of the order, the others.
+        ("id", (4, 11)),
+    ],
+)
+def test_the_first_rows_of_an_order(column: str, expected: tuple[int, int], uri: str) -> None:
+    with trips(uri) as asked:
+        answers: list[Any] = []
+
+        def act() -> None:
+            answers.append(asked.open().scan(order_by=f"{column} DESC", limit=10).to_arrow())
+
+        counts = asked.of(act)
+    everything = inlay.open(uri).scan(columns=[column]).to_arrow()[column].to_pylist()
+    assert answers[0][column].to_pylist() == sorted(everything, reverse=True)[:10]
+    assert counts == expected
+
+
+# (waves, requests) of each on a table that is open: its base is known.
+WRITES: dict[str, tuple[tuple[int, int], Act]] = {
+    "append: rows beside the archive, then the pointer": (
+        (2, 3),
+        lambda t: t.append(rows(10**6, 100)),
+    ),
+    "append of 20,000 rows": ((2, 3), lambda t: t.append(rows(10**6, 20_000))),
+    "upsert: rows and keys beside the archive": ((2, 4), lambda t: t.upsert(rows(0, 1_000))),
+    "upsert of a few": ((2, 3), lambda t: t.upsert(rows(0, 10))),
+    "delete by a range": ((2, 2), lambda t: t.delete("id < 10")),
+    "delete by a condition": ((2, 2), lambda t: t.delete("part = 1 AND c1 > 0.5")),
+    "delete of a few keys": ((2, 2), lambda t: t.delete(keys=keys(1, 2, 3))),
+    "delete of many keys: beside the archive": (
+        (2, 3),
+        lambda t: t.delete(keys=keys(*range(1_000))),
+    ),
+    "update of a row: pointer, end of a file, pages, then as an append": (
+        (5, 12),
+        lambda t: t.update({"text": "'x'"}, where="id = 7"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_waves_of_writing(name: str, uri: str) -> None:
+    expected, act = WRITES[name]
+    with trips(uri) as asked:
+        table = asked.open()
+        assert asked.of(lambda: act(table)) == expected
+    assert inlay.open(uri).version == table.version  # it is there for others
+
+
+def test_changes_are_compared_and_written_in_four_waves(uri: str) -> None:
+    """Read: the end of the file, the key's pages. Then rows, keys and archive; then the pointer."""
+    with trips(uri) as asked:
+        table = asked.open()
+        changes = asked.of(lambda: table.apply_changes(rows(0, 100), order="c0"))
+    assert changes == (5, 7)
+
+
+def test_a_clock_counts_what_is_one_after_the_other(uri: str) -> None:
+    """The clock itself: more requests than there are threads take as many waves more."""
+    with trips(uri) as asked:
+        ctx = asked.context
+        names = [f"x{n}" for n in range(70)]
+        assert asked.of(lambda: list(ctx.map(ctx.store.get, names))) == (3, 70)
+        assert asked.of(lambda: [ctx.store.get(name) for name in names[:5]]) == (5, 5)
