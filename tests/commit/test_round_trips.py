@@ -13,6 +13,7 @@ from tests.simulator.faults import Fate, FaultyStore, Sent
 from inlay.errors import SchemaMismatch, StoreUnavailable
 from inlay.ops.commit.driver import Committed
 from inlay.ops.commit.group import with_archive_begun
+from inlay.ops.commit.register import RACED_SWAPS
 from inlay.ops.context import Context, SystemClock, Workers
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema.create import create
@@ -110,3 +111,53 @@ def test_whoever_won_a_race_reads_the_pointer_before_the_next() -> None:
     assert sent[0] == "get"
     assert sorted(sent[1:]) == ["put", "put", "put"]
     assert load_pointer(ctx).snapshot.totals.rows == 9
+
+
+@pytest.mark.parametrize("refused", range(RACED_SWAPS + 3))
+def test_a_swap_that_meets_another_under_way_is_sent_again_at_once(refused: int) -> None:
+    """S3 answers 409 while it carries out another swap. A few times nothing but the swap is sent; then the
+    pointer is read, as after any doubt."""
+    store = MemoryStore("b")
+    base = create(threaded(store), ROWS.schema)
+    sent: list[str] = []
+
+    def fate(request: Sent) -> Fate:
+        sent.append(f"{request.verb} {kind_of(request.key)}")
+        meets = sent.count("put _latest_manifest") <= refused
+        return Fate.RACE if meets and sent[-1] == "put _latest_manifest" else Fate.DONE
+
+    committed = append(threaded(FaultyStore(store, fate)), ROWS, base=base)
+    assert isinstance(committed, Committed)
+    assert committed.attempts == 1
+    swaps = ["put _latest_manifest"] * (refused + 1)
+    if refused > RACED_SWAPS:
+        swaps.insert(1 + RACED_SWAPS, "get _latest_manifest")
+    assert sent[2:] == swaps
+    assert load_pointer(threaded(store)).snapshot.totals.rows == ROWS.num_rows
+
+
+def test_a_swap_that_another_won_meanwhile_is_not_sent_on_its_base() -> None:
+    """Refused in passing, then by the ETag: the loser goes on from the winner's version."""
+    store = MemoryStore("b")
+    base = create(threaded(store), ROWS.schema)
+    sent: list[str] = []
+
+    def fate(request: Sent) -> Fate:
+        sent.append(f"{request.verb} {kind_of(request.key)}")
+        if request.verb == "get" or sent.count("put _latest_manifest") != 1:
+            return Fate.DONE
+        if not request.key.endswith("_latest_manifest"):
+            return Fate.DONE
+        append(threaded(store), ROWS, base=base)
+        return Fate.RACE
+
+    committed = append(threaded(FaultyStore(store, fate)), ROWS, base=base)
+    assert isinstance(committed, Committed)
+    assert committed.attempts == 2
+    assert sent[2:] == [
+        *["put _latest_manifest"] * 2,
+        "get _latest_manifest",
+        "put manifest",
+        "put _latest_manifest",
+    ]
+    assert load_pointer(threaded(store)).snapshot.totals.rows == 2 * ROWS.num_rows
