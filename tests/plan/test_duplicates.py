@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.maintenance.bench import new_bench
 
 from inlay.format.entry import DataFile, Marker, Rows
-from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, Request, Unit
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    Change,
+    ForgetContents,
+    RemoveFiles,
+    Request,
+    Unit,
+)
 from inlay.plan.commit.conflicts import _with_arrival
-from inlay.plan.metadata.state import without_duplicates
+from inlay.plan.metadata.state import LedgerSalt, next_salt, without_duplicates
 
 
 def file(key: str, **options: object) -> DataFile:
@@ -62,3 +71,26 @@ def test_what_maintenance_writes_holds_rows_as_new_as_the_newest_it_read() -> No
     assert [f.arrived for f in made.outputs] == [max(f.newest_rows for f in inputs), None]
     assert max(f.newest_rows for f in inputs) == 9
     assert _with_arrival(Unit((), outputs, 12), []).outputs[0].arrived == 0
+
+
+def test_the_first_content_that_is_remembered_brings_the_salt_of_its_digest() -> None:
+    base = new_bench().load().snapshot
+    assert LedgerSalt.of(base.properties) is None
+    for bodies, forgets, salted in (
+        ([], False, False),
+        ([None, None], False, False),
+        ([None, "text"], False, True),
+        (["text"], False, True),
+        ([None], True, True),
+    ):
+        requests = [Request.of(f"{n}", body=body) for n, body in enumerate(bodies)]
+        change = Change(
+            operation="append",
+            request=requests[0] if requests else None,
+            events=tuple(requests[1:]),
+            updates=(ForgetContents(),) if forgets else (),
+        )
+        found = next_salt(base, change, "fresh")
+        assert found == (
+            LedgerSalt("fresh", base.version + 1, base.version + 1) if salted else None
+        )
