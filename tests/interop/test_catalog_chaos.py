@@ -1,0 +1,217 @@
+"""Engines on a catalog to which everything happens: others commit first, requests come twice, the catalog
+dies at one of its writes, answers are lost. After each statement the table is what it was, or what the
+statement makes of it, whatever the engine was told.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.cli.serving import catalog_of
+from inlay.errors import InlayError
+from inlay.iceberg.catalog import Answer, Catalog
+from inlay.iceberg.catalog import error as refusal
+from inlay.ops.catalog.writes import TableWrites
+from inlay.ops.context import Context, connect
+
+from .test_catalog_writes import SCHEMA, Engines, opened, rows, served
+from .test_killed import Dying, Killed
+
+Model = dict[int, dict[str, Any]]
+Act = Callable[[Model], Model]
+# Requests of one commit that may be the last of a catalog.
+PUTS = 9
+
+
+class Chaos:
+    """A catalog of two processes, either of which may answer, or die with a request half done."""
+
+    namespace = "tables"
+
+    def __init__(self, root: Path, dice: random.Random) -> None:
+        self.root, self.dice = root, dice
+        self.whole = catalog_of(f"file://{root}", write=True)
+        self.calm = True
+        self.native: list[Act] = []
+        self.happened: list[str] = []
+        self.others: Callable[[], Act] = lambda: dict
+
+    def _dying(self) -> Catalog:
+        at, landed = self.dice.randint(1, PUTS), self.dice.random() < 0.5
+        self.happened.append(f"dies {'after' if landed else 'before'} PUT {at}")
+
+        def kill(n: int, key: str) -> None:
+            if n == at:
+                raise Killed(key)
+
+        def context(table: str) -> Context:
+            ctx = connect(f"file://{self.root}/{table}")
+            return replace(ctx, store=Dying(ctx.store, **{"after" if landed else "before": kill}))
+
+        return replace(self.whole, writes=TableWrites(context))
+
+    def _raced(self) -> Catalog:
+        """Others commit just before the pointer is swapped."""
+        self.happened.append("raced")
+        left = [self._others]
+
+        def race(n: int, key: str) -> None:
+            if key.endswith("_latest_manifest") and left:
+                left.pop()()
+
+        def context(table: str) -> Context:
+            ctx = connect(f"file://{self.root}/{table}")
+            return replace(ctx, store=Dying(ctx.store, before=race))
+
+        return replace(self.whole, writes=TableWrites(context))
+
+    def _others(self) -> None:
+        self.native.append(self.others())
+
+    def answer(
+        self, method: str, path: str, query: str = "", body: bytes = b"", headers: Any = None
+    ) -> Answer:
+        catalog, lost = self.whole, False
+        if method == "POST" and not self.calm and b"add-snapshot" in body:
+            # Once: DuckDB deletes its files after the fourth answer that is none, whatever was committed.
+            self.calm = True
+            match self.dice.randrange(6):
+                case 0:
+                    self.happened.append("others")
+                    self._others()
+                case 1:
+                    catalog = self._dying()
+                case 2:
+                    catalog = self._raced()
+                case 3:
+                    self.happened.append("lost answer")
+                    lost = True
+                case 4:
+                    self.happened.append("twice")
+                    self.whole.answer(method, path, query, body, headers)
+                case _:
+                    pass  # nothing happens
+        try:
+            answer = catalog.answer(method, path, query, body, headers)
+        except Killed:
+            lost = True
+        if lost:
+            status = self.dice.choice([500, 503, 504])
+            return refusal(status, "CommitStateUnknownException", "the answer is lost")
+        return answer
+
+
+class Histories:
+    """Statements, and what each makes of the table by id."""
+
+    def __init__(self, root: Path, chaos: Chaos, engines: Engines, dice: random.Random) -> None:
+        self.root, self.chaos, self.engines, self.dice = root, chaos, engines, dice
+        chaos.others = self.by_inlay
+        self.next = 0
+
+    def new(self, count: int) -> Model:
+        made = range(self.next, self.next + count)
+        self.next += count
+        return {i: {"id": i, "s": self.dice.choice("abc"), "n": i % 7} for i in made}
+
+    def by_inlay(self) -> Act:
+        table = opened(self.root)
+        match self.dice.randrange(6):
+            case 0 | 1:
+                made = self.new(2)
+                table.append(pa.Table.from_pylist(list(made.values()), SCHEMA))
+                return lambda model: {**model, **made}
+            case 2:
+                n = self.dice.randrange(7)
+                mode = self.dice.choice(["tombstone", "vector", "rewrite"])
+                table.delete(f"n = {n}", mode=mode)
+                return lambda model: {i: r for i, r in model.items() if r["n"] != n}
+            case 3:
+                table.maintain.compact()
+            case 4:
+                table.maintain.collect_garbage(grace=timedelta(hours=1))
+            case _:
+                with suppress(InlayError):  # a publisher may be beaten by others
+                    table.publish()
+        return dict
+
+    def statement(self) -> tuple[tuple[Any, ...], Act]:
+        made, n = self.new(self.dice.randint(1, 4)), self.dice.randrange(7)
+        values = ", ".join(f"({r['id']}, '{r['s']}', {r['n']})" for r in made.values())
+
+        def deleted(model: Model) -> Model:
+            return {i: r for i, r in model.items() if r["n"] != n}
+
+        def updated(model: Model) -> Model:
+            return {i: {**r, "s": "u"} if r["n"] == n else r for i, r in model.items()}
+
+        return self.dice.choice(
+            [
+                (
+                    ("duckdb", f"INSERT INTO lake.tables.t VALUES {values}"),
+                    lambda model: {**model, **made},
+                ),
+                (
+                    ("pyiceberg", "append", "tables.t", list(made.values())),
+                    lambda model: {**model, **made},
+                ),
+                (("duckdb", f"DELETE FROM lake.tables.t WHERE n = {n}"), deleted),
+                (("pyiceberg", "delete", "tables.t", f"n = {n}"), deleted),
+                (("duckdb", f"UPDATE lake.tables.t SET s = 'u' WHERE n = {n}"), updated),
+                (
+                    ("pyiceberg", "overwrite", "tables.t", list(made.values()), f"n = {n}"),
+                    lambda model: {**deleted(model), **made},
+                ),
+            ]
+        )
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", range(4))
+def test_a_statement_is_done_once_or_not_at_all_whatever_happens_to_its_requests(
+    tmp_path: Path, engines_python: Path, seed: int
+) -> None:
+    dice, root = random.Random(seed), tmp_path / "tables"
+    root.mkdir()
+    chaos = Chaos(root, dice)
+    form = dice.choice(["v2", "v3"])
+    inlay.create(f"file://{root}/t", SCHEMA, properties={"publish.format": form}).publish()
+    for uri in served(chaos):  # type: ignore[arg-type]
+        engines = Engines(engines_python, uri)
+        histories = Histories(root, chaos, engines, dice)
+        model: Model = {}
+        told: list[Any] = []
+        for _ in range(7):
+            asked, act = histories.statement()
+            chaos.calm, chaos.native = False, []
+            chaos.happened.clear()
+            answer = engines.ask(*asked)
+            chaos.calm = True
+            before = model
+            for native in chaos.native:
+                before = native(before)
+            failed = isinstance(answer, dict)
+            told.append((asked, list(chaos.happened), answer if failed else "ok"))
+            # Others come before the swap, and what was read may not change: so they come first.
+            after = act(before)
+            got = {row["id"]: row for row in rows(opened(root))}
+            assert len(got) == opened(root).count(), told
+            assert got in ([after, before] if failed else [after]), told[-3:]
+            model = got
+            expected = [model[i] for i in sorted(model)]
+            seen = engines.sql("SELECT id, s, n FROM lake.tables.t ORDER BY id")
+            assert seen == [list(row.values()) for row in expected], told[-3:]
+            read = engines("pyiceberg", "scan", "tables.t")
+            assert sorted(read, key=lambda row: row["id"]) == expected, told[-3:]
+        engines.close()
+    assert opened(root).maintain.verify(depth="pages").errors == ()
