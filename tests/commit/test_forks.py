@@ -41,7 +41,8 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.ops.context import InlineExecutor
-from inlay.storage.s3 import S3Store, connect
+from inlay.storage.s3 import S3Store
+from inlay.storage.s3_client import connect
 from inlay.storage.wrapped import PerProcess
 from inlay.table import Table
 

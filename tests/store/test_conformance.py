@@ -36,7 +36,8 @@ from inlay.storage.base import (
     Written,
 )
 from inlay.storage.open import open_store
-from inlay.storage.s3 import S3Store, connect
+from inlay.storage.s3 import S3Store
+from inlay.storage.s3_client import connect
 
 T = TypeVar("T")
 

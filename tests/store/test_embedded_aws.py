@@ -32,7 +32,8 @@ from inlay.local.s3server import AwsProcess, EmbeddedAws
 from inlay.storage.base import IF_ABSENT, MIN_PART_BYTES, Written
 from inlay.storage.embedded_s3.request import AwsRequest, S3Error
 from inlay.storage.embedded_s3.rest import EmbeddedS3
-from inlay.storage.s3 import S3Store, connect
+from inlay.storage.s3 import S3Store
+from inlay.storage.s3_client import connect
 
 
 @pytest.fixture(autouse=True)

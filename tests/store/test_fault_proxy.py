@@ -28,7 +28,7 @@ import inlay
 from inlay.errors import AccessDenied, InlayError, PageError, RebaseError, RetryError
 from inlay.format import keys
 from inlay.parquet.write import writer
-from inlay.storage import s3
+from inlay.storage import s3, s3_environment
 from inlay.storage.base import IF_ABSENT, Got, Written
 from inlay.storage.s3 import S3Store
 
@@ -98,7 +98,7 @@ def bench(embedded_aws: AwsProcess) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in embedded_aws.env().items():
             patch.setenv(name, value)
-        patch.setattr(s3, "_READ_TIMEOUT_SECONDS", READ_TIMEOUT_SECONDS)
+        patch.setattr(s3_environment, "READ_TIMEOUT_SECONDS", READ_TIMEOUT_SECONDS)
         # As many attempts as ever, with waits that do not add up.
         patch.setattr(s3, "_FIRST_BACKOFF_SECONDS", 0.001)
         # Files that are sent in parts stay small.

@@ -40,7 +40,8 @@ from inlay.storage.base import (
     Refused,
     Written,
 )
-from inlay.storage.s3 import S3Store, connect
+from inlay.storage.s3 import S3Store
+from inlay.storage.s3_client import connect
 from inlay.storage.write_once import complete_once, write_once
 
 if TYPE_CHECKING:

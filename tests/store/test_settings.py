@@ -12,7 +12,8 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import ClientError
 
 from inlay.errors import AccessDenied, InlayError, PageError, StoreUnavailable
-from inlay.storage.s3 import S3Store, connect
+from inlay.storage.s3 import S3Store
+from inlay.storage.s3_client import connect
 
 from .test_s3_store import ScriptedS3, scripted, server
 

@@ -82,7 +82,8 @@ os._exit = lambda code: None
 main()
 """
 HEAVY = """
-loaded = sorted({"pyarrow", "numpy", "pandas", "boto3"} & sys.modules.keys())
+heavy = {"pyarrow", "numpy", "pandas", "boto3", "botocore.session", "botocore.client"}
+loaded = sorted(heavy & sys.modules.keys())
 assert loaded == [], loaded
 """
 
@@ -96,7 +97,7 @@ def small_table(request, tmp_path_factory) -> Iterator[tuple[str, dict[str, str]
             patch.setenv(name, value)
         uri = str(tmp_path_factory.mktemp("start") / "t")
         if request.param == "s3":
-            from inlay.storage.s3 import connect
+            from inlay.storage.s3_client import connect
 
             bucket = f"test-{uuid.uuid4().hex}"
             connect().create_bucket(Bucket=bucket)

@@ -155,9 +155,9 @@ _places = PerProcess(_Places)
 
 def shared_at(store: ObjectStore, root: str) -> Shared:
     """What all contexts in this process on the table at `root` of this store share."""
-    # Stores of one scheme may share their backend; S3's has a client for each environment, process and set
-    # of credentials. Two tables still never share a commit: their ids differ.
-    place = (store.scheme, getattr(store, "client", None), store.bucket, root)
+    # Stores of one scheme may share their backend; S3's has a connection for each environment, process and
+    # set of credentials. Two tables still never share a commit: their ids differ.
+    place = (store.scheme, getattr(store, "connection", None), store.bucket, root)
     places = _places.get()
     with places.lock:
         return places.shared.setdefault(place, Shared())

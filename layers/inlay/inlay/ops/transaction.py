@@ -237,7 +237,12 @@ def _place(ctx: Context) -> tuple[object, ...]:
     store = ctx.store
     while (inner := getattr(store, "inner", None)) is not None:
         store = inner
-    return store.scheme, type(store), getattr(store, "client", None), getattr(store, "region", None)
+    return (
+        store.scheme,
+        type(store),
+        getattr(store, "connection", None),
+        getattr(store, "region", None),
+    )
 
 
 def _ready(part: Part, base: LoadedTable, request: Request | None) -> _Ready | Result:

@@ -12,7 +12,7 @@ import botocore.session
 from botocore.exceptions import ClientError
 
 from inlay.errors import AccessDenied, InvalidRequest
-from inlay.storage import s3, s3_errors
+from inlay.storage import s3_client, s3_environment, s3_errors
 
 # A role that assumes another one, as a function does, gets an hour at most.
 SESSION_SECONDS: Final = 3_600
@@ -35,7 +35,7 @@ class Assumed:
 def assume_role(role: str, *, policy: str, name: str) -> Assumed:
     """Raises `AccessDenied` where the role may not be assumed, `InvalidRequest` for a policy that STS does
     not take, `StoreUnavailable`."""
-    client = s3.connect()
+    client = s3_client.connect()
     region = client.meta.region_name
     try:
         sts: Any = botocore.session.Session().create_client("sts", region_name=region)
@@ -68,5 +68,5 @@ def assume_role(role: str, *, policy: str, name: str) -> Assumed:
         found["SessionToken"],
         int(found["Expiration"].timestamp() * 1000),
         region,
-        s3.endpoint_of(None) or None,
+        s3_environment.endpoint_of(None) or None,
     )

@@ -12,8 +12,9 @@ A create (`If-None-Match: *`) that is refused on a later attempt may have met it
 refused: equal bytes may be another's as well (an archive beside a pointer that went back). `write_once`
 compares what is there, and reports that it was there before.
 
-GET, HEAD, PUT and object listings bypass the SDK's model of them (`s3_direct.py`), the rest use the SDK.
-botocore is used without boto3, whose resources are of no use here and cost import time.
+GET, HEAD, PUT and object listings bypass the SDK's model of them (`s3_direct.py`), the rest use the SDK
+(`s3_client.py`), which is loaded when it is needed first. botocore is used without boto3, whose resources
+are of no use here and cost import time.
 """
 
 from __future__ import annotations
@@ -23,20 +24,15 @@ import logging
 import os
 import random
 import re
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-import botocore.session
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.parsers import ResponseParserError
-from botocore.utils import ensure_boolean
 
 from inlay.errors import (
     AccessDenied,
@@ -46,7 +42,7 @@ from inlay.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from inlay.storage import rules, s3_direct, s3_errors
+from inlay.storage import rules, s3_direct, s3_environment, s3_errors
 from inlay.storage.base import (
     ByteRange,
     Condition,
@@ -70,7 +66,6 @@ if TYPE_CHECKING:
 
     from inlay.storage.s3_direct import DirectLine
 
-DEFAULT_REGION: Final = "us-east-1"
 # Four attempts with full jitter wait 0.7 s on average and 1.4 s at most: longer than a SlowDown or
 # a dropped connection usually lasts, short beside any function's timeout.
 MAX_ATTEMPTS: Final = 4
@@ -78,11 +73,6 @@ MAX_ATTEMPTS: Final = 4
 DIGEST_BYTES: Final = 1 << 20
 _LOG = logging.getLogger("inlay.storage")
 _FIRST_BACKOFF_SECONDS: Final = 0.2
-# A connection that says nothing for this long is dead; S3 answers a 5 GiB part copy sooner.
-_CONNECT_TIMEOUT_SECONDS: Final = 5
-_READ_TIMEOUT_SECONDS: Final = 60
-# Those of several operations at once, or of a transaction of 100 tables; more than that wait for one.
-_CONNECTIONS: Final = 128
 # Every answer has these headers.
 _ALWAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "get_object": ("ETag", "LastModified", "ContentLength"),
@@ -116,105 +106,6 @@ _ID_OF_CEPH: Final = re.compile(r"tx[0-9a-f]{21}-[0-9a-f]{10}-[0-9a-f]+-.+")
 _DIALECT_VARIABLE: Final = "INLAY_S3_DIALECT"
 
 
-class _Clients:
-    """The clients of one process: a forked one must not share its parent's sockets."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.made: dict[object, BaseClient] = {}
-
-
-_clients = PerProcess(_Clients)
-
-
-def endpoint_of(given: str | None) -> str | None:
-    """The endpoint of the environment's variables, unless one is given; that of a profile is the SDK's."""
-    if given or ensure_boolean(os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "")):
-        return given
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-
-
-def connect(*, endpoint_url: str | None = None, region: str | None = None) -> BaseClient:
-    """A client of the current AWS environment; created once per process and environment.
-
-    With an endpoint, the bucket is in the path and not in the host name unless the profile says so: an
-    emulator or an appliance seldom has wildcard DNS. Raises `AccessDenied` and `PageError` where the
-    settings do not work: the SDK reads files and runs commands, which may fail in any way.
-    """
-    endpoint = endpoint_of(endpoint_url)
-    settings = sorted(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
-    identity = (endpoint, region, *settings)
-    clients = _clients.get()
-    with clients.lock:
-        client = clients.made.get(identity)
-        if client is None:
-            try:
-                client = _create(endpoint, region)
-            except Exception as error:
-                raise s3_errors.of_settings(error) from error
-            _admit_conditions_on_copies(client)
-            _sign_deletes_by_md5(client)
-            s3_errors.check_documents(client)
-            clients.made[identity] = client
-        return client
-
-
-def _create(endpoint: str | None, region: str | None) -> BaseClient:
-    session = botocore.session.Session()
-    of_profile = session.get_scoped_config().get("s3")
-    chosen = isinstance(of_profile, dict) and "addressing_style" in of_profile
-    config = Config(
-        connect_timeout=_CONNECT_TIMEOUT_SECONDS,
-        max_pool_connections=_CONNECTIONS,
-        read_timeout=_READ_TIMEOUT_SECONDS,
-        # Newer checksums by default break S3s of other makers.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        s3={"addressing_style": "path"} if endpoint and not chosen else {},
-        tcp_keepalive=True,
-        user_agent_extra="inlay",
-    )
-    return session.create_client(
-        "s3",
-        region_name=region or session.get_config_variable("region") or DEFAULT_REGION,
-        endpoint_url=endpoint,
-        config=config,
-    )
-
-
-def _sign_deletes_by_md5(client: BaseClient) -> None:
-    """DeleteObjects needs a digest of its body. S3 accepts several kinds; older releases of MinIO, and
-    gateways built on them, only MD5. Repeating it changes nothing."""
-
-    def give(params: dict[str, Any], **_: Any) -> None:
-        params["headers"]["Content-MD5"] = rules.content_md5(params["body"])
-
-    event = "before-call.s3.DeleteObjects"
-    client.meta.events.register(event, give, unique_id="inlay-deletes-by-md5")
-
-
-# Conditions on the target of a CopyObject, by the SDK's names. Its models know them since October 2025;
-# Lambda's runtimes, Glue and EMR bring older ones.
-_ON_COPIES: Final = {"IfMatch": "If-Match", "IfNoneMatch": "If-None-Match"}
-_CONTEXT: Final = "inlay-conditions"
-
-
-def _admit_conditions_on_copies(client: BaseClient) -> None:
-    """Sends the conditions of copies as headers, past the SDK's model. Repeating it changes nothing."""
-
-    def take(params: dict[str, Any], context: dict[str, Any], **_: Any) -> Any:
-        context[_CONTEXT] = {_ON_COPIES[k]: v for k, v in params.items() if k in _ON_COPIES}
-        return {k: v for k, v in params.items() if k not in _ON_COPIES}
-
-    def give(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
-        params["headers"].update(context.get(_CONTEXT, {}))
-
-    events = client.meta.events
-    events.register("provide-client-params.s3.CopyObject", take, unique_id="inlay-copy-take")
-    events.register("before-call.s3.CopyObject", give, unique_id="inlay-copy-give")
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """A request that S3 carried out."""
@@ -234,19 +125,26 @@ class _Declined:
 
 
 class _Direct:
-    """The direct line to a bucket, created on first use. Two threads may do so at once: both find the
-    same."""
+    """The direct line of one process to a bucket: the environment's where that is plain, else what the SDK
+    says, asked on first use. Two threads may do so at once: both find the same."""
 
-    def __init__(self, bucket: str) -> None:
+    def __init__(
+        self, bucket: str, plain: DirectLine | None, client: Callable[[], BaseClient]
+    ) -> None:
         self._bucket = bucket
-        self._found: DirectLine | None = None
-        self._known = False
+        self._client = client
+        self._line = self.plain = plain
+        self._known = plain is not None
+        if plain is None:
+            client()  # raises here if the environment is wrong
 
-    def line(self, client: BaseClient) -> DirectLine | None:
+    def line(self) -> DirectLine | None:
         if not self._known:
-            self._found = s3_direct.find(client, self._bucket)
+            from inlay.storage.s3_client import find
+
+            self._line = find(self._client(), self._bucket)
             self._known = True
-        return self._found
+        return self._line
 
     def forget(self) -> None:
         self._known = False
@@ -271,23 +169,30 @@ class S3Store:
     ) -> None:
         self._name = bucket
         self._given = client
-        self._endpoint_url = endpoint_of(endpoint_url)
+        self._endpoint_url = s3_environment.endpoint_of(endpoint_url)
         self._region = region
         self._dialect = _dialect(dialect)
         self._plain = False  # found without versioning, where conditions need it so
         self._process = current_process()
         self._clients = PerProcess(self._connect)
-        self._directs = PerProcess(lambda: _Direct(bucket))
-        self._clients.get()  # raises here if the environment is wrong
+        self._directs = PerProcess(self._direct)
+        self._directs.get()
+
+    def _direct(self) -> _Direct:
+        plain = None
+        if self._given is None:
+            plain = s3_environment.line_to(
+                self._name, endpoint=self._endpoint_url, region=self._region
+            )
+        return _Direct(self._name, plain, self._clients.get)
 
     def _connect(self) -> BaseClient:
+        from inlay.storage import s3_client
+
         if self._given is None:
-            return connect(endpoint_url=self._endpoint_url, region=self._region)
+            return s3_client.connect(endpoint_url=self._endpoint_url, region=self._region)
         check_same_process(self._process, "the client that was given to this store")
-        _admit_conditions_on_copies(self._given)
-        _sign_deletes_by_md5(self._given)
-        s3_errors.check_documents(self._given)
-        return self._given
+        return s3_client.prepared(self._given)
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._given is not None:
@@ -296,7 +201,8 @@ class S3Store:
                 next_step="Set AWS_ENDPOINT_URL_S3 and AWS_REGION and open the table by its URI",
             )
         rules.check_endpoint(self._endpoint_url)
-        region = self.client.meta.region_name
+        plain = self._directs.get().plain
+        region = self.client.meta.region_name if plain is None else plain.scope.region
         made = partial(
             S3Store, endpoint_url=self._endpoint_url, region=region, dialect=self._dialect
         )
@@ -310,6 +216,14 @@ class S3Store:
     def client(self) -> BaseClient:
         """The SDK's client, for requests that are not a store's: creating a bucket, for example."""
         return self._clients.get()
+
+    @property
+    def connection(self) -> Hashable:
+        """What stores have in common that reach the same S3 with the same credentials."""
+        plain = self._directs.get().plain
+        if plain is None:
+            return self.client
+        return self._endpoint_url, plain.scope, plain.credentials()
 
     def at(self, bucket: str) -> S3Store:
         return S3Store(
@@ -746,7 +660,7 @@ class S3Store:
             raise s3_errors.of_exception(error, self._name, key) from error
         except RuntimeError as error:  # the SDK's, of credentials that it cannot refresh
             raise s3_errors.of_settings(error) from error
-        except (LookupError, ValueError, ResponseParserError) as error:
+        except (LookupError, ValueError) as error:
             # An unreadable answer proves nothing, not even that a write was refused.
             words = f"{type(error).__name__}: {error} (bucket {self._name!r})"
             raise StoreUnavailable(f"no answer of S3 that can be read: {words}", key=key) from error
@@ -777,16 +691,15 @@ class S3Store:
     def _send(self, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One request, directly where that is possible, else by the SDK."""
         direct = self._directs.get()
-        if operation in s3_direct.OPERATIONS and (line := direct.line(self.client)) is not None:
+        if operation in s3_direct.OPERATIONS and (line := direct.line()) is not None:
             try:
                 return line.ask(operation, arguments)
             except s3_direct.Elsewhere:
                 # Not carried out. The SDK finds the bucket, and then says where it is.
                 direct.forget()
-        content: dict[str, Any] = getattr(self.client, operation)(Bucket=self._name, **arguments)
-        if operation == "get_object":
-            # Read here: a connection that breaks while reading is a failed attempt too.
-            content["Body"] = content["Body"].read()
+        from inlay.storage.s3_client import by_sdk
+
+        content: Mapping[str, Any] = by_sdk(self.client, self._name, operation, arguments)
         return content
 
     def _unexpected(self, declined: _Declined, key: str) -> InlayError:

@@ -1,14 +1,11 @@
 """The requests of scans and commits, sent without the SDK's model of them.
 
 The SDK spends most of a small request on validating, serialising and parsing it by its model. GET,
-HEAD, PUT and listings are sent here instead: signed here, on the SDK client's own connections.
+HEAD, PUT and listings are sent here instead, and signed here.
 
-Promise: the SDK decides *where* a request goes and *whose* it is. For each bucket the SDK prepares one
-request, which is intercepted before it is sent: its URL gives the endpoint and the addressing style, its
-signature the region, its signer the credentials, refreshed as they expire. Only if the same signature is
-computed here, and only known headers were set, is there a `DirectLine`; an access point, S3 Express, an
-unsigned client or one with its own hooks stays with the SDK. Connections are the client's, with its
-proxies, certificates and time limits, and so are the exceptions of a request without an answer.
+Promise: where a request goes, and whose it is, is as the SDK has it: in an environment that says all in
+plain variables by `s3_environment.py`, without loading the SDK; in every other by what the SDK prepares
+(`s3_client.py`), on its connections. `tests/store/test_s3_environment.py` holds that both say the same.
 
 A PUT does not wait for `100 Continue` as the SDK's does: it is one round trip.
 
@@ -27,22 +24,19 @@ from __future__ import annotations
 import email.utils
 import hashlib
 import hmac
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus
 from xml.etree import ElementTree
 
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import (
     ClientError,
     IncompleteReadError,
     NoCredentialsError,
-    ParamValidationError,
     ResponseStreamingError,
 )
 from urllib3.exceptions import HTTPError
@@ -106,19 +100,6 @@ def _signing_key(secret_key: str, day: str, scope: Scope) -> bytes:
     return key
 
 
-_PROBE_KEY: Final = "inlay"
-_SIGNED: Final = ("s3v4", "v4")
-_PROBE_HEADERS: Final = frozenset(
-    {
-        "amz-sdk-invocation-id",
-        "amz-sdk-request",
-        "authorization",
-        "user-agent",
-        "x-amz-content-sha256",
-        "x-amz-date",
-        "x-amz-security-token",
-    }
-)
 # Codes of a request that reached the wrong region or name (botocore follows the same).
 _ELSEWHERE: Final = frozenset(
     {
@@ -168,11 +149,11 @@ class Elsewhere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DirectLine:
-    """How to reach one bucket, according to the SDK. Thread-safe; belongs to the process of its client."""
+    """How to reach one bucket, as the SDK would. Thread-safe; belongs to the process that found it."""
 
-    send_prepared: Callable[[AWSPreparedRequest], AWSResponse]
+    # Method, path with the query, headers, body → urllib3's response, its body not read.
+    send: Callable[[str, str, Mapping[str, str], bytes | None], Any]
     credentials: Callable[[], Any]  # access_key, secret_key, token; refreshed when they expire
-    origin: str
     host: str
     base_path: str
     user_agent: str
@@ -231,7 +212,7 @@ class DirectLine:
         self, method: str, path: str, query: str, headers: dict[str, Any], body: bytes
     ) -> tuple[int, Any, bytes]:
         """(status, headers, body) of the answer."""
-        credentials = _checked(self.credentials)
+        credentials = checked(self.credentials)
         timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         digest = hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
         headers["x-amz-content-sha256"] = digest
@@ -253,11 +234,8 @@ class DirectLine:
         headers["User-Agent"] = self.user_agent
         if method == "PUT":
             headers["content-length"] = str(len(body))
-        url = f"{self.origin}{path}{'?' if query else ''}{query}"
-        sent = body if method == "PUT" else None
-        sendable: Any = headers  # any mapping will do
-        answer = self.send_prepared(AWSPreparedRequest(method, url, sendable, sent, True))
-        raw = answer.raw
+        target = f"{path}{'?' if query else ''}{query}"
+        raw = self.send(method, target, headers, body if method == "PUT" else None)
         try:
             content = raw.read()
         except HTTPError as error:
@@ -268,7 +246,7 @@ class DirectLine:
         return raw.status, raw.headers, content
 
 
-def _checked(credentials: Callable[[], Any]) -> Any:
+def checked(credentials: Callable[[], Any]) -> Any:
     """Credentials to sign with. Raises the library's errors, whatever the SDK's providers raise."""
     try:
         keys = credentials()
@@ -282,128 +260,6 @@ def _checked(credentials: Callable[[], Any]) -> Any:
             ValueError("a key or the token has a line break or another control character")
         )
     return keys
-
-
-def find(client: Any, bucket: str) -> DirectLine | None:
-    """How the client reaches `bucket`; None if only the client itself can. No request is sent. Raises the
-    library's errors if the SDK cannot sign one, and the SDK's for a bucket or key that it does not take."""
-    _register(client)
-    taken = _Taken()
-    _probing.taken = taken
-    try:
-        said = client.head_object(Bucket=bucket, Key=_PROBE_KEY)
-    except (ParamValidationError, NoCredentialsError):
-        raise
-    except Exception as error:
-        raise of_settings(error) from error
-    finally:
-        _probing.taken = None
-    prepared, signer = taken.prepared, taken.signer
-    if said["ResponseMetadata"]["HTTPHeaders"].get(_MARK) is None or prepared is None:
-        return None  # another hook answered, which must see every request
-    if signer is not None and taken.version in _SIGNED:
-        # Of the SDK's own requests, too: it would send what it cannot.
-        _checked(
-            lambda: (
-                signer.get_auth_instance("s3", client.meta.region_name, taken.version).credentials
-            )
-        )
-    headers = {name.lower(): _text(value) for name, value in prepared.headers.items()}
-    url = urlsplit(prepared.url)
-    words = headers.get("authorization", "").replace(",", " ").split()
-    plain = (
-        signer is not None
-        and taken.version in _SIGNED
-        and len(words) == 4
-        and words[0] == ALGORITHM
-        and not set(headers) - _PROBE_HEADERS
-        and not url.query
-        and url.path.endswith(f"/{_PROBE_KEY}")
-    )
-    if not plain:
-        return None
-    _, _, region, service, _ = words[1].rpartition("=")[2].rsplit("/", 4)
-    base_path = url.path.removesuffix(f"/{_PROBE_KEY}")
-    line = DirectLine(
-        # Not public, and the only place of the connections with the client's TLS and proxies.
-        send_prepared=client._endpoint.http_session.send,
-        credentials=lambda: signer.get_auth_instance(service, region, taken.version).credentials,
-        origin=f"{url.scheme}://{url.netloc}",
-        host=_host(url),
-        base_path=base_path,
-        user_agent=headers["user-agent"],
-        scope=Scope(region, service),
-    )
-    return line if _signs_alike(line, headers, url.path) else None
-
-
-def _signs_alike(line: DirectLine, headers: Mapping[str, str], path: str) -> bool:
-    """Whether the SDK's signature of the probe is reproduced here."""
-    credentials = line.credentials()
-    names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
-    known = {**headers, "host": line.host}
-    if credentials is None or not set(names) <= set(known):
-        return False
-    ours = authorization(
-        method="HEAD",
-        path=path,
-        query="",
-        headers={name: known[name] for name in names},
-        body_sha256=headers["x-amz-content-sha256"],
-        timestamp=headers["x-amz-date"],
-        scope=line.scope,
-        access_key=credentials.access_key,
-        secret_key=credentials.secret_key,
-    )
-    return ours == headers["authorization"]
-
-
-# -- the probe ------------------------------------------------------------------------------------
-
-_MARK: Final = "inlay-not-sent"
-
-
-class _Taken:
-    """What the hooks saw of the probe."""
-
-    prepared: AWSPreparedRequest | None = None
-    signer: Any = None
-    version: object = None
-
-
-class _Probing(threading.local):
-    """The probe of this thread; other threads' requests pass."""
-
-    taken: _Taken | None = None
-
-
-_probing = _Probing()
-
-
-class _NoBody:
-    def stream(self) -> Iterator[bytes]:
-        return iter(())
-
-
-def _register(client: Any) -> None:
-    """Installs the hooks on the client. Twice is the same as once: they have names."""
-    events = client.meta.events
-    events.register_last("before-sign.s3", _note_signer, unique_id="inlay-signer")
-    # At the root, which is called last: other hooks that answer requests come first.
-    events.register_last("before-send", _take, unique_id="inlay-take")
-
-
-def _note_signer(request_signer: Any, signature_version: object, **_: object) -> None:
-    if (taken := _probing.taken) is not None:
-        taken.signer, taken.version = request_signer, signature_version
-
-
-def _take(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
-    if (taken := _probing.taken) is None:
-        return None
-    taken.prepared = request
-    answered: Any = {_MARK: "1"}
-    return AWSResponse(request.url, 200, answered, _NoBody())
 
 
 # -- answers --------------------------------------------------------------------------------------
@@ -473,18 +329,3 @@ def _children(parent: ElementTree.Element, name: str) -> Iterator[ElementTree.El
 def _field(parent: ElementTree.Element, name: str) -> str:
     child = next(_children(parent, name), None)
     return "" if child is None else child.text or ""
-
-
-# -- the request's host ---------------------------------------------------------------------------
-
-
-def _host(url: SplitResult) -> str:
-    """The Host header as the SDK's connections send it: without the scheme's own port."""
-    name = url.hostname or ""
-    name = f"[{name}]" if ":" in name else name
-    own = {"http": 80, "https": 443}.get(url.scheme)
-    return name if url.port in (None, own) else f"{name}:{url.port}"
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
