@@ -285,7 +285,7 @@ def test_what_sts_refuses_is_said_by_name(
             )
 
     client = SimpleNamespace(meta=SimpleNamespace(region_name="us-east-1"))
-    monkeypatch.setattr(assumed_role.s3, "connect", lambda: client)
+    monkeypatch.setattr(assumed_role.s3_client, "connect", lambda: client)
     monkeypatch.setattr(assumed_role.botocore.session, "Session", Refusing)
     with pytest.raises(error):
         assume_role(ROLE, policy="{}", name="n")

@@ -186,6 +186,19 @@ def test_a_setting_that_is_not_known_is_the_sdks(
     assert by_variables() is None
 
 
+@pytest.mark.parametrize("value", ["", "true", "http://elsewhere.example"])
+def test_settings_of_other_tools_are_none_of_the_sdks(
+    value: str, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in s3_environment._OF_OTHERS:
+        monkeypatch.setenv(name, value)
+    line = by_variables()
+    theirs = by_the_sdk("lake", None)
+    assert line is not None
+    assert theirs is not None
+    assert said(line) == said(theirs)
+
+
 @pytest.mark.parametrize("name", [".aws/config", ".aws/credentials", ".aws/models/x", "other"])
 def test_files_of_settings_are_the_sdks(
     name: str, plain: Path, monkeypatch: pytest.MonkeyPatch

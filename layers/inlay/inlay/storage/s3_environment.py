@@ -49,6 +49,22 @@ _KNOWN: Final = frozenset(
         "AWS_SHARED_CREDENTIALS_FILE",
     }
 )
+# Those of other tools, which the SDK does not know: of Rust's object_store (delta-rs, Polars, Lance), of
+# the AWS CLI and of Go's SDK.
+_OF_OTHERS: Final = frozenset(
+    {
+        "AWS_ALLOW_HTTP",
+        "AWS_CONDITIONAL_PUT",
+        "AWS_COPY_IF_NOT_EXISTS",
+        "AWS_DEFAULT_OUTPUT",
+        "AWS_ENDPOINT",
+        "AWS_PAGER",
+        "AWS_S3_ALLOW_UNSAFE_RENAME",
+        "AWS_S3_LOCKING_PROVIDER",
+        "AWS_SDK_LOAD_CONFIG",
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+    }
+)
 _KNOWN_BEGINNINGS: Final = ("AWS_ENDPOINT_URL_", "AWS_LAMBDA_", "AWS_XRAY_")
 # What the SDK reads where it is there, and the variables that name another place.
 _FILES: Final = (
@@ -105,7 +121,7 @@ def _keys() -> _Keys | None:
     """The keys in the variables, if the SDK would take them and no setting besides."""
     variables = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     known = all(
-        value and (name in _KNOWN or name.startswith(_KNOWN_BEGINNINGS))
+        name in _OF_OTHERS or (value and (name in _KNOWN or name.startswith(_KNOWN_BEGINNINGS)))
         for name, value in variables.items()
     )
     names = [os.environ.get(variable, default) for variable, default in _FILES]
