@@ -83,6 +83,31 @@ def test_one_state_for_many_holds_what_all_of_them_hold(bounds):
     assert found.states > 100
 
 
+# The bounds that are searched first: in these a rule is missed.
+MISSED_IN = {
+    **dict.fromkeys(
+        ("look_after_doubt", "archive_before_swap", "swap_on_condition"), "three writers"
+    ),
+    **dict.fromkeys(
+        (
+            "create_on_clean_ground",
+            "refuse_old_uploads",
+            "roots_after_boundary",
+            "collect_nothing_when_back",
+            "archive_boundary",
+        ),
+        "collection under an operator",
+    ),
+    **dict.fromkeys(
+        ("repair_asks_what_follows", "repair_searches_below", "repair_knows_its_table"),
+        "a former table's archive",
+    ),
+    "ask_the_ledger": "late swaps",
+    "keep_to_the_table": "removal",
+    "margin_of_clocks": "clocks",
+}
+
+
 @cache
 def breaks(bounds: object, without: frozenset[str], promise: str) -> bool:
     return bool(model.check(model.Reduced(bounds, without), promises=[promise]).broken)
@@ -93,7 +118,8 @@ def test_one_state_for_many_breaks_where_all_of_them_break(rule):
     """What is left out of the states hides no mistake: each is found, by a way that can be walked again."""
     promise, behind = model.RULES[rule]
     without = model.left_out(rule)
-    for bounds in OPEN:
+    first = MISSED_IN.get(rule, "operator")
+    for bounds in sorted(OPEN, key=lambda bounds: bounds.name != first):
         found = model.check(model.Reduced(bounds, without), promises=[promise])
         if not found.broken:
             continue
