@@ -51,8 +51,8 @@ def refused_kind(name: str) -> Finding | None:
 
 
 def region(at: Deployment) -> Iterator[Finding]:
-    found = at.clients("s3").get_bucket_location(Bucket=at.bucket).get("LocationConstraint")
-    own = {None: "us-east-1", "EU": "eu-west-1"}.get(found, found)
+    location = at.clients("s3").get_bucket_location(Bucket=at.bucket).get("LocationConstraint")
+    own = {None: "us-east-1", "EU": "eu-west-1"}.get(location, location)
     if own != at.region:
         yield Finding(
             "region",
@@ -79,8 +79,8 @@ def clocks(at: Deployment) -> Iterator[Finding]:
 
 
 def versions(at: Deployment) -> Iterator[Finding]:
-    found = at.clients("s3").get_bucket_versioning(Bucket=at.bucket)
-    if found.get("MFADelete") == "Enabled":
+    versioning = at.clients("s3").get_bucket_versioning(Bucket=at.bucket)
+    if versioning.get("MFADelete") == "Enabled":
         yield Finding(
             "versions",
             Severity.ERROR,
@@ -88,7 +88,7 @@ def versions(at: Deployment) -> Iterator[Finding]:
             f"aws s3api put-bucket-versioning --bucket {at.bucket} "
             "--versioning-configuration Status=Enabled,MFADelete=Disabled --mfa 'SERIAL CODE'",
         )
-    if found.get("Status") != "Enabled":
+    if versioning.get("Status") != "Enabled":
         yield Finding(
             "versions",
             Severity.WARNING,
@@ -185,8 +185,8 @@ def _covers(rule: Mapping[str, Any], prefix: str) -> bool:
 
 
 def encryption(at: Deployment) -> Iterator[Finding]:
-    found = at.clients("s3").get_bucket_encryption(Bucket=at.bucket)
-    for rule in found["ServerSideEncryptionConfiguration"]["Rules"]:
+    answer = at.clients("s3").get_bucket_encryption(Bucket=at.bucket)
+    for rule in answer["ServerSideEncryptionConfiguration"]["Rules"]:
         default = rule.get("ApplyServerSideEncryptionByDefault", {})
         algorithm, key = default.get("SSEAlgorithm", "AES256"), default.get("KMSMasterKeyID")
         if algorithm == "AES256":
@@ -249,12 +249,12 @@ def unreadable_files(at: Deployment) -> Iterator[Finding]:
 
 def object_lock(at: Deployment) -> Iterator[Finding]:
     try:
-        found = at.clients("s3").get_object_lock_configuration(Bucket=at.bucket)
+        answer = at.clients("s3").get_object_lock_configuration(Bucket=at.bucket)
     except ClientError as error:
         if error.response["Error"]["Code"] != "ObjectLockConfigurationNotFoundError":
             raise
         return
-    lock = found.get("ObjectLockConfiguration", {})
+    lock = answer.get("ObjectLockConfiguration", {})
     if lock.get("ObjectLockEnabled") != "Enabled":
         return
     default = lock.get("Rule", {}).get("DefaultRetention")
@@ -308,8 +308,8 @@ def rights(at: Deployment) -> Iterator[Finding]:
 
 
 def notifications(at: Deployment) -> Iterator[Finding]:
-    found = at.clients("s3").get_bucket_notification_configuration(Bucket=at.bucket)
-    by_rule = "EventBridgeConfiguration" in found and at.parameters.get("EventBridgeRules")
+    answer = at.clients("s3").get_bucket_notification_configuration(Bucket=at.bucket)
+    by_rule = "EventBridgeConfiguration" in answer and at.parameters.get("EventBridgeRules")
     for queue, prefix, suffix, severity, then in (
         ("IngestQueue", at.landing, "", Severity.ERROR, "landed files wait for the hourly sweep"),
         (
@@ -324,7 +324,7 @@ def notifications(at: Deployment) -> Iterator[Finding]:
             continue
         arn = at.outputs.get(f"{queue}Arn")
         if any(
-            _notifies(each, arn, prefix, suffix) for each in found.get("QueueConfigurations", [])
+            _notifies(each, arn, prefix, suffix) for each in answer.get("QueueConfigurations", [])
         ):
             continue
         filters = [

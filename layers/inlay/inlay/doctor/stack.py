@@ -137,10 +137,10 @@ def letters(at: Deployment) -> Iterator[Finding]:
         if not name.endswith(_DEAD_LETTERS):
             continue
         url = at.resources[name]
-        found = sqs.get_queue_attributes(
+        attributes = sqs.get_queue_attributes(
             QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"]
         )["Attributes"]
-        waiting = int(found["ApproximateNumberOfMessages"])
+        waiting = int(attributes["ApproximateNumberOfMessages"])
         if waiting:
             yield Finding(
                 "dead letters",
@@ -176,7 +176,7 @@ def alarms(at: Deployment) -> Iterator[Finding]:
 def metrics(at: Deployment) -> Iterator[Finding]:
     """The landing sweep runs each hour, whatever there is to do, and says so."""
     end = datetime.fromtimestamp(at.now, UTC)
-    found = at.clients("cloudwatch").get_metric_statistics(
+    statistics = at.clients("cloudwatch").get_metric_statistics(
         Namespace=f"Inlay/{at.stack}",
         MetricName="LandingRounds",
         Dimensions=[{"Name": "service", "Value": "collect_garbage"}],
@@ -185,7 +185,7 @@ def metrics(at: Deployment) -> Iterator[Finding]:
         Period=3600,
         Statistics=["Sum"],
     )
-    if not found["Datapoints"]:
+    if not statistics["Datapoints"]:
         yield Finding(
             "metrics",
             Severity.WARNING,

@@ -122,27 +122,27 @@ def _of_notification(record: dict[str, Any], scheme: str) -> Sequence[Arrival]:
     event = validated(_Notification, record)
     if not event.event_name.startswith("ObjectCreated:"):
         return ()
-    found = event.s3
-    key = unquote_plus(found.object.key)
-    return _arrival(scheme, found.bucket.name, key, found.object, event.event_time)
+    detail = event.s3
+    key = unquote_plus(detail.object.key)
+    return _arrival(scheme, detail.bucket.name, key, detail.object, event.event_time)
 
 
 def _of_bridge(body: dict[str, Any], scheme: str) -> Sequence[Arrival]:
     event = validated(_Bridged, body)
     if event.detail_type != "Object Created":
         return ()
-    found = event.detail
-    return _arrival(scheme, found.bucket.name, found.object.key, found.object, event.time)
+    detail = event.detail
+    return _arrival(scheme, detail.bucket.name, detail.object.key, detail.object, event.time)
 
 
 def _arrival(
-    scheme: str, bucket: str, key: str, found: _NotifiedObject | _BridgedObject, at: datetime
+    scheme: str, bucket: str, key: str, detail: _NotifiedObject | _BridgedObject, at: datetime
 ) -> Sequence[Arrival]:
     landing = f"{settings.prefix()}{LANDING}"
     table, slash, path = key.removeprefix(landing).partition("/")
     is_landed = key.startswith(landing)
     # Markers are no news wherever they are: consoles and pyarrow make one of the landing zone itself.
-    if is_landed and landed_object(path if slash else table, size=found.size).is_ignored:
+    if is_landed and landed_object(path if slash else table, size=detail.size).is_ignored:
         return ()
     if not is_landed or not slash:
         raise InvalidRequest(
@@ -152,6 +152,6 @@ def _arrival(
         )
     check_table_name(table)
     source = IngestSource.of_event(
-        scheme, bucket, key, etag=found.etag, version_id=found.version_id, at=at
+        scheme, bucket, key, etag=detail.etag, version_id=detail.version_id, at=at
     )
     return (Arrival(table, source),)

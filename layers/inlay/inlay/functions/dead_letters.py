@@ -140,16 +140,16 @@ class Letter:
         said = _json(self.body)
         if not isinstance(said, dict):
             return {"body": f"{len(self.body)} characters, not a JSON object"}
-        found = _shown_fields(said)
+        shown = _shown_fields(said)
         if isinstance(said.get("delete"), dict):
-            found |= _shown_fields(said["delete"])
+            shown |= _shown_fields(said["delete"])
         records = said.get("Records")
         objects = [
             unquote_plus(record["s3"]["object"]["key"])  # as S3's events write it
             for record in (records if isinstance(records, list) else ())
             if isinstance(record, dict) and _has_key(record)
         ]
-        return {**found, **({"objects": objects} if objects else {})}
+        return {**shown, **({"objects": objects} if objects else {})}
 
 
 @contextmanager
@@ -236,18 +236,18 @@ def as_sent_before(letter: Letter) -> str:
         own["requested_at"] = at.isoformat()
     # As many bytes as it had, and no more: a letter may be as long as a message can be.
     text = json.dumps({**said, **own}, ensure_ascii=False, separators=(",", ":"))
-    return _NOT_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _NOT_XML.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def source_queue(sqs: SQSClient, url: str) -> str:
     """The queue whose dead letters are at `url`. Raises `InvalidRequest` unless there is exactly one."""
-    found = sqs.list_dead_letter_source_queues(QueueUrl=url).get("queueUrls", [])
-    if len(found) != 1:
+    urls = sqs.list_dead_letter_source_queues(QueueUrl=url).get("queueUrls", [])
+    if len(urls) != 1:
         raise InvalidRequest(
-            f"{len(found)} queues have these dead letters",
+            f"{len(urls)} queues have these dead letters",
             next_step="Set where the letters are to go: --to QUEUE-URL",
         )
-    return found[0]
+    return urls[0]
 
 
 def _shown_fields(said: Mapping[str, Any]) -> dict[str, Any]:

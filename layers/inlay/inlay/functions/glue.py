@@ -35,16 +35,16 @@ def register(glue: Any, database: str, name: str, pointer: bytes, *, back: bool 
     named = {"DatabaseName": database}
     for _ in range(MAX_ROUNDS):
         try:
-            found = glue.get_table(**named, Name=name)["Table"]
+            registered = glue.get_table(**named, Name=name)["Table"]
         except glue.exceptions.EntityNotFoundException:
-            found = None
+            registered = None
         except Exception as error:
             raise _unavailable(error) from error
         try:
-            if found is None:
+            if registered is None:
                 glue.create_table(**named, TableInput=wanted)
                 return True
-            there = found.get("Parameters", {})
+            there = registered.get("Parameters", {})
             if there.get(_TABLE_ID) != own[_TABLE_ID]:
                 raise InvalidRequest(
                     f"{database}.{name} in the Glue catalog is another table",
@@ -56,7 +56,7 @@ def register(glue: Any, database: str, name: str, pointer: bytes, *, back: bool 
                 return False
             own["previous_metadata_location"] = there["metadata_location"]
             glue.update_table(
-                **named, TableInput=wanted, VersionId=found["VersionId"], SkipArchive=True
+                **named, TableInput=wanted, VersionId=registered["VersionId"], SkipArchive=True
             )
             return True
         except (

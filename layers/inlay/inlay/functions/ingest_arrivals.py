@@ -150,13 +150,13 @@ def _failed(
         isinstance(error, InlayError) and error.kind is not ErrorKind.INPUT
     )
     if len(sources) > 1 and not whole_tables:
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for source in sources:
-            if found and time_left is not None and not time_left.for_more():
-                found.append(not_ingested(source))
+            if outcomes and time_left is not None and not time_left.for_more():
+                outcomes.append(not_ingested(source))
             else:
-                found += _into_table(table, [source], time_left)
-        return found
+                outcomes += _into_table(table, [source], time_left)
+        return outcomes
     if not isinstance(error, InlayError):
         return [Broken(source, error) for source in sources]
     error.about(table=ctx.uri)

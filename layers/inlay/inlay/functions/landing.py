@@ -52,12 +52,12 @@ def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
     return report
 
 
-def notification(bucket: str, found: Landed) -> Mapping[str, Any]:
+def notification(bucket: str, landed: Landed) -> Mapping[str, Any]:
     """S3's own notification of a landed content."""
-    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=found.modified_us)
-    said = {"key": quote_plus(found.key), "size": found.size, "eTag": found.etag}
-    if found.version_id is not None:
-        said["versionId"] = found.version_id
+    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=landed.modified_us)
+    said = {"key": quote_plus(landed.key), "size": landed.size, "eTag": landed.etag}
+    if landed.version_id is not None:
+        said["versionId"] = landed.version_id
     return {
         "Records": [
             {

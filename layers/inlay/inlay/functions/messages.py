@@ -263,10 +263,10 @@ def send_all(queue: str, bodies: Sequence[Mapping[str, Any]]) -> None:
 def waiting_at(queue: str) -> int:
     """How many messages of a queue are waiting, according to SQS."""
     with _asking():
-        found = sqs().get_queue_attributes(
+        attributes = sqs().get_queue_attributes(
             QueueUrl=queue, AttributeNames=["ApproximateNumberOfMessages"]
         )
-    return int(found["Attributes"]["ApproximateNumberOfMessages"])
+    return int(attributes["Attributes"]["ApproximateNumberOfMessages"])
 
 
 @contextmanager

@@ -130,13 +130,13 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
         except Exception as error:
             return error
 
-    found = dict(zip(names, executor().map(look, names), strict=True))
-    for name, seen in found.items():
+    by_name = dict(zip(names, executor().map(look, names), strict=True))
+    for name, seen in by_name.items():
         if isinstance(seen, Exception):
             report_failure(seen, fate="sent anyway", message_id=name)
     said = {name: value for name, value in flags.items() if value}
-    send_all(queue, [{"table": name, **said} for name, seen in found.items() if seen])
-    sent = sum(bool(seen) for seen in found.values())
+    send_all(queue, [{"table": name, **said} for name, seen in by_name.items() if seen])
+    sent = sum(bool(seen) for seen in by_name.values())
     count(None, {begun.metric: 1, "TablesSent": sent})
     logger.info("a round begins", extra={"tables": len(names), "sent": sent})
     return {"tables": len(names), "sent": sent}

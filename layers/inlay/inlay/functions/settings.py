@@ -142,15 +142,15 @@ def table_defaults() -> Mapping[str, object]:
     """Properties of tables that ingest creates."""
     text = os.environ.get("INLAY_TABLE_DEFAULTS") or "{}"
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise InvalidRequest(
             "INLAY_TABLE_DEFAULTS is not a JSON object",
             next_step="Set the TableDefaults parameter to one, such as {}",
         )
-    return found
+    return value
 
 
 def retention_days() -> Mapping[str, float]:

@@ -128,15 +128,15 @@ def _place(loc: tuple[int | str, ...], known: frozenset[str]) -> str:
 
 def _field_names(model: type[BaseModel]) -> frozenset[str]:
     """The field names of a model and of those inside it."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting: list[Any] = [model]
     while waiting:
         kind = waiting.pop()
         waiting += getattr(kind, "__args__", ())
         for name, field in getattr(kind, "model_fields", {}).items():
-            found |= {name, field.alias or name}
+            names |= {name, field.alias or name}
             waiting.append(field.annotation)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def without_values(error: InlayError) -> InlayError:

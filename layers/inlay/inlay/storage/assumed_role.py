@@ -61,12 +61,12 @@ def assume_role(role: str, *, policy: str, name: str) -> Assumed:
         raise s3_errors.of_settings(error) from error
     except Exception as error:
         raise s3_errors.of_settings(error) from error
-    found = answer["Credentials"]
+    credentials = answer["Credentials"]
     return Assumed(
-        found["AccessKeyId"],
-        found["SecretAccessKey"],
-        found["SessionToken"],
-        int(found["Expiration"].timestamp() * 1000),
+        credentials["AccessKeyId"],
+        credentials["SecretAccessKey"],
+        credentials["SessionToken"],
+        int(credentials["Expiration"].timestamp() * 1000),
         region,
         s3_environment.endpoint_of(None) or None,
     )

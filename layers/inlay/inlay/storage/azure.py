@@ -121,8 +121,8 @@ class AzureStore:
                 "dfs.core.windows.net/…",
             )
         name = host.partition(".")[0]
-        found = azure_account.settings()
-        theirs = found.endpoint if found.account in (None, name) else None
+        settings = azure_account.settings()
+        theirs = settings.endpoint if settings.account in (None, name) else None
         self._endpoint = (endpoint_url or theirs or azure_account.endpoint_of(host)).rstrip("/")
         self._line = Line(
             f"abfss://{self._bucket}",
@@ -172,8 +172,8 @@ class AzureStore:
         if _is_gone(answer, version_id):
             return Missing(answer.date_us)
         if answer.status == 412 and answer.code in _UNMET:
-            found = self.head(key, version_id=version_id)
-            return found if isinstance(found, Missing) else Refused("exists", found.date_us)
+            head = self.head(key, version_id=version_id)
+            return head if isinstance(head, Missing) else Refused("exists", head.date_us)
         if answer.status == 416 and byte_range is not None:
             raise rules.range_past_end(key, byte_range)
         raise self._unexpected(answer, key)
@@ -277,8 +277,8 @@ class AzureStore:
             if not isinstance(condition, IfMatch):
                 return Refused("exists", answer.date_us)
             # One answer for "another content" and "nothing".
-            found = self.head(key)
-            return Refused("exists" if isinstance(found, Head) else "missing", found.date_us)
+            head = self.head(key)
+            return Refused("exists" if isinstance(head, Head) else "missing", head.date_us)
         if answer.status == 404 and answer.code in _GONE:
             return Refused("missing", answer.date_us)
         raise self._unexpected(answer, key)
@@ -312,17 +312,17 @@ class AzureStore:
         upload_id = None
         parts: list[Part] = []
         for number, piece in enumerate(pieces, 1):
-            found = origin.get(
+            original = origin.get(
                 source.key, byte_range=piece, if_match=info.etag, version_id=source.version_id
             )
-            if not isinstance(found, Got):
-                return found
+            if not isinstance(original, Got):
+                return original
             if len(pieces) == 1:
                 return self.put(
-                    key, found.body, condition=condition, metadata=metadata, headers=headers
+                    key, original.body, condition=condition, metadata=metadata, headers=headers
                 )
             upload_id = upload_id or self.create_multipart(key, metadata=metadata, headers=headers)
-            parts.append(self.upload_part(key, upload_id, number, found.body))
+            parts.append(self.upload_part(key, upload_id, number, original.body))
         if upload_id is None:
             return self.put(key, b"", condition=condition, metadata=metadata, headers=headers)
         return self.complete_multipart(key, upload_id, parts, condition=condition)
@@ -504,10 +504,10 @@ class AzureStore:
     def _in_utf8(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
         # Listed in order of UTF-16: other than in UTF-8 for the characters from U+E000 on. Those with the
         # same text before the first such character are neighbours in both orders.
-        for before, found in itertools.groupby(self._listed(prefix, include), _before_high):
+        for before, blobs in itertools.groupby(self._listed(prefix, include), _before_high):
             if before is not None:
-                found = iter(sorted(found, key=lambda blob: blob.key.encode()))
-            yield from found
+                blobs = iter(sorted(blobs, key=lambda blob: blob.key.encode()))
+            yield from blobs
 
     def _listed(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
         for page in self._pages(prefix, include=include):
@@ -667,13 +667,13 @@ _HIGH: Final = re.compile(r"[\ue000-\U0010ffff]")
 
 
 def _before_high(blob: ObjectVersion) -> str | None:
-    found = _HIGH.search(blob.key)
-    return None if found is None else blob.key[: found.start()]
+    high = _HIGH.search(blob.key)
+    return None if high is None else blob.key[: high.start()]
 
 
 def _text(parent: ElementTree.Element, name: str) -> str:
-    found = parent.find(name)
-    return "" if found is None else found.text or ""
+    child = parent.find(name)
+    return "" if child is None else child.text or ""
 
 
 def _version_in(blob: ElementTree.Element) -> ObjectVersion | None:
@@ -689,7 +689,7 @@ def _version_in(blob: ElementTree.Element) -> ObjectVersion | None:
     key = _text(blob, "Name")
     if name is not None and name.get("Encoded") == "true":  # not a text of XML
         key = unquote(key)
-    found = ObjectVersion(
+    version = ObjectVersion(
         key,
         version_id or NULL_VERSION,
         int(_text(facts, "Content-Length") or 0),
@@ -701,8 +701,8 @@ def _version_in(blob: ElementTree.Element) -> ObjectVersion | None:
         etag=etag,
     )
     if snapshot:
-        found = replace(found, version_id=_SNAPSHOT + snapshot)
+        version = replace(version, version_id=_SNAPSHOT + snapshot)
     if soft:
         days = _text(facts, "RemainingRetentionDays")
-        found = replace(found, version_id=f"{_SOFT}{days}:{snapshot or version_id or when}")
-    return found
+        version = replace(version, version_id=f"{_SOFT}{days}:{snapshot or version_id or when}")
+    return version

@@ -201,8 +201,8 @@ class DirectoryStore:
         """A file system does not compare and delete in one step: this looks right before."""
 
         def same(key: str, etag: str) -> bool:
-            found = self.head(key)
-            return isinstance(found, Head) and found.info.etag == etag
+            head = self.head(key)
+            return isinstance(head, Head) and head.info.etag == etag
 
         return self.delete(key for key, etag in objects if same(key, etag))
 
@@ -342,7 +342,7 @@ class DirectoryStore:
         self._remove_upload(key, upload_id)
 
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
-        found: Sequence[Upload] = [
+        uploads: Sequence[Upload] = [
             upload
             for folder_key in self._tree.folders(prefix)
             for entry in self._tree.scan(folder_key)
@@ -350,7 +350,7 @@ class DirectoryStore:
             and (upload := _upload(folder_key, entry)) is not None
             and upload.key.startswith(prefix)
         ]
-        yield from sorted(found, key=lambda each: (each.key, each.started_us, each.upload_id))
+        yield from sorted(uploads, key=lambda each: (each.key, each.started_us, each.upload_id))
 
     def _remove_upload(self, key: str, upload_id: str) -> None:
         if not files.is_upload_id(upload_id):
@@ -451,8 +451,8 @@ class DirectoryStore:
             text = Path(f"{parent}{_SIDECAR}{files.etag(facts)}").read_text("utf-8")
         except FileNotFoundError:
             return {}, {}
-        found = json.loads(text)
-        return found["metadata"], found["headers"]
+        sidecar = json.loads(text)
+        return sidecar["metadata"], sidecar["headers"]
 
 
 def _upload(folder_key: str, entry: os.DirEntry[str]) -> Upload | None:

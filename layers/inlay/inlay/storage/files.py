@@ -233,24 +233,24 @@ class Tree:
         A link to a file is that file; a link to a folder is left out, because it may be a cycle.
         """
         folder_key = _folder_of(prefix)
-        found = []
+        entries = []
         for each in self.scan(folder_key):
             key = folder_key + each.name
             if each.name.startswith(HIDDEN) or not key.startswith(prefix) or not _is_text(key):
                 continue
             if each.is_dir(follow_symlinks=False):
-                found.append(Entry(f"{key}/", each))
+                entries.append(Entry(f"{key}/", each))
             elif each.is_file():
-                found.append(Entry(key, each))
-        found.sort(key=lambda entry: entry.key)
-        return found
+                entries.append(Entry(key, each))
+        entries.sort(key=lambda entry: entry.key)
+        return entries
 
     def scan(self, folder_key: str) -> list[os.DirEntry[str]]:
         """Everything in a folder, hidden names too, unsorted; nothing if there is no folder."""
         with typed(folder_key):
             try:
-                with os.scandir(self.root + folder_key) as found:
-                    return [*found]
+                with os.scandir(self.root + folder_key) as entries:
+                    return [*entries]
             except (FileNotFoundError, NotADirectoryError):
                 return []
 

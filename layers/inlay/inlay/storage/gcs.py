@@ -192,8 +192,8 @@ class GcsStore:
     ) -> Got | Missing | Refused:
         asked = None if byte_range is None else f"bytes={byte_range.start}-{byte_range.end - 1}"
         if if_match is not None and _GENERATION.fullmatch(if_match) is None:
-            found = self.head(key, version_id=version_id)
-            return Refused("exists", found.date_us) if isinstance(found, Head) else found
+            head = self.head(key, version_id=version_id)
+            return Refused("exists", head.date_us) if isinstance(head, Head) else head
         answer = self._read(key, asked, version_id, if_match)
         if answer is None or answer.status == 404:
             return Missing(self._now_us() if answer is None else answer.date_us)
@@ -264,8 +264,8 @@ class GcsStore:
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         listed = self._listed(prefix, startOffset=start_after)
-        found = (_info(o) for o in listed if o["name"] != start_after and _staged(o) is None)
-        return rules.in_key_order(self._line.place, found, after=start_after)
+        infos = (_info(o) for o in listed if o["name"] != start_after and _staged(o) is None)
+        return rules.in_key_order(self._line.place, infos, after=start_after)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages(prefix, delimiter="/"):
@@ -341,8 +341,8 @@ class GcsStore:
         return self._unmatched(key)
 
     def _unmatched(self, key: str) -> Refused:
-        found = self.head(key)
-        return Refused("exists" if isinstance(found, Head) else "missing", found.date_us)
+        head = self.head(key)
+        return Refused("exists" if isinstance(head, Head) else "missing", head.date_us)
 
     def _refused(self, key: str, answer: Answer, condition: Condition) -> Refused:
         if answer.status == 409:
@@ -406,9 +406,9 @@ class GcsStore:
 
     def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         def same(key: str, etag: str) -> str | None:
-            found = self.head(key)
-            is_same = isinstance(found, Head) and found.info.etag == etag
-            return found.info.version_id if is_same and isinstance(found, Head) else None
+            head = self.head(key)
+            is_same = isinstance(head, Head) and head.info.etag == etag
+            return head.info.version_id if is_same and isinstance(head, Head) else None
 
         named = ((key, same(key, etag)) for key, etag in objects)
         return rest.delete_each(self._delete, [(key, at) for key, at in named if at is not None])
@@ -459,8 +459,8 @@ class GcsStore:
         self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
     ) -> Written | Refused | Missing:
         rules.check_part_list(key, parts)
-        found = self._of_upload(key, upload_id)
-        held = {each.number: each for each in found if "timeDeleted" not in each.resource}
+        parts_there = self._of_upload(key, upload_id)
+        held = {each.number: each for each in parts_there if "timeDeleted" not in each.resource}
         if 0 not in held:
             return Missing(self._now_us())
         staged = {
@@ -542,8 +542,8 @@ class GcsStore:
     def _of_upload(self, key: str, upload_id: str) -> Sequence[_Staged]:
         folder, slash, _ = key.rpartition("/")
         prefix = f"{folder}{slash}{_HIDDEN}{upload_id}~"
-        found = [_staged(each) for each in self._listed(prefix, versions="true")]
-        return [each for each in found if each is not None and each.target == key]
+        staged = [_staged(each) for each in self._listed(prefix, versions="true")]
+        return [each for each in staged if each is not None and each.target == key]
 
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
         folder = prefix[: prefix.rfind("/") + 1]
@@ -650,10 +650,10 @@ def _part_name(key: str, upload_id: str, number: int) -> str:
 def _staged(resource: Mapping[str, Any]) -> _Staged | None:
     """An object as a part of an unfinished upload; None for every other object."""
     folder, slash, name = resource["name"].rpartition("/")
-    found = _PART.fullmatch(name)
-    if found is None:
+    part = _PART.fullmatch(name)
+    if part is None:
         return None
-    return _Staged(found[1], int(found[2]), f"{folder}{slash}{found[3]}", resource)
+    return _Staged(part[1], int(part[2]), f"{folder}{slash}{part[3]}", resource)
 
 
 def _described(

@@ -146,11 +146,11 @@ class Bucket:
 
     def drop(self, key: str, version_id: str) -> Version | None:
         """Remove one version for good, and the key with its last one; what was removed."""
-        found = self._take(key, version_id)
-        if found is not None and not self.versions[key]:
+        dropped = self._take(key, version_id)
+        if dropped is not None and not self.versions[key]:
             del self.versions[key]
             del self.keys[bisect.bisect_left(self.keys, key)]
-        return found
+        return dropped
 
     def _take(self, key: str, version_id: str) -> Version | None:
         held = self.versions.get(key, [])
@@ -223,11 +223,11 @@ class MemoryRegion:
 
     def bucket(self, name: str) -> Bucket:
         with self.lock:
-            found = self._buckets.get(name)
-            if found is None:
-                found = self._buckets[name] = Bucket(name)
-            found.keeper = self.keeper
-            return found
+            bucket = self._buckets.get(name)
+            if bucket is None:
+                bucket = self._buckets[name] = Bucket(name)
+            bucket.keeper = self.keeper
+            return bucket
 
     def new_id(self, what: str) -> str:
         with self.lock:
@@ -455,8 +455,8 @@ class MemoryStore:
         for batch in rules.delete_batches(objects):
             with self._region.lock:
                 for key, etag in batch:
-                    found = self.head(key)
-                    if isinstance(found, Head) and found.info.etag == etag:
+                    head = self.head(key)
+                    if isinstance(head, Head) and head.info.etag == etag:
                         self.remove(key)
         return ()
 
@@ -571,12 +571,12 @@ class MemoryStore:
 
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
         with self._region.lock:
-            found = [
+            uploads = [
                 Upload(upload.key, upload_id, upload.started_us)
                 for upload_id, upload in self._bucket.uploads.items()
                 if upload.key.startswith(prefix)
             ]
-        yield from sorted(found, key=lambda each: (each.key, each.started_us, each.upload_id))
+        yield from sorted(uploads, key=lambda each: (each.key, each.started_us, each.upload_id))
 
     def _stage(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
         part = Part(number, _md5(body))

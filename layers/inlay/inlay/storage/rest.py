@@ -61,15 +61,15 @@ def pool(url: str) -> urllib3.PoolManager:
     if proxy is not None and urllib.request.proxy_bypass(parts.hostname or ""):
         proxy = None
     made = _pools.get()
-    if (found := made.get(proxy)) is None:
+    if (pool := made.get(proxy)) is None:
         settings: dict[str, Any] = {
             "maxsize": _CONNECTIONS,
             "retries": False,
             "timeout": _TIMEOUT,
         }
         new = urllib3.ProxyManager(proxy, **settings) if proxy else urllib3.PoolManager(**settings)
-        found = made.setdefault(proxy, new)
-    return found
+        pool = made.setdefault(proxy, new)
+    return pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +252,11 @@ def delete_each(
         return None
 
     if len(items) <= _FEW:
-        found = [one(item) for item in items]
+        results = [one(item) for item in items]
     else:
         with ThreadPoolExecutor(min(_DELETES, len(items))) as workers:
-            found = list(workers.map(one, items))
-    return [each for each in found if each is not None]
+            results = list(workers.map(one, items))
+    return [each for each in results if each is not None]
 
 
 def delete_versions(

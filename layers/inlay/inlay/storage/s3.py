@@ -311,7 +311,7 @@ class S3Store:
         return {"Tagging": urlencode(tags)}
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        found = (
+        infos = (
             ObjectInfo(
                 each["Key"],
                 each["Size"],
@@ -321,7 +321,7 @@ class S3Store:
             for page in self._pages("list_objects_v2", prefix, StartAfter=start_after)
             for each in page.get("Contents", ())
         )
-        return rules.in_key_order(f"s3://{self._name}", found, after=start_after)
+        return rules.in_key_order(f"s3://{self._name}", infos, after=start_after)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages("list_objects_v2", prefix, Delimiter="/"):
@@ -549,15 +549,15 @@ class S3Store:
 
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         for page in self._pages("list_object_versions", prefix):
-            found = [
+            versions = [
                 (each, marker)
                 for name, marker in (("Versions", False), ("DeleteMarkers", True))
                 for each in page.get(name, ())
             ]
             # The SDK separates versions from markers; restore S3's order: of a key the newest first.
-            found.sort(key=lambda each: each[0]["LastModified"], reverse=True)
-            found.sort(key=lambda each: (each[0]["Key"], not each[0]["IsLatest"]))
-            for each, marker in found:
+            versions.sort(key=lambda each: each[0]["LastModified"], reverse=True)
+            versions.sort(key=lambda each: (each[0]["Key"], not each[0]["IsLatest"]))
+            for each, marker in versions:
                 yield ObjectVersion(
                     each["Key"],
                     each["VersionId"],

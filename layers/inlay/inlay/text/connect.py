@@ -114,12 +114,12 @@ class RecordShape:
 
     def __call__(self, value: Any) -> dict[str, Any] | None:
         """Raises `ValueError`."""
-        found, operations = payload_of(value, self._columns), self._operations
-        if found is None and operations is not None and operations.tombstoned:
+        payload, operations = payload_of(value, self._columns), self._operations
+        if payload is None and operations is not None and operations.tombstoned:
             return None
-        if found is None and operations is not None and operations.optional:
+        if payload is None and operations is not None and operations.optional:
             raise ValueError("is NULL, a delete that does not say of which key")
-        record = plain_object(found)
+        record = plain_object(payload)
         if operations is not None:
             record = operations.flat(record, self._columns)
         if (

@@ -97,16 +97,16 @@ class JsonFile:
         content = as_utf8(self._open, self._encoding)
         with io.TextIOWrapper(content, encoding="utf-8-sig") as source:
             values = _values(source, self._path, self.refusals)
-            for place, (found, size) in enumerate(values, 1):
-                if isinstance(found, _Broken):
-                    self.refusals.add(Refused(place, found.why, found.text))
+            for place, (value, size) in enumerate(values, 1):
+                if isinstance(value, _Broken):
+                    self.refusals.add(Refused(place, value.why, value.text))
                     continue
                 try:
-                    row = self._shape(found)
+                    row = self._shape(value)
                 except ValueError as error:
                     if self.refusals.room:
                         record = (
-                            found if isinstance(found, dict) else json.dumps(found, default=str)
+                            value if isinstance(value, dict) else json.dumps(value, default=str)
                         )
                         self.refusals.add(Refused(place, str(error), record))
                         continue

@@ -217,12 +217,12 @@ def listed_values(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[s
 
 def _listed(raw: bytes) -> Iterator[str]:
     with suppress(*_UNREADABLE):
-        found = _schema_in(raw)
-        if isinstance(found, pa.Schema):
-            for field in found:
+        schema = _schema_in(raw)
+        if isinstance(schema, pa.Schema):
+            for field in schema:
                 yield from _categories(field)
         else:
-            yield from _texts_under(SPARK_VALUES, found)
+            yield from _texts_under(SPARK_VALUES, schema)
 
 
 def _schema_in(raw: bytes) -> Any:
@@ -239,11 +239,11 @@ def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[byte
         key, raw = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
         said = [raw]
         with suppress(*_UNREADABLE):
-            found = _schema_in(raw) if key in SCHEMAS else None
-            if isinstance(found, pa.Schema):
-                said = [text for field in found for pair in _metadata_of(field) for text in pair]
+            schema = _schema_in(raw) if key in SCHEMAS else None
+            if isinstance(schema, pa.Schema):
+                said = [text for field in schema for pair in _metadata_of(field) for text in pair]
             elif key in SCHEMAS:
-                said = [_dumped(node) for node in _members("metadata", found) if node]
+                said = [_dumped(node) for node in _members("metadata", schema) if node]
             elif key == PANDAS:
                 said = [_dumped(node) for node in _without_names(json.loads(raw))]
         yield key.decode("utf-8", "replace"), [key, *said]
@@ -297,12 +297,12 @@ def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:
     """A schema (Spark's JSON, or Arrow's in Base64) without metadata that names `texts`; None for one that
     cannot be read."""
     try:
-        found = _schema_in(raw)
-        if not isinstance(found, pa.Schema):
-            return json.dumps(_without_member("metadata", found, texts)).encode()
+        schema = _schema_in(raw)
+        if not isinstance(schema, pa.Schema):
+            return json.dumps(_without_member("metadata", schema, texts)).encode()
     except _UNREADABLE:
         return None
-    fields = [_without_field_metadata(field, texts) for field in found]
+    fields = [_without_field_metadata(field, texts) for field in schema]
     # The schema's own metadata are the other pairs.
     return base64.b64encode(pa.schema(fields).serialize().to_pybytes())
 

@@ -278,9 +278,9 @@ class GroupEditor:
         if ordinal in self._fates:
             return self._fates[ordinal]
         group = self.footer.row_groups[ordinal]
-        found = GroupFate.STAYS
+        fate = GroupFate.STAYS
         if group.num_rows and ordinal in self.dropped:
-            found = GroupFate.DROPPED
+            fate = GroupFate.DROPPED
         elif group.num_rows and ordinal in self.wanted and not self._stops():
             body, moved = self._fetch(ordinal)
             profiles = profile_group(self.footer, group, body, moved)
@@ -294,17 +294,17 @@ class GroupEditor:
                 )
             stays = pc.sum(mask).as_py() or 0
             if not stays:
-                found = GroupFate.DROPPED
+                fate = GroupFate.DROPPED
             elif stays < group.num_rows or ordinal in self.recode:
                 new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
                 if new.rows != stays:
                     raise AssertionError(f"{new.rows} rows written where {stays} stay")
                 self.kept[ordinal], self.edited[ordinal] = positions_of(mask), new
-                found = GroupFate.EDITED
-        if found is GroupFate.DROPPED:
+                fate = GroupFate.EDITED
+        if fate is GroupFate.DROPPED:
             self.kept[ordinal] = BitMap()
-        self._fates[ordinal] = found
-        return found
+        self._fates[ordinal] = fate
+        return fate
 
     def positions(self) -> PositionMap:
         groups = self.footer.row_groups
@@ -350,16 +350,16 @@ class GroupEditor:
 
 def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:
     """The positions at which a mask is true."""
-    found = BitMap()
+    positions = BitMap()
     offset = 0
     for chunk in mask.chunks if isinstance(mask, pa.ChunkedArray) else [mask]:
         true = pc.indices_nonzero(chunk)
         moved = pc.add(true, to_scalar(offset, pa.uint64())).cast(pa.uint32())
         raw = array("I")
         raw.frombytes(memoryview(moved.buffers()[1])[: 4 * len(moved)])
-        found |= BitMap(raw)
+        positions |= BitMap(raw)
         offset += len(chunk)
-    return found
+    return positions
 
 
 # Page indexes are held in memory as a whole while offsets are shifted.
@@ -428,10 +428,10 @@ def _load_indexes(
         )
     regions.sort(key=lambda region: region.start)
     bodies = old.contents(ByteRange(region.start, region.end) for region in regions)
-    found: tuple[_Indexes, _Indexes] = ({}, {})
+    indexes: tuple[_Indexes, _Indexes] = ({}, {})
     for region, (_, body) in zip(regions, bodies, strict=True):
-        found[region.part is Part.OFFSET_INDEX][region.group, region.leaf] = body
-    return found
+        indexes[region.part is Part.OFFSET_INDEX][region.group, region.leaf] = body
+    return indexes
 
 
 def _point_at(
@@ -571,12 +571,12 @@ _PANDAS_TYPES: Mapping[Physical, PandasType] = {
 
 def pandas_types(footer: Footer) -> dict[str, PandasType]:
     """The types of each top-level column that is not a category, in pandas' metadata."""
-    found: dict[str, PandasType] = {}
+    types: dict[str, PandasType] = {}
     for leaf in footer.leaves:
         element = footer.schema[leaf.element]
         other = ("unicode" if is_text(element) else "bytes", "object")
-        found[leaf.path[0]] = _PANDAS_TYPES.get(leaf.type, other)
-    return found
+        types[leaf.path[0]] = _PANDAS_TYPES.get(leaf.type, other)
+    return types
 
 
 def must_be_sound(result: Footer, positions: PositionMap) -> None:

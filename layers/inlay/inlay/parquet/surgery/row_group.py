@@ -396,12 +396,12 @@ def _encoding(kind: Physical, profile: PageProfile) -> Encoding | None:
     if profile.data_pages == 0:
         return None if kind is not Physical.BOOLEAN else Encoding.PLAIN
     by_dictionary = sum(
-        count for found, count in profile.encodings.items() if found in DICTIONARY_ENCODINGS
+        count for encoding, count in profile.encodings.items() if encoding in DICTIONARY_ENCODINGS
     )
     others = [
-        (count, Encoding(found))
-        for found, count in profile.encodings.items()
-        if found in _FITS and kind in _FITS[Encoding(found)]
+        (count, Encoding(encoding))
+        for encoding, count in profile.encodings.items()
+        if encoding in _FITS and kind in _FITS[Encoding(encoding)]
     ]
     count, best = max(others, default=(0, Encoding.PLAIN))
     if not by_dictionary:

@@ -92,12 +92,12 @@ def _is_consistent(pair: Struct, fields: tuple[Field, ...], same: _SameIds) -> b
     if pair.get(KeyValue.KEY) != ARROW_SCHEMA:
         return True
     try:
-        found = pa.ipc.read_schema(
+        schema = pa.ipc.read_schema(
             pa.BufferReader(base64.b64decode(pair.get(KeyValue.VALUE) or b""))
         )
     except (pa.ArrowException, OSError, ValueError):
         return False
-    return same.of_all(list(found), fields)
+    return same.of_all(list(schema), fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +107,17 @@ class _SameIds:
     views: bool
     retired: Container[int]
 
-    def of_all(self, found: Sequence[pa.Field], fields: tuple[Field, ...]) -> bool:
+    def of_all(self, stored: Sequence[pa.Field], fields: tuple[Field, ...]) -> bool:
         by_name = {field.name: field for field in fields}
-        return all(self.of(each, by_name.get(each.name)) for each in found)
+        return all(self.of(each, by_name.get(each.name)) for each in stored)
 
-    def of(self, found: pa.Field, field: Field | None) -> bool:
-        raw = (found.metadata or {}).get(b"PARQUET:field_id")
+    def of(self, stored: pa.Field, field: Field | None) -> bool:
+        raw = (stored.metadata or {}).get(b"PARQUET:field_id")
         if field is None:
-            return self._is_retired(found)
+            return self._is_retired(stored)
         if raw != str(field.id).encode():
             return False
-        kind = found.type
+        kind = stored.type
         match field.type:
             case StructOf(fields) if pa.types.is_struct(kind):
                 return self.of_all([kind.field(n) for n in range(kind.num_fields)], fields)
@@ -130,8 +130,8 @@ class _SameIds:
             case StructOf() | ListOf() | MapOf():  # the file has another structure
                 return False
 
-    def _is_retired(self, found: pa.Field) -> bool:
-        raw, kind = (found.metadata or {}).get(b"PARQUET:field_id", b""), found.type
+    def _is_retired(self, stored: pa.Field) -> bool:
+        raw, kind = (stored.metadata or {}).get(b"PARQUET:field_id", b""), stored.type
         if not raw.isdigit() or int(raw) not in self.retired:
             return False
         if pa.types.is_map(kind):
@@ -145,8 +145,8 @@ def _is_view(kind: pa.DataType) -> bool:
 
 
 def _with_id(element: Struct, field_id: int | None) -> Struct:
-    found = {key: value for key, value in element.items() if key != Element.FIELD_ID}
-    return found if field_id is None else {**found, Element.FIELD_ID: field_id}
+    kept = {key: value for key, value in element.items() if key != Element.FIELD_ID}
+    return kept if field_id is None else {**kept, Element.FIELD_ID: field_id}
 
 
 @dataclass(slots=True)

@@ -72,7 +72,7 @@ class DataDir:
     # -- buckets and their settings -----------------------------------------------------------
 
     def _save_buckets(self) -> None:
-        found = {
+        saved = {
             name: {
                 "created_us": each.created_us,
                 "region": each.region,
@@ -82,7 +82,7 @@ class DataDir:
             }
             for name, each in self._s3.buckets.items()
         }
-        _write(self._path / _BUCKETS, json.dumps(found, indent=1).encode())
+        _write(self._path / _BUCKETS, json.dumps(saved, indent=1).encode())
 
     def _load(self) -> None:
         region = self._s3.region

@@ -32,7 +32,7 @@ class Rule:
 
 def parse_rules(tree: Element) -> list[Rule]:
     """The rules of a NotificationConfiguration."""
-    found = []
+    rules = []
     for each in tree:
         kind = each.tag.rpartition("}")[2]
         if kind != "QueueConfiguration":
@@ -46,8 +46,8 @@ def parse_rules(tree: Element) -> list[Rule]:
         if unknown := set(limits) - {"prefix", "suffix"}:
             raise S3Error(400, "InvalidArgument", f"filter rule name {unknown.pop()} is unknown")
         events = tuple(each.text or "" for each in children(each, "Event"))
-        found.append(Rule(text(each, "Queue") or "", events, **limits))
-    return found
+        rules.append(Rule(text(each, "Queue") or "", events, **limits))
+    return rules
 
 
 def matching(rules: Iterable[Rule], name: str, key: str) -> Iterator[Rule]:
@@ -94,15 +94,15 @@ def event(
 
 
 def event_of(
-    bucket: str, key: str, found: Mapping[str, Any], *, version_id: str | None = None
+    bucket: str, key: str, written: Mapping[str, Any], *, version_id: str | None = None
 ) -> Mapping[str, Any]:
     """The same of an object that a listing or a HEAD of boto3 shows."""
     return event(
         bucket,
         key,
-        size=found["Size"] if "Size" in found else found["ContentLength"],
-        etag=found["ETag"].strip('"'),
-        at_us=int(found["LastModified"].timestamp() * 1_000_000),
+        size=written["Size"] if "Size" in written else written["ContentLength"],
+        etag=written["ETag"].strip('"'),
+        at_us=int(written["LastModified"].timestamp() * 1_000_000),
         version_id=None if version_id == NULL_VERSION else version_id,
     )
 

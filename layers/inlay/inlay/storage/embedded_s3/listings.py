@@ -37,8 +37,8 @@ def objects(request: AwsRequest, store: MemoryStore, bucket: Bucket) -> AwsAnswe
         after = query.get("marker", "")
     if delimiter and after.endswith(delimiter) and after.startswith(prefix):
         after += _LAST  # a common prefix that was already listed
-    found = list(itertools.islice(_rolled_up(store.list, prefix, delimiter, after), limit + 1))
-    page, more = found[:limit], 0 < limit < len(found)
+    entries = list(itertools.islice(_rolled_up(store.list, prefix, delimiter, after), limit + 1))
+    page, more = entries[:limit], 0 < limit < len(entries)
     last = page[-1] if page else None
     marker = last.key if isinstance(last, ObjectInfo) else last
     named = _named(request)
@@ -144,12 +144,12 @@ def uploads(request: AwsRequest, store: MemoryStore) -> AwsAnswer:
     key, upload_id = query.get("key-marker", ""), query.get("upload-id-marker", "")
     limit = _limit(request, "max-uploads")
     named = _named(request)
-    found = list(store.list_uploads(prefix))
+    pending = list(store.list_uploads(prefix))
     if key:
-        at = next((n for n, each in enumerate(found) if each.upload_id == upload_id), None)
-        found = [each for each in found if each.key > key] if at is None else found[at + 1 :]
-    page = found[:limit]
-    more = 0 < limit < len(found)
+        at = next((n for n, each in enumerate(pending) if each.upload_id == upload_id), None)
+        pending = [each for each in pending if each.key > key] if at is None else pending[at + 1 :]
+    page = pending[:limit]
+    more = 0 < limit < len(pending)
     return document(
         "ListMultipartUploadsResult",
         {
@@ -179,8 +179,8 @@ def parts(request: AwsRequest, upload: PendingUpload) -> AwsAnswer:
     """ListParts."""
     after = int(request.query.get("part-number-marker") or 0)
     limit = _limit(request, "max-parts")
-    found = [each for each in sorted(upload.parts.items()) if each[0] > after]
-    page = found[:limit]
+    numbered = [each for each in sorted(upload.parts.items()) if each[0] > after]
+    page = numbered[:limit]
     return document(
         "ListPartsResult",
         {
@@ -190,7 +190,7 @@ def parts(request: AwsRequest, upload: PendingUpload) -> AwsAnswer:
             "PartNumberMarker": after,
             "NextPartNumberMarker": page[-1][0] if page else 0,
             "MaxParts": limit,
-            "IsTruncated": 0 < limit < len(found),
+            "IsTruncated": 0 < limit < len(numbered),
             "StorageClass": "STANDARD",
             "Part": [
                 {
@@ -240,8 +240,8 @@ def _rolled_up(
     """Objects, and for those whose key has the delimiter behind the prefix their common prefix, once."""
     while True:  # ends with the listing: `after` grows
         for info in listing(prefix, start_after=after):
-            head, found, _ = info.key[len(prefix) :].partition(delimiter or "\0\0")
-            if delimiter and found:
+            head, rolled_up, _ = info.key[len(prefix) :].partition(delimiter or "\0\0")
+            if delimiter and rolled_up:
                 common = f"{prefix}{head}{delimiter}"
                 yield common
                 after = common + _LAST
@@ -260,8 +260,8 @@ def _versions(
     if delimiter and key_marker and key_marker.endswith(delimiter):
         last = key_marker
     for key in bucket.keys_from(prefix, key_marker):
-        head, found, _ = key[len(prefix) :].partition(delimiter or "\0\0")
-        if delimiter and found:
+        head, rolled_up, _ = key[len(prefix) :].partition(delimiter or "\0\0")
+        if delimiter and rolled_up:
             common = f"{prefix}{head}{delimiter}"
             if common != last:
                 yield common

@@ -98,9 +98,9 @@ class AwsRequest:
         """(service, region) of the signature; an unsigned request is taken for S3."""
         signed = self.headers.get("authorization", "")
         signed += f" Credential={self.query.get('X-Amz-Credential', '')},"
-        found = re.search(r"Credential=[^/]+/[^/]+/([^/]+)/([^/]+)/", signed)
-        if found is not None:
-            return found[2].lower(), found[1]
+        credential = re.search(r"Credential=[^/]+/[^/]+/([^/]+)/([^/]+)/", signed)
+        if credential is not None:
+            return credential[2].lower(), credential[1]
         return ("sqs" if self._target.startswith("AmazonSQS.") else "s3"), "us-east-1"
 
     @property
@@ -144,20 +144,20 @@ class AwsRequest:
     @cached_property
     def body(self) -> bytes:
         """The body without its framing. Raises `S3Error` where a checksum or a length is wrong."""
-        found = self.sent
+        body = self.sent
         trailers: Mapping[str, str] = {}
         if self.headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
-            found, trailers = _unchunked(self.sent)
+            body, trailers = _unchunked(self.sent)
             length = self.headers.get("x-amz-decoded-content-length")
-            if length is not None and int(length) != len(found):
+            if length is not None and int(length) != len(body):
                 raise S3Error(
                     400, "IncompleteBody", "The body does not have the length it should have."
                 )
         for name, digest in _CHECKSUMS.items():
             said = trailers.get(name) or self.headers.get(name)
-            if said is not None and base64.b64encode(digest(found)).decode() != said:
+            if said is not None and base64.b64encode(digest(body)).decode() != said:
                 raise S3Error(400, "BadDigest", f"The {name} you specified did not match.")
-        return found
+        return body
 
     @cached_property
     def operation(self) -> str:
@@ -207,8 +207,8 @@ class AwsRequest:
 
     @cached_property
     def json(self) -> dict[str, Any]:
-        found = json.loads(self.sent or b"{}")
-        return found if isinstance(found, dict) else {}
+        value = json.loads(self.sent or b"{}")
+        return value if isinstance(value, dict) else {}
 
 
 def _unchunked(sent: bytes) -> tuple[bytes, Mapping[str, str]]:
@@ -216,13 +216,13 @@ def _unchunked(sent: bytes) -> tuple[bytes, Mapping[str, str]]:
     pieces = []
     at = 0
     while True:  # ends with the chunk of length 0, or raises
-        line, found, _ = sent[at : at + 1024].partition(b"\r\n")
+        line, line_end, _ = sent[at : at + 1024].partition(b"\r\n")
         try:
             length = int(line.partition(b";")[0], 16)
         except ValueError:
             length = -1
         at += len(line) + 2
-        if not found or length < 0 or at + length > len(sent):
+        if not line_end or length < 0 or at + length > len(sent):
             raise S3Error(400, "IncompleteBody", "The chunks of the body are not whole.")
         if length == 0:
             break

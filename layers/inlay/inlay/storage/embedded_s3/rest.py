@@ -123,10 +123,10 @@ class EmbeddedS3:
     # -- buckets ----------------------------------------------------------------------------------
 
     def _settings(self, bucket: str) -> Settings:
-        found = self.buckets.get(bucket)
-        if found is None:
+        settings = self.buckets.get(bucket)
+        if settings is None:
             raise S3Error(404, "NoSuchBucket", "The specified bucket does not exist")
-        return found
+        return settings
 
     def _store(self, request: AwsRequest) -> MemoryStore:
         self._settings(request.bucket)
@@ -198,11 +198,11 @@ class EmbeddedS3:
 
     def _put_notification(self, request: AwsRequest) -> AwsAnswer:
         settings = self._settings(request.bucket)
-        found = parse_rules(parse(request.body))
-        if found and self._notify is None:
+        rules = parse_rules(parse(request.body))
+        if rules and self._notify is None:
             raise S3Error(501, "NotImplemented", "This server has no queues to notify.")
-        settings.notifications, settings.notifications_as_set = found, request.body
-        for rule in found:
+        settings.notifications, settings.notifications_as_set = rules, request.body
+        for rule in rules:
             self._events.append((rule.queue_arn, test_event(request.bucket)))
         self.changed()
         return AwsAnswer(200)
@@ -219,9 +219,9 @@ class EmbeddedS3:
         return self._held(bucket, request.key, version_id)
 
     def _held(self, bucket: Bucket, key: str, version_id: str | None) -> Version:
-        found = bucket.find(key, version_id)
-        if found is not None:
-            return found
+        version = bucket.find(key, version_id)
+        if version is not None:
+            return version
         marker = next(
             (
                 each
@@ -432,8 +432,8 @@ class EmbeddedS3:
 
     def _differs(self, bucket: str, key: str, etag: str) -> bool:
         """Whether the object is there, with another ETag."""
-        found = MemoryStore(bucket, region=self.region).head(key)
-        return not isinstance(found, Missing) and found.info.etag != etag.strip('"')
+        head = MemoryStore(bucket, region=self.region).head(key)
+        return not isinstance(head, Missing) and head.info.etag != etag.strip('"')
 
     # -- multipart ----------------------------------------------------------------------------
 
@@ -486,10 +486,10 @@ class EmbeddedS3:
 
     def _upload(self, request: AwsRequest) -> PendingUpload:
         upload_id = request.query["uploadId"]
-        found = self._bucket(request.bucket).uploads.get(upload_id)
-        if found is None or found.key != request.key:
+        upload = self._bucket(request.bucket).uploads.get(upload_id)
+        if upload is None or upload.key != request.key:
             raise rules.upload_gone(request.key, upload_id)
-        return found
+        return upload
 
     def _complete(self, request: AwsRequest) -> AwsAnswer:
         store = self._store(request)

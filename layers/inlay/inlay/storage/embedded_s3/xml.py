@@ -70,14 +70,14 @@ def children(parent: ElementTree.Element, name: str) -> Iterable[ElementTree.Ele
 
 def child(parent: ElementTree.Element, *path: str) -> ElementTree.Element | None:
     for name in path:
-        found = next(iter(children(parent, name)), None)
-        if found is None:
+        element = next(iter(children(parent, name)), None)
+        if element is None:
             return None
-        parent = found
+        parent = element
     return parent
 
 
 def text(parent: ElementTree.Element, *path: str) -> str | None:
     """The text of the element at `path`; None where there is no such element."""
-    found = child(parent, *path)
-    return None if found is None else found.text or ""
+    element = child(parent, *path)
+    return None if element is None else element.text or ""
