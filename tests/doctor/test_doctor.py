@@ -250,11 +250,10 @@ def test_what_the_template_deploys_is_sound_and_nothing_is_written(aws: Aws) -> 
     assert [each for each in aws.asked if not READS.match(each)] == []
 
 
-def rule(**said: Any) -> Callable[[Aws], None]:
+def rule(*, prefix: str, **said: Any) -> Callable[[Aws], None]:
     """Adds a lifecycle rule."""
 
     def ail(aws: Aws) -> None:
-        prefix = said.pop("prefix")
         added = {"ID": "added", "Status": "Enabled", "Filter": {"Prefix": prefix}, **said}
         aws.client("s3").put_bucket_lifecycle_configuration(
             Bucket=BUCKET, LifecycleConfiguration={"Rules": [*lifecycle(), added]}
