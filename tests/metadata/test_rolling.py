@@ -64,7 +64,7 @@ def test_records_are_kept_that_are_not_older_than_what_is_forgotten(
         for last in (49, 50, 51, None)
     )
     base = SimpleNamespace(ledger=Ledger(records=Tier(segments, ())))
-    change = SimpleNamespace(request=None, events=())
+    change = SimpleNamespace(request=None, events=(), objects=())
     planned: Any = SimpleNamespace(salt=None, base=base, change=change)
     found = draft.Draft._ledger(planned)
     assert [s.id for s in found.records.segments] == ["50", "51", "None"]

@@ -25,7 +25,7 @@ from tests.simulator.model import Intent, Row, Violation
 from tests.simulator.publishers import Gone, iceberg_reader, published, publisher, rows_of
 from tests.simulator.stage import Simulation
 
-from inlay.errors import ConcurrentChange, OutcomeUnknown, StoreUnavailable
+from inlay.errors import ConcurrentChange, InvalidRequest, OutcomeUnknown, StoreUnavailable
 from inlay.iceberg.commit import commit_request
 from inlay.iceberg.manifest import Entry, Manifest, decode_list, encode_list, encode_manifest
 from inlay.iceberg.schema import UNPARTITIONED
@@ -86,8 +86,6 @@ class Statement:
         try:
             self._ask(ctx)
         except ConcurrentChange:
-            if self.name in self.sim.model.applied:
-                raise Violation(f"{self.name} was applied, and is answered by 409") from None
             if not again:
                 self.asked = None
             raise
@@ -116,6 +114,10 @@ class Statement:
             commit_table(ctx, commit_request(json.loads(self.asked)))
         except OutcomeUnknown as error:  # it is asked again
             raise StoreUnavailable(error.message) from error
+        except (ConcurrentChange, InvalidRequest) as error:
+            if self.name in self.sim.model.applied:
+                raise Violation(f"{self.name} was applied, and is refused: {error}") from None
+            raise
 
     def _request(self, ctx: Context, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         current = metadata["current-snapshot-id"]

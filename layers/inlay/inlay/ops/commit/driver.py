@@ -308,7 +308,7 @@ def refusal(ctx: Context, refused: RequestRefused) -> InlayError:
         case "twice":
             return InvalidRequest(
                 f"the commit adds rows that the table has already: {refused.reason}",
-                next_step="Nothing was committed. Commit a file once",
+                next_step="Nothing was added. Refresh the table: they are there. Commit a file once",
                 table=ctx.uri,
             )
         case _:
