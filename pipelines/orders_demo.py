@@ -350,7 +350,10 @@ def _merged(sink: MergeSink) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    asking = argparse.ArgumentParser(description="The change-data pipeline on TPC-H orders")
+    asking = argparse.ArgumentParser(
+        prog="python -m pipelines.orders_demo",
+        description="The change-data pipeline on TPC-H orders",
+    )
     asking.add_argument(
         "--scale", type=float, default=0.1, help="TPC-H scale; 0.1 is 150,000 orders"
     )

@@ -276,7 +276,10 @@ def _run(pipeline: SqlPipeline, asked: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    asking = argparse.ArgumentParser(description="The change-data pipeline in plain Spark SQL")
+    asking = argparse.ArgumentParser(
+        prog="python -m pipelines.orders_sql",
+        description="The change-data pipeline in plain Spark SQL",
+    )
     asking.add_argument(
         "--scale", type=float, default=0.01, help="TPC-H scale; 0.01: 15,000 orders"
     )
