@@ -27,6 +27,7 @@ from inlay.errors import AccessDenied, InlayError, TableNotFound
 from inlay.iceberg.catalog import Answer, Catalog
 from inlay.iceberg.catalog import error as refusal
 from inlay.iceberg.manifest import decode_list
+from inlay.ops.catalog import commit as commit_module
 from inlay.ops.catalog.writes import TableWrites
 from inlay.ops.context import Context, connect
 from inlay.plan.commit import apply as apply_module
@@ -699,6 +700,23 @@ def test_a_catalog_killed_at_any_write_of_a_commit_has_it_once_when_it_is_sent_a
         if stores[0].puts < n:
             return
     raise AssertionError("a commit of more than 30 writes")
+
+
+def test_what_the_ledger_has_forgotten_is_answered_by_what_is_published(
+    root: Path, engines: Engines, between: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a')")
+    path, body, saved = recorded_commit(
+        root, engines, between, "INSERT INTO lake.tables.t VALUES (2, 'b')"
+    )
+    shutil.rmtree(root)  # DuckDB has deleted its files
+    shutil.copytree(saved, root)
+    assert between.catalog.answer("POST", path, "", body, {}).status == 204
+    version = opened(root).version
+    monkeypatch.setattr(commit_module, "already_applied", lambda ctx, loaded, named: (loaded, None))
+    assert between.catalog.answer("POST", path, "", body, {}).status == 204
+    assert opened(root).version == version
 
 
 def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(

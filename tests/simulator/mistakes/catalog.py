@@ -15,8 +15,11 @@ from inlay.ops.catalog import commit as commit_module
 
 @mutation(scenes.ENGINES)
 def look_at_requirements_before_the_ledger(stack: ExitStack) -> None:
-    """Whoever repeats what was done hears that others were first."""
+    """Whoever repeats what was done hears that others were first, or that the snapshot is there."""
     swap_in(stack, commit_module, "already_applied", lambda ctx, loaded, named: (loaded, None))
+    swap_in(
+        stack, commit_module.PublishedNow, "is_of_an_engine", lambda published, snapshot_id: False
+    )
 
 
 @mutation(scenes.ENGINES)
