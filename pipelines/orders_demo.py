@@ -349,25 +349,34 @@ def _merged(sink: MergeSink) -> str:
     return f"{rows:,} rows written, {gone:,} deletes, {late:,} late keys, {commits} commits"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    asking = argparse.ArgumentParser(
-        prog="python -m pipelines.orders_demo",
-        description="The change-data pipeline on TPC-H orders",
-    )
-    asking.add_argument(
-        "--scale", type=float, default=0.1, help="TPC-H scale; 0.1 is 150,000 orders"
-    )
-    asking.add_argument("--changes", type=int, default=30_000, help="change records to generate")
+def options(name: str, about: str, *, scale: float, changes: int) -> argparse.ArgumentParser:
+    """What both demonstrations of the pipeline ask for."""
+    asking = argparse.ArgumentParser(prog=f"python -m pipelines.{name}", description=about)
+    orders = f"TPC-H scale; {scale:g} is {int(1_500_000 * scale):,} orders"
+    asking.add_argument("--scale", type=float, default=scale, help=orders)
+    asking.add_argument("--changes", type=int, default=changes, help="change records to generate")
     asking.add_argument("--keep", type=Path, help="work in this folder, and keep it")
+    return asking
+
+
+def work_folder(stack: ExitStack, keep: Path | None) -> Path:
+    """The folder to keep, or one that goes with `stack`."""
+    folder = (keep or Path(tempfile.mkdtemp(prefix="inlay-orders-"))).absolute()
+    if keep is None:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def main(arguments: list[str] | None = None) -> None:
+    about = "The change-data pipeline on TPC-H orders"
+    asking = options("orders_demo", about, scale=0.1, changes=30_000)
     asking.add_argument(
         "--s3", action="store_true", help="keep the tables in S3: the embedded one of this machine"
     )
     asked = asking.parse_args(arguments)
     print("the change-data pipeline on TPC-H orders, every step checked against DuckDB", flush=True)
-    folder = (asked.keep or Path(tempfile.mkdtemp(prefix="inlay-orders-"))).absolute()
     with ExitStack() as stack:
-        if asked.keep is None:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = work_folder(stack, asked.keep)
         lake = _embedded_s3(stack) if asked.s3 else f"file://{folder}/tables"
         _run(Pipeline(folder, lake), asked)
     print(

@@ -24,11 +24,9 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -37,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import inlay
-from pipelines.orders_demo import LANDINGS, LATER, RECORD, Pipeline
+from pipelines.orders_demo import LANDINGS, LATER, RECORD, Pipeline, options, work_folder
 
 COLUMNS = "orderkey BIGINT NOT NULL, custkey BIGINT, status STRING, totalprice DECIMAL(15,2)"
 LINES = (
@@ -276,23 +274,14 @@ def _run(pipeline: SqlPipeline, asked: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    asking = argparse.ArgumentParser(
-        prog="python -m pipelines.orders_sql",
-        description="The change-data pipeline in plain Spark SQL",
-    )
-    asking.add_argument(
-        "--scale", type=float, default=0.01, help="TPC-H scale; 0.01: 15,000 orders"
-    )
-    asking.add_argument("--changes", type=int, default=4_000, help="change records to generate")
-    asking.add_argument("--keep", type=Path, help="work in this folder, and keep it")
+    about = "The change-data pipeline in plain Spark SQL"
+    asking = options("orders_sql", about, scale=0.01, changes=4_000)
     asking.add_argument(
         "--session", required=True, help="the program that runs statements, on a catalog's URI"
     )
     asked = asking.parse_args(arguments)
-    folder = (asked.keep or Path(tempfile.mkdtemp(prefix="inlay-orders-"))).absolute()
     with ExitStack() as stack:
-        if asked.keep is None:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = work_folder(stack, asked.keep)
         pipeline = SqlPipeline(folder, shlex.split(asked.session))
         stack.callback(pipeline.close)
         with suppress(BrokenPipeError):

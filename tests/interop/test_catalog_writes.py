@@ -661,6 +661,18 @@ def recorded_commit(
     return *between.stopped[-1], saved
 
 
+def recorded_insert(root: Path, engines: Engines, between: Between) -> tuple[str, bytes]:
+    """An insert of one file that did not reach its table, with everything there that it takes."""
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a')")
+    path, body, saved = recorded_commit(
+        root, engines, between, "INSERT INTO lake.tables.t VALUES (2, 'b')"
+    )
+    shutil.rmtree(root)  # DuckDB has deleted its files
+    shutil.copytree(saved, root)
+    return path, body
+
+
 @pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
 def test_a_catalog_killed_at_any_write_of_a_commit_has_it_once_when_it_is_sent_again(
     root: Path, engines: Engines, between: Between, landed: bool
@@ -705,13 +717,7 @@ def test_a_catalog_killed_at_any_write_of_a_commit_has_it_once_when_it_is_sent_a
 def test_what_the_ledger_has_forgotten_is_answered_by_what_is_published(
     root: Path, engines: Engines, between: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
-    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a')")
-    path, body, saved = recorded_commit(
-        root, engines, between, "INSERT INTO lake.tables.t VALUES (2, 'b')"
-    )
-    shutil.rmtree(root)  # DuckDB has deleted its files
-    shutil.copytree(saved, root)
+    path, body = recorded_insert(root, engines, between)
     assert between.catalog.answer("POST", path, "", body, {}).status == 204
     version = opened(root).version
     monkeypatch.setattr(commit_module, "already_applied", lambda ctx, loaded, named: (loaded, None))
@@ -722,13 +728,7 @@ def test_what_the_ledger_has_forgotten_is_answered_by_what_is_published(
 def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(
     root: Path, engines: Engines, between: Between
 ) -> None:
-    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR)")
-    engines.sql("INSERT INTO lake.tables.t VALUES (1, 'a')")
-    path, body, saved = recorded_commit(
-        root, engines, between, "INSERT INTO lake.tables.t VALUES (2, 'b')"
-    )
-    shutil.rmtree(root)  # DuckDB has deleted its files
-    shutil.copytree(saved, root)
+    path, body = recorded_insert(root, engines, between)
     meter = Meter()
 
     def context(table: str) -> Context:
