@@ -95,11 +95,11 @@ def test_a_count_under_a_list_of_keys_is_four_waves(uri: str) -> None:
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        # Pointer, ends of the files; of the file that promises most, then of the others, the order's
-        # chunks, for no bound promises ten rows; what else these have, by more requests than threads.
-        ("c3", (6, 51)),
-        # Pointer, the end of the file whose bounds promise all ten, the page of the order, the others.
-        ("id", (4, 11)),
+        # Pointer, ends of the files; the pages that bounds promise most of, with all columns, by more
+        # requests than threads; of a file with two of them the other columns are in a wave of their own.
+        ("c3", (5, 46)),
+        # Pointer, the end of the file whose bounds promise all ten, a page of each column.
+        ("id", (3, 10)),
     ],
 )
 def test_the_first_rows_of_an_order(column: str, expected: tuple[int, int], uri: str) -> None:

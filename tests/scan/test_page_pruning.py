@@ -100,6 +100,25 @@ def test_a_foreign_file_is_not_taken_at_its_word(lake: Any, file: Any) -> None:
     assert all(r.bytes != 32 for r in lake.store.reads)
 
 
+@pytest.mark.parametrize("nan_at", [None, 3 * ROWS // 4])
+def test_bounds_of_floats_leave_out_pages_of_a_file_that_has_no_nan(
+    lake: Any, nan_at: int | None
+) -> None:
+    """Parquet says nothing of NaN, which is greater than every number; the entry says it of the file."""
+    values = [float("nan") if n == nan_at else n / 3 for n in range(ROWS)]
+    data = TABLE.append_column("x", pa.array(values))
+    schema = schema_from_arrow(data.schema)
+    [entry] = lake.write(data, schema, row_group_rows=ROWS // 2)
+    lake.store.reads.clear()
+    above = Comparison(5, ">", Literal(Primitive("double"), ROWS / 3 - 4))
+    found = lake.read([entry], schema, columns=["id"], predicate=above)
+    greatest = range(ROWS - 11, ROWS)
+    assert found["id"].to_pylist() == [*([] if nan_at is None else [nan_at]), *greatest]
+    [_, *pages] = lake.store.reads
+    of_a_column = entry.size / len(schema.fields)
+    assert (sum(read.bytes for read in pages) < of_a_column / 4) is (nan_at is None)
+
+
 def test_filters_and_dictionaries_are_as_large_as_their_values(lake: Any) -> None:
     table = pa.table(
         {

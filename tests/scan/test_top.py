@@ -87,20 +87,34 @@ def test_rows_that_lie_together_are_found_by_bounds(lake: Any, files: Any) -> No
     assert lake.store.bytes_read < files[-1].size / 2
 
 
-@pytest.mark.parametrize("near", [True, False])
-def test_of_scattered_rows_pages_are_read(
-    lake: Any, files: Any, near: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("second", [(), (", id",)])
+def test_of_scattered_rows_pages_are_read(lake: Any, files: Any, second: tuple[str, ...]) -> None:
     lake.cache = ObjectCache()
-    monkeypatch.setattr(top_n, "_is_narrow", lambda file, schema: near)
-    found = top(lake, files, "price DESC, id", 5)
+    found = top(lake, files, "price DESC" + "".join(second), 5)
     assert found.equals(WHOLE.sort_by([("price", "descending"), ("id", "ascending")]).slice(0, 5))
     assert lake.store.bytes_read < sum(f.size for f in files) / 2
-    # The ends, then the pages that bounds promise most of: all columns together where these are near each
-    # other, else those of the order, and of the others those of the rows alone.
+    # The ends, then at once the pages that bounds promise most of, no more than rows: with all columns.
     verbs = [read.verb for read in lake.store.reads]
     assert verbs == sorted(verbs, reverse=True)
-    assert (verbs.count("SUFFIX"), verbs.count("GET")) == (4, 6 if near else 5)
+    assert (verbs.count("SUFFIX"), verbs.count("GET")) == (4, 6)
+
+
+def test_what_is_as_good_and_in_later_files_is_not_read(lake: Any) -> None:
+    """Each page has one row of the best value: the first of them are enough, unless another key decides."""
+    prices = pa.array([9 if n % 5_000 == 7 else 1 for n in range(ROWS)], pa.int64())
+    parts = [rows.set_column(1, "price", prices) for rows in PARTS]
+    made = [entry for rows in parts for entry in lake.write(rows)]
+    price, word = ("price", "descending"), ("word", "ascending")
+    for order, keys, read in [
+        ("price DESC", [price], made[:1]),
+        ("price DESC, word", [price, word], made),
+    ]:
+        for limit in (1, 3, 8):
+            lake.store.reads.clear()
+            found = top(lake, made, order, limit)
+            assert found.equals(pa.concat_tables(parts).sort_by(keys).slice(0, limit))
+            read_of = {r.key for r in lake.store.reads if r.verb == "GET"}
+            assert read_of == {f"tables/t/{file.key}" for file in read}
 
 
 def test_under_a_condition_the_first_file_bounds_the_others(lake: Any, files: Any) -> None:
@@ -132,6 +146,20 @@ def test_what_bounds_promise_and_is_not_so_costs_reads_and_no_row(
         with mock.patch.object(top_n, "bounds_within", pages):
             if "price" in order:
                 assert top(lake, files, order, limit).equals(expected)
+
+
+@pytest.mark.parametrize("order", ["price", "price DESC"])
+def test_pages_that_promise_less_than_their_file_leave_out_no_other_file(
+    lake: Any, files: Any, order: str
+) -> None:
+    """The bounds of one file are wider than its values, as after rows of it are gone."""
+    way = "descending" if order.endswith("DESC") else "ascending"
+    for n, file in enumerate(files):
+        wide = {2: ColumnStats(-(10**12), 10**12, 0, True, False)}
+        lied = [*files[:n], replace(file, stats={**file.stats, **wide}), *files[n + 1 :]]
+        for limit in (1, 2, 5):
+            expected = WHOLE.sort_by([("price", way)]).slice(0, limit)
+            assert top(lake, lied, order, limit).equals(expected)
 
 
 def test_the_end_of_each_file_is_read_once(lake: Any, files: Any) -> None:

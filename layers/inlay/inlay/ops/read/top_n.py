@@ -4,12 +4,12 @@ Promise: the rows, and their order, are those that a stable sort of the whole sc
 greater than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either
 direction unless asked for first; rows with equal keys stay in the order of the scan.
 
-First only the columns of the order are read; at the end the others, of the rows that are left alone. Of
-few rows of small row groups all columns are read at once: there they lie near each other.
+First only the columns of the order are read; at the end the others, of the rows that are left alone.
 
 Of few rows, the bounds of files and then of pages mostly tell a value that enough rows are as good as:
-whatever is as good is read at once. If too few rows are, something was promised that is not so (a row is
-gone, a bound is wide), and the search is made without: no answer relies on a promise.
+whatever is as good is read at once, with all columns where that is no more pages than rows. If too few rows
+are, something was promised that is not so (a row is gone, a bound is wide), and the search is made without:
+no answer relies on a promise.
 
 Otherwise the files are read first whose bounds promise most. Once there are as many rows as asked for, the
 last of them bounds what can still come before it. That bound is a condition like any other: what it
@@ -20,8 +20,9 @@ order's columns as asked for, and a batch.
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, a_type
-from inlay.format.entry import DataFile, Marker, Rows
+from inlay.format.entry import ColumnStats, Marker, Rows
 from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Or, Predicate
 from inlay.format.schema import Primitive, Schema, Value, listed_names, split_path
 from inlay.format.values import order_key
@@ -38,7 +39,7 @@ from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_physical, to_scalar
 from inlay.parquet.read.decode import BATCH_ROWS, bounds_within
 from inlay.parquet.read.deleted_rows import normalised
-from inlay.parquet.read.ranges import NETWORK, Objects
+from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Ahead, open_files, read_by_task, read_opened, read_tasks
 from inlay.parquet.read.selection import Wanted, subschema, top_columns
 from inlay.parse.grammar import errors_in, resolve
@@ -133,15 +134,21 @@ def first_rows(
     looked_at = replace(wanted, columns=columns, position=True, file=False, index=True)
     if limit <= PROMISED_ROWS and wanted.where is None:
         others = tuple(column for column in wanted.columns if column not in columns)
-        near = all(_is_narrow(task.file, wanted.schema) for task in tasks)
-        few = replace(looked_at, columns=(*columns, *others)) if near else looked_at
-        rows = _promised_rows(
-            objects, tasks, few, order, limit, evidence=evidence, executor=executor, ahead=ahead
+        best = _promised_rows(
+            objects,
+            tasks,
+            looked_at,
+            replace(looked_at, columns=(*columns, *others)),
+            order,
+            limit,
+            evidence=evidence,
+            executor=executor,
+            ahead=ahead,
         )
-        if rows is not None:
-            yield from _completed(rows, objects, tasks, wanted, few, executor, ahead)
+        if best is not None:
+            yield from _completed(best, objects, tasks, wanted, executor, ahead)
             return
-    best = _Best(order, limit, subschema(wanted.schema, looked_at.columns))
+    best = _Best(order, limit, looked_at)
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
     for wave in _waves(tasks, order[0], limit, evidence):
         # A generator: each task gets the bound of the moment at which it is begun.
@@ -149,64 +156,102 @@ def first_rows(
         for task, batches in read_by_task(objects, narrowed, looked_at, executor, ahead=ahead):
             best.add(ordinals[task.file.key], batches)
     if best.rows is not None:
-        yield from _completed(best.rows, objects, tasks, wanted, looked_at, executor, ahead)
+        yield from _completed(best, objects, tasks, wanted, executor, ahead)
 
 
 def _promised_rows(
     objects: Objects,
     tasks: Sequence[FileTask],
-    wanted: Wanted,
+    looked_at: Wanted,
+    everything: Wanted,
     order: Sequence[OrderKey],
     limit: int,
     *,
     evidence: Evidence,
     executor: Executor,
     ahead: Ahead,
-) -> pa.Table | None:
-    """The best rows, by what bounds promise; None where they promise too little, or it did not hold."""
+) -> _Best | None:
+    """The best rows, by what bounds promise; None where they promise too little, or it did not hold. Of no
+    more pages than rows are wanted, `everything` is read at once: mostly each has one of them."""
     key = order[0]
-    known = [(evidence.of(task.file).get(key.field_id), task) for task in tasks]
-    if key.nulls_first and any(stats is None or stats.null_count != 0 for stats, _ in known):
+    known = [evidence.of(task.file).get(key.field_id) for task in tasks]
+    if key.nulls_first and any(stats is None or stats.null_count != 0 for stats in known):
         return None  # rows without a value come before all that bounds tell of
-    of_files = [(s, task.file.rows) for s, task in known if s is not None and task.whole]
-    value = promised(of_files, limit, descending=key.descending)
-    if value is None:
+    of_files = [
+        (stats, task.file.rows, n)
+        for n, (stats, task) in enumerate(zip(known, tasks, strict=True))
+        if stats is not None and task.whole
+    ]
+    bound = _Bound.promised(of_files, limit, order)
+    if bound is None:
         return None
-    bound = _no_later_than(value, key)
-    picked = {
-        n: _under(bound, task)
+    picked = [
+        n
         for n, task in enumerate(tasks)
-        if may_match(bound, evidence.of(task.file), task.file.rows)
-    }
+        if may_match(bound.of(n), evidence.of(task.file), task.file.rows)
+    ]
     if len(picked) > limit + MORE_FILES:
         return None
-    files = list(open_files(objects, picked.values(), wanted, executor, ahead=ahead))
-    spans = [[*bounds_within(file, wanted, key.field_id)] for file in files]
-    of_pages = [s for n, found in zip(picked, spans, strict=True) for s in found if tasks[n].whole]
-    closer = promised(of_pages, limit, descending=key.descending)
-    value = value if closer is None else closer
-    bound = _no_later_than(value, key)
-    pages = sum(
-        may_be_as_good(known, value, descending=key.descending)
-        for found in spans
-        for known, _ in found
-    )
+    narrowed = [_under(bound.of(n), tasks[n]) for n in picked]
+    files = list(open_files(objects, narrowed, looked_at, executor, ahead=ahead))
+    of_pages = [
+        (stats, rows, n)
+        for n, file in zip(picked, files, strict=True)
+        for stats, rows in bounds_within(file, looked_at, key.field_id)
+    ]
+    closer = _Bound.promised([page for page in of_pages if tasks[page[2]].whole], limit, order)
+    if closer is not None and closer.is_within(bound):
+        bound = closer
+    pages = sum(bound.may_hold(stats, n) for stats, _, n in of_pages)
     if pages > limit + MORE_PAGES:
         return None
-    narrowed = (
-        replace(file, task=_under(bound, tasks[n])) for n, file in zip(picked, files, strict=True)
-    )
-    best = _Best(order, limit, subschema(wanted.schema, wanted.columns))
+    wanted = everything if pages <= limit else looked_at
+    best = _Best(order, limit, wanted)
+    narrowed = [_under(bound.of(n), tasks[n]) for n in picked]
+    opened = (replace(file, task=task) for file, task in zip(files, narrowed, strict=True))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
     each = max(1, ahead.parallel // max(1, len(files)))
-    for task, batches in read_opened(narrowed, wanted, executor, ahead=ahead, connections=each):
+    for task, batches in read_opened(opened, wanted, executor, ahead=ahead, connections=each):
         best.add(ordinals[task.file.key], batches)
-    return best.rows if best.rows is not None and best.rows.num_rows == limit else None
+    return best if best.rows is not None and best.rows.num_rows == limit else None
 
 
-def _is_narrow(file: DataFile, schema: Schema) -> bool:
-    """Whether what a row has in one column and in the next is so near that one request brings both."""
-    return file.size <= NETWORK.gap_bytes * file.row_groups * len(schema.fields)
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """Before which rows the last of the first ones is: those with `value`, or before it, in the tasks up to
+    `last`, and those before it in the others. Rows that are equal stay in the order of the tasks, so that
+    enough of them need no more."""
+
+    key: OrderKey
+    value: Value
+    last: int
+
+    @staticmethod
+    def promised(
+        spans: Iterable[tuple[ColumnStats, int, int]], limit: int, order: Sequence[OrderKey]
+    ) -> _Bound | None:
+        """By bounds of files or pages, their rows, and the ordinals of their tasks."""
+        found = promised(spans, limit, descending=order[0].descending)
+        if found is None:
+            return None
+        value, last = found
+        # Another key may put rows of a later task first.
+        return _Bound(order[0], value, last if len(order) == 1 else sys.maxsize)
+
+    def of(self, task: int) -> Predicate:
+        """Selects the rows of a task that may be among the first."""
+        return _no_later_than(self.value, self.key, earlier=task > self.last)
+
+    def may_hold(self, stats: ColumnStats, task: int) -> bool:
+        descending = self.key.descending
+        return may_be_as_good(stats, self.value, descending=descending, better=task > self.last)
+
+    def is_within(self, other: _Bound) -> bool:
+        """Whether it selects no row that `other` does not."""
+        mine, theirs = order_key(self.value), order_key(other.value)
+        if mine == theirs:
+            return self.last <= other.last
+        return bool(mine > theirs) is self.key.descending
 
 
 def _under(bound: Predicate, task: FileTask) -> FileTask:
@@ -215,9 +260,10 @@ def _under(bound: Predicate, task: FileTask) -> FileTask:
     return replace(task, predicate=bound if task.predicate == TRUE else And(parts))
 
 
-def _no_later_than(value: Value, key: OrderKey) -> Predicate:
-    """Selects each row that may come before one with `value`, or is equal to it."""
-    op = ">=" if key.descending else "<="
+def _no_later_than(value: Value, key: OrderKey, *, earlier: bool = False) -> Predicate:
+    """Selects each row that may come before one with `value`, or is equal to it (`earlier`: only the
+    former)."""
+    op = (">" if key.descending else "<") + ("" if earlier else "=")
     comparison = Comparison(key.field_id, op, Literal(key.kind, value))  # type: ignore[arg-type]
     return Or((IsNull(key.field_id), comparison)) if key.nulls_first else comparison
 
@@ -247,13 +293,14 @@ def _waves(
 
 
 class _Best:
-    """The best rows so far: the order's columns, the row's position in its file, the task's ordinal."""
+    """The best rows so far: the columns of `wanted`, the row's position in its file, the task's ordinal."""
 
-    def __init__(self, order: Sequence[OrderKey], limit: int, schema: Schema) -> None:
+    def __init__(self, order: Sequence[OrderKey], limit: int, wanted: Wanted) -> None:
         self.rows: pa.Table | None = None
+        self.columns = wanted.columns
         self._order = order
         self._limit = limit
-        self._paths = columns_of(schema)
+        self._paths = columns_of(subschema(wanted.schema, wanted.columns))
         self._bound: Predicate = TRUE
 
     def narrowed(self, task: FileTask, evidence: Evidence) -> FileTask | None:
@@ -322,17 +369,17 @@ _FALSE = to_scalar(False, pa.bool_())
 
 
 def _completed(
-    best: pa.Table,
+    best: _Best,
     objects: Objects,
     tasks: Sequence[FileTask],
     wanted: Wanted,
-    looked_at: Wanted,
     executor: Executor,
     ahead: Ahead,
 ) -> Iterator[pa.RecordBatch]:
     """The rows with all columns of the result."""
-    *values, positions, ordinals = best.columns
-    columns = dict(zip(looked_at.columns, values, strict=True))
+    assert best.rows is not None
+    *values, positions, ordinals = best.rows.columns
+    columns = dict(zip(best.columns, values, strict=True))
     others = tuple(column for column in wanted.columns if column not in columns)
     rest = replace(wanted, columns=others, where=None)
     hidden: list[pa.ChunkedArray] = []

@@ -453,7 +453,7 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
             return
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
-    known = leaves_of(file.metadata, file.columns, wanted.schema, fields)
+    known = leaves_of(file.metadata, file.columns, wanted.schema, fields, task.file.stats)
     leaves: Mapping[int, Leaf] = {} if task.by_rows else known
     leaves_of_deletes: Mapping[int, Leaf] = {} if task.decides_by_rows else known
     absent = absent_fields(file.columns, wanted.schema, fields)

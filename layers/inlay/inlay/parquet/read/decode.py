@@ -136,7 +136,8 @@ def bounds_within(
     """What is known of a column's values in each page, and the page's rows: without a page index that came
     with the footer, of each row group. Nothing where nothing is known."""
     reader = _GroupReader(file, wanted, connections=1)
-    leaf = leaves_of(file.metadata, file.columns, wanted.schema, {field_id}).get(field_id)
+    of_file = file.task.file.stats
+    leaf = leaves_of(file.metadata, file.columns, wanted.schema, {field_id}, of_file).get(field_id)
     footer = reader.own_footer()
     if leaf is None:
         return

@@ -151,19 +151,29 @@ class Leaf:
     # Whether its writer is not known to state wrong bounds, or numbers of NULLs, of such columns.
     bounded: bool = True
     counted: bool = True
+    # False where no value of the file is NaN: of parts of it Parquet does not tell.
+    has_nan: bool | None = None
 
 
 def leaves_of(
-    metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Iterable[int]
+    metadata: pq.FileMetaData,
+    columns: FileColumns,
+    schema: Schema,
+    field_ids: Iterable[int],
+    known: Mapping[int, ColumnStats] = {},
 ) -> Mapping[int, Leaf]:
-    """The leaves of `field_ids` that this file has, ready to read statistics from."""
+    """The leaves of `field_ids` that this file has, ready to read statistics from. `known` are those of the
+    whole file, where its entry has them."""
     by_id: dict[int, Leaf] = {}
     writer = Writer.of(_created_by(metadata))
     for field_id in field_ids:
         ordinal = columns.leaves.get(field_id)
         wanted = schema.by_id(field_id)
         if ordinal is not None and wanted is not None and isinstance(wanted.type, Primitive):
-            by_id[field_id] = _leaf(ordinal, metadata, wanted.type, writer)
+            of_file = known.get(field_id)
+            no_nan = not wanted.type.is_float or (of_file is not None and of_file.has_nan is False)
+            leaf = _leaf(ordinal, metadata, wanted.type, writer)
+            by_id[field_id] = replace(leaf, has_nan=False if no_nan else None)
     return by_id
 
 
@@ -264,23 +274,22 @@ def absent_fields(
 def _chunk_stats(chunk: pq.ColumnChunkMetaData, leaf: Leaf) -> ColumnStats:
     if chunk.num_values == 0:
         return ColumnStats(null_count=0, has_nan=False, kind=leaf.type)
-    has_nan = None if leaf.type.is_float else False
     raw = chunk.statistics if chunk.is_stats_set else None
     if raw is None:
-        return ColumnStats(has_nan=has_nan, kind=leaf.type)
+        return ColumnStats(has_nan=leaf.has_nan, kind=leaf.type)
     nulls = raw.null_count  # None where the footer does not say
     if nulls is not None and not (leaf.counted and 0 <= nulls <= chunk.num_values):
         nulls = None  # not trusted
     if nulls == chunk.num_values:
         return ColumnStats(null_count=nulls, has_nan=False, kind=leaf.type)
     if not raw.has_min_max:
-        return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
+        return ColumnStats(null_count=nulls, has_nan=leaf.has_nan, kind=leaf.type)
     return bounds_of(leaf, raw.min_raw, raw.max_raw, nulls)
 
 
 def bounds_of(leaf: Leaf, least: Any, most: Any, nulls: int | None) -> ColumnStats:
     """Statistics of values that have these bounds, in the file's physical form."""
-    has_nan = None if leaf.type.is_float else False
+    has_nan = leaf.has_nan
     nulls = nulls if leaf.counted else None
     if not leaf.bounded:
         return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)

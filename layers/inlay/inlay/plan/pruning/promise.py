@@ -1,6 +1,6 @@
 """What bounds promise to a search for the first rows of an order.
 
-Promise: where bounds are exact and no row is gone, at least `limit` rows are as good as the value returned.
+Promise: where bounds are exact and no row is gone, at least `limit` rows are as good as what is returned.
 It is a guess where they are not: whoever counts the rows that are as good knows whether it held.
 """
 
@@ -15,19 +15,21 @@ from inlay.format.values import order_key
 
 
 def promised(
-    spans: Iterable[tuple[ColumnStats, int]], limit: int, *, descending: bool
-) -> Value | None:
-    """The best value that `limit` rows of `spans` (what is known of some rows, and how many these are) are
-    as good as: of each span one row at its better bound, and all that have a value at the other.
+    spans: Iterable[tuple[ColumnStats, int, int]], limit: int, *, descending: bool
+) -> tuple[Value, int] | None:
+    """The best value that `limit` rows of `spans` are better than, or equal to and in a span up to the one
+    of that ordinal. A span is what is known of some rows, how many these are, and its ordinal, ascending;
+    of each one row is at its better bound, and all that have a value are at the other.
 
     >>> pages = [ColumnStats(0, 90, 0), ColumnStats(5, 80, 0), ColumnStats(85, 99, 0)]
-    >>> promised([(page, 3) for page in pages], 2, descending=True)
-    90
-    >>> promised([(page, 3) for page in pages], 4, descending=True)
-    85
+    >>> spans = [(page, 3, n) for n, page in enumerate(pages)]
+    >>> promised(spans, 2, descending=True)
+    (90, 0)
+    >>> promised(spans, 4, descending=True)
+    (85, 2)
     """
-    rows_at: list[tuple[Any, Value, int]] = []
-    for known, rows in spans:
+    rows_at: list[tuple[Any, Value, int, int]] = []
+    for known, rows, ordinal in spans:
         better, worse = known.upper, known.lower
         if not descending:
             better, worse = worse, better
@@ -36,20 +38,25 @@ def promised(
         others = rows - 1 - (rows if known.null_count is None else known.null_count)
         if not descending and known.has_nan is not False:
             others = 0  # NaN is after every bound
-        rows_at.append((order_key(better), better, 1))
-        rows_at.append((order_key(worse), worse, max(0, others)))
-    rows_at.sort(key=lambda each: each[0], reverse=descending)
+        rows_at.append((order_key(better), better, 1, ordinal))
+        rows_at.append((order_key(worse), worse, max(0, others), ordinal))
+    rows_at.sort(key=lambda each: each[0], reverse=descending)  # equal ones stay in their order
     counted = 0
-    for _, value, rows in rows_at:
+    for _, value, rows, ordinal in rows_at:
         counted += rows
         if counted >= limit:
-            return value
+            return value, ordinal
     return None
 
 
-def may_be_as_good(known: ColumnStats, value: Value, *, descending: bool) -> bool:
-    """Whether a row of which that is known may be as good as `value`."""
-    if descending:
-        most = known.upper
-        return most is None or known.has_nan is not False or order_key(most) >= order_key(value)
-    return known.lower is None or bool(order_key(known.lower) <= order_key(value))
+def may_be_as_good(
+    known: ColumnStats, value: Value, *, descending: bool, better: bool = False
+) -> bool:
+    """Whether a row of which that is known may be as good as `value`, or `better`."""
+    bound = known.upper if descending else known.lower
+    if bound is None or (descending and known.has_nan is not False):
+        return True
+    at, least = order_key(bound), order_key(value)
+    if at == least:
+        return not better
+    return bool(at > least) is descending
