@@ -381,6 +381,7 @@ def test_another_delimiter_is_recognised() -> None:
     "options",
     [
         {"delimiter": "ab"},
+        {"delimiter": "\udcff"},
         {"encoding": "klingon"},
         {"encoding": "rot13"},
         {"format": "xlsx"},

@@ -26,7 +26,7 @@ from typing import Any, TypeVar, cast
 
 from pyroaring import FrozenBitMap
 
-from inlay.errors import CorruptTable, InlayError, NewerFormat
+from inlay.errors import CorruptTable, InlayError, InvalidRequest, NewerFormat
 from inlay.format.entry import (
     Types,
     file_from_json,
@@ -108,14 +108,18 @@ def encode_frame(
     plain_bytes: int = PLAIN_MAX_BYTES,
     version: int = FORMAT_VERSION,
 ) -> bytes:
-    """An object of `kind` ("snapshot", "files", …) as bytes, compressed if larger than `plain_bytes`."""
+    """An object of `kind` ("snapshot", "files", …) as bytes, compressed if larger than `plain_bytes`.
+    Raises `InvalidRequest` where a text in it cannot be UTF-8."""
     text = json.dumps(
         {"inlay": version, "kind": kind, **body},
         ensure_ascii=False,
         separators=(",", ":"),
         allow_nan=False,
     )
-    head = text[:-1].encode("utf-8")
+    try:
+        head = text[:-1].encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidRequest("half of a surrogate pair is in a text: it is no character") from None
     plain = head + _ending(_digest(head))
     if len(plain) <= plain_bytes:
         return plain

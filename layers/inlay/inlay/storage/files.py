@@ -240,8 +240,10 @@ class Tree:
                 continue
             if each.is_dir(follow_symlinks=False):
                 entries.append(Entry(f"{key}/", each))
-            elif each.is_file():
-                entries.append(Entry(key, each))
+                continue
+            with typed(key):  # a link may lead to where nobody may look
+                if each.is_file():
+                    entries.append(Entry(key, each))
         entries.sort(key=lambda entry: entry.key)
         return entries
 

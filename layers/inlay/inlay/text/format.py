@@ -26,7 +26,9 @@ class TextFormat:
 
     def check(self) -> None:
         """Raises `InvalidRequest`."""
-        if self.delimiter is not None and len(self.delimiter.encode()) != 1:
+        if self.delimiter is not None and not (
+            len(self.delimiter) == 1 and self.delimiter.isascii()
+        ):
             raise InvalidRequest(
                 f"a delimiter is one ASCII character, not {self.delimiter[:20]!r}",
                 next_step=f"A tab is named: {self.options}delimiter tab",

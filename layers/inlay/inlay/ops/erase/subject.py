@@ -25,6 +25,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Like, Or, Predicate
 from inlay.format.schema import Primitive, Schema, Type, fields_within
+from inlay.format.values import is_value
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.last_look import KeptPlace, LastCheck, findings_of, search_files
 from inlay.ops.maintain.units import with_entries
@@ -37,6 +38,7 @@ from inlay.plan.scan import FileTask
 # Positions that are listed of each file and column; all are counted.
 MAX_POSITIONS = 100
 _NAME = "subject"
+_TEXT = Primitive("string")
 # Up to so many are looked for one by one.
 FEW_TEXTS = 4
 
@@ -84,11 +86,13 @@ class SubjectReport:
 def search_subject(
     ctx: Context, texts: Sequence[str], *, ignore_case: bool = False
 ) -> SubjectReport:
-    """Raises `InvalidRequest` without a text, or for an empty one."""
+    """Raises `InvalidRequest` without a text, or for one that is empty or that no row can hold."""
     if not texts or not all(texts):
         raise InvalidRequest(
             "there is no text to search for", next_step="Name one or more, none of them empty"
         )
+    if not all(is_value(_TEXT, text) for text in texts):
+        raise InvalidRequest("half of a surrogate pair is not a character that rows can hold")
     loaded = with_entries(ctx, load_pointer(ctx))
     contents = list(each_content(ctx, loaded))
     live: dict[str, tuple[DataFile, Schema]] = {}

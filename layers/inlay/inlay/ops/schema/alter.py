@@ -21,6 +21,7 @@ from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, a_typ
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, split_path
+from inlay.format.values import is_value
 from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_planned, recent_base
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
@@ -212,7 +213,7 @@ def parse_path(name: str, schema: Schema) -> Path:
     if schema.column(name) is not None:
         return (name,)
     path = split_path(name)
-    if path is None:
+    if path is None or not is_value(Primitive("string"), name):
         raise InvalidRequest(
             f"{name[:80]!r} is not a name of a column",
             next_step='Write nested fields as "outer.inner", and unusual names in double quotes',
