@@ -23,7 +23,8 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.transaction import PREPARED
 from inlay.ops.hand_over import hand_over
-from inlay.ops.transaction import MAX_TABLES, needed_decisions
+from inlay.ops.metadata.needed_decisions import needed_decisions
+from inlay.ops.transaction import MAX_TABLES
 from inlay.ops.verify.repair import repair
 
 START = {1: 10, 2: 20}

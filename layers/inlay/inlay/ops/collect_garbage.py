@@ -57,10 +57,9 @@ from inlay.ops.maintain.expire import (
     list_objects,
 )
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.metadata.memory import has_memory, memory_context
-from inlay.ops.transaction import KEPT_US, needed_decisions
+from inlay.ops.metadata.memory import AT, has_memory, memory_context
+from inlay.ops.metadata.needed_decisions import KEPT_US, needed_decisions
 from inlay.ops.write.delete import delete
-from inlay.ops.write.memory import AT
 from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
 from inlay.plan.maintain.roots import (

@@ -29,7 +29,7 @@ from inlay.format.keys import ObjectKind, classify
 from inlay.ops.commit.driver import decided, refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
-from inlay.ops.transaction import needed_decisions
+from inlay.ops.metadata.needed_decisions import needed_decisions
 from inlay.storage.base import Head, ObjectInfo
 
 # Beside the format: when the table was dropped is when this object was written.

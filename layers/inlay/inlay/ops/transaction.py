@@ -18,7 +18,7 @@ transaction that meets another one, or loses a race, gives up all that it has pr
 not the same two for ever: from the second try on the tables are prepared in the order of their ids, so of
 those that meet, one is first. Why each try has an id of its own, for bases that are fixed before it
 prepares anything: a decision may be deleted once every table has moved on from the base that it names
-(`needed_decisions`), for no prepared frame of it can come up any more.
+(`ops.metadata.needed_decisions`), for no prepared frame of it can come up any more.
 
 Isolation: each change is planned on one version of its table, and holds on the one that it is committed
 on, as a commit on that table alone would. A table that is only read takes part, prepared without a next
@@ -27,7 +27,7 @@ version: it is what was read until the decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -52,7 +52,6 @@ from inlay.format.transaction import (
     Prepared,
     Transaction,
     commit_id,
-    decode_decision,
     encode_prepared,
 )
 from inlay.ops.commit.driver import (
@@ -79,20 +78,19 @@ from inlay.ops.commit.driver import (
 from inlay.ops.commit.register import MAX_SWAPS, Lost, Won, read_after
 from inlay.ops.context import Context, at_once
 from inlay.ops.metadata.decision import decide
-from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer, resolved
-from inlay.ops.metadata.lost_decision import check_not_lost, context_of
+from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
+from inlay.ops.metadata.lost_decision import check_not_lost
+from inlay.ops.metadata.needed_decisions import KEPT_US
 from inlay.plan.change import Change, Conflict, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State
-from inlay.storage.base import Got, IfMatch, Written
+from inlay.storage.base import IfMatch, Written
 
 # All of them are named in each prepared frame, some 100 bytes each.
 MAX_TABLES = 100
 # How long others wait for a transaction before they abort it. Preparing takes a request, the decision one
 # more; from the second try on, a request for each table.
 DEADLINE_SECONDS = 10
-# A decision is kept at least this long, so that a process that was suspended finds it.
-KEPT_US = 24 * 3_600 * 1_000_000
 # Reads of several tables until two in a row agree.
 MAX_CUTS = 50
 
@@ -501,37 +499,3 @@ def load_together(contexts: Sequence[Context]) -> list[LoadedTable]:
 
 def _seen(loaded: LoadedTable) -> tuple[str, str, bool]:
     return loaded.etag, loaded.pointer.commit.id, loaded.undecided
-
-
-# -- decisions that nobody needs any more ---------------------------------------------------------
-
-
-def needed_decisions(ctx: Context, found: Sequence[str], *, dropped: bool = False) -> Iterator[str]:
-    """Of the decisions at these keys, relative to the table, those that a table may still need: one that is
-    prepared for it, that is still what it was planned on, or of which neither is known. `dropped`: not this
-    table."""
-    mine = _root(ctx) if dropped else None
-    for key in found:
-        try:
-            answer = ctx.store.get(ctx.key(key))
-            if not isinstance(answer, Got):
-                continue
-            participants = decode_decision(answer.body, key=key).participants
-            others = [each for each in participants if each.uri != mine]
-            if all(_is_final(ctx, key, each) for each in others):
-                continue
-        except InlayError:
-            pass
-        yield key
-
-
-def _is_final(ctx: Context, key: str, participant: Participant) -> bool:
-    its = context_of(ctx, participant)
-    answer = its.store.get(its.key(keys.POINTER))
-    if not isinstance(answer, Got):
-        return not any(True for _ in its.store.list(its.key(keys.ARCHIVES)))
-    loaded = resolved(its, answer)
-    if loaded.pointer.table_id != participant.table_id:
-        return True
-    is_prepared = loaded.transaction is not None and key == keys.decision_key(loaded.transaction.id)
-    return not is_prepared and loaded.pointer.version > participant.version

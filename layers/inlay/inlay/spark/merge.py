@@ -49,10 +49,11 @@ from inlay.format.properties import REMEMBERED
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
+from inlay.ops.metadata.memory import AT
 from inlay.ops.schema.alter import admit_columns
 from inlay.ops.write.delete import key_markers
 from inlay.ops.write.keyed_rows import given_columns, key_names
-from inlay.ops.write.memory import AT, Memory
+from inlay.ops.write.memory import Memory
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files

@@ -72,7 +72,6 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.read.plan import load_plan
 from inlay.plan.change import Change, Request, SetProperties
-from inlay.plan.change_records import operations_of
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, past_view, ref_view
 from inlay.progress import reporter
@@ -122,6 +121,7 @@ if TYPE_CHECKING:
     from inlay.ops.write import upsert as upsert_op
     from inlay.parquet.arrow import declared
     from inlay.parse import Condition
+    from inlay.plan import change_records
     from inlay.table.inspect import Inspect
     from inlay.table.maintain import Maintain
     from inlay.table.refs import Refs
@@ -142,6 +142,7 @@ else:
     ingest_op = LazyModule("inlay.ops.write.ingest")
     overwrite_op = LazyModule("inlay.ops.write.overwrite")
     update_op = LazyModule("inlay.ops.write.update")
+    change_records = LazyModule("inlay.plan.change_records")
 
 # Values for `?`, in their order, or for `:name`.
 Params = Sequence[Any] | Mapping[str, Any] | None
@@ -1052,7 +1053,9 @@ class Table:
         has_operations = op is not None or operations is not None
         rules = changes_op.Rules(
             order=arguments.names(order, "order"),
-            operations=operations_of(operations, column=op) if has_operations else None,
+            operations=change_records.operations_of(operations, column=op)
+            if has_operations
+            else None,
             delete_when=delete_when,
             delete_to=delete_to,
             on=arguments.names(on, "on"),

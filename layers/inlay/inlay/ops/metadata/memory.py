@@ -14,6 +14,9 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
 from inlay.ops.context import Context, Shared
 
+# Its column that says when a delete was remembered.
+AT = "at"
+
 
 class _Place(Shared):
     """The cache of the memory's immutable objects, and what its contexts share in this process."""

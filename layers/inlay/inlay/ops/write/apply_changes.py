@@ -70,13 +70,12 @@ from inlay.parquet.arrow.change_order import (
     check_known,
     classify,
     concatenated,
-    newest,
-    ranks,
     unpacked,
 )
 from inlay.parquet.arrow.conform import conformed, held
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
+from inlay.parquet.arrow.newest_rows import newest, ranks
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
 from inlay.parse import condition_of

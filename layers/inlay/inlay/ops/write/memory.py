@@ -29,7 +29,7 @@ from inlay.format.schema import Field, Schema
 from inlay.ops.commit.driver import Committed, already_applied
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
-from inlay.ops.metadata.memory import column_of, memory_context
+from inlay.ops.metadata.memory import AT, column_of, memory_context
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
@@ -40,7 +40,6 @@ from inlay.plan.change import Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
 
-AT = "at"
 # The ids of the order's fields, from the first: a property of the memory.
 ORDER = "order.fields"
 # It is never read in the past.

@@ -49,9 +49,9 @@ from inlay.ops.write.keyed_rows import (
     write_rows_and_markers,
 )
 from inlay.parquet.arrow.categories import checked_orders
-from inlay.parquet.arrow.change_order import newest, ranks
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.newest_rows import newest, ranks
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.plan.change import AddFiles, AddMarkers, Change, NoNewColumns, Reads, Request
