@@ -132,6 +132,28 @@ def test_what_is_no_request_is_refused_in_json(uri: str) -> None:
         assert json.loads(body or head)["error"]["type"] == "BadRequestException"
 
 
+def test_a_client_that_asks_before_it_sends_is_told_to_go_on(uri: str) -> None:
+    """As curl does with more than a kilobyte; not with more than a request may have."""
+    host, _, port = uri.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as raw:
+        lines = raw.makefile("rb")
+
+        def ask(length: int) -> bytes:
+            head = f"POST /v1/config HTTP/1.1\r\nContent-Length: {length}\r\nExpect: 100-continue"
+            raw.sendall(f"{head}\r\n\r\n".encode())
+            return lines.readline()
+
+        for _ in range(2):  # the connection is used again
+            assert ask(2) == b"HTTP/1.1 100 Continue\r\n" and lines.readline() == b"\r\n"
+            raw.sendall(b"{}")
+            head = [*iter(lines.readline, b"\r\n")]
+            assert head[0].startswith(b"HTTP/1.1 406")
+            [length] = [int(h.split(b":")[1]) for h in head if h.startswith(b"Content-Length")]
+            assert json.loads(lines.read(length))["error"]["code"] == 406
+        assert ask(2**40).startswith(b"HTTP/1.1 413")
+        assert json.loads(lines.read().partition(b"\r\n\r\n")[2])["error"]["code"] == 413
+
+
 @pytest.mark.parametrize("engine", ["duckdb", "pyiceberg"])
 def test_engines_read_through_the_catalog(engine: str, uri: str, engines_python: Path) -> None:
     program = Path(__file__).with_name("read_by_catalog.py")

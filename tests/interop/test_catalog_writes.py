@@ -28,6 +28,7 @@ from inlay.iceberg.catalog import Answer, Catalog
 from inlay.iceberg.catalog import error as refusal
 from inlay.iceberg.manifest import decode_list
 from inlay.ops.catalog import commit as commit_module
+from inlay.ops.catalog import several as several_module
 from inlay.ops.catalog.writes import TableWrites
 from inlay.ops.context import Context, connect
 from inlay.plan.commit import apply as apply_module
@@ -498,19 +499,22 @@ class Deleting:
         table.append(pa.Table.from_pylist(made, SCHEMA))
         table.publish()
 
+    def shown(self, table: str = "t") -> Any:
+        return json.loads(self.catalog.answer("GET", f"/v1/namespaces/tables/tables/{table}").body)
+
     def iceberg(self) -> Iceberg:
-        found = self.catalog.answer("GET", "/v1/namespaces/tables/tables/t").body
-        return Iceberg(json.loads(found)["metadata-location"].removeprefix("file://"))
+        return Iceberg(self.shown()["metadata-location"].removeprefix("file://"))
 
     def commit(self, iceberg: Iceberg, deletes: list[tuple[Any, Any, int]]) -> tuple[int, Any]:
         iceberg.add_deletes(deletes)
         return self.post(iceberg.snapshot)
 
-    def post(self, snapshot: Any) -> tuple[int, Any]:
+    def post(self, *snapshots: Any) -> tuple[int, Any]:
+        """The last is the newest."""
         moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
         updates = [
-            {"action": "add-snapshot", "snapshot": snapshot},
-            {**moved, "snapshot-id": snapshot["snapshot-id"]},
+            *({"action": "add-snapshot", "snapshot": each} for each in snapshots),
+            {**moved, "snapshot-id": snapshots[-1]["snapshot-id"]},
         ]
         return posted(self.catalog, "tables/t", {"requirements": [], "updates": updates})
 
@@ -550,6 +554,77 @@ def test_deletes_by_equal_keys_without_partitions_and_by_position(root: Path) ->
     second = iceberg.positions({like["file_path"]: [8]}, like)
     assert of.commit(iceberg, [(second, kind, spec)])[0] == 200
     assert of.ids() == [1, 2, 5, 6, 7]
+
+
+@pytest.mark.parametrize("form", ["v2", "v3"])
+def test_each_delete_of_one_file_is_one_commit_with_its_publication(root: Path, form: str) -> None:
+    """The vector that the file has becomes part of the next one: nothing is left to settle. Only the
+    deleted rows are in the change feed, each once."""
+    of = Deleting(root, form=form)
+    gone: list[int] = []
+    for at in ([0, 4], [8], [2, 3]):
+        iceberg, table = of.iceberg(), opened(root)
+        [(like, kind, spec)] = iceberg.data_files()
+        deleted = iceberg.positions({like["file_path"]: at}, like)
+        status, said = of.commit(iceberg, [(deleted, kind, spec)])
+        assert status == 200, said
+        gone += at
+        now = opened(root)
+        assert now.version == table.version + 1
+        assert of.ids() == [n for n in range(9) if n not in gone]
+        shown = read_table(f"file://{of.iceberg().metadata}")
+        assert sorted(row["id"] for row in shown) == of.ids()
+        changes = now.changes(table.version).to_arrow().to_pylist()
+        assert sorted(row["id"] for row in changes) == at
+        assert now.snapshot.totals.markers == 1
+
+
+@pytest.mark.parametrize("form", ["v2", "v3"])
+@pytest.mark.parametrize("how", ["kept", "stamped", "written again"])
+def test_rows_that_come_and_go_within_a_commit_do_not_show(root: Path, form: str, how: str) -> None:
+    """As Flink's upserts write them: of a key that comes twice before a checkpoint the earlier row is
+    deleted by its position, and what the table had of it by its key, in one snapshot."""
+    of = Deleting(root, form=form)
+    names = [{"field-id": n, "names": [name]} for n, name in enumerate(SCHEMA.names, 1)]
+    opened(root).set_properties(**{"iceberg.schema.name-mapping.default": json.dumps(names)})
+    iceberg = of.iceberg()
+    [(like, kind, spec)] = iceberg.data_files()
+    made = [{"id": i, "s": s, "n": 0} for i, s in [(3, "x"), (20, "y"), (3, "z"), (21, "w")]]
+    file = iceberg.rows(pa.Table.from_pylist(made, SCHEMA), [1, 2, 3], like)
+    place = Path(file["file_path"].removeprefix("file://"))
+    written = pq.read_table(place)
+    if how == "stamped":  # read by the names of its columns
+        bare = written.cast(pa.schema([f.remove_metadata() for f in written.schema]))
+        pq.write_table(bare, place)
+    elif how == "written again":  # without row ids of its own
+        ids = pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": str(ROW_ID)})
+        pq.write_table(written.append_column(ids, [[7, 8, 9, 10]]), place)
+    file["file_size_in_bytes"] = place.stat().st_size
+    keys = iceberg.keys(pa.table({"id": pa.array([3, 20, 21], pa.int64())}), [1], like)
+    twice = iceberg.positions({file["file_path"]: [0]}, like)
+    status, said = of.commit(iceberg, [(each, kind, spec) for each in (file, keys, twice)])
+    assert status == 200, said
+    expected = {*range(9), 20, 21}
+    assert of.ids() == sorted(expected)
+    assert {r["id"]: r["s"] for r in rows(opened(root))}[3] == "z"
+    assert (root / "t" / "data" / place.name).exists()
+    live = {each.key for each in opened(root)._loaded.state.files()}
+    assert any(key.endswith(place.name) for key in live) == (how == "kept")
+    # A snapshot after it in one commit deletes rows that the first one brings.
+    iceberg = of.iceberg()
+    before = iceberg.data_files()
+    more = pa.Table.from_pylist([{"id": i, "s": "v", "n": 5} for i in (30, 31, 32)], SCHEMA)
+    file = iceberg.rows(more, [1, 2, 3], like)
+    iceberg.add_deletes([(file, kind, spec)], "append")
+    first = iceberg.snapshot
+    keys = iceberg.keys(pa.table({"id": pa.array([21, 31], pa.int64())}), [1], like)
+    at = iceberg.positions({file["file_path"]: [2], before[0][0]["file_path"]: [0]}, like)
+    iceberg.add_deletes([(keys, kind, spec), (at, kind, spec)])
+    status, said = of.post(first, iceberg.snapshot)
+    assert status == 200, said
+    assert len(of.ids()) == len(expected) + 3 - 4 and 30 in of.ids()
+    assert not {21, 31, 32} & set(of.ids())
+    assert opened(root).maintain.verify(depth="pages").errors == ()
 
 
 @pytest.mark.parametrize("keys", [["s"], ["s", "n"], ["n", "s"]])
@@ -1528,6 +1603,109 @@ def test_an_idempotency_key_stands_for_one_request(root: Path) -> None:
     assert [of_two("1"), of_two("1"), of_two("2")] == [204, 204, 400]
     assert opened(root, "u").properties["iceberg.b"] == "1"
     assert [asked("", "3"), asked("k" * 1_000, "3")] == [400, 400]
+
+
+def test_every_request_that_changes_something_is_done_once_by_its_key(
+    root: Path, tmp_path: Path
+) -> None:
+    catalog = catalog_of(f"file://{root}", write=True)
+    config = json.loads(catalog.answer("GET", "/v1/config").body)
+    assert config["idempotency-key-lifetime"] == "PT24H"
+    assert "idempotency-key-lifetime" not in json.loads(
+        catalog_of(f"file://{root}").answer("GET", "/v1/config").body
+    )
+    tables = "/v1/namespaces/tables/tables"
+    fields = [{"id": 1, "name": "id", "type": "long", "required": False}]
+    made = {"name": "t", "schema": {"type": "struct", "fields": fields}}
+
+    def asked(method: str, path: str, body: Any, key: str | None) -> int:
+        headers = {} if key is None else {"idempotency-key": key}
+        return catalog.answer(method, path, "", json.dumps(body).encode(), headers).status
+
+    assert [asked("POST", tables, made, key) for key in ("a", "a", "b", None)] == [
+        200,
+        200,
+        409,
+        409,
+    ]
+    assert asked("POST", tables, {**made, "properties": {"x": "1"}}, "a") == 400
+    assert asked("POST", f"{tables}/t", {"requirements": [], "updates": []}, "a") == 400
+    dropped = [asked("DELETE", f"{tables}/t", None, key) for key in ("c", "c", "d", None)]
+    assert dropped == [204, 204, 404, 404]
+    other = inlay.create(f"file://{tmp_path}/other/o", SCHEMA)
+    other.publish(format="v2")
+    where = {"name": "r", "metadata-location": f"{other.uri}/metadata/v2.metadata.json"}
+    register = "/v1/namespaces/tables/register"
+    assert [asked("POST", register, where, key) for key in ("h", "h", "i")] == [200, 200, 409]
+    assert asked("POST", register, where, "k" * 300) == 400
+
+
+def test_a_drop_that_died_before_it_was_done_is_done_when_it_is_sent_again(root: Path) -> None:
+    of = Deleting(root)
+    headers = {"idempotency-key": "a"}
+    place = "/v1/namespaces/tables/tables/t"
+    pointer = (root / "t" / "_latest_manifest").read_bytes()
+    assert of.catalog.answer("DELETE", place, "", b"", headers).status == 204
+    (root / "t" / "_latest_manifest").write_bytes(pointer)  # as it was just before
+    assert of.catalog.answer("DELETE", place, "", b"", headers).status == 204
+    assert not (root / "t" / "_latest_manifest").exists()
+
+
+def test_a_commit_is_of_the_table_of_its_path_and_metrics_of_one_that_is_there(root: Path) -> None:
+    of = Deleting(root)
+    update = {"action": "set-properties", "updates": {"a": "1"}}
+    body = {"requirements": [], "updates": [update]}
+    for namespace, name in (("tables", "u"), ("other", "t"), (None, None)):
+        named = {"namespace": [namespace], "name": name}
+        status, said = posted(of.catalog, "tables/t", {**body, "identifier": named})
+        assert status == 400 and "another table" in said["error"]["message"], said
+    right = {"namespace": ["tables"], "name": "t"}
+    assert posted(of.catalog, "tables/t", {**body, "identifier": right})[0] == 200
+    metrics = [
+        of.catalog.answer("POST", f"/v1/namespaces/tables/tables/{name}/metrics", "", b"{}", {})
+        for name in ("t", "u", "..")
+    ]
+    assert [each.status for each in metrics] == [204, 404, 404]
+    assert json.loads(metrics[1].body)["error"]["type"] == "NoSuchTableException"
+
+
+def test_a_commit_over_tables_that_the_ledgers_have_forgotten_is_answered_by_what_they_show(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one of them shows it and another does not, it is refused: it may not be the same one."""
+    of = Deleting(root)
+    other = inlay.create(f"file://{root}/u", SCHEMA, properties={"publish.format": "v2"})
+    other.append(opened(root).scan().to_arrow())
+    other.publish()
+
+    def change(name: str, snapshot_id: int) -> dict[str, Any]:
+        iceberg = Iceberg(of.shown(name)["metadata-location"].removeprefix("file://"))
+        (like, kind, spec), *_ = iceberg.data_files()
+        made = pa.Table.from_pylist([{"id": snapshot_id, "s": "e", "n": 0}], SCHEMA)
+        iceberg.add_deletes([(iceberg.rows(made, [1, 2, 3], like), kind, spec)], "append")
+        moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
+        named = {**iceberg.snapshot, "snapshot-id": snapshot_id}
+        updates = [{"action": "add-snapshot", "snapshot": named}]
+        return {
+            "identifier": {"namespace": ["tables"], "name": name},
+            "requirements": [],
+            "updates": [*updates, {**moved, "snapshot-id": snapshot_id}],
+        }
+
+    def commit(*changes: dict[str, Any]) -> int:
+        body = json.dumps({"table-changes": changes}).encode()
+        return of.catalog.answer("POST", "/v1/transactions/commit", "", body).status
+
+    both = change("t", 501), change("u", 502)
+    assert commit(*both) == 204
+    monkeypatch.setattr(
+        several_module, "already_applied", lambda ctx, loaded, named: (loaded, None)
+    )
+    versions = [opened(root, name).version for name in "tu"]
+    assert commit(*both) == 204
+    assert commit(both[0], change("u", 503)) == 400
+    assert [opened(root, name).version for name in "tu"] == versions
+    assert [opened(root, name).count() for name in "tu"] == [10, 10]
 
 
 def test_a_folder_whose_name_engines_cut_short_is_refused_before_it_is_a_table(root: Path) -> None:

@@ -96,22 +96,29 @@ def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
                 answer = catalog.answer(self.command, path, query, body, headers)
                 self._send(answer.status, answer.body)
 
-        def _body(self) -> bytes | None:
-            """What the request carries; None if it was refused."""
+        def _length(self) -> int | None:
+            """How many bytes the request carries; None if it was refused."""
             if self.headers.get("Transfer-Encoding"):  # its chunks would be taken for requests
                 self.send_error(HTTPStatus.LENGTH_REQUIRED)
                 return None
             length = self.headers.get("Content-Length") or "0"
             is_number = length.isascii() and length.isdecimal() and len(length) < 12
-            if (
-                not is_number
-                or int(length) > Catalog.max_request_bytes
-                or self.headers.get("Expect")
-            ):
+            if not is_number or int(length) > Catalog.max_request_bytes:
                 self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
                 return None
-            body = self.rfile.read(int(length))
-            if len(body) < int(length):
+            return int(length)
+
+        def handle_expect_100(self) -> bool:
+            """A client that asks before it sends what it carries."""
+            return self._length() is not None and super().handle_expect_100()
+
+        def _body(self) -> bytes | None:
+            """What the request carries; None if it was refused."""
+            length = self._length()
+            if length is None:
+                return None
+            body = self.rfile.read(length)
+            if len(body) < length:
                 self.close_connection = True
                 return None
             return body

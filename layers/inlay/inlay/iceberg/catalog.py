@@ -33,7 +33,13 @@ from inlay.errors import (
     TableExists,
     TableNotFound,
 )
-from inlay.iceberg.commit import MAX_REQUEST_BYTES, CommitRequest, commit_request, read_request
+from inlay.iceberg.commit import (
+    MAX_REQUEST_BYTES,
+    CommitRequest,
+    checked_key,
+    commit_request,
+    read_request,
+)
 from inlay.iceberg.credentials import credentials_answer, with_credentials
 
 _TABLES = "/v1/{prefix}/namespaces/{namespace}/tables"
@@ -54,6 +60,9 @@ WRITES = (
 LENDS = f"GET {_TABLES}/{{table}}/credentials"
 # The header in which a client says how it may be let at objects, and the way that is served.
 _DELEGATION, _LENT = "x-iceberg-access-delegation", "vended-credentials"
+# How long a key of a request is remembered, in ISO 8601: `ledger.days` is one at least. A drop is, for the
+# grace of seven days in which it can be taken back.
+_LIFETIME, KEY_LIFETIME = "idempotency-key-lifetime", "PT24H"
 # Of a page: more tables than one folder can be asked for.
 _SIZE = re.compile(r"[1-9][0-9]{0,8}")
 _CONFLICTS = (ConcurrentChange, CommitContention)
@@ -80,9 +89,9 @@ class Writes(Protocol):
 
     def commit_all(self, tables: Sequence[str], requests: Sequence[CommitRequest]) -> None: ...
 
-    def register(self, table: str, location: str) -> bytes: ...
+    def register(self, table: str, location: str, key: str | None) -> bytes: ...
 
-    def drop(self, table: str) -> None: ...
+    def drop(self, table: str, key: str | None) -> None: ...
 
 
 class Credentials(Protocol):
@@ -131,7 +140,7 @@ class Catalog:
             if method in ("GET", "HEAD"):
                 return self._read(method, parts, asked, lend=_LENT in ways)
             assert self.writes is not None
-            key = given.get("idempotency-key")
+            key = checked_key(given.get("idempotency-key"))
             return self._write(self.writes, method, parts, body, key, lend=_LENT in ways)
         except InlayError as refused:
             return _refused(refused)
@@ -144,7 +153,8 @@ class Catalog:
                 served = ENDPOINTS if self.writes is None else (*ENDPOINTS, *WRITES)
                 if self.credentials is not None:
                     served = (*served, LENDS)
-                return _json({"defaults": {}, "overrides": {}, "endpoints": served})
+                lifetime = {} if self.writes is None else {_LIFETIME: KEY_LIFETIME}
+                return _json({"defaults": {}, "overrides": {}, "endpoints": served, **lifetime})
             case ["v1", "namespaces"]:
                 return self._namespaces(asked.get("parent", ""))
             case ["v1", "namespaces", name, *rest] if name == self.namespace:
@@ -284,14 +294,17 @@ class Catalog:
                 location = request.get("metadata-location")
                 if not isinstance(location, str):
                     raise InvalidRequest("a registration names a metadata-location")
-                register = partial(writes.register, table, location)
+                register = partial(writes.register, table, location, key)
                 return self._made(table, register, lend=lend)
-            case ("POST", "tables", _, "metrics"):
-                return Answer(204, b"")  # what engines measured is theirs
+            case ("POST", "tables", table, "metrics"):
+                # What engines measured is theirs.
+                return _no_table(table) if self.pointer(table) is None else Answer(204, b"")
             case ("POST", "tables", table):
-                return Answer(200, writes.commit(table, commit_request(read_request(body), key)))
+                request = read_request(body)
+                self._check_identifier(request, table)
+                return Answer(200, writes.commit(table, commit_request(request, key)))
             case ("DELETE", "tables", table):
-                writes.drop(table)
+                writes.drop(table, key)
                 return Answer(204, b"")
             case ("DELETE", "views", view):
                 return _no_view(view)
@@ -303,6 +316,15 @@ class Catalog:
                 )
             case _:  # whatever else is asked for
                 return _no_endpoint()
+
+    def _check_identifier(self, request: Any, table: str) -> None:
+        """A commit may name its table; then it is that of its path."""
+        named = request.get("identifier") if isinstance(request, Mapping) else None
+        own = {"namespace": [self.namespace], "name": table}
+        if named is not None and named != own:
+            raise InvalidRequest(
+                f"the commit names another table than its path, which is {table[:80]!r}"
+            )
 
     def _create(self, writes: Writes, request: Any, key: str | None, *, lend: bool) -> Answer:
         table = _name_of(request)

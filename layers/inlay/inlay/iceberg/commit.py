@@ -94,11 +94,16 @@ def commit_request(request: Any, idempotency_key: str | None = None) -> CommitRe
             raise InvalidRequest(f"a commit has at most {MAX_UPDATES} {name}")
         return tuple(values)
 
-    if idempotency_key is not None and not 0 < len(idempotency_key) <= MAX_KEY_CHARACTERS:
-        raise InvalidRequest(f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} characters")
     made = CommitRequest(listed("requirements"), listed("updates"), idempotency_key)
     of_the_request(lambda: made.snapshot_id)
     return made
+
+
+def checked_key(idempotency_key: str | None) -> str | None:
+    """The `Idempotency-Key` of a request, if it has one. Raises `InvalidRequest`."""
+    if idempotency_key is not None and not 0 < len(idempotency_key) <= MAX_KEY_CHARACTERS:
+        raise InvalidRequest(f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} characters")
+    return idempotency_key
 
 
 # -- requirements ---------------------------------------------------------------------------------

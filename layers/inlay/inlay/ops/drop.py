@@ -30,10 +30,12 @@ from inlay.ops.commit.driver import decided, refuse_handed_over
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.needed_decisions import needed_decisions
-from inlay.storage.base import Head, ObjectInfo
+from inlay.plan.change import Request
+from inlay.storage.base import Got, Head, ObjectInfo
 
 # Beside the format: when the table was dropped is when this object was written.
 DROPPED = "_dropped"
+_TEXT = b"This table was dropped; see inlay drop --help.\n"
 GRACE_SECONDS = 7 * 86_400.0
 _BATCH = 1_000
 _KEPT = (ObjectKind.RECEIPT, ObjectKind.UNKNOWN)
@@ -54,10 +56,17 @@ class Dropped:
     dry_run: bool = False
 
 
-def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> Dropped:
-    """Drop the table, or end one that was dropped before. Raises `TableNotFound`, `RefHeld`,
-    `InvalidRequest` for an open erasure, `ConcurrentChange` while others commit, `TableReplaced` when
-    one was created here meanwhile, `StoreUnavailable` where objects were not deleted: drop again."""
+def drop(
+    ctx: Context,
+    *,
+    grace_seconds: float = GRACE_SECONDS,
+    dry_run: bool = False,
+    request: Request | None = None,
+) -> Dropped:
+    """Drop the table, or end one that was dropped before. `request` names the drop (`was_dropped`). Raises
+    `TableNotFound`, `RefHeld`, `InvalidRequest` for an open erasure, `ConcurrentChange` while others
+    commit, `TableReplaced` when one was created here meanwhile, `StoreUnavailable` where objects were not
+    deleted: drop again."""
     marker = ctx.store.head(ctx.key(DROPPED))
     pointer = ctx.store.head(ctx.key(keys.POINTER))
     if isinstance(pointer, Head):
@@ -66,7 +75,7 @@ def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = 
         _refuse_holds(ctx, loaded)
         since_us = loaded.date_us
         if not dry_run:
-            since_us = _hide(ctx, loaded, renew=isinstance(marker, Head))
+            since_us = _hide(ctx, loaded, request, renew=isinstance(marker, Head))
     elif isinstance(marker, Head):
         since_us = marker.info.modified_us
     else:
@@ -103,11 +112,27 @@ def _refuse_holds(ctx: Context, loaded: LoadedTable) -> None:
         )
 
 
-def _hide(ctx: Context, loaded: LoadedTable, *, renew: bool) -> int:
-    """Say so; archive the newest version, so that it can be repaired; take the pointer away."""
+def was_dropped(ctx: Context, request: Request) -> bool:
+    """Whether the last drop here was this request, and was done: one that died before is not. One or two
+    GETs."""
+    found = ctx.store.get(ctx.key(DROPPED))
+    name = f"{request.token} ".encode()
+    text = found.body.removeprefix(_TEXT) if isinstance(found, Got) else b""
+    if not text.startswith(name):
+        return False
+    try:
+        return load_pointer(ctx).pointer.commit.id.encode() != text.removeprefix(name)
+    except TableNotFound:
+        return True
+
+
+def _hide(ctx: Context, loaded: LoadedTable, request: Request | None, *, renew: bool) -> int:
+    """Say so, and whose request it was, of which version; archive the newest version, so that it can be
+    repaired; take the pointer away."""
     if renew:  # of a drop that was taken back: the grace begins now
         ctx.store.delete([ctx.key(DROPPED)])
-    written = ctx.write_once(DROPPED, b"This table was dropped; see inlay drop --help.\n")
+    named = "" if request is None else f"{request.token} {loaded.pointer.commit.id}"
+    written = ctx.write_once(DROPPED, _TEXT + named.encode())
     ctx.write_once(keys.archive_key(loaded.pointer.version), loaded.raw)
     if load_again(ctx, loaded).etag != loaded.etag:
         raise ConcurrentChange(

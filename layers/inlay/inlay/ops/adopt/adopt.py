@@ -131,6 +131,7 @@ def adopt(
     copy: bool = False,
     adopt_from: Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
+    request: Request | None = None,
 ) -> Adopted:
     """The table at `source` as a new table at `ctx.root`. `source` is a folder, or a metadata file of
     Iceberg; `properties` of the new table, of which `ingest.folders` says how the values of folders are
@@ -142,7 +143,7 @@ def adopt(
     date_us = check_free(ctx)
     with of_the_source():
         sources, foreign = _read(ctx, source, tuple(adopt_from), Properties(checked))
-        return found_table(sources, foreign, checked, date_us=date_us, copy=copy)
+        return found_table(sources, foreign, checked, date_us=date_us, copy=copy, request=request)
 
 
 def found_table(

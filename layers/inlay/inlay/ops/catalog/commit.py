@@ -75,6 +75,7 @@ from inlay.plan.change import (
     AlterSchema,
     Change,
     RemoveFiles,
+    ReplaceFiles,
     Request,
     Requirement,
     Retained,
@@ -136,8 +137,7 @@ def stage(ctx: Context, found: Any) -> bytes:
 def create(ctx: Context, found: Any, idempotency_key: str | None = None) -> bytes:
     """Creates an empty table, and returns the answer to loadTable."""
     metadata = created_metadata(found, ctx.location(""), ctx.new_id())
-    named = Request.named(None if idempotency_key is None else f"iceberg {idempotency_key}", None)
-    return _create(ctx, metadata, named)
+    return _create(ctx, metadata, keyed(idempotency_key, found))
 
 
 def refuse_open_erasure(loaded: LoadedTable) -> None:
@@ -285,12 +285,15 @@ def name_of(request: CommitRequest) -> Request | None:
     """The request's name in the ledger: the snapshot's id, which a client that repeats itself repeats."""
     if request.snapshot_id is not None:
         return Request.named(f"iceberg snapshot {request.snapshot_id}", None)
-    key = request.idempotency_key
-    if key is None:
+    return keyed(request.idempotency_key, [request.requirements, request.updates])
+
+
+def keyed(idempotency_key: str | None, asked: object) -> Request | None:
+    """The name of a request that has a key, if it has one. A key that is used again for something else is
+    refused, and not answered as if it were done."""
+    if idempotency_key is None:
         return None
-    # A key that is used again for something else is refused, and not answered as if it were done.
-    asked = json.dumps([request.requirements, request.updates], sort_keys=True)
-    return Request.named(f"iceberg {key}", asked)
+    return Request.named(f"iceberg {idempotency_key}", json.dumps(asked, sort_keys=True))
 
 
 class NotPublished(OutcomeUnknown):
@@ -510,6 +513,7 @@ def planned(
         objects = rows.objects if ctx.branch is None else ()
         updates.append(AddMarkers(rows.markers))
         updates.append(RemoveFiles(rows.removed))
+        updates.append(ReplaceFiles(rows.units, whole=True))
         margin_us = int(CLOCK_MARGIN_SECONDS * 1_000_000)
         oldest = min((us - margin_us for us in rows.sources_us.values()), default=base.date_us)
         uploaded_us = min(oldest, base.date_us)
@@ -550,7 +554,7 @@ def _check_publishable(ctx: Context, schema: Schema, after: Mapping[str, Any]) -
 
 def is_append_alone(change: Change) -> bool:
     """Files are added, and nothing else changes."""
-    kinds = (AddFiles, AddMarkers, RemoveFiles)
+    kinds = (AddFiles, AddMarkers, RemoveFiles, ReplaceFiles)
     return not _is_strict(change) and all(isinstance(u, kinds) for u in change.updates)
 
 

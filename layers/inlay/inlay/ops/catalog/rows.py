@@ -8,28 +8,31 @@ alike. Nothing that a manifest says of a file's rows is trusted: each new file i
 one is (`ops.adopt`), and becomes the table's own where it lies; one that cannot be read as it is, or that
 some engine would misread, is written again, and one whose footer is not the table's gets a copy that is.
 
-Deletes by position become vectors, deletes by equal keys become markers by key. A delete may only go with
-its file, or where another one covers it. The requests: two lists, the manifests in one of them only, and
-for commits with deletes all manifests of data files; then those of adoption for each new file.
+Deletes by position become the one vector of their file, which takes the place of the one that it had, so
+that nothing is left to settle before the commit is published; deletes by equal keys become markers by key.
+Both may be of files of the same commit: Flink brings a row and its deletion together. A delete may only go
+with its file, or where another one covers it. The requests: two lists, the manifests in one of them only,
+and for commits with deletes all manifests of data files, and the vectors of the files that they hit; then
+those of adoption for each new file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, UnsupportedTable
 from inlay.format import keys
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.iceberg.manifest import DATA, EQUALITY_DELETES, Manifest
 from inlay.iceberg.schema import ends_early
 from inlay.iceberg.source import SourceFile, SourceTable
 from inlay.ops.adopt.adopt import Seen, as_own, look_at_all, written_again
-from inlay.ops.adopt.foreign import Foreign, Naming, Sources
+from inlay.ops.adopt.foreign import Foreign, KeyDelete, Naming, Sources
 from inlay.ops.adopt.iceberg import (
     Deletes,
     entries_of,
@@ -38,12 +41,13 @@ from inlay.ops.adopt.iceberg import (
     read_list,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import vector_markers
-from inlay.ops.metadata.load import LoadedTable, load_segments
+from inlay.ops.data import puffin_markers, vector_markers
+from inlay.ops.metadata.load import LoadedTable, load_file, load_segments
 from inlay.ops.publish.files import Verdict, check_files
 from inlay.ops.publish.settle import stamped_copy
 from inlay.ops.write.keyed_rows import markers_of_keys
-from inlay.plan.change import NeedSegments, Request
+from inlay.parquet.read.deleted_rows import load_vector
+from inlay.plan.change import NeedSegments, Request, Unit
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
 
@@ -107,12 +111,14 @@ def difference(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """The same in Inlay's terms. `objects` are what the engine has written, each of which comes once;
-    `sources_us` is when that was, by the key of the file that was made of it."""
+    `sources_us` is when that was, by the key of the file that was made of it; `units` give files that are
+    in the table their vectors."""
 
     files: tuple[DataFile, ...]
     objects: tuple[Request, ...]
     removed: tuple[str, ...]
     markers: tuple[Marker, ...]
+    units: tuple[Unit, ...]
     sources_us: Mapping[str, int]
 
 
@@ -129,6 +135,7 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
                 "elsewhere is neither collected nor erased",
             )
     spec_ids = _spec_ids(table, snapshot)
+    deletes = _deletes(sources, table, found)
     foreign = Foreign(
         kind="Iceberg",
         version=str(table.snapshot_id),
@@ -138,6 +145,7 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
         files=tuple(foreign_file(sources, f, table, spec_ids) for f in found.added),
         specs=snapshot.specs,
         spec_id=snapshot.spec_id,
+        positions=deletes.positions,
     )
     looked = look_at_all(sources, foreign, snapshot, copy=True)
     own = [None if s.again else _own(sources, base, s) for s in looked]
@@ -145,17 +153,26 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
     verdicts = check_files(sources.ctx, snapshot, [entry for entry in own if entry is not None])
     entries: list[DataFile] = []
     sources_us: dict[str, int] = {}
+    made_of: dict[str, tuple[DataFile, ...]] = {}
+    positions: dict[str, BitMap64] = {}
     for seen, entry in zip(looked, own, strict=True):
         verdict = Verdict() if entry is None else verdicts.get(entry.key, Verdict())
-        for made in _made(sources, foreign, base, seen, entry, verdict):
-            sources_us[made.key] = seen.modified_us
-            entries.append(made)
+        kept = _kept(sources, base, seen, entry, verdict)
+        # A file that is written again comes without the rows that are deleted.
+        made = written_again(sources, foreign, base, seen) if kept is None else (kept,)
+        if kept is not None and seen.uri in deletes.positions:
+            positions[kept.key] = deletes.positions[seen.uri]
+        made_of[seen.uri] = made
+        entries += made
+        sources_us |= {each.key: seen.modified_us for each in made}
     _check_new(sources.ctx, base, [e for e in own if e is not None], sources_us)
+    fresh = tuple(vector_markers(sources.ctx, base, positions))
     return Rows(
         files=tuple(e for e in entries if e.rows),
         objects=tuple(seen.request for seen in looked),
         removed=tuple(_key(sources, f.path) for f in found.removed if f.rows),
-        markers=tuple(_markers(sources, table, base, found)),
+        markers=(*fresh, *_markers_by_key(sources, base, deletes, made_of)),
+        units=_units(sources, base, deletes, made_of),
         sources_us=sources_us,
     )
 
@@ -183,15 +200,11 @@ def _own(sources: Sources, base: LoadedTable, seen: Seen) -> DataFile | None:
     return replace(as_own(sources, seen.entry), schema_id=schema_id)
 
 
-def _made(
-    sources: Sources,
-    foreign: Foreign,
-    base: LoadedTable,
-    seen: Seen,
-    entry: DataFile | None,
-    verdict: Verdict,
-) -> tuple[DataFile, ...]:
-    """The files that the table gets of one."""
+def _kept(
+    sources: Sources, base: LoadedTable, seen: Seen, entry: DataFile | None, verdict: Verdict
+) -> DataFile | None:
+    """The file that the table gets of one, with the same rows in the same places; None where it is to be
+    written again."""
     if verdict.reason:
         raise UnsupportedTable(
             f"a data file cannot be published: {verdict.reason}",
@@ -199,11 +212,11 @@ def _made(
             key=seen.uri,
         )
     if entry is None or verdict.repack or ends_early(entry.key):
-        return written_again(sources, foreign, base, seen)
+        return None
     if verdict.stamp:
         output, _ = stamped_copy(sources.ctx, base, entry)
-        return (replace(output, origin=None),)
-    return (entry,)
+        return replace(output, origin=None)
+    return entry
 
 
 def _check_new(
@@ -239,45 +252,95 @@ def _key(sources: Sources, path: str) -> str:
 # -- deletes --------------------------------------------------------------------------------------
 
 
-def _markers(
-    sources: Sources, table: SourceTable, base: LoadedTable, found: Difference
-) -> Iterator[Marker]:
+@dataclass(frozen=True, slots=True)
+class _Deletes:
+    """`positions` by URI of the data file, with those of the vectors `covered`, (object, place) each;
+    `older` are the files that were there before the commit."""
+
+    positions: Mapping[str, BitMap64] = field(default_factory=dict)
+    covered: frozenset[tuple[str, int | None]] = frozenset()
+    by_key: tuple[KeyDelete, ...] = ()
+    older: frozenset[str] = frozenset()
+
+
+def _deletes(sources: Sources, table: SourceTable, found: Difference) -> _Deletes:
+    """What the commit deletes. Raises `InvalidRequest` where a row would come back: a delete goes with its
+    file, or another one has its positions."""
     if found.live is None:
-        return
-    ctx = sources.ctx
+        return _Deletes()
     applied = Deletes(sources, table, dict(found.live))
     by_key = [d for d in found.added_deletes if d.content == EQUALITY_DELETES]
-    new = applied.positions(d for d in found.added_deletes if d.content != EQUALITY_DELETES)
-    _check_covered(applied, found, new)
-    added = {f.path for f in found.added}
-    fresh = {sources.uri(path) for path in added}
-    if any(uri in fresh for uri in new):
-        raise UnsupportedTable(
-            "the commit deletes by position rows of files that it adds",
-            next_step="Write the files without those rows",
-        )
-    yield from vector_markers(ctx, base, {_key(sources, uri): rows for uri, rows in new.items()})
-    older = {sources.uri(path) for path in found.live if path not in added}
-    for delete in applied.keys(by_key):
-        hit = set(delete.files) - fresh
-        for marker in markers_of_keys(ctx, base, delete.keys, nulls="equal"):
-            if hit == older:
-                yield marker  # of the whole table: it cannot hit what comes with it or later
-                continue
-            for uri in sorted(hit):
-                yield replace(marker, id=ctx.new_id(), file=_key(sources, uri))
-
-
-def _check_covered(applied: Deletes, found: Difference, new: Mapping[str, BitMap64]) -> None:
-    """That no row comes back: a delete goes with its file, or another one has its positions."""
+    positions = applied.positions(d for d in found.added_deletes if d.content != EQUALITY_DELETES)
     # What was published before has vectors and positions only.
-    gone = applied.positions(found.removed_deletes)
-    for uri, rows in gone.items():
-        if not rows <= new.get(uri, BitMap64()):
+    for uri, rows in applied.positions(found.removed_deletes).items():
+        if not rows <= positions.get(uri, BitMap64()):
             raise InvalidRequest(
                 f"the commit takes back deletes of {uri}: deleted rows would be shown again",
                 next_step="Restore an earlier version (`inlay restore`), or write the rows again",
             )
+    added = {f.path for f in found.added}
+    older = frozenset(sources.uri(path) for path in found.live if path not in added)
+    covered = frozenset((sources.uri(d.path), d.offset) for d in found.removed_deletes)
+    return _Deletes(positions, covered, tuple(applied.keys(by_key)), older)
+
+
+def _markers_by_key(
+    sources: Sources,
+    base: LoadedTable,
+    deletes: _Deletes,
+    made_of: Mapping[str, tuple[DataFile, ...]],
+) -> Iterator[Marker]:
+    ctx = sources.ctx
+    for delete in deletes.by_key:
+        files = [
+            key
+            for uri in sorted(delete.files)
+            for key in ([m.key for m in made_of[uri]] if uri in made_of else [_key(sources, uri)])
+        ]
+        for marker in markers_of_keys(ctx, base, delete.keys, nulls="equal"):
+            if set(delete.files) == deletes.older:
+                yield marker  # of the whole table: it cannot hit what comes with it or later
+            else:
+                yield from (replace(marker, id=ctx.new_id(), file=key) for key in files)
+
+
+def _units(
+    sources: Sources,
+    base: LoadedTable,
+    deletes: _Deletes,
+    made_of: Mapping[str, tuple[DataFile, ...]],
+) -> tuple[Unit, ...]:
+    """Each file that is in the table, with one vector in place of those that it had: of all rows that are
+    deleted in it by position."""
+    ctx = sources.ctx
+    positions = {
+        _key(sources, uri): rows for uri, rows in deletes.positions.items() if uri not in made_of
+    }
+    if not positions:
+        return ()
+    state = base.state
+    for key in positions:
+        state = load_file(ctx, state, key)
+    files = {f.key: f for f in state.loaded_files() if f.key in positions}
+    before: dict[str, list[str]] = {key: [] for key in positions}
+    for marker in state.markers():
+        if marker.file not in files or not isinstance(marker.body, Vector):
+            continue
+        before[marker.file].append(marker.id)
+        if (ctx.location(marker.body.key), marker.body.offset) not in deletes.covered:
+            rows = load_vector(ctx.objects, marker.body, files[marker.file].rows)
+            positions[marker.file] = positions[marker.file] | rows
+    vectors = {m.file: m for m in puffin_markers(ctx, base, positions)}
+    return tuple(
+        Unit(
+            (key,),
+            (file,),
+            base.snapshot.version,
+            applied=frozenset(before[key]),
+            carried=(vectors[key],),
+        )
+        for key, file in files.items()
+    )
 
 
 def planned_base(base: LoadedTable, snapshot: Snapshot) -> LoadedTable:

@@ -59,6 +59,13 @@ def commit_tables(contexts: Sequence[Context], requests: Sequence[CommitRequest]
             )
     named = _name_of(requests)
     found = [_part(ctx, each, named) for ctx, each in zip(contexts, requests, strict=True)]
+    shown = [part.ctx.uri for part, seen in found if seen is None]
+    if shown and len(shown) < len(found):
+        raise InvalidRequest(
+            f"{shown[0]} has its snapshot of this commit, and another table has not",
+            next_step="Nothing was committed. Commit it under other ids of snapshots",
+            table=shown[0],
+        )
     with of_late_files():
         done = commit_parts([part for part, _ in found], named)
     for (part, seen), result in zip(found, done, strict=True):
@@ -79,6 +86,8 @@ def _name_of(requests: Sequence[CommitRequest]) -> Request | None:
 
 
 def _part(ctx: Context, request: CommitRequest, named: Request | None) -> tuple[Part, Found | None]:
+    """Of one table; without what is published of it where it has the commit already: by its ledger, or by
+    what is shown when the ledger has forgotten it."""
     ctx = replace(ctx, branch=None, store=ReadOnce(ctx.store))
     for _ in range(MAX_ROUNDS):
         loaded = decided(ctx, load_pointer(ctx))
@@ -88,6 +97,8 @@ def _part(ctx: Context, request: CommitRequest, named: Request | None) -> tuple[
             return Part(ctx, loaded), None
         refuse_open_erasure(loaded)
         published = published_now(ctx)
+        if published is not None and published.is_of_an_engine(request.snapshot_id):
+            return Part(ctx, loaded), None
         if published is None or not is_current(ctx, loaded.snapshot, published.found.publication):
             publish(ctx, base=loaded)
             continue

@@ -134,7 +134,7 @@ def first_version(ctx: Context, base: LoadedTable, change: Change) -> LoadedTabl
     """The table that `change` makes of `base`, which is of version 0 and in no store. Everything is stored
     first, then the pointer, by one PUT that fails where there is one."""
     written = WrittenSegments(ctx.new_id())
-    if change.added:
+    if change.added or change.request is not None:
         outcome = apply(base.state, change, commit_id=ctx.new_id(), name=written.name)
         if not isinstance(outcome, Proposal):
             raise CorruptTable(f"the table cannot be planned: {outcome}", table=ctx.uri)

@@ -139,7 +139,7 @@ class Draft:
         files = self._without(base.files, gone)
         files = self._drop_covered(files)
         new_markers = (
-            *self._worth_keeping(files, change.markers),
+            *self._worth_keeping(Tier(files.segments, (*files.inline, *outputs)), change.markers),
             *self.remapped,
             *self._late(),
         )
@@ -147,7 +147,7 @@ class Draft:
         in_place = self._in_place(markers)
         if in_place:
             outputs = tuple(f for f in outputs if f.key not in in_place)
-            # There are no new markers then, which could have dropped more.
+            # There are no new markers of the table then, which could have dropped more.
             files = self._without(base.files, gone - in_place)
         added = (*change.added, *outputs)
         did_something = bool(
@@ -241,12 +241,13 @@ class Draft:
         file, the old sequence means the same. So settling one delete of many files rewrites no leaf, and no
         manifest of a publication. Not while an erasure is open: it asks which files are older."""
         restamped = {u.outputs[0].key: u.outputs[0] for u in self.units if is_restamp(u)}
-        if not restamped or self.base.erasures or self.change.markers:
+        of_table = any(marker.file is None for marker in self.change.markers)
+        if not restamped or self.base.erasures or of_table:
             return frozenset()
         remaining = State(dataclasses.replace(self.base, markers=markers), self.state.contents)
-        of_table = [m for m in remaining.markers() if m.file is None]
+        others = [m for m in remaining.markers() if m.file is None]
         before = [f for f in self.state.loaded_files() if f.key in restamped]
-        tasks = plan_scan(before, of_table, evidence=self.evidence).tasks
+        tasks = plan_scan(before, others, evidence=self.evidence).tasks
         return {
             t.file.key
             for t in tasks
